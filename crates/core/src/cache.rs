@@ -1,8 +1,8 @@
 //! The page cache: pages of files in frames of memory, under a budget.
 //!
-//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory owned by the environment; the cache
-//! knows it by number only. A page is *in flight* from its addition until the device has delivered
-//! it. A second reader of a missing page thus finds it and waits, and one device read serves both.
+//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory of the *environment*, the code
+//! around the machine. The cache knows only its number. A page is *in flight* from its addition
+//! until the device has delivered it. A second reader finds it and waits.
 //!
 //! An [eviction policy](crate::eviction) selects the page that leaves when memory is short.
 //!
@@ -179,7 +179,7 @@ impl Cache {
         self.table.is_empty(file)
     }
 
-    /// Number of frames in circulation.
+    /// Number of frames in circulation: the size of the cache in pages.
     pub fn budget_pages(&self) -> u32 {
         self.supply.budget()
     }
@@ -194,7 +194,7 @@ impl Cache {
         self.counters
     }
 
-    /// The frame that holds the page, filled or in flight.
+    /// The frame that holds the page, filled or in flight; `None` if the page is absent.
     #[inline]
     pub fn find(&self, file: FileId, page: u64) -> Option<FrameId> {
         self.table.find(&self.frames, file, page)

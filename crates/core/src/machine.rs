@@ -13,7 +13,7 @@
 //! 5. If no call has work, wait for a completion, a new command, or the time returned by
 //!    [`next_wake`](Machine::next_wake).
 //!
-//! A driver implements [`Driver`], and lets [`turn`](Machine::step) make the calls 2 to 4. `now`
+//! A driver implements [`Driver`], and lets [`step`](Machine::step) make the calls 2 to 4. `now`
 //! never goes backwards from one call to the next.
 //!
 //! # Invariants
@@ -30,7 +30,8 @@
 //! This machine also drives swapping: see [`swapin`](crate::swapin). Pages of memory that can't
 //! leave at once (mapped, dirty, being written) count in the budget like pinned ones. A fault that
 //! finds no frame waits like a read, and the oldest pages are unmapped and written for it. Some
-//! frames are kept ready, so that this is rare.
+//! frames are kept ready, so that this is rare. The *environment* is the code around the machine:
+//! it has the memory of the frames and the programs.
 //!
 //! # Its parts
 //! Three state machines with their own poll contracts are connected here, over one set of frames
@@ -180,8 +181,8 @@ impl Machine {
         self.files.readahead_state(&self.base, handle)
     }
 
-    /// Records that reads found all data in shared pages. The last of them ended at byte `end` of
-    /// the file.
+    /// Reports to the readahead policy that reads found all data in shared pages. The last of them
+    /// ended before byte `end` of the file.
     pub fn record_shared_reads(&mut self, handle: HandleId, end: u64) {
         self.files.record_shared_reads(handle, end);
     }
@@ -230,12 +231,12 @@ impl Machine {
         self.config.caps
     }
 
-    /// Sets the I/O priority of a process, for schedulers with priorities.
+    /// Sets the I/O priority of a process's later requests, for schedulers with priorities.
     pub fn set_priority(&mut self, process: ProcessId, priority: Priority) {
         self.base.queue.set_priority(process, priority);
     }
 
-    /// Records that the process has ended: no scheduler need wait for it.
+    /// Reports the end of a process to the scheduler, which then expects no request from it.
     pub fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.base.queue.process_ended(now, process);
     }
@@ -321,8 +322,7 @@ impl Machine {
         self.admit(now);
     }
 
-    /// Adds the swap area, of which there is at most one. Without it, mappings must fit into
-    /// memory.
+    /// Adds the only swap area. Without it, mappings must fit into memory.
     ///
     /// # Errors
     /// The policy is unknown, the area reaches past the device, or there is one already.
@@ -333,7 +333,7 @@ impl Machine {
     /// Adds a mapping of `pages` pages, all zeros.
     ///
     /// # Errors
-    /// It has more pages than can be numbered.
+    /// It has more than 2^32 − 1 pages.
     pub fn add_memory(&mut self, pages: u64, kind: MemoryKind) -> Result<MemoryId, SwapError> {
         self.memory.add_mapping(&mut self.base, pages, kind)
     }
@@ -418,8 +418,8 @@ impl Machine {
     }
 
     /// Discards the pages of the range, which the environment has unmapped: they are zeros from now
-    /// on. Pages with a fault, read or write in progress are left. Returns their number: try them
-    /// again when those have ended.
+    /// on. Pages with a fault, read or write in progress are kept. Returns the number of kept
+    /// pages: call again for them when these operations have ended.
     pub fn discard(&mut self, now: Time, memory: MemoryId, range: PageRange) -> u64 {
         let busy = self.memory.discard(&mut self.base, memory, range);
         self.admit(now);
@@ -436,8 +436,8 @@ impl Machine {
         self.memory.free_slots()
     }
 
-    /// The next request for the device; `None` if it is full, or if the scheduler has none for it
-    /// now.
+    /// The next request for the device; `None` if it has `depth_max` requests, or if the scheduler
+    /// has none for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
         self.retry_at(now);
         loop {
@@ -448,7 +448,7 @@ impl Machine {
         }
     }
 
-    /// Admits reads that waited for copies to end, if it is time.
+    /// Admits waiting reads and faults once the time in the field `retry_at` has come.
     fn retry_at(&mut self, now: Time) {
         if self.retry_at.is_some_and(|retry_at| retry_at <= now) {
             self.admit(now);
@@ -533,7 +533,7 @@ impl Machine {
         self.files.transfer_of(read).tag
     }
 
-    /// Most requests in the device at once.
+    /// Configured limit of requests in the device at once, at most the device's own limit.
     pub fn depth_max(&self) -> u32 {
         self.base.queue.depth_max()
     }
@@ -554,8 +554,8 @@ impl Machine {
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
-    /// Begins waiting reads and faults in order, as far as memory allows. A read or fault that can
-    /// never get memory fails with an error.
+    /// Begins waiting reads and faults in order, as far as memory allows; fails one that can never
+    /// get memory. Sets `retry_at` if the first read lacks frames that are being copied from.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;

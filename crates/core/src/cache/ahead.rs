@@ -70,7 +70,8 @@ impl FirstUseWaits {
         self.now
     }
 
-    /// Records that `count` pages are added to a memory of `memory_pages`.
+    /// Records that `count` pages are added to a memory of `memory_pages`. The longest waiting time
+    /// decays each time half of the memory was added.
     pub(super) fn added(&mut self, count: u32, memory_pages: u32) {
         self.now = self.now.wrapping_add(count);
         if self.now.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {
@@ -116,8 +117,8 @@ impl Cache {
         first_use(unused, counters, credits, &frames[id.0 as usize], id)
     }
 
-    /// Counts the page as used, without renewing it, because it moved to a reader whose uses are
-    /// invisible.
+    /// Counts the page as used, because its later uses are invisible. The use is not reported to
+    /// the eviction policy.
     pub fn count_as_used(&mut self, id: FrameId) {
         self.note_use(id);
     }
@@ -169,7 +170,8 @@ impl Cache {
     }
 
     /// Moves a prefetched page to the policy's lists if it was used meanwhile. Returns true if it
-    /// was.
+    /// was. `queries_left` bounds the number of used pages in one scan; at 0 the page counts as
+    /// unused.
     pub(super) fn enter_policy_if_used(&mut self, id: FrameId, queries_left: &mut u32) -> bool {
         if *queries_left == 0 || self.uses(id) == 0 {
             return false;

@@ -56,7 +56,8 @@ impl Cache {
         is_had
     }
 
-    /// Cancels a reservation of frames that are no longer needed.
+    /// Cancels the reservation of `pages` frames that are no longer needed. No effect without a
+    /// sharer.
     pub fn release_reservation(&mut self, pages: u32) {
         if self.sharer.is_some() {
             self.reserved -= pages;
@@ -82,6 +83,7 @@ impl Cache {
     }
 
     /// Number of frames, up to `frames_needed`, that are available; the caller takes them at once.
+    /// With `is_reserved` they come from a reservation, which shrinks by that number.
     pub(super) fn frames_for(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
         if is_reserved && self.sharer.is_some() {
             self.reserved -= frames_needed;
@@ -227,7 +229,8 @@ impl Cache {
         Some(LeavingChoice::Gone)
     }
 
-    /// Puts an unlisted page of a file on its list.
+    /// Puts a page of a file on the list of prefetched pages, or on the policy's. A page that is on
+    /// a list stays there.
     pub(super) fn list_file(&mut self, id: FrameId) {
         if self.frame_lists.is_listed(id) {
             return;
@@ -303,8 +306,8 @@ impl Cache {
         }
     }
 
-    /// Recalls at most [`RECALL_BATCH_MAX`] pages. Returns a bit for each refusal, the lowest for
-    /// the first page.
+    /// Ends the sharing of at most [`RECALL_BATCH_MAX`] pages with readers outside the machine.
+    /// Returns a bit for each page in use, whose recall was refused, the lowest for the first page.
     pub(super) fn recall_all(&mut self, ids: &[FrameId]) -> u64 {
         if self.sharer.is_none() {
             return 0;
@@ -348,7 +351,8 @@ struct CacheAccessBits<'a> {
 
 impl AccessBits for CacheAccessBits<'_> {
     /// Returns and resets the access bits of a page, and counts a first use of a prefetched one.
-    /// The queries of one scan are bounded by `asks_left`; after that every page counts as unused.
+    /// The queries of one scan are bounded by `queries_left`; after that every page counts as
+    /// unused.
     fn uses(&mut self, id: FrameId) -> u8 {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_memory {

@@ -19,10 +19,12 @@ impl FrameSet {
         FrameSet { words: alloc::vec![0; frames.div_ceil(WORD_FRAMES) as usize] }
     }
 
+    /// Returns true if the frame is in the set.
     pub(super) fn contains(&self, id: FrameId) -> bool {
         self.words[FrameSet::word(id)] & FrameSet::bit(id) != 0
     }
 
+    /// Adds a frame; no effect if it is in the set.
     pub(super) fn insert(&mut self, id: FrameId) {
         self.words[FrameSet::word(id)] |= FrameSet::bit(id);
     }

@@ -217,7 +217,8 @@ impl Cache {
         }
     }
 
-    /// Chooses by the policy, after expired prefetched pages.
+    /// Chooses by the policy. Expired prefetched pages of memory leave before its victims, the
+    /// other prefetched ones after them. `None` if no page can leave.
     fn choose_by_policy(&mut self) -> Option<LeavingChoice> {
         let mut asks_left = self.frames.len() as u32;
         // A pinned page, or one in flight, returns to its list by itself.
@@ -253,7 +254,8 @@ impl Cache {
         None
     }
 
-    /// Chooses the older of the next page of memory and the next page of a file.
+    /// Chooses the older of the next page of memory and the next page of a file. `None` if no page
+    /// can leave.
     fn choose_oldest(&mut self) -> Option<LeavingChoice> {
         // Each page is spared at most twice: for its referenced bit, or for a reader that has it
         // pinned.
@@ -343,7 +345,7 @@ impl Cache {
         }
     }
 
-    /// All pages that were set aside are where they belong again.
+    /// Returns all pages that were set aside to their lists.
     pub fn end_set_aside(&mut self) {
         while let Some(id) = self.frame_lists.pop(FrameList::IN_USE) {
             match self.frame(id).memory.is_memory {
@@ -353,7 +355,8 @@ impl Cache {
         }
     }
 
-    /// Puts a leaving page that is unmapped and dirty on the resting list, before it is written.
+    /// Puts a leaving page that is unmapped and dirty on the list of resting pages
+    /// (`MEMORY_DIRTY`), before it is written.
     pub fn begin_second_chance(&mut self, id: FrameId) {
         self.set_leaving(id, false);
         self.frame_lists.push(id, FrameList::MEMORY_DIRTY);

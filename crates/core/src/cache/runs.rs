@@ -129,8 +129,8 @@ impl Cache {
         self.table.absent_run(&self.frames, file, range)
     }
 
-    /// Calls `visit` with the frames of the pages of `range` in ascending order. All pages must be
-    /// cached.
+    /// Calls `visit` with the frames of the pages of `range` in ascending order. Absent pages are
+    /// skipped.
     pub fn for_each_frame(&self, file: FileId, range: PageRange, mut visit: impl FnMut(FrameId)) {
         let mut previous = FrameId(u32::MAX);
         for page in range.pages() {
@@ -141,7 +141,7 @@ impl Cache {
         }
     }
 
-    /// Sets the request that will deliver pages in flight.
+    /// Sets the request that will deliver the pages of `range`, all of which must be in flight.
     pub fn set_run_request(&mut self, file: FileId, range: PageRange, request: RequestId) {
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
@@ -150,7 +150,8 @@ impl Cache {
         }
     }
 
-    /// Records that the device has delivered pages in flight.
+    /// Records that the device has delivered the pages of `range`, all of which must be in flight.
+    /// They become filled, and may be shared.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
         let mut come = [FrameId(0); SHARE_BATCH_MAX];
         let (mut first, mut count, mut marked) = (range.first, 0, 0);

@@ -1,9 +1,9 @@
 //! Sharing of cached pages with readers outside the machine.
 //!
-//! Many threads read cached pages, and the machine is a single object. The environment may
-//! therefore share filled pages with readers directly, without a call per read. The cache reports
-//! the filled pages to it, queries their uses before an eviction, and recalls a page before its
-//! frame is reused.
+//! Many threads read cached pages, and the machine is a single object. The *environment*, the code
+//! around the machine, may therefore share filled pages with readers directly, without a call per
+//! read. The cache reports the filled pages to it, queries their uses before an eviction, and
+//! recalls a page before its frame is reused.
 //!
 //! A reader that copies uses a page for a moment; a reader with a guard may keep it pinned for any
 //! time. While a page is in use its recall is refused; no side waits for the other. The environment

@@ -1,7 +1,8 @@
 //! Changes of the cache size at run time.
 //!
-//! Growth has no immediate cost. A smaller cache evicts pages in their normal order; pages in use
-//! and reserved frames stay.
+//! The *environment* is the code around the machine, which owns the memory of the frames. Growth
+//! has no immediate cost. A smaller cache evicts pages in their normal order; pages in use and
+//! reserved frames stay.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,9 +1,10 @@
 //! The free frames, and the number of frames.
 //!
-//! Frame numbers cover all addresses that the environment has; the frames *in circulation* are the
-//! budget. Frames enter circulation in ascending order, and the environment finds memory for a
-//! frame at its first use. A large budget therefore costs no memory until it is used. Unused frames
-//! are also the cheapest to take back.
+//! The *environment* is the code around the machine, which owns the memory of the frames. Frame
+//! numbers cover all its addresses; the frames *in circulation* are the budget. Frames enter
+//! circulation in ascending order, and the environment finds memory for a frame at its first use. A
+//! large budget therefore costs no memory until it is used. Unused frames are also the cheapest to
+//! take back.
 //!
 //! 1. A frame is free, in use, or out of circulation: withdrawn, or never used and beyond the
 //!    budget.
@@ -57,11 +58,12 @@ impl FreeFrames {
         self.first_never_used - self.withdrawn.len() as u32 - self.withdrawing
     }
 
+    /// Number of free frames in circulation.
     pub(super) fn free(&self) -> u32 {
         self.used.len() as u32 + self.never_used_free + self.withdrawn_free
     }
 
-    /// Takes a free frame.
+    /// Takes a free frame; `None` if there is none.
     #[inline]
     pub(super) fn take(&mut self) -> Option<FrameId> {
         if let Some(id) = self.used.pop() {

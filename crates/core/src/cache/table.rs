@@ -28,6 +28,7 @@ const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 /// Binary logarithm of the number of neighbouring pages whose heads are in one page of memory.
 const EXTENT_LOG2: u32 = 10;
 
+/// The heads of all chains, and the number of pages of each file.
 #[derive(Debug)]
 pub(super) struct PageTableIndex {
     heads: Box<[FrameLink]>,
@@ -39,10 +40,12 @@ pub(super) struct PageTableIndex {
 /// can be allocated as zeroed memory.
 pub(super) type FrameLink = u32;
 
+/// The link to a frame.
 fn link_to(id: FrameId) -> FrameLink {
     id.0 + 1
 }
 
+/// The frame of a link; `None` at the end of a chain.
 fn frame_of(link: FrameLink) -> Option<FrameId> {
     link.checked_sub(1).map(FrameId)
 }
@@ -72,6 +75,7 @@ impl PageTableIndex {
         FileId(self.pages.len() as u32 - 1)
     }
 
+    /// Returns true if no page of the file is in the table.
     pub(super) fn is_empty(&self, file: FileId) -> bool {
         self.pages[file.0 as usize] == 0
     }
@@ -230,6 +234,7 @@ impl PageTableIndex {
         HeadGroup::holding(file, page, self.heads_log2())
     }
 
+    /// Binary logarithm of the number of heads.
     #[inline]
     fn heads_log2(&self) -> u32 {
         self.heads.len().trailing_zeros()

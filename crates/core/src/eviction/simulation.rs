@@ -25,7 +25,7 @@ pub struct Simulation {
 pub(super) enum ReferenceOutcome {
     /// The page was in the cache.
     Hit,
-    /// The page was absent; `gone` was evicted for it, if the cache was full.
+    /// The page was absent; `evicted_page` left for it, if the cache was full.
     Miss { evicted_page: Option<PageKey> },
 }
 
@@ -124,7 +124,7 @@ impl SimulatedFrames {
         (self.pages.len() - self.free.len()) as u32
     }
 
-    /// Rebuilds the hash table with one chain per frame.
+    /// Rebuilds the hash table with `pages` chains.
     fn resize_heads(&mut self, pages: u32) {
         let chained: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
         self.heads = alloc::vec![NO_FRAME; pages as usize].into_boxed_slice();

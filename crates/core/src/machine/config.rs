@@ -1,10 +1,10 @@
-//! Configuration of a read path.
+//! Configuration of a machine.
 
 use crate::policy::Spec;
 use crate::readahead::ReadaheadLimits;
 use crate::request::DeviceCaps;
 
-/// Configuration of a read path.
+/// Configuration of a machine: one read path over one device.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Properties of the device.
@@ -31,7 +31,8 @@ pub struct Config {
     /// counts as congested if more than seven eighths of that number are queued or in the device.
     /// The readahead policies of 2003 then stop reading ahead.
     pub queue_requests: u32,
-    /// Most requests in the device at once, bounded by the device's limit. Default: that limit.
+    /// Limit of requests in the device at once; the device's own limit applies too. Default: that
+    /// limit.
     pub depth_max: u32,
     /// Largest memory after later changes ([`Machine::resize`](super::Machine::resize)), in bytes;
     /// rounded down to whole pages. A value below `memory_bytes`, such as the default 0, means

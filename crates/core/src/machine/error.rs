@@ -1,4 +1,4 @@
-//! Errors of building a path, of opening a file on it, and of reading.
+//! Errors of building a machine, of adding a file to it, and of reading.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use crate::policy::SpecError;
 use crate::request::DeviceError;
 use crate::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
-/// Error of building a read path.
+/// Error of building a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {

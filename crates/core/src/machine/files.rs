@@ -187,14 +187,15 @@ impl MachineFiles {
         HandleId(self.handles.insert(Handle { file, policy, last_page: None }) as u32)
     }
 
-    /// Closes a handle without unreleased reads.
+    /// Closes a handle without unreleased reads. Its policy records the runs that end with it.
     pub(super) fn close(&mut self, base: &mut SharedState, handle: HandleId) {
         let Handle { file, mut policy, last_page } = self.handles.remove(handle.0 as usize);
         let file_pages = self.file(file).bytes.div_ceil(PAGE_BYTES);
         policy.on_close(last_page, file_pages, &mut base.queue.evidence);
     }
 
-    /// Removes a file without handles; returns false while some of its pages are in flight.
+    /// Removes a file without handles, and drops its pages. Returns false while some of these are
+    /// in flight: call again later. After true, the identifier may be reused.
     pub(super) fn remove(&mut self, base: &mut SharedState, file: FileId) -> bool {
         let cache = &mut base.frames.cache;
         cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
@@ -206,8 +207,8 @@ impl MachineFiles {
         is_gone
     }
 
-    /// Records that reads of the handle found all data in shared pages. The last of them ended at
-    /// byte `end`.
+    /// Reports to the handle's policy that reads found all data in shared pages. The last of them
+    /// ended before byte `end` of the file.
     pub(super) fn record_shared_reads(&mut self, handle: HandleId, end: u64) {
         let handle = &mut self.handles[handle.0 as usize];
         handle.policy.record_cached_reads(end);
@@ -222,6 +223,7 @@ impl MachineFiles {
         self.policy_maker = Some(make);
     }
 
+    /// Identifier of the handle's file.
     pub(super) fn file_of(&self, handle: HandleId) -> FileId {
         self.handle(handle).file
     }
@@ -243,6 +245,7 @@ impl MachineFiles {
         &*self.handle(handle).policy
     }
 
+    /// Readahead policy of an open handle, to be called with changes.
     pub(super) fn policy_mut(&mut self, handle: HandleId) -> &mut dyn ReadaheadPolicy {
         &mut *self.handles[handle.0 as usize].policy
     }
@@ -269,7 +272,8 @@ impl MachineFiles {
     }
 
     /// Opens a read. It may begin when there is memory for [its pages](MachineFiles::pages_of); a
-    /// direct one begins at once.
+    /// direct one begins at once. Fails if a direct read is misaligned, if the pages exceed the
+    /// memory, or if too many reads are open.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -298,7 +302,8 @@ impl MachineFiles {
         Ok(read)
     }
 
-    /// Starts a direct write; the cached pages of its range are dropped.
+    /// Starts a direct write; the cached pages of its range are dropped. Fails if it is misaligned,
+    /// ends behind the end of the file, or too many reads are open.
     pub(super) fn write(
         &mut self,
         now: Time,
@@ -358,7 +363,7 @@ impl MachineFiles {
         Ok(ReadId(self.reads.insert(read) as u32))
     }
 
-    /// Number of pages of memory that an open read needs to begin.
+    /// Number of pages of memory that an open read needs to begin; 0 for a direct one.
     pub(super) fn pages_of(&self, read: ReadId) -> u64 {
         self.get(read).range.count()
     }
@@ -448,12 +453,14 @@ impl MachineFiles {
         &self.reads[read.0 as usize]
     }
 
+    /// State of an open read or write, to be changed.
     fn get_mut(&mut self, read: ReadId) -> &mut FileTransfer {
         &mut self.reads[read.0 as usize]
     }
 }
 
-/// Checks the offset and the size of a direct transfer against the device's alignment.
+/// Checks the offset and the size of a direct transfer against the device's alignment. The error
+/// has the first of the two that is no multiple of it.
 fn check_alignment(base: &SharedState, transfer: &Transfer) -> Result<(), ReadError> {
     let alignment_bytes = base.queue.caps().alignment_sectors * SECTOR_BYTES as u32;
     let is_odd = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));

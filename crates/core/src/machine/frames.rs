@@ -32,6 +32,7 @@ pub(super) struct Frames {
 /// Numbers of reserved pages, by purpose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
+    /// Frames for reads, faults and prefetch: all except those that readers may pin.
     pub(super) pages: u64,
     /// One for each page of each begun, unreleased read and fault.
     pub(super) pinned: u64,
@@ -42,6 +43,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Returns true if at least `pages` pages are neither pinned nor in flight as prefetch.
     pub(super) fn has_room_for(&self, pages: u64) -> bool {
         pages <= self.room()
     }

@@ -1,5 +1,7 @@
 //! Calls for a server of mapped pages: queries of pages that may be mapped, and reports of mapped
 //! and written pages.
+//!
+//! An *environment* is the code that calls the machine and maps its frames into programs.
 
 use super::{HandleId, Machine};
 use crate::swapin::MemoryId;

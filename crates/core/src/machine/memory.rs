@@ -1,8 +1,8 @@
 //! Swapping: mappings, faults, touches, and the swap area behind them.
 //!
 //! A page of a mapping has no storage (it was never written: all zeros), a frame, a slot of the
-//! swap area, or both while their content is the same. See [`swapin`] for the calls of an
-//! environment.
+//! swap area, or both while their content is the same. An *environment* is the code that calls the
+//! machine and changes the address spaces of the programs: see [`swapin`] for its calls.
 //!
 //! # The poll contract
 //! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when
@@ -94,7 +94,7 @@ pub struct SwapConfig {
     pub ready_pages: Option<u32>,
     /// Number of dirty pages that stay unmapped before they are written, and least number of clean
     /// ones before they leave. A page that is used again meanwhile is mapped without I/O. For
-    /// environments without access bits; default 0, for those with them.
+    /// environments without access bits; the default 0 is for environments with them.
     pub second_chance_pages: u32,
     /// True if the eviction policy also selects the pages of memory to leave. Under `two-lists`,
     /// memory then has two lists of its own, as in Linux. Default false: memory has these lists
@@ -183,7 +183,7 @@ pub struct Unmap {
     pub frame: FrameId,
 }
 
-/// Counters of memory since the path was created.
+/// Counters of memory since the machine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwapCounters {
     /// Faults on pages that had to be read, or were already in flight.
@@ -322,8 +322,10 @@ impl MachineMemory {
         }
     }
 
-    /// Adds the swap area, of which there is at most one. Without it, mappings must fit into
-    /// memory.
+    /// Adds the swap area, and makes the queue learn costs if its policy asks for them.
+    ///
+    /// Fails if there is an area already, the policy is unknown, the area reaches past the device,
+    /// or it has too many slots.
     pub(super) fn add_swap(
         &mut self,
         base: &mut SharedState,
@@ -371,7 +373,7 @@ impl MachineMemory {
         Ok(())
     }
 
-    /// Adds a mapping of `pages` pages, all zeros.
+    /// Adds a mapping of `pages` pages, all zeros. Fails if it has more than 2^32 − 1 pages.
     pub(super) fn add_mapping(
         &mut self,
         base: &mut SharedState,
@@ -387,7 +389,8 @@ impl MachineMemory {
         Ok(MemoryId(self.mappings.len() as u32 - 1))
     }
 
-    /// Records a touch of a page. Returns true if it is mapped, and no more is needed.
+    /// Records a touch of a page. A mapped page becomes referenced, and dirty by a write. Returns
+    /// true if it is mapped, and no more is needed. Returns false without a change if it is not.
     #[inline]
     pub(super) fn touch(
         &mut self,
@@ -404,7 +407,8 @@ impl MachineMemory {
         is_mapped
     }
 
-    /// Discards the pages of the range that are not busy. Returns the number of busy ones.
+    /// Discards the pages of the range: their frames and slots become free. Pages with a fault,
+    /// read or write in progress are kept. Returns the number of kept pages.
     pub(super) fn discard(
         &mut self,
         base: &mut SharedState,
@@ -481,6 +485,7 @@ impl MachineMemory {
         MemoryId(index as u32)
     }
 
+    /// The slot of a page of the mapping `memory`, if it has one.
     fn slot_of(&self, memory: MemoryId, page: u64) -> Option<u64> {
         self.mappings[memory.0 as usize].slot_of(page)
     }
@@ -500,7 +505,7 @@ impl MachineMemory {
         self.mappings[memory.0 as usize].slots[page as usize] = slot as u32;
     }
 
-    /// Frees the slot of a page, if it has one.
+    /// Frees the slot of a page, if it has one. The area then counts as not full.
     fn give_up_slot(&mut self, memory: MemoryId, page: u64) {
         if let Some(slot) = self.slot_of(memory, page) {
             self.mappings[memory.0 as usize].slots[page as usize] = NO_SLOT;

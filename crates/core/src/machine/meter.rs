@@ -3,7 +3,7 @@
 use crate::request::{Op, Request};
 use crate::unit::Time;
 
-/// Counters of one read path since it was created.
+/// Counters of one machine since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
     /// Bytes requested by reads, clipped at the end of the file.
@@ -20,14 +20,14 @@ pub struct Meter {
     pub device_writes: u64,
     /// Bytes of these writes.
     pub device_write_bytes: u64,
-    /// Largest number of requests in the device at once.
+    /// Largest observed number of requests in the device at once.
     pub depth_max: u32,
     in_device: u32,
     /// Time up to which the integrals below are computed.
     integrated_until: Time,
     /// Requests in the device, integrated over time: requests × ns.
     depth_ns: u128,
-    /// Time with at least one request in the device.
+    /// Time with at least one request in the device, in nanoseconds.
     busy_ns: u64,
 }
 

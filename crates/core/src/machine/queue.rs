@@ -58,7 +58,7 @@ pub(super) enum PartOutcome {
 }
 
 impl PartOutcome {
-    /// Number of whole good pages, and the error of the others.
+    /// Number of whole good pages, and the error of the others: `Medium` if they were not moved.
     pub(super) fn good_pages(self) -> (u64, DeviceError) {
         match self {
             PartOutcome::Moved(bytes) => (bytes / PAGE_BYTES, DeviceError::Medium),
@@ -90,6 +90,7 @@ pub(super) enum QueueAction {
 /// Requests that are plugged, queued, in the device, or to be retried.
 pub(super) struct RequestQueue {
     caps: DeviceCaps,
+    /// Limit of requests in the device: the lower limit of configuration and device.
     depth_max: u32,
     /// Size of the queue, which determines congestion.
     queue_requests: u32,
@@ -145,7 +146,7 @@ impl RequestQueue {
         })
     }
 
-    /// Learns the costs of requests from here on, for a policy that asks for them.
+    /// Makes each later completion update the costs in `evidence`, for a policy that asks for them.
     pub(super) fn learn_costs(&mut self) {
         self.learns_costs = true;
     }
@@ -155,12 +156,12 @@ impl RequestQueue {
         &self.caps
     }
 
-    /// Most requests in the device at once.
+    /// Limit of requests in the device at once: the lower limit of configuration and device.
     pub(super) fn depth_max(&self) -> u32 {
         self.depth_max
     }
 
-    /// The largest request in whole pages.
+    /// The device's largest request, in whole pages.
     pub(super) fn request_pages_max(&self) -> u64 {
         u64::from(self.caps.request_sectors_max) / PAGE_SECTORS
     }
@@ -179,7 +180,7 @@ impl RequestQueue {
         self.priorities.get(process.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Records that the process has ended.
+    /// Reports the end of a process to the scheduler, which then expects no request from it.
     pub(super) fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.scheduler.process_ended(now, process);
     }
@@ -189,7 +190,8 @@ impl RequestQueue {
         self.scheduler.decisions()
     }
 
-    /// Returns true if more than seven eighths of the queue are in use.
+    /// Returns true if more than seven eighths of `queue_requests` requests are in the scheduler or
+    /// in the device.
     pub(super) fn is_congested(&self) -> bool {
         let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
         requests > u64::from(self.queue_requests) * 7 / 8
@@ -200,8 +202,9 @@ impl RequestQueue {
         self.requests.is_empty()
     }
 
-    /// Adds a request, which goes to the scheduler at the next poll. The caller must store its
-    /// identifier before that.
+    /// Adds a request, and returns its identifier, which the caller must store before the next
+    /// poll. The request goes to the scheduler at that poll, or at once with the
+    /// `PLUG_REQUESTS_MAX`-th plugged one.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -225,7 +228,8 @@ impl RequestQueue {
         id
     }
 
-    /// Registers `waiter` for the end of the request.
+    /// Registers `waiter` for the end of the request, whose need becomes `Demand`. Informs the
+    /// scheduler if the need has changed.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
         if let Some(head) = self.requests.set_demand(id) {
             self.scheduler.idled_for(head, &self.requests);
@@ -238,8 +242,9 @@ impl RequestQueue {
         self.requests.parts(id).any(|part| self.payloads.has_waiter(part, waiter))
     }
 
-    /// The next action; `None` if the device is full, or if the scheduler has no request for it
-    /// now.
+    /// The next action; `None` if `depth_max` requests are in the device, or if the scheduler has
+    /// no request for it now. Passes the plugged requests to the scheduler first. Retries precede
+    /// the requests of the scheduler.
     pub(super) fn poll(&mut self, now: Time) -> Option<QueueAction> {
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max {
@@ -290,8 +295,8 @@ impl RequestQueue {
         }
     }
 
-    /// Records that the device has finished a request. `poll_ended` must return its parts before
-    /// any other call.
+    /// Records that the device has finished a request, in the meter, the cost estimate and the
+    /// scheduler. `poll_ended` must return its parts before any other call.
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
         let id = completion.id;
         let bytes = self.requests[id].bytes();
@@ -333,7 +338,7 @@ impl RequestQueue {
         Some(EndedPart { request, content, outcome, is_merged, waiters })
     }
 
-    /// Takes back the list of waiters of an ended part.
+    /// Takes back the list of waiters of an ended part, to reuse its memory.
     pub(super) fn recycle(&mut self, waiters: Vec<Waiter>) {
         self.payloads.recycle(waiters);
     }

@@ -1,4 +1,6 @@
 //! Changes of a machine's memory at run time.
+//!
+//! The *environment* is the code around the machine, which owns the memory of the frames.
 
 use alloc::vec::Vec;
 

@@ -5,7 +5,7 @@ use crate::cache::FrameId;
 use crate::request::ProcessId;
 use crate::unit::Time;
 
-/// Path of a read.
+/// Route of a read: through the cache or past it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadAccess {
     /// Through the cache, as `read(2)` does.

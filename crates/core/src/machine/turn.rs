@@ -1,7 +1,9 @@
 //! One step of a machine, for every driver.
 //!
-//! The polls of a machine must be called in an order; this module does so for all drivers. Two
-//! traits cover the differences between environments: the execution of requests, and the waiters.
+//! The polls of a machine must be called in an order; this module does so for all drivers. An
+//! *environment* is the code around a machine: a device, real or modelled, and the callers that
+//! wait. Two traits cover the differences between environments: the execution of requests, and the
+//! waiters.
 
 use super::{Done, Faulted, Machine, Unmap};
 use crate::request::{Completion, DeviceRequest};
@@ -61,7 +63,7 @@ impl Machine {
     }
 
     /// The first part of a [`step`](Machine::step), for drivers that start something between
-    /// completions and new requests.
+    /// completions and new requests. Returns true if there was a completion.
     #[inline]
     pub fn take_completions<C: IoBackend + ?Sized>(&mut self, now: Time, backend: &mut C) -> bool {
         let mut is_any = false;
@@ -73,7 +75,7 @@ impl Machine {
     }
 
     /// The part of a [`step`](Machine::step) that delivers faults and reads, for drivers that
-    /// release them before new requests are sent.
+    /// release them before new requests are sent. Returns true if there was a result.
     #[inline]
     pub fn deliver_results<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = false;
@@ -89,7 +91,7 @@ impl Machine {
     }
 
     /// The last part of a [`step`](Machine::step), for drivers that send writes of leaving pages
-    /// together with reads.
+    /// together with reads. Returns true if there was a page to unmap.
     #[inline]
     pub fn unmap<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = false;

@@ -39,8 +39,9 @@ impl MachineFiles {
         is_had
     }
 
-    /// Begins a buffered read that has been [secured](MachineFiles::reserve_memory): there is
-    /// memory for all its pages.
+    /// Begins a buffered read, or a fault on a mapped file, whose memory is
+    /// [reserved](MachineFiles::reserve_memory). The policy adds pages; their requests are sent,
+    /// and the read waits for them or ends.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let ask = self.read_request(base, id);
         let read = &mut self.reads[id.0 as usize];
@@ -79,8 +80,8 @@ impl MachineFiles {
     }
 
     /// Sends the pages that one step of a read has added, and lets the read wait for them; or ends
-    /// the read. After an error no more is read, but requests in flight are awaited: until then
-    /// their frames are reserved for this read.
+    /// the read. `turn` is the progress of that step. After an error no more is read, but requests
+    /// in flight are awaited: until then their frames are reserved for this read.
     fn send_and_wait(&mut self, now: Time, base: &mut SharedState, id: ReadId, turn: ReadProgress) {
         let read = &mut self.reads[id.0 as usize];
         let (demand, transfer) = (read.range, &read.transfer);

@@ -57,10 +57,12 @@ impl SwapArea {
         self.owners.len() as u64
     }
 
+    /// Number of free slots.
     pub(super) fn free_slots(&self) -> u64 {
         self.free
     }
 
+    /// Number of slots that the device could not write.
     pub(super) fn bad_slots(&self) -> u64 {
         self.bad
     }
@@ -79,8 +81,8 @@ impl SwapArea {
         })
     }
 
-    /// Finds a run of free slots, at least one and at most `slots_max`, without taking them. The
-    /// search begins where the last one ended. `None` if all slots are taken.
+    /// Finds a run of 1 to `slots_max` free slots, without taking them. The search begins where the
+    /// last one ended. `None` if all slots are taken.
     pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
         if self.free == 0 {
             return None;
@@ -145,6 +147,7 @@ impl SwapArea {
         None
     }
 
+    /// Returns true if the slot is free.
     fn is_free(&self, slot: u64) -> bool {
         self.owners[slot as usize] == FREE
     }

@@ -12,7 +12,8 @@ use crate::swapin::SwapFault;
 use crate::unit::{PAGE_BYTES, Time};
 
 impl MachineMemory {
-    /// Opens a fault, which may begin when there is a frame for its page.
+    /// Opens a fault, which may begin when there is a frame for its page. Fails if too many faults
+    /// are open.
     ///
     /// # Panics
     /// The page lies outside its mapping.
@@ -40,7 +41,8 @@ impl MachineMemory {
         frame.is_some_and(|frame| base.frames.cache.is_held(frame))
     }
 
-    /// Begins a fault: its page is in memory, or there is a frame for it.
+    /// Begins a fault: its page is in memory, or there is a frame for it. The fault ends at once,
+    /// or waits for the request that reads its page.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: FaultId) {
         base.frames.budget.pinned += 1;
         let MemoryFault { memory, page, process, .. } = self.get(id).cause;
@@ -88,7 +90,7 @@ impl MachineMemory {
         }
     }
 
-    /// Ends a fault: its page has arrived, or never will.
+    /// Ends a fault: its page has arrived, or never will. Queues its result for `poll_faulted`.
     pub(super) fn finish(&mut self, base: &mut SharedState, id: FaultId) {
         base.queue.evidence.open_reads -= 1;
         self.faulted.push_back(id);
@@ -125,7 +127,8 @@ impl MachineMemory {
         })
     }
 
-    /// Releases a completed fault. Unless it failed, the environment has mapped its page.
+    /// Releases a completed fault. Unless it failed, the environment (the caller of the machine)
+    /// has mapped its page.
     pub(in crate::machine) fn release(&mut self, base: &mut SharedState, id: FaultId) {
         let MachineFault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
         let Some((frame, source)) = found else { return };

@@ -35,7 +35,8 @@ use crate::request::Op;
 use crate::unit::{PageRange, Time};
 
 impl MachineMemory {
-    /// The next page to unmap from a program's address space.
+    /// The next page to unmap from a program's address space. It counts as unmapped from now on;
+    /// the answer is due by [`handle_unmapped`](MachineMemory::handle_unmapped).
     pub(in crate::machine) fn poll_unmap(&mut self, base: &mut SharedState) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
         let cache = &mut base.frames.cache;
@@ -46,9 +47,10 @@ impl MachineMemory {
         Some(Unmap { memory: self.memory_of(file), page, frame })
     }
 
-    /// Records that no program has the page in its address space any more. Returns true once all
-    /// polled unmaps are answered. Until then these frames are in no class, and waiting faults must
-    /// not count on them.
+    /// Records that no program has the page in its address space any more. A dirty page gets its
+    /// second chance, or is queued for writing. A page that is clean, or cannot be written now,
+    /// moves to the list for its state. Returns true once all polled unmaps are answered. Until
+    /// then these frames are in no class, and waiting faults must not count on them.
     pub(in crate::machine) fn handle_unmapped(
         &mut self,
         base: &mut SharedState,
@@ -72,7 +74,10 @@ impl MachineMemory {
         self.swap.unmaps_unanswered == 0
     }
 
-    /// Records that a mapped page was or may have been written without a fault.
+    /// Makes a mapped page dirty that was or may have been written without a fault.
+    ///
+    /// # Panics
+    /// The page is not in memory.
     pub(in crate::machine) fn handle_written(
         &mut self,
         base: &mut SharedState,
@@ -86,7 +91,8 @@ impl MachineMemory {
         }
     }
 
-    /// Cancels the leaving of a page that is used again, or discarded.
+    /// Removes a page that is used again, or discarded, from the pages to be unmapped or written.
+    /// No effect on a page that is not leaving.
     pub(super) fn cancel_swap_out(&mut self, base: &SharedState, frame: FrameId) {
         if base.frames.cache.is_leaving(frame) {
             self.swap.unmaps.retain(|&other| other != frame);
@@ -189,14 +195,14 @@ impl MachineMemory {
         base.frames.cache.ready_pages() + base.frames.cache.becoming_ready_pages()
     }
 
-    /// Returns true if the device has failed too often in a row. It is then left alone until a
-    /// fault or a read waits for a frame.
+    /// Returns true if the device has failed to write `FAILURES_IN_ROW_MAX` pages in a row. It is
+    /// then left alone until a fault or a read waits for a frame.
     fn is_broken(&self) -> bool {
         self.swap.failures_in_row >= FAILURES_IN_ROW_MAX
     }
 
     /// The reason for which waiting faults and reads can never get a frame; `None` while some are
-    /// on their way.
+    /// on their way. An error resets the count of failed writes.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_broken = self.is_broken();
         let is_stuck = base.frames.cache.becoming_ready_pages() == 0 && base.frames.is_idle();

@@ -120,15 +120,17 @@ impl Payloads {
         self.by_id[id.0 as usize].content
     }
 
+    /// Returns true if the request retries a failed one, without the scheduler.
     pub(super) fn is_retry(&self, id: RequestId) -> bool {
         self.by_id[id.0 as usize].is_retry
     }
 
+    /// Returns true if `waiter` is registered for this request itself.
     pub(super) fn has_waiter(&self, id: RequestId, waiter: Waiter) -> bool {
         self.by_id[id.0 as usize].waiters.contains(&waiter)
     }
 
-    /// Registers `waiter` for the request.
+    /// Adds `waiter` to the waiters of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
         self.by_id[id.0 as usize].waiters.push(waiter);
     }
