@@ -2,7 +2,7 @@
 //!
 //! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory of the *environment*, the code
 //! around the machine. The cache knows only its number. A page is *in flight* from its addition
-//! until the device has delivered it. A second reader finds it and waits.
+//! until the device has delivered it. A second reader finds it and waits. One read serves both.
 //!
 //! An [eviction policy](crate::eviction) selects the page that leaves when memory is short.
 //!

@@ -50,7 +50,7 @@ pub enum Decision {
         distance: u64,
         /// Requests in the device, including this one.
         in_device: u32,
-        /// Most requests of its queue in the device; `None`: unlimited.
+        /// Limit of requests of its queue in the device; `None`: unlimited.
         limit: Option<u32>,
     },
     /// The active queue has requests and may not send one.
@@ -197,7 +197,7 @@ pub enum Decision {
     Queueing {
         /// True if the device queues requests internally: `answer=yes` or `no`.
         is_queueing: bool,
-        /// Largest number of requests in the device.
+        /// Largest observed number of requests in the device.
         peak: u32,
     },
     /// The limit on active processes changes.
@@ -318,7 +318,8 @@ impl DecisionLog {
         self.is_on
     }
 
-    /// Takes the oldest decision.
+    /// Takes the oldest decision; `None` if there is none. If decisions were lost, reports their
+    /// number first, as [`Decision::Lost`].
     pub fn poll(&mut self) -> Option<LoggedDecision> {
         let first = self.waiting.front()?;
         if self.lost > 0 {

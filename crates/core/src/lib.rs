@@ -12,7 +12,7 @@
 //! - [`chunking`] has the chunking policies, which split a large transfer that bypasses the cache;
 //! - [`readahead`] has the policies that select pages beyond the request;
 //! - [`swapin`] has the corresponding policies for swapped-out memory, and documents the interface
-//!   for an environment with more memory than frames;
+//!   for an environment (the code around the machine) with more memory than frames;
 //! - [`scheduler`] has the policies for the order of requests.
 //!
 //! In addition, [`decision`] is the log of the decisions of all policies, with the numbers behind

@@ -173,7 +173,7 @@ impl core::fmt::Display for DeviceError {
 
 impl core::error::Error for DeviceError {}
 
-/// Properties of a device, given once when the path over it is built.
+/// Properties of a device, given once when the machine over it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceCaps {
     /// Its size in sectors.

@@ -8,8 +8,9 @@
 //! read more.
 //!
 //! # Driving memory from an environment
-//! The machine is [`Machine`](crate::machine::Machine), with the same cache, frames and budget as
-//! for files:
+//! An *environment* is the code that runs the programs: it sees their page faults and changes their
+//! address spaces. The machine is [`Machine`](crate::machine::Machine), with the same cache, frames
+//! and budget as for files:
 //!
 //! 1. Call [`add_swap`](crate::machine::Machine::add_swap) once for the swap area, and
 //!    [`add_memory`](crate::machine::Machine::add_memory) for each mapping.
@@ -27,7 +28,7 @@
 //!    a write request takes its data.
 //! 5. Call [`poll_faulted`](crate::machine::Machine::poll_faulted) until it returns none. Map the
 //!    frame (or fill it with zeros first, if requested), writable only if requested. Resume the
-//!    program, and call [`release`](crate::machine::Machine::release).
+//!    program, and call [`release_fault`](crate::machine::Machine::release_fault).
 //!
 //! An environment with access bits, such as the modelled one, reports every touch of a mapped page
 //! with [`touch`](crate::machine::Machine::touch). Without access bits it sets
@@ -111,7 +112,7 @@ pub trait SwappedPageQueries {
 /// A swap-in policy. One instance serves all mappings of a swap area.
 pub trait SwapinPolicy: Send {
     /// Handles a fault that found its page in memory, marked as prefetched. Returns the pages to
-    /// read ahead of the next faults.
+    /// read ahead of the next faults; `None` to read nothing.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead>;
 
     /// Handles a fault that must read. Returns the pages to read with its page.

@@ -36,7 +36,7 @@ impl<T> EventQueue<T> {
         self.heap.push(Reverse(QueuedEvent { at: time, order: self.added, event }));
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event; `None` if the queue is empty.
     pub fn next_at(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }

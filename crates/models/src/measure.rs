@@ -102,7 +102,7 @@ impl ProfileSample {
         Some(ProfileSample { cell, requests, mean_ns, rounds_ns, latencies_ns })
     }
 
-    /// Ratio of the slowest round's mean to the fastest one's; none of one round.
+    /// Ratio of the slowest round's mean to the fastest one's; `None` for a single round.
     pub fn spread(&self) -> Option<f64> {
         let (fastest, slowest) = (self.rounds_ns.first()?, self.rounds_ns.last()?);
         (self.rounds_ns.len() > 1).then(|| slowest / fastest)
@@ -128,10 +128,11 @@ pub trait RequestExecutor {
     /// Failure of a request, or a demand to stop.
     type Error;
 
-    /// Returns the time in ns.
+    /// Returns the present time of its clock, in ns.
     fn now_ns(&self) -> u64;
 
-    /// Starts a read.
+    /// Starts a read of `bytes` bytes at byte `offset`. [`wait`](RequestExecutor::wait) returns its
+    /// `ticket`.
     ///
     /// # Errors
     /// Fails if the read cannot be started.
@@ -209,7 +210,8 @@ impl PositionGenerator {
         PositionGenerator { cell, storage_bytes, draw, ends, turn: 0 }
     }
 
-    /// Returns the offset of the next request in bytes, and advances the pattern.
+    /// Returns the offset of the next request in bytes, and advances the pattern. A position beyond
+    /// the storage is replaced by a random one.
     pub fn step(&mut self) -> u64 {
         let positions = self.storage_bytes / self.cell.bytes;
         self.turn = (self.turn + 1) % self.ends.len();
@@ -245,10 +247,11 @@ const MIN_REQUESTS: u64 = 200;
 /// read-ahead.
 const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
 
-/// Measures a cell.
+/// Measures a cell: keeps its number of requests in progress, at the positions of `walk`. Ends when
+/// the mean has a standard error below 1 %, or at one of the `limits`.
 ///
 /// # Errors
-/// Returns the errors of the probe.
+/// Returns the first error of `probe`; other requests may then still be in progress.
 pub fn measure<P: RequestExecutor>(
     cell: MeasurementCell,
     mut walk: PositionGenerator,

@@ -151,7 +151,7 @@ impl Nfs {
         })
     }
 
-    /// Draws the latency of one direction.
+    /// Draws the latency of one direction: `one_way_latency` and at most half of `jitter`.
     fn draw_one_way_latency(&mut self) -> Time {
         self.one_way_latency + Time(self.draw.below(self.jitter.ns() / 2 + 1))
     }

@@ -20,7 +20,8 @@ impl<T> NumberedSlab<T> {
         self.0.insert(object) as u32
     }
 
-    /// Removes and returns the object with number `key`. The key can be reused.
+    /// Removes and returns the object with number `key`. The key can be reused. Panics if there is
+    /// no such object.
     #[inline]
     pub fn take(&mut self, key: u32) -> T {
         self.0.remove(key as usize)

@@ -14,8 +14,8 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Creates a rate of at least 1,000,000 bytes per second. A lower rate could overflow a
-    /// product.
+    /// Creates a rate of at least 1,000,000 bytes per second. Panics at a lower rate, which could
+    /// overflow a product.
     pub fn new(bytes_per_second: u64) -> Bandwidth {
         assert!(bytes_per_second >= 1_000_000, "a rate is at least 1 MB/s");
         Bandwidth {

@@ -258,7 +258,8 @@ impl Ssd {
         self.admit_writes(now);
     }
 
-    /// Starts a flush: programs the open unit even if it is not full.
+    /// Starts a flush: programs the open unit even if it is not full. A buffer that survives a
+    /// power loss completes the flush at once.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         if self.write_cache_survives_power_loss {
             return self.flushes_done.push(now, id);

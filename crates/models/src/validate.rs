@@ -160,7 +160,8 @@ fn until_done(hdd: &mut Hdd, id: RequestId) -> u64 {
     }
 }
 
-/// Compares the simulated with the measured service times.
+/// Compares the simulated service times, in ms and in the order of `requests`, with the measured
+/// ones.
 pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
     let measured: Vec<f64> = requests.iter().map(measured_ms).collect();
     let errors: Vec<f64> = modelled_ms.iter().zip(&measured).map(|(a, b)| a - b).collect();

@@ -81,7 +81,8 @@ impl Credit {
         (100 * used).checked_div(used + lost)
     }
 
-    /// Priority of the next prefetch: `Prefetch` if at least half of the finished pages were used.
+    /// Need of the next prefetch: `Prefetch` if at least half of the finished pages were used, or
+    /// none has finished; else `Speculative`.
     pub fn need(&self) -> Need {
         if self.lost > self.used { Need::Speculative } else { Need::Prefetch }
     }

@@ -246,8 +246,8 @@ impl Window {
         self.judge(started, window_pages);
     }
 
-    /// Shrinks the next window by one page if the submission added no page. `window_pages` is the
-    /// window size before the current page.
+    /// Shrinks the next window by one page if the submission added no page. A window of at most one
+    /// page turns readahead off. `window_pages` is the window size before the current page.
     fn judge(&mut self, added_pages: u64, window_pages: i64) {
         if added_pages > 0 {
             return;

@@ -172,8 +172,8 @@ impl AdaptiveScheduler {
         self.reads_open + self.reads_in_device
     }
 
-    /// Returns true if one more read may be dispatched for a process with `own_reads` reads in
-    /// progress.
+    /// Returns true if the depth allows one more read of a process with `own_reads` reads in
+    /// progress. The first read of a process is always allowed.
     fn may_dispatch(&self, own_reads: u32) -> bool {
         let depth = if self.is_uneven { self.depth_tuner.allowed() } else { None };
         own_reads == 0 || depth.is_none_or(|depth| self.under_way() < depth)
@@ -269,7 +269,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// The time at which the earliest idle timeout of an active process ends.
+    /// The time at which the earliest idle timeout of an active process ends; `None` if the device
+    /// is kept idle for none.
     fn idle_timeout_ends(&self, now: Time) -> Option<Time> {
         let active = self.processes.values().filter(|process| process.turn.is_some());
         let idled_for = active.filter(|process| process.is_idled_for(now));
@@ -393,7 +394,7 @@ struct NearCounts {
 
 impl NearCounts {
     /// Counts the processes with outstanding reads or for which the device is kept idle, and among
-    /// them the processes near to each other.
+    /// them the near ones, by their locality.
     fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
         let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
         for process in processes

@@ -94,6 +94,7 @@ impl Deadline {
         self.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }
 
+    /// Returns true if a read is queued.
     pub(super) fn has_reads(&self) -> bool {
         !self.queued[Op::Read as usize].is_empty()
     }

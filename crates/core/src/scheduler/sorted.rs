@@ -51,6 +51,7 @@ impl<K, V> Default for BlockSortedMap<K, V> {
 }
 
 impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
+    /// Returns true if the map has no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.runs.first().is_none_or(|run| run.count == 0)
     }

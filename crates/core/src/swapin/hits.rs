@@ -42,6 +42,7 @@ impl HitRate {
     /// Initial number of hits: the first fault reads a whole block of 8.
     const HITS_AT_START: u64 = 4;
 
+    /// Creates the state before the first fault.
     pub(super) fn new(pages_max: u64, pages_min: u64, halves: bool) -> HitRate {
         HitRate {
             pages_max,

@@ -208,7 +208,8 @@ impl Controller {
         }
     }
 
-    /// Drops a line that a stream has read to its end, to make room for the next lines.
+    /// Drops a line that `request` has read to its end, to make room for the next lines. No effect
+    /// with `caches_all_reads`.
     fn evict_read_line(&mut self, line: u64, request: &DeviceRequest) {
         let is_read = (line + 1) * self.parts.line_sectors <= request.end();
         if is_read && !self.parts.caches_all_reads {
@@ -217,7 +218,8 @@ impl Controller {
     }
 
     /// Extends the read-ahead of a stream when less than half of its window is in the cache or
-    /// being read. The members thus receive few large requests instead of many small ones.
+    /// being read. The window begins at `sector`, the end of the last request; `from_line` is its
+    /// first whole line. The device thus receives few large requests instead of many small ones.
     fn read_ahead(&mut self, sector: u64, from_line: u64) {
         let line_sectors = self.parts.line_sectors;
         let window_sectors = self.window_sectors();
@@ -230,15 +232,16 @@ impl Controller {
         }
     }
 
-    /// Returns the read-ahead window of one stream. Active streams have equal shares of the total.
+    /// Returns the read-ahead window of one stream, in sectors. Active streams have equal shares of
+    /// the total.
     fn window_sectors(&self) -> u64 {
         let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
         let share = self.parts.readahead_all_sectors / streams;
         self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
     }
 
-    /// Requests the absent lines among `first..end`. Returns false if the cache has no room for all
-    /// of them.
+    /// Requests the absent lines among `first..end`, before any read-ahead if `is_urgent`. Returns
+    /// false if the cache has no room for all of them.
     fn fill(&mut self, first: u64, end: u64, is_urgent: bool) -> bool {
         let lines_most = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
         let mut run_start = None;
@@ -262,7 +265,7 @@ impl Controller {
         has_room
     }
 
-    /// Queues a read of the lines `first..end` of the device.
+    /// Queues a read of the lines `first..end` of the device, before any read-ahead if `is_urgent`.
     fn queue_line_read(&mut self, first: u64, end: u64, is_urgent: bool) {
         let start = first * self.parts.line_sectors;
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
@@ -271,7 +274,7 @@ impl Controller {
         self.queue_job(ControllerJob::Fill(first, end), request, is_urgent);
     }
 
-    /// Queues a job for the device.
+    /// Queues a job for the device, in the urgent or in the background queue.
     fn queue_job(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
         let index = self.jobs.add((job, request));
         if is_urgent { &mut self.urgent } else { &mut self.background }.push_back(index);
@@ -292,7 +295,7 @@ impl Controller {
         }
     }
 
-    /// Submits the job with this index to the members.
+    /// Submits the job with this index to the device behind the controller.
     fn issue(&mut self, now: Time, index: u32) {
         let request = self.jobs[index].1;
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
@@ -333,7 +336,7 @@ impl Controller {
     }
 
     /// Handles a flush. A battery-backed cache needs no write. A volatile cache is written back
-    /// first if it contains data, and the members are flushed afterwards.
+    /// first if it contains data, and the device behind the controller is flushed afterwards.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         match self.parts.write_cache_survives_power_loss {
             true => self.events.add(now, ControllerEvent::Flushed(id)),
@@ -361,8 +364,8 @@ impl Controller {
         self.events.add(sent_time, ControllerEvent::Answered(slot, outcome));
     }
 
-    /// Handles a completed request of the members according to its purpose: answers a direct
-    /// request, accounts a write-back, or marks the read lines as present.
+    /// Handles a completed request of the device behind the controller according to its purpose:
+    /// answers a direct request, accounts a write-back, or marks the read lines as present.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let (job, request) = self.jobs.take(completion.id.0);
         if let ControllerJob::Flush(id) = job {
@@ -422,7 +425,7 @@ impl Controller {
 }
 
 impl Device for Controller {
-    /// Limits of the array behind the controller.
+    /// Limits of the device behind the controller, with the queue depth of the controller.
     fn caps(&self) -> DeviceCaps {
         DeviceCaps { depth_max: self.parts.depth_max, ..self.inner_caps }
     }

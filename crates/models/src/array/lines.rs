@@ -67,7 +67,7 @@ impl LineCache {
         true
     }
 
-    /// Marks `line`, which was being read, as present.
+    /// Marks `line`, which was being read, as present. No effect on any other line.
     pub fn mark_present(&mut self, line: u64) {
         if let Some(place @ None) = self.cached_lines.get_mut(&line) {
             *place = Some(self.present.len());

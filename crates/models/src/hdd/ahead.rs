@@ -17,13 +17,13 @@ pub(super) struct ReadAheadRun {
     pub next: u64,
     /// End of the read-ahead, exclusive.
     pub limit: u64,
-    /// Time from which the head is free to go to `next`.
+    /// Time in ns from which the head is free to go to `next`.
     since: u64,
     /// Track of the head at that time.
     arm_track: HeadPosition,
 }
 
-/// State of the read-ahead at a given time.
+/// State of the read-ahead at a given time. All times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadAheadState {
     /// Earliest time at which the arm can leave, at the end of a sector.

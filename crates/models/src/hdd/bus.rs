@@ -28,9 +28,9 @@ pub(super) struct MediumFlow {
     pub cached_sectors: u32,
     /// Number of sectors that arrive.
     pub arriving_sectors: u32,
-    /// Start of the first arriving sector.
+    /// Start of the first arriving sector, in ns.
     pub begin: u64,
-    /// End of the last arriving sector.
+    /// End of the last arriving sector, in ns.
     pub end: u64,
 }
 
@@ -72,9 +72,9 @@ impl MediumFlow {
 /// Sectors that arrive in the cache from the host, one after another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostFeed {
-    /// Start of the first sector.
+    /// Start of the first sector, in ns.
     pub from: u64,
-    /// Transfer time of each sector.
+    /// Transfer time of each sector, in ns.
     pub sector_ns: u64,
     /// Number of sectors required before the write to the medium starts.
     pub sectors_to_start: u32,

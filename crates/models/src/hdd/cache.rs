@@ -86,13 +86,15 @@ impl SegmentCache {
 
     /// Returns true if `sector` is in some segment.
     pub(super) fn holds(&self, sector: u64) -> bool {
-        // All of them, whatever the first says: so the compiler takes several at a time.
+        // All segments are compared without an early exit, so that the compiler vectorizes the
+        // loop.
         self.segments
             .iter()
             .fold(false, |any, segment| any | ((segment.start <= sector) & (sector < segment.end)))
     }
 
-    /// Returns the segment that contains `sector`. Among several, the one with the greatest end.
+    /// Returns the index of the segment that contains `sector`: among several, the one with the
+    /// greatest end. `None` if no segment contains it.
     pub(super) fn segment_with(&self, sector: u64) -> Option<usize> {
         let holds = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
         let holding = self.segments.iter().enumerate().filter(|(_, segment)| holds(segment));
@@ -176,7 +178,7 @@ impl SegmentCache {
         (segment.end, segment.used) = (segment.start, 0);
     }
 
-    /// Returns the least recently used segment of a range of indices.
+    /// Returns the index of the least recently used segment among the indices `from..to`.
     fn least_recently_used(&self, from: usize, to: usize) -> usize {
         (from..to).min_by_key(|index| self.segments[*index].used).expect("a cache has a segment")
     }

@@ -23,9 +23,9 @@ mod choice_tests;
 pub(super) struct DiskCommand {
     /// Request of the host.
     pub request: DeviceRequest,
-    /// End of the processing overhead.
+    /// End of the processing overhead, in ns.
     pub ready_at: u64,
-    /// Time at which the command entered the window.
+    /// Time in ns at which the command entered the window.
     pub in_window_since: u64,
     /// Position of its first sector.
     pub place: SectorPosition,
@@ -77,6 +77,7 @@ impl CommandQueue {
         CommandQueue { commands, waiting_count: 0, ready_at: None, spec }
     }
 
+    /// Returns true if no command waits.
     pub(super) fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
@@ -90,7 +91,8 @@ impl CommandQueue {
         self.commands.push_back(command);
     }
 
-    /// Returns the earliest time at which a command in the window is ready.
+    /// Returns the earliest time in ns at which a command in the window is ready; `None` if it is
+    /// empty.
     pub(super) fn ready_at(&self) -> Option<u64> {
         self.ready_at
     }
@@ -101,6 +103,7 @@ impl CommandQueue {
         self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
     }
 
+    /// Recomputes the earliest ready time of the commands in the window.
     fn count_ready(&mut self) {
         self.ready_at = self.window().map(|command| command.ready_at).min();
     }
@@ -122,7 +125,8 @@ impl CommandQueue {
         }
     }
 
-    /// Removes and returns the oldest write that waits for room.
+    /// Removes and returns the oldest write that waits for room. `now` (ns) is the time of the
+    /// removal.
     pub(super) fn take_waiting(&mut self, now: u64) -> Option<DiskCommand> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
         self.remove(index, now)
@@ -158,7 +162,8 @@ impl CommandQueue {
     }
 
     /// Removes and returns the next task at time `now`, in ns. Returns `None` if no command in the
-    /// window is ready.
+    /// window is ready. The oldest command is served without a comparison if it is ready and alone
+    /// in the window, or has waited for more than `age_limit_ns`.
     ///
     /// `cost` returns the cost of a command if it is less than its second argument, the least cost
     /// so far. `room_cost` returns the cost of written data that has to leave the cache.
@@ -210,7 +215,8 @@ impl CommandQueue {
         }
     }
 
-    /// Removes a command. The command that enters the window in its place starts to age.
+    /// Removes the command at `index`. The command that enters the window in its place starts to
+    /// age at `now` (ns).
     fn remove(&mut self, index: usize, now: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         self.waiting_count -= u32::from(command.is_some_and(|command| command.waits_for_room));

@@ -11,7 +11,8 @@ use super::queue::DiskCommand;
 use super::service::{MediumAccess, sectors_until};
 
 impl Hdd {
-    /// Accepts a read: serves it from the cache or queues it for the arm.
+    /// Accepts a read that arrives at `now` (ns): serves it from the cache or queues it for the
+    /// arm.
     pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
         let cached_end = self.cached_end(now, request.start);
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
@@ -46,8 +47,9 @@ impl Hdd {
         });
     }
 
-    /// Transfers a read from the cache over the bus and schedules its completion. Extends the
-    /// read-ahead in progress, or starts one if the arm is idle.
+    /// Transfers a read from the cache over the bus and schedules its completion. Releases data of
+    /// its segment as `releases` demands. Extends the read-ahead into the segment; with
+    /// `ahead_on_hit` and an idle arm, starts one if there is none.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         let end = self.send(bus, 0, MediumFlow::cached(request.sectors));
         let done_at = end + self.drive.controller.read_completion_ns;
@@ -79,8 +81,9 @@ impl Hdd {
         }
     }
 
-    /// Serves a read at `start_ns`. Sectors that are not cached come from the medium. Schedules the
-    /// completion, and starts read-ahead.
+    /// Serves a read at `start_ns`. Sectors that are not cached come from the medium, to which
+    /// cached writes of the requested sectors go first. Schedules the completion, and starts
+    /// read-ahead.
     pub(super) fn read(&mut self, start_ns: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
@@ -154,7 +157,8 @@ impl Hdd {
         self.keep_arm(done_at, self.drive.controller.read_completion_ns);
     }
 
-    /// Returns the end of the cached range that contains `start`, including read-ahead until `now`.
+    /// Advances the read-ahead to `now` (ns). Returns the end of the cached range that contains
+    /// sector `start`; `None` if it is not cached.
     fn cached_end(&mut self, now: u64, start: u64) -> Option<u64> {
         if !self.drive.cache.is_enabled {
             return None;
@@ -163,7 +167,8 @@ impl Hdd {
         self.segments.segment_with(start).map(|index| self.segments.segment(index).end)
     }
 
-    /// Advances the read-ahead to `now`.
+    /// Advances the read-ahead to `now` (ns), and extends its cache segment. No effect without
+    /// read-ahead.
     pub(super) fn read_ahead_to(&mut self, now: u64) {
         if let Some(run) = &mut self.ahead {
             run.advance(now, &self.geometry, &self.mechanics);
@@ -176,7 +181,8 @@ impl Hdd {
         self.ahead.map_or(self.arm_track, |run| run.arm_track())
     }
 
-    /// Returns true if a read from `start` continues the read-ahead in progress.
+    /// Returns true if a read from sector `start` continues the read-ahead in progress: the sector
+    /// was read ahead, or the head waits for it by `sectors_until`.
     fn joins_ahead(&self, start: u64) -> bool {
         let Some(run) = &self.ahead else { return false };
         let segment = self.segments.segment(run.segment);
@@ -185,7 +191,7 @@ impl Hdd {
     }
 
     /// Starts the read-ahead into `segment`, after a read of the sectors from `start` to `end`. The
-    /// minimum read-ahead is read at once and cannot be interrupted.
+    /// minimum read-ahead (`read_ahead_sectors_min`) is read at once and cannot be interrupted.
     fn start_read_ahead(&mut self, segment: usize, start: u64, end: u64) {
         let limit = self.ahead_limit(segment, start, end);
         let sectors_min =
@@ -244,7 +250,7 @@ impl Hdd {
     }
 
     /// Returns the number of sectors on the track of `sector` that pass the head before it, for a
-    /// seek that starts at `start_ns`.
+    /// seek that starts at `start_ns`; 0 without `caches_passing_sectors`.
     fn sectors_passing_before(&self, start_ns: u64, sector: u64) -> u64 {
         if !self.drive.cache.caches_passing_sectors {
             return 0;
@@ -256,9 +262,15 @@ impl Hdd {
         (wait_angle / position.sector_width).min(sector - self.geometry.track(sector).start)
     }
 
-    /// Stops the read-ahead on arrival of `request`, on drives that do so. Returns the time for
-    /// which the present operation still occupies the arm. As in DiskSim, a seek is completed, and
-    /// so is a sector that is being read or waited for. This time adds to the command's overhead.
+    /// Stops the read-ahead when `request` arrives at `now` (ns), on a drive with
+    /// `stops_on_arrival`. Returns the time in ns after `now` for which the arm is still busy,
+    /// which adds to the command's overhead. As in DiskSim, a seek is completed, and so is a sector
+    /// that is being read or waited for. With `stops_in_sector` only a seek is completed, and the
+    /// result is otherwise 0.
+    ///
+    /// The read-ahead goes on, and the result is 0, in three cases: `stops_on_arrival` is false,
+    /// other work precedes the request, or a read continues the read-ahead. The result is also 0 if
+    /// no read-ahead is in progress.
     pub(super) fn stop_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
         let is_served_next = self.queue.is_empty() && self.free_at <= now;
         if !self.drive.cache.stops_on_arrival || !is_served_next {
@@ -279,7 +291,8 @@ impl Hdd {
         }
     }
 
-    /// Stops the read-ahead at `time_ns`, and records when and at which track the arm is free.
+    /// Stops the read-ahead at `time_ns`, and sets `free_at` and `arm_track` to the time and the
+    /// track at which the arm is free. No effect without read-ahead.
     pub(super) fn stop_ahead(&mut self, time_ns: u64) {
         if let Some(mut run) = self.ahead.take() {
             let state = run.advance(time_ns, &self.geometry, &self.mechanics);

@@ -13,11 +13,11 @@ use super::queue::{ArmTask, DiskCommand, is_read};
 /// Start conditions of an access to the medium.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MediumAccess {
-    /// Time from which the arm is free.
+    /// Time in ns from which the arm is free.
     pub from: u64,
     /// True if the access continues at the present position of the head.
     pub continues: bool,
-    /// Minimum time of the first seek.
+    /// Minimum time of the first seek, in ns.
     pub move_min_ns: u64,
     /// Arrival of a write's data, or `None` for data that is in the cache.
     pub feed: Option<HostFeed>,
@@ -42,7 +42,7 @@ impl CostState {
         }
     }
 
-    /// Returns [`cost`](CostState::cost) if it is less than `below`.
+    /// Returns [`cost`](CostState::cost) if it is less than `below`, otherwise `None`.
     fn cost_below(
         &self,
         mechanics: &Mechanics,
@@ -69,9 +69,9 @@ impl CostState {
 /// Sectors transferred between medium and cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MediumTransfer {
-    /// Time at which the first sector reached the head.
+    /// Time in ns at which the first sector reached the head.
     pub begin: u64,
-    /// End of the last sector.
+    /// End of the last sector, in ns.
     pub end: u64,
 }
 

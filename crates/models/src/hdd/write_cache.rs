@@ -14,7 +14,7 @@ struct WriteSpan {
     start: u64,
     /// Sector after the last.
     end: u64,
-    /// Time at which the first sector is in the cache.
+    /// Time in ns at which the first sector is in the cache.
     ready_at: u64,
     /// Position of the first sector.
     place: SectorPosition,
@@ -36,7 +36,7 @@ pub(super) struct WriteCache {
     spec: WriteCacheSpec,
     /// Number of sectors in all spans.
     sectors: u64,
-    /// Sectors being written to the medium, and the end of that transfer.
+    /// Number of sectors being written to the medium, and the end of that transfer in ns.
     landing: (u64, u64),
 }
 
@@ -51,7 +51,8 @@ impl WriteCache {
         self.spans.is_empty()
     }
 
-    /// Returns true if an empty cache has room for a write of `sectors`.
+    /// Returns true if an empty cache has room for a write of `sectors`. False without a write
+    /// cache.
     pub(super) fn takes(&self, sectors: u32) -> bool {
         self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
     }
@@ -75,7 +76,7 @@ impl WriteCache {
     }
 
     /// Adds the sectors from `start` to `end`. The first one is at `position`. They are in the
-    /// cache at `ready_ns`.
+    /// cache at `ready_ns`. No effect if one span holds all of them.
     pub(super) fn put(
         &mut self,
         (start, end): (u64, u64),
@@ -92,7 +93,7 @@ impl WriteCache {
         }
     }
 
-    /// Returns the earliest time at which data can go to the medium.
+    /// Returns the earliest time in ns at which data can go to the medium; `None` without data.
     pub(super) fn ready_at(&self) -> Option<u64> {
         self.spans.iter().map(|span| span.ready_at).min()
     }
@@ -140,7 +141,8 @@ impl WriteCache {
         self.landing = (piece.sectors, end_ns);
     }
 
-    /// Removes a piece of at most one track from the start of a span.
+    /// Removes a piece of at most one track from the start of the span at `index`. A span without
+    /// further sectors is removed.
     fn take_piece(&mut self, index: usize, locate: impl Fn(u64) -> SectorPosition) -> TrackPiece {
         let span = &mut self.spans[index];
         let sectors = (span.end - span.start).min(u64::from(span.place.run_sectors));

@@ -11,7 +11,8 @@ use super::service::MediumAccess;
 use super::write_cache::TrackPiece;
 
 impl Hdd {
-    /// Accepts a write: stores it in the cache and reports it complete, or queues it for the arm.
+    /// Accepts a write that arrives at `now` (ns). Stores it in the cache and reports it complete,
+    /// lets it continue the write in progress, or queues it for the arm.
     pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
         let is_early = self.written.takes(request.sectors);
         let is_idle = self.queue.is_empty() && self.free_at <= now;
@@ -74,9 +75,9 @@ impl Hdd {
         may_append && fits && !self.landing.is_empty()
     }
 
-    /// Serves a queued write at `start_ns`. If the drive joins writes, the queued writes that
-    /// continue it are served together up to the end of a track. The rest of the last one returns
-    /// to the queue.
+    /// Serves a queued write at `start_ns`. If the drive has `combines_writes`, the queued writes
+    /// that continue it are served together up to the end of a track. The rest of the last one
+    /// returns to the queue.
     pub(super) fn write_queued(&mut self, start_ns: u64, command: DiskCommand) {
         if !self.drive.queue.combines_writes || !self.queue.has_following(start_ns, &command) {
             return self.write(start_ns, &command);
@@ -130,7 +131,8 @@ impl Hdd {
     }
 
     /// Writes to the medium from `start_ns` on, with the data on the bus while the arm seeks.
-    /// Returns the completion time in ns.
+    /// Returns the completion time in ns: with `flushes_first` and room in the write cache when the
+    /// data has arrived, otherwise after the medium.
     fn write_through(&mut self, start_ns: u64, command: &DiskCommand) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
@@ -175,8 +177,8 @@ impl Hdd {
         done_at
     }
 
-    /// Keeps the arm from the next command after one that completes at `done_at`, as the drive's
-    /// description demands. The completion message takes `said_ns`.
+    /// Keeps the arm from the next command after one that completes at `done_at` (ns), by the
+    /// drive's `arm_free`. The completion message takes `said_ns`.
     pub(super) fn keep_arm(&mut self, done_at: u64, said_ns: u64) {
         let held_until = match self.drive.controller.arm_free {
             ArmFreePoint::CompletionReceived => done_at,
@@ -205,7 +207,7 @@ impl Hdd {
     /// Records written sectors in the cache and drops old data of them. `is_writing` is true if the
     /// sectors that they continue are being written to the medium.
     ///
-    /// A drive with `flushes_first` uses a new segment for each write that arrives later than that.
+    /// A drive with `flushes_first` uses a new segment for each write without `is_writing`.
     /// DiskSim's cache does the same (`disk_buffer_select_write_segment` appends only to a segment
     /// that is dirty or being written).
     fn record_written(&mut self, time_ns: u64, start: u64, end: u64, is_writing: bool) {

@@ -165,7 +165,7 @@ impl Flash {
         }
     }
 
-    /// Returns the time and the die of the next event.
+    /// Returns the time and the die of the next event; `None` if every die is idle.
     #[inline]
     pub fn next_event(&self) -> Option<(Time, u32)> {
         self.next.first()
@@ -265,7 +265,8 @@ impl Flash {
         }
     }
 
-    /// Starts the next operation on an idle die.
+    /// Starts the next operation on a die that has ended one. Without a waiting operation the die
+    /// becomes idle.
     #[inline]
     fn start_next(&mut self, now: Time, die: u32) {
         let this = &mut self.dies[die as usize];
@@ -317,7 +318,7 @@ impl Flash {
         }
     }
 
-    /// Completes a background operation. A full block queues an erase.
+    /// Completes a background operation. The program that fills a block queues an erase.
     fn finish_step(&mut self, die: u32, step: FlashStep) {
         let this = &mut self.dies[die as usize];
         match step {
@@ -339,8 +340,8 @@ impl Flash {
         }
     }
 
-    /// Suspends a background operation for a new read if the die can do so and the read gains by
-    /// it.
+    /// Suspends the background operation `step`, which would end at `end`, for a new read. No
+    /// effect if the die cannot suspend it, or if it ends before the suspension would.
     fn suspend(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
         let pause = match step {
             FlashStep::Erase => self.timing.suspend_erase,

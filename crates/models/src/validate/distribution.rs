@@ -29,7 +29,8 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Returns the value at the middle of the `step`-th step of probability.
+/// Returns the value at the middle of the `step`-th of `QUANTILES` equal steps of probability.
+/// `sorted` is ascending.
 fn quantile(sorted: &[f64], step: usize) -> f64 {
     let index = (2 * step + 1) * sorted.len() / (2 * QUANTILES);
     sorted[index.min(sorted.len() - 1)]

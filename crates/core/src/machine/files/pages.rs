@@ -46,8 +46,9 @@ pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     joined
 }
 
-/// Splits a non-empty run at the device's largest request, with the least number of requests for
-/// the demand in it. If the run is too large, the demand starts a request of its own.
+/// Splits a non-empty run at the device's largest request of `pages_max` pages, and calls `piece`
+/// with each part in order. The requested pages in it (`demand`) get the least number of requests.
+/// If the run is too large, the demand starts a request of its own.
 pub(in crate::machine) fn cut(
     run: PageRange,
     demand: PageRange,
@@ -179,7 +180,8 @@ impl FilePages<'_> {
         self.add_absent(range, false);
     }
 
-    /// Number of pages, up to `pages`, that may be prefetched.
+    /// Number of pages, up to `pages`, that may be prefetched within the credit and the limit of
+    /// the cache.
     fn prefetch_room(&mut self, pages: u64) -> u64 {
         let mut room = pages;
         if self.is_on_credit {

@@ -30,7 +30,7 @@ pub(super) struct Locality {
 
 impl Locality {
     /// Updates the mean nearness of the process's requests by a new request. A request is near if
-    /// it begins close to the end of the previous one and is no longer than it.
+    /// it begins close to the end of the previous one and is no longer than any before.
     pub(super) fn observe(&mut self, request: &Request) {
         let mut longest_sectors = request.sectors;
         if let Some((last_end, longest_before)) = self.last {

@@ -66,14 +66,16 @@ impl ReadyRequests {
         }
     }
 
-    /// Records that a reader waits for a request, which may be a speculative one here.
+    /// Records that a reader waits for a request. A speculative one moves to the needed reads; any
+    /// other is unchanged.
     pub(super) fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
         if let Some(place) = self.speculative.find(id, requests) {
             self.move_to_demand(place, requests);
         }
     }
 
-    /// Returns the next request to dispatch or to cancel.
+    /// Removes and returns the next request to dispatch, or a speculative read to cancel. If no
+    /// needed read waits, the next speculative one becomes a needed one first.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.first.has_reads() {

@@ -163,8 +163,7 @@ impl ThroughputTuner {
         }
     }
 
-    /// Skips requests that waited together with requests of the earlier setting, because they
-    /// complete sooner than later ones will.
+    /// Creates a search with `setting` as the current setting, for tests.
     #[cfg(test)]
     pub(super) fn at(parameter: Parameter, setting: u32) -> ThroughputTuner {
         ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
@@ -176,7 +175,8 @@ impl ThroughputTuner {
     }
 
     /// Records a completed read, and judges the epoch if it is complete. `may_start_trial` is
-    /// called before a trial and returns true if one can gain.
+    /// called before a trial and returns true if one can gain. Returns a result if the setting was
+    /// changed or removed.
     pub(super) fn completed(
         &mut self,
         now: Time,
@@ -218,7 +218,8 @@ impl ThroughputTuner {
         None
     }
 
-    /// Returns true if a trial of this duration has had too few completions, so that it is ended.
+    /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
+    /// is ended. Returns false without a trial.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual = self.all_kib_per_s.min(self.mean_kib_per_s);
@@ -246,6 +247,7 @@ impl ThroughputTuner {
         was_set.then_some(ProbeResult { setting: None, why, kib_per_s, all_kib_per_s })
     }
 
+    /// Starts an empty epoch at the time `now`.
     fn begin_epoch(&mut self, now: Time) {
         self.epoch = MeasuringEpoch { began: Some(now), newest: now, ..MeasuringEpoch::default() };
     }
@@ -394,7 +396,8 @@ impl ThroughputTuner {
         Some(ProbeResult { setting: self.setting, why, kib_per_s, all_kib_per_s })
     }
 
-    /// Starts a pause without trials after a trial without an improvement.
+    /// Starts a pause of 64 times the duration `took`, after a trial without an improvement.
+    /// Returns `None`: the setting stays.
     fn pause_trials(&mut self, now: Time, took: Time) -> Option<ProbeResult> {
         self.quiet_until = now + Time(DECAY_WINDOW * took.ns());
         None

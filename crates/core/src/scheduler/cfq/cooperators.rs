@@ -23,7 +23,8 @@ const SPLIT_AFTER: Jiffies = HZ;
 pub(super) type QueuesBySector = BTreeSet<(u8, u64, QueueId)>;
 
 impl Cfq {
-    /// Updates the queue's entry in `by_sector` (see invariant 3 of `Queue`).
+    /// Updates the queue's entry in `by_sector`: it has one while it meets invariant 3 of
+    /// `CfqQueue`.
     pub(super) fn update_place_of_next(&mut self, id: QueueId) {
         let queue = &mut self.queues[id];
         let is_findable = queue.is_sync
@@ -107,7 +108,8 @@ impl Cfq {
         queue.is_shared && (queue.must_split || is_long_seeky)
     }
 
-    /// With `seeky=mean`: records the time since which a joined queue is seeky.
+    /// With `seeky=mean`: sets `seeky_since` of a joined queue to the time since which it is seeky,
+    /// or to `None` if it is not.
     pub(super) fn record_seeky_since(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
         if queue.is_shared && queue.seek.is_mean() {

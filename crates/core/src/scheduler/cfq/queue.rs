@@ -119,6 +119,7 @@ impl CfqQueue {
         }
     }
 
+    /// Returns true if its priority class is the idle class.
     pub(super) fn is_idle_class(&self) -> bool {
         self.priority.class == Class::Idle
     }
@@ -149,6 +150,7 @@ impl CfqQueue {
     }
 }
 
+/// All queues by identifier.
 #[derive(Debug, Default)]
 pub(super) struct CfqQueues(Slab<CfqQueue>);
 

@@ -54,7 +54,7 @@ pub(super) struct DecayingMean {
 }
 
 impl DecayingMean {
-    /// Adds a distance in sectors to the decaying mean.
+    /// Adds a sample to the decaying mean: a distance in sectors, or a think time in jiffies.
     pub(super) fn add(&mut self, value: u64) {
         self.samples = (7 * self.samples + SAMPLE) / 8;
         self.total = (7 * self.total + SAMPLE * value) / 8;
@@ -77,6 +77,7 @@ impl DecayingMean {
     }
 }
 
+/// Detects random access of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct SeekDetector {
     /// The sector after the last request; `None` before the first.
@@ -121,6 +122,8 @@ impl SeekDetector {
         self.end_of_last = Some(start + u64::from(sectors));
     }
 
+    /// Returns true if the next request is unlikely to be close, by the detector in use. False
+    /// before enough requests.
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {

@@ -146,6 +146,7 @@ impl CfqTunables {
         if is_sync { self.fifo_expire_sync } else { self.fifo_expire_async }
     }
 
+    /// The tunable `back_seek_max` in sectors.
     pub(super) const fn back_seek_max_sectors(&self) -> u64 {
         self.back_seek_max * 2
     }
