@@ -168,7 +168,7 @@ impl Cache {
         self.sharer = Some(sharer);
     }
 
-    /// Registers a file.
+    /// Registers a file without pages, and returns its identifier.
     pub fn add_file(&mut self) -> FileId {
         self.credits.push(Credit::default());
         self.table.add_file()

@@ -168,7 +168,8 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// Records that the victim has left; the policy may remember it.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey);
 
-    /// The page that the policy will check next.
+    /// The frame that the policy will check next for a victim; `None` without a page. It stays on
+    /// its list.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId>;
 
     /// Records that an absent page was requested, which enters once another page has left. Called
@@ -203,7 +204,7 @@ pub trait EvictionPolicy: fmt::Debug + Send {
         Some(ghosts)
     }
 
-    /// Releases its ghosts for another policy to inherit.
+    /// Releases its ghosts for another policy to inherit; `None` if it keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         None
     }

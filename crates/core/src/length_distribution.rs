@@ -86,7 +86,7 @@ impl LengthDistribution {
             .for_each(|step| step.record(true));
     }
 
-    /// Records that a run ended with `length` pages.
+    /// Records that a run ended with `length` pages, at least 1.
     pub fn record_end(&mut self, length: u64) {
         self.steps[step_of(length)].record(false);
     }

@@ -119,7 +119,7 @@ impl PageRange {
         self.first <= page && page < self.end
     }
 
-    /// The part of the range before page `end`.
+    /// The part of the range before page `end`; empty if it has none.
     pub fn clipped(self, end: u64) -> PageRange {
         PageRange { first: self.first.min(end), end: self.end.min(end) }
     }

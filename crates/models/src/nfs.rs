@@ -156,7 +156,8 @@ impl Nfs {
         self.one_way_latency + Time(self.draw.below(self.jitter.ns() / 2 + 1))
     }
 
-    /// Sends queued calls while slots are free.
+    /// Sends queued calls while slots are free. The data of a write occupies the link to the server
+    /// first.
     fn send(&mut self, now: Time) {
         while self.slots_used < self.slots_max
             && let Some(call) = self.calls_without_slot.pop_front()
@@ -174,7 +175,7 @@ impl Nfs {
         }
     }
 
-    /// Assigns waiting calls to free server threads.
+    /// Assigns waiting calls to free server threads, and submits them to the storage of the server.
     fn serve(&mut self, now: Time) {
         while self.server_calls < self.threads
             && let Some(number) = self.calls_without_thread.pop_front()

@@ -139,7 +139,7 @@ impl Device for Object {
         self.caps
     }
 
-    /// Queues a request for a connection.
+    /// Queues a request for a connection, and starts it if one is free.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes_left = u64::from(request.sectors) * SECTOR_BYTES;
         self.waiting.push_back(self.slots.add(ObjectRequest { request, bytes_left }));

@@ -122,7 +122,7 @@ impl ParameterValues {
         }
     }
 
-    /// Returns all parameters in printable form.
+    /// Returns all parameters in printable form: value with unit, origin and source.
     pub fn parameters(&self) -> Vec<DeviceParameter> {
         self.values
             .iter()

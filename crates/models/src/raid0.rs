@@ -168,7 +168,8 @@ impl Raid0 {
         self.slots.take(slot);
     }
 
-    /// Advances every member to `now`, in order of events.
+    /// Processes the events of all members up to `now`, in order of time. Each event may let
+    /// waiting parts start.
     fn advance(&mut self, now: Time) {
         while let Some((at, index)) = self.next.first()
             && at <= now
@@ -288,7 +289,7 @@ impl StripeLayout {
         self.zones.last().map_or(0, |zone| zone.chunks.end) * self.chunk_sectors
     }
 
-    /// Returns the member and the sector on it for a sector of the array.
+    /// Returns the index of the member, and the sector on it, for a sector of the array.
     fn place(&self, sector: u64) -> (u32, u64) {
         let (chunk, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.chunks.end <= chunk)];
@@ -298,7 +299,7 @@ impl StripeLayout {
         (member, (zone.row + in_zone / width) * self.chunk_sectors + offset)
     }
 
-    /// Returns the array sector at `sector` of `member`.
+    /// Returns the sector of the array that lies at the sector `sector` of the member `member`.
     fn address(&self, member: u32, sector: u64) -> u64 {
         let (row, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.row <= row) - 1];

@@ -271,7 +271,7 @@ impl Ssd {
         self.end_flushes(now);
     }
 
-    /// Completes the flushes whose bytes have been programmed.
+    /// Completes at `now` the flushes whose bytes have been programmed, in order.
     fn end_flushes(&mut self, now: Time) {
         while let Some(&(bytes, id)) = self.flushes.front()
             && self.buffer.programmed_bytes() >= bytes

@@ -65,7 +65,7 @@ impl FirstUseWaits {
         }
     }
 
-    /// Wrapping count of all pages added.
+    /// Wrapping count of all pages added: the clock of waiting times.
     pub(super) fn now(&self) -> u32 {
         self.now
     }

@@ -279,7 +279,8 @@ impl Cache {
         self.collect_due %= self.collect_interval;
     }
 
-    /// Collects the first uses of all prefetched pages.
+    /// Collects the uses of all prefetched, unused pages from the sharer. No effect without a
+    /// sharer.
     pub fn collect_first_uses(&mut self) {
         if self.sharer.is_some() {
             (0..(self.frames.len() as u32).div_ceil(u64::BITS))
@@ -321,7 +322,8 @@ impl Cache {
         self.sharer.as_mut().map_or(0, |sharer| sharer.recall_all(ids))
     }
 
-    /// Removes a page and counts its eviction.
+    /// Removes a page, counts its eviction, and reports it to the policy if it is a page of memory
+    /// that the policy knows.
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
         let frame = self.frame(id);

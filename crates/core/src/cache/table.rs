@@ -134,7 +134,7 @@ impl PageTableIndex {
         core::mem::replace(&mut self.heads[home], link_to(id))
     }
 
-    /// Removes a frame, whose page is in the table.
+    /// Removes a frame, whose page is in the table, from its chain.
     #[inline]
     pub(super) fn remove(&mut self, frames: &mut [Frame], id: FrameId) {
         let Frame { file, page, next_in_table, .. } = frames[id.0 as usize];
@@ -147,7 +147,7 @@ impl PageTableIndex {
         *link = next_in_table;
     }
 
-    /// The first run of absent pages of the range.
+    /// The first run of absent pages of the range; `None` if no page is absent.
     pub(super) fn absent_run(
         &self,
         frames: &[Frame],

@@ -41,7 +41,8 @@ impl Clock2Q {
         Clock2Q { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS), entered: 0 }
     }
 
-    /// Numbers a page that entered the small queue.
+    /// Sets the note of a page that entered the small queue (`is_small`) to the next value of
+    /// `entered`. No effect on other pages.
     fn note_entry(&mut self, lists: &mut FrameLists, frame: FrameId, is_small: bool) {
         if is_small {
             self.entered = self.entered.wrapping_add(1);

@@ -160,7 +160,7 @@ impl Ghosts {
         None
     }
 
-    /// The word of the oldest ghost of a line.
+    /// The word of the oldest ghost of a line; `None` if the line is empty.
     pub fn oldest_word(&self, line: GhostList) -> Option<u32> {
         let oldest = self.lines[line as usize].oldest;
         (oldest != NO_GHOST).then(|| self.ghosts[oldest as usize].word)

@@ -101,7 +101,7 @@ impl FrameLists {
         (node.stamp, node.list) = (self.pushes, list.0);
     }
 
-    /// Removes a frame from its list.
+    /// Removes a frame from its list. It must be on a list.
     #[inline]
     pub fn unlink(&mut self, frame: FrameId) {
         let node = &mut self.nodes[frame.0 as usize];
@@ -119,7 +119,7 @@ impl FrameLists {
         }
     }
 
-    /// Removes the oldest frame of a list.
+    /// Removes and returns the oldest frame of a list; `None` if the list is empty.
     #[inline]
     pub fn pop(&mut self, list: List) -> Option<FrameId> {
         let oldest = self.oldest(list)?;
@@ -146,14 +146,14 @@ impl FrameLists {
         self.push(frame, list);
     }
 
-    /// The oldest frame of a list.
+    /// The oldest frame of a list; `None` if the list is empty.
     #[inline]
     pub fn oldest(&self, list: List) -> Option<FrameId> {
         let oldest = self.ends[usize::from(list.0)].oldest;
         (oldest != NO_FRAME).then_some(FrameId(oldest))
     }
 
-    /// The oldest frame of several lists.
+    /// The frame of greatest age on several lists; `None` if all are empty.
     pub fn oldest_of(&self, lists: &[List]) -> Option<FrameId> {
         lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(|&frame| self.age(frame))
     }
@@ -174,7 +174,7 @@ impl FrameLists {
         self.ends[usize::from(list.0)].pages
     }
 
-    /// The list that the frame is on.
+    /// The list that the frame is on; `None` if it is on no list.
     #[inline]
     pub fn list_of(&self, frame: FrameId) -> Option<List> {
         let node = self.nodes.get(frame.0 as usize)?;

@@ -43,6 +43,7 @@ impl Sieve {
         }
     }
 
+    /// Puts a frame at the newest end of the unexamined list, with the note `mark`.
     fn push(&self, lists: &mut FrameLists, frame: FrameId, mark: u32) {
         lists.push(frame, self.unexamined);
         lists.set_note(frame, mark);
@@ -93,12 +94,13 @@ impl EvictionPolicy for Sieve {
         lists.oldest(self.unexamined).or_else(|| lists.oldest(self.examined))
     }
 
-    /// A kept page counts as marked.
+    /// Adopts a page of another policy as the newest one. A kept page counts as marked.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         self.push(lists, frame, if is_kept { MARKED } else { UNMARKED });
     }
 
-    /// Unmarked pages leave first.
+    /// Releases all pages: the unmarked ones first, each group in the order of the hand. The flag
+    /// is true for a marked page.
     fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         let mut pages = Vec::new();
         for list in [self.unexamined, self.examined] {

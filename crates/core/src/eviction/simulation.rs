@@ -94,7 +94,8 @@ impl Simulation {
         page
     }
 
-    /// References a page, and returns the outcome in detail.
+    /// References a page, which is in the cache afterwards. In a full cache an absent page evicts
+    /// one.
     pub(super) fn refer(&mut self, page: PageKey) -> ReferenceOutcome {
         let Simulation { policy, lists: places, frames, .. } = self;
         if let Some(frame) = frames.find(page) {

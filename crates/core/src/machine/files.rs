@@ -368,7 +368,7 @@ impl MachineFiles {
         self.get(read).range.count()
     }
 
-    /// Ends a waiting read with an error.
+    /// Ends a waiting read with an error, and queues its result.
     pub(super) fn fail(&mut self, base: &mut SharedState, read: ReadId, error: ReadError) {
         self.get_mut(read).error = Some(error);
         self.finish(base, read);
@@ -390,7 +390,7 @@ impl MachineFiles {
         self.done.push_back(id);
     }
 
-    /// The next completed read or write.
+    /// Removes and returns the next completed read or write; `None` if there is none.
     pub(super) fn poll_done(&mut self) -> Option<Done> {
         let id = self.done.pop_front()?;
         let read = self.get(id);
@@ -403,7 +403,7 @@ impl MachineFiles {
         })
     }
 
-    /// Releases a completed read: its pages may be evicted.
+    /// Releases a completed read: its pages may be evicted, and its identifier may be reused.
     pub(super) fn release(&mut self, base: &mut SharedState, id: ReadId) {
         let mut read = self.reads.remove(id.0 as usize);
         debug_assert_eq!(read.state, ReadState::Done, "only what is done is released");

@@ -126,7 +126,7 @@ impl Frames {
         self.budget.has_room_for(pages + self.unready_pages())
     }
 
-    /// Pages of memory that can't leave at once.
+    /// Number of unpinned pages of memory that can't leave at once: mapped, dirty or being written.
     pub(super) fn unready_pages(&self) -> u64 {
         self.cache.unready_pages().into()
     }

@@ -48,7 +48,7 @@ impl Meter {
         self.busy_ns
     }
 
-    /// Counts a request sent to the device.
+    /// Counts a request sent to the device at `now`, after updating the integrals.
     pub(super) fn on_dispatch(&mut self, now: Time, request: &Request) {
         self.integrate(now);
         self.in_device += 1;
@@ -65,13 +65,13 @@ impl Meter {
         }
     }
 
-    /// Counts a completed request.
+    /// Removes a request that completed at `now` from the requests in the device.
     pub(super) fn on_completion(&mut self, now: Time) {
         self.integrate(now);
         self.in_device -= 1;
     }
 
-    /// Updates the integrals up to `now`.
+    /// Adds the time since the last call to the integrals `depth_ns` and `busy_ns`.
     fn integrate(&mut self, now: Time) {
         let span = now.since(self.integrated_until).ns();
         self.depth_ns += u128::from(self.in_device) * u128::from(span);

@@ -175,7 +175,7 @@ impl RequestQueue {
         self.priorities[index] = priority;
     }
 
-    /// Priority of the later requests of a process.
+    /// Priority of the later requests of a process; the default one if none was set.
     pub(super) fn priority(&self, process: ProcessId) -> Priority {
         self.priorities.get(process.0 as usize).copied().unwrap_or_default()
     }

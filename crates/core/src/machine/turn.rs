@@ -11,7 +11,8 @@ use crate::unit::Time;
 
 /// Executes requests between memory and a device, in real or in virtual time.
 pub trait IoBackend {
-    /// Starts a request; `machine` provides its buffers ([`Machine::request_buffers`]).
+    /// Starts a request at `now`, without waiting for it; `machine` provides its buffers
+    /// ([`Machine::request_buffers`]).
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest);
 
     /// The next request that completed by `now`; each is returned once.

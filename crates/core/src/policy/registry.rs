@@ -113,7 +113,7 @@ impl<B: Copy + Send + Sync> Registry<B> {
         self.entries().map(|entry| &entry.policy)
     }
 
-    /// The constructor of the policy with this name.
+    /// The constructor of the policy with this name; `None` if none is registered under it.
     pub(crate) fn find(&'static self, name: &str) -> Option<B> {
         self.entries().find(|entry| entry.policy.name == name).map(|entry| entry.build)
     }

@@ -136,7 +136,7 @@ impl KernelCachedPages {
         }
     }
 
-    /// Records that these pages left the cache.
+    /// Records that these pages left the cache: they are unknown, and no longer count as unused.
     pub fn on_evicted(&mut self, range: PageRange, device: &mut DeviceEvidence) {
         let windows = range.first / WINDOW_PAGES..range.end.div_ceil(WINDOW_PAGES);
         let numbers: Vec<u64> = self.windows.range(windows).map(|(&number, _)| number).collect();

@@ -42,13 +42,13 @@ impl PageTable {
         self.is_in_flight = !is_filled;
     }
 
-    /// Counts added pages as unused until [`use_page`](PageTable::use_page). By default every cached
-    /// page counts as used.
+    /// Counts each added page as unused until [`use_page`](PageTable::use_page). By default every
+    /// cached page counts as used.
     pub fn track_uses(&mut self) {
         self.unused = Some(BTreeSet::new());
     }
 
-    /// Records the use of a page.
+    /// Records the use of a page. No effect unless uses are tracked.
     pub fn use_page(&mut self, page: u64) {
         if let Some(unused) = &mut self.unused {
             unused.remove(&page);

@@ -300,12 +300,12 @@ impl ReadaheadPolicy for Window {
         }
     }
 
-    /// Handles a fault as the kernel does for mappings.
+    /// Reads the aligned block around the page, by `note_fault`.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         self.note_fault(page, read, pages);
     }
 
-    /// Applies the program's advice.
+    /// Applies the program's advice, by `note_advice`.
     fn advise(&mut self, advice: Advice) {
         self.note_advice(advice);
     }

@@ -103,7 +103,7 @@ impl RequestTable {
         (slot.opened(), next_part)
     }
 
-    /// Closes a request with all its parts.
+    /// Closes a request with all its parts. Their identifiers may be reused.
     pub fn close_all(&mut self, id: RequestId) {
         let mut part = Some(id);
         while let Some(id) = part {
@@ -186,6 +186,7 @@ impl RequestTable {
         &self.slots[id.0 as usize]
     }
 
+    /// Entry of an open request, to be changed.
     fn slot_mut(&mut self, id: RequestId) -> &mut RequestSlot {
         &mut self.slots[id.0 as usize]
     }

@@ -128,7 +128,7 @@ struct TimeSlice {
 }
 
 impl ProcessHistory {
-    /// Dispatchable reads and reads in the device.
+    /// Number of its dispatchable reads and of its reads in the device.
     fn under_way(&self) -> u32 {
         self.open + self.in_device
     }

@@ -75,7 +75,7 @@ impl<T> ArrivalQueue<T> {
         }
     }
 
-    /// The oldest value, and its number.
+    /// The oldest value, and its number; `None` if the queue is empty.
     pub(super) fn first(&self) -> Option<&(u64, T)> {
         self.values.front()
     }

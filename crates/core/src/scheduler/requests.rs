@@ -121,7 +121,8 @@ impl QueuedRequests {
         self.by_arrival.count() + usize::from(self.only.is_some())
     }
 
-    /// Adds a request, merged with a neighbour if possible.
+    /// Adds a request that arrives at `now`, merged with a neighbour if both fit into `sectors_max`
+    /// sectors. Returns which of the two happened.
     pub(super) fn insert_or_merge(
         &mut self,
         now: Time,
@@ -169,7 +170,7 @@ impl QueuedRequests {
         Some(waiting)
     }
 
-    /// The request that has waited longest.
+    /// The request that arrived first, with its key; `None` if none is queued.
     pub(super) fn oldest(&self, requests: &RequestTable) -> Option<(SectorKey, WaitingRequest)> {
         self.only.or_else(|| {
             let (arrival, waiting) = *self.by_arrival.first()?;
@@ -177,7 +178,7 @@ impl QueuedRequests {
         })
     }
 
-    /// The first request that starts at `sector` or after it.
+    /// The key of the first request that starts at `sector` or after it; `None` without one.
     pub(super) fn first_from(&self, sector: u64) -> Option<SectorKey> {
         self.next_at_or_after(SectorKey::before_all_at(sector))
     }
@@ -198,7 +199,7 @@ impl QueuedRequests {
         }
     }
 
-    /// Returns the request before `key` in sector order.
+    /// Returns the key of the request before `key` in sector order; `None` without one.
     pub(super) fn previous(&self, key: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only < key);
@@ -206,12 +207,12 @@ impl QueuedRequests {
         self.by_sector.before(&key).map(|(key, _)| key)
     }
 
-    /// Returns the request after `key` in sector order.
+    /// Returns the key of the request after `key` in sector order; `None` without one.
     pub(super) fn next(&self, key: SectorKey) -> Option<SectorKey> {
         self.next_at_or_after(key.behind())
     }
 
-    /// Returns the first request at `key` or after it.
+    /// Returns the key of the first request at `key` or after it; `None` without one.
     fn next_at_or_after(&self, key: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only >= key);

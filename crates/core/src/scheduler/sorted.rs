@@ -88,12 +88,12 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         Some(value)
     }
 
-    /// The last entry before `key`.
+    /// The last entry before `key`; `None` without one.
     pub(super) fn before(&self, key: &K) -> Pair<'_, K, V> {
         self.around(key).0
     }
 
-    /// The first entry at `key` or after it.
+    /// The first entry at `key` or after it; `None` without one.
     pub(super) fn from(&self, key: &K) -> Pair<'_, K, V> {
         self.around(key).1
     }
@@ -174,7 +174,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         self.count += 1;
     }
 
-    /// Removes the value of a key, if present.
+    /// Removes and returns the value of a key; `None` if the key is absent.
     fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.place(key);
         let value = *self.get(at).filter(|(there, _)| there == key)?.1;

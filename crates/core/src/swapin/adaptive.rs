@@ -155,7 +155,8 @@ impl AdaptiveSwapin {
         (by_slot, by_address)
     }
 
-    /// The best plan, if any has a positive value.
+    /// The plan of higher value, along the slots or the addresses; `None` if none has a positive
+    /// value.
     fn plan(
         &self,
         fault: &SwapFault,

@@ -106,13 +106,13 @@ impl SegmentCache {
         &self.segments[index]
     }
 
-    /// Records a use of segment `index`.
+    /// Records a use of segment `index`, which is then the most recently used one.
     pub(super) fn touch(&mut self, index: usize) {
         self.uses += 1;
         self.segments[index].used = self.uses;
     }
 
-    /// Releases the data of segment `index` before `start`.
+    /// Releases the data of segment `index` before sector `start`.
     pub(super) fn release_before(&mut self, index: usize, start: u64) {
         let segment = &mut self.segments[index];
         segment.start = segment.start.max(start.min(segment.end));

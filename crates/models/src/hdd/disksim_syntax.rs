@@ -331,7 +331,8 @@ impl FileParser<'_> {
         Ok(SystemPart { kind: kind.to_owned(), name: name.to_owned(), parts })
     }
 
-    /// Returns the first block of an included file.
+    /// Returns the first block of the included file `name`. `line` is the line of the reference,
+    /// for errors.
     fn source(&self, line: usize, name: &str) -> Result<FieldValue, FileError> {
         let blocks = self.included(line, name)?.blocks;
         Ok(FieldValue::Block(blocks.into_iter().next().expect("a file without blocks is refused")))

@@ -283,7 +283,7 @@ impl Geometry {
     }
 }
 
-/// Computes the look-up data of a zone.
+/// Computes the look-up data of a zone on a drive with `heads` surfaces.
 fn zone_geometry(zone: &DiskZone, heads: u32) -> ZoneGeometry {
     // Rounded down, so the last sector of a track ends within the revolution.
     let width = u64::MAX / u64::from(zone.track_sectors);

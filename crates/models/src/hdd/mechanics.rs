@@ -37,7 +37,7 @@ pub(super) struct SectorPass {
     pub end: u64,
 }
 
-/// Timing of arm and spindle. It contains no changing state.
+/// Timing of arm and spindle. Only `shift_phase` changes it.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
     seek: SeekTimes,
@@ -84,7 +84,8 @@ impl Mechanics {
         mechanics
     }
 
-    /// Rotates the platter back by `late_ns`, so every sector arrives that much later.
+    /// Rotates the platter back by `late_ns`, so every sector arrives that much later; sooner if it
+    /// is negative.
     pub(super) fn shift_phase(&mut self, late_ns: i64) {
         let turn = self.rotation_per_ns.wrapping_mul(late_ns as u64);
         self.phase = self.phase.wrapping_sub(turn);
@@ -100,13 +101,13 @@ impl Mechanics {
         self.phase.wrapping_add(self.rotation_per_ns.wrapping_mul(time_ns))
     }
 
-    /// Returns the time for a rotation by `angle`.
+    /// Returns the time in ns for a rotation by `angle`, rounded down.
     pub(super) fn rotation_ns(&self, angle: Angle) -> u64 {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
-    /// Returns the time of a seek over `distance` cylinders, with or without a head switch, until
-    /// `op` can begin.
+    /// Returns the time in ns of a seek over `distance` cylinders, with or without a head switch,
+    /// until `op` can begin.
     fn settled_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
         let first_request_ns = if is_same_head { 0 } else { self.head_switch_ns };
         let seek = match (op, &self.write_seek) {
@@ -131,7 +132,8 @@ impl Mechanics {
         self.rotation_per_ns.saturating_mul(ns) / width
     }
 
-    /// Returns the rotation time between two angles.
+    /// Returns the time in ns of the rotation from the angle `from` to the angle `to`. It is 0 if
+    /// `to` has just passed, within `MARK_TOLERANCE_NS`.
     fn wait_ns(&self, from: Angle, to: Angle) -> u64 {
         let turn = to.wrapping_sub(from);
         if turn.wrapping_add(self.mark_tolerance) < self.mark_tolerance {

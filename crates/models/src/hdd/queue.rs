@@ -117,7 +117,7 @@ impl CommandQueue {
         }
     }
 
-    /// Returns the oldest write that waits for room.
+    /// Returns the oldest write that waits for room in the cache; `None` without one.
     pub(super) fn waiting(&self) -> Option<&DiskCommand> {
         match self.waiting_count {
             0 => None,
@@ -207,7 +207,8 @@ impl CommandQueue {
         self.task_for(best_index?, now)
     }
 
-    /// Returns the task for the command at `index`.
+    /// Returns the task for the command at `index`, and removes the command unless it waits for
+    /// room.
     fn task_for(&mut self, index: usize, now: u64) -> Option<ArmTask> {
         match self.commands[index].waits_for_room {
             true => Some(ArmTask::MakeRoom),
@@ -236,7 +237,7 @@ impl CommandQueue {
         command
     }
 
-    /// Returns the commands among which the policy chooses.
+    /// Returns the commands among which the policy chooses, the oldest first.
     fn window(&self) -> impl Iterator<Item = &DiskCommand> {
         self.commands.iter().take(self.spec.window as usize)
     }

@@ -35,7 +35,7 @@ pub struct ProfileReliability {
 }
 
 impl ProfileReliability {
-    /// Checks the samples of a profile.
+    /// Checks the samples of a profile, one for each cell.
     pub fn of(samples: &[ProfileSample]) -> ProfileReliability {
         let mut spreads: Vec<(f64, MeasurementCell)> =
             samples.iter().filter_map(|sample| Some((sample.spread()?, sample.cell))).collect();
@@ -50,7 +50,8 @@ impl ProfileReliability {
         }
     }
 
-    /// Returns the cells that should be measured again.
+    /// Returns the cells that should be measured again: contradicting or disagreeing ones, each
+    /// once.
     pub fn doubtful(&self) -> Vec<MeasurementCell> {
         let pairs = self
             .contradictions

@@ -99,7 +99,7 @@ impl WriteBuffer {
         self.admitted_bytes - self.used_bytes
     }
 
-    /// Removes a unit that has been programmed.
+    /// Removes the oldest unit, which has been programmed: its bytes become free.
     pub fn release(&mut self) {
         self.used_bytes -= self.unit_bytes;
     }

@@ -39,7 +39,7 @@ impl WrittenPages {
         (entry != 0).then_some((entry & ((1 << BLOCK_BITS) - 1)) as u32)
     }
 
-    /// Sets the block of a page.
+    /// Sets the block of a page, in place of an earlier one. Panics if a number is too large.
     pub fn set(&mut self, page: u64, block: u32) {
         assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "no drive is so large");
         if 8 * self.count >= 5 * self.entries.len() {

@@ -49,7 +49,7 @@ pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -
     .collect()
 }
 
-/// Returns the drive with another queue window.
+/// Returns the drive with a queue depth of `DEPTH` and the queue window `window`.
 fn with_queue(drive: &DriveDescription, window: u32) -> DriveDescription {
     let mut drive = drive.clone();
     drive.queue.depth = DEPTH;

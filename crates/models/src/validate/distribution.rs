@@ -2,7 +2,7 @@
 
 use super::QUANTILES;
 
-/// Returns the mean of the values.
+/// Returns the mean of the values, of which there must be at least one.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }

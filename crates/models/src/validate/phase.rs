@@ -36,7 +36,7 @@ pub struct Coherence {
 }
 
 impl Coherence {
-    /// Returns the expected coherence of random pairs.
+    /// Returns the expected coherence, from 0 to 1, of this number of random pairs.
     pub fn noise(&self) -> f64 {
         1.0 / (self.pairs.max(1) as f64).sqrt()
     }
@@ -135,7 +135,7 @@ impl MeanVector {
         self.count += 1;
     }
 
-    /// Returns the length of the mean vector.
+    /// Returns the length of the mean vector, from 0 to 1; 0 without vectors.
     fn length(&self) -> f64 {
         self.x.hypot(self.y) / self.count.max(1) as f64
     }

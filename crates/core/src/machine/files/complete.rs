@@ -114,7 +114,7 @@ impl MachineFiles {
         waiters
     }
 
-    /// Drops the cached pages that a write overwrites.
+    /// Drops the cached pages that a write overwrites. Pages in flight are dropped on arrival.
     pub(super) fn forget_overwritten(&mut self, base: &mut SharedState, write: ReadId) {
         let transfer = self.get(write).transfer;
         let file = self.file_of(transfer.handle);
@@ -258,7 +258,8 @@ impl RequestPages {
     }
 }
 
-/// The read that waits for pages of a file.
+/// The read that waits for pages of a file. Panics for a fault on memory, which never waits for
+/// them.
 fn reader(waiter: Waiter) -> ReadId {
     match waiter {
         Waiter::Read(read) => read,

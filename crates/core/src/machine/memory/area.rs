@@ -109,7 +109,7 @@ impl SwapArea {
         Some(longest)
     }
 
-    /// Assigns a free slot to a page.
+    /// Assigns the free slot `slot` to the page `owner`.
     pub(super) fn take(&mut self, slot: u64, owner: SlotOwner) {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);

@@ -1,4 +1,5 @@
-//! A fault on memory: its page is found, created as zeros, or read.
+//! A fault on memory: its page is found, created as zeros, or read from its *slot*, its place in
+//! the swap area.
 
 use super::{
     FaultId, MachineFault, MachineMemory, MemoryAccess, MemoryFault, MemoryId, MemoryKind,
@@ -96,7 +97,7 @@ impl MachineMemory {
         self.faulted.push_back(id);
     }
 
-    /// Ends a waiting fault with an error.
+    /// Ends a waiting fault with an error, and queues its result.
     pub(in crate::machine) fn fail(
         &mut self,
         base: &mut SharedState,
@@ -107,7 +108,7 @@ impl MachineMemory {
         self.finish(base, id);
     }
 
-    /// The next completed fault.
+    /// Removes and returns the next completed fault; `None` if there is none.
     pub(in crate::machine) fn poll_faulted(&mut self, base: &SharedState) -> Option<Faulted> {
         let id = self.faulted.pop_front()?;
         let MachineFault { cause, started, found, error } = self.get(id);

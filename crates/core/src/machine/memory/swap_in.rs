@@ -1,4 +1,5 @@
-//! Swap-in: the pages that the policy adds to a fault, and their requests.
+//! Swap-in: the pages that the policy adds to a fault, and their requests. A *slot* is the place of
+//! one page in the swap area.
 
 use alloc::vec::Vec;
 
@@ -221,7 +222,8 @@ impl MachineMemory {
         }
     }
 
-    /// Retries a single slot of a failed request.
+    /// Sends the request for a single slot of the request `failed` again, without the scheduler.
+    /// Returns the new identifier.
     pub(super) fn retry_slot(
         &self,
         base: &mut SharedState,
@@ -279,7 +281,7 @@ impl MachineMemory {
     }
 }
 
-/// The fault that waits for a slot.
+/// The fault that waits for a slot. Panics for a read, which never waits for one.
 fn waiting_fault(waiter: Waiter) -> FaultId {
     match waiter {
         Waiter::Fault(fault) => fault,

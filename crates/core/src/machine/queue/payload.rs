@@ -43,7 +43,7 @@ pub(in crate::machine) struct SearchTail {
 }
 
 impl SearchTail {
-    /// No page is behind the range.
+    /// The tail of a request for `range` that is no part of a search: no page is behind it.
     pub(in crate::machine) fn none(range: PageRange) -> SearchTail {
         SearchTail { suspect_end: range.end, end: range.end }
     }

@@ -230,7 +230,7 @@ impl Stride {
         self.position_of(access) == self.ahead
     }
 
-    /// Sets the last block to the request.
+    /// Sets the last block that was read to the block of this request.
     pub(super) fn advance(&mut self, access: &AccessContext) {
         self.last = self.position_of(access);
     }
@@ -245,7 +245,7 @@ impl Stride {
         self.ahead = self.next();
     }
 
-    /// Moves the next block to prefetch by one stride.
+    /// Moves the next block to prefetch by one stride, after it was prefetched.
     pub(super) fn pass(&mut self) {
         self.ahead = self.ahead.wrapping_add_signed(self.distance);
     }

@@ -58,7 +58,7 @@ impl ReadyRequests {
         }
     }
 
-    /// Inserts a request that waited elsewhere, without merging.
+    /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
             true => drop(self.speculative.insert(waiting, requests)),

@@ -169,7 +169,8 @@ impl ThroughputTuner {
         ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
     }
 
-    /// The allowed number; `None`: all.
+    /// The allowed number of processes or requests, of the trial if one is in progress; `None`:
+    /// all.
     pub(super) fn allowed(&self) -> Option<u32> {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }

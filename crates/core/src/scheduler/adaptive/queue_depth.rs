@@ -32,7 +32,7 @@ impl QueueDepth {
             / self.samples;
     }
 
-    /// Records a completion.
+    /// Records a completion of the process: its next request begins a new burst.
     pub(super) fn record_completion(&mut self) {
         self.is_burst = false;
     }

@@ -1,4 +1,5 @@
-//! Processes: the think time of each, and the queue of its requests.
+//! Processes: the *think time* of each, from a completion to its next request, and the queue of its
+//! requests.
 
 use alloc::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub(super) struct CfqProcess {
 }
 
 impl CfqProcess {
-    /// Its mean think time, once there are enough samples.
+    /// Its mean think time in jiffies; `None` while there are too few samples.
     pub(super) fn think_time(&self) -> Option<Jiffies> {
         self.think.is_valid().then(|| self.think.mean() as Jiffies)
     }

@@ -87,18 +87,18 @@ impl ServiceTrees {
         position
     }
 
-    /// Removes a queue.
+    /// Removes the queue at `position`.
     pub(super) fn remove(&mut self, position: TreePosition) {
         self.trees[position.tree].remove(&(position.key, position.order));
     }
 
-    /// The next queue of a tree, and its key.
+    /// The queue with the lowest key of a tree, and its key; `None` if the tree is empty.
     pub(super) fn first(&self, class: Class, kind: TreeKind) -> Option<(QueueId, Jiffies)> {
         let ((key, _), &queue) = self.trees[tree_index(class, kind)].first_key_value()?;
         Some((queue, *key))
     }
 
-    /// The highest key of the idle class.
+    /// The highest key of the idle class; `None` without a queue of that class.
     pub(super) fn last_idle_key(&self) -> Option<Jiffies> {
         self.trees[TREES - 1].last_key_value().map(|((key, _), _)| *key)
     }

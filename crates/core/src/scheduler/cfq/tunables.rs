@@ -22,7 +22,7 @@ pub(super) const fn jiffies(now: Time) -> Jiffies {
     (now.0 / 1_000_000) as Jiffies
 }
 
-/// Start time of a jiffy.
+/// Start time of a jiffy; zero for a negative one.
 pub(super) const fn time_of(jiffy: Jiffies) -> Time {
     Time((if jiffy < 0 { 0 } else { jiffy as u64 }) * 1_000_000)
 }

@@ -48,7 +48,8 @@ impl Cfq {
         self.next_queue(now)
     }
 
-    /// Starts the slice of the first queue of the served tree.
+    /// Chooses the tree to serve, and starts the slice of its first queue. `None` if that tree is
+    /// empty.
     fn next_queue(&mut self, now: Time) -> Option<QueueId> {
         self.choose_tree(now);
         let (queue, _) = self.trees.first(self.serving.class, self.serving.kind)?;
@@ -220,7 +221,8 @@ impl Cfq {
         self.queues.release(id);
     }
 
-    /// Removes a queue from the trees.
+    /// Removes a queue from the trees. Without another queue there, the share of the served tree
+    /// ends.
     fn take_out_of_trees(&mut self, id: QueueId) {
         if let Some(position) = self.queues[id].position.take() {
             self.trees.remove(position);

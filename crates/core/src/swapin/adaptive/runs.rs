@@ -100,7 +100,7 @@ impl FaultRuns {
         run
     }
 
-    /// The run of the last fault.
+    /// The run of the last fault. Panics before the first fault.
     pub(super) fn newest_mut(&mut self) -> &mut FaultRun {
         self.runs.last_mut().expect("there was a fault")
     }
