@@ -276,8 +276,8 @@ impl Machine {
     /// past the end of the file is done at once, with 0 bytes.
     ///
     /// # Errors
-    /// The read is larger than the memory of the cache, direct and misaligned, or too many reads
-    /// are open.
+    /// The read is larger than the memory of the cache, direct and misaligned, or `open_reads_max`
+    /// reads are open.
     pub fn read(
         &mut self,
         now: Time,
@@ -306,7 +306,7 @@ impl Machine {
     /// consider.
     ///
     /// # Errors
-    /// It is misaligned, goes past the end of the file, or too many reads are open.
+    /// It is misaligned, goes past the end of the file, or `open_reads_max` reads are open.
     pub fn write(
         &mut self,
         now: Time,
@@ -350,7 +350,7 @@ impl Machine {
     /// result.
     ///
     /// # Errors
-    /// Too many faults are open.
+    /// `open_reads_max` faults are open.
     ///
     /// # Panics
     /// The page lies outside its mapping.

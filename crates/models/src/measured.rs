@@ -171,7 +171,8 @@ impl MeasuredDevice {
         classification
     }
 
-    /// Returns the extra time in ns of a request that starts at a distance from the last end.
+    /// Returns the extra time in ns, relative to a random request, of a request that starts at
+    /// sector `start` when the last one ended at `last_end`.
     fn near_extra_ns(&self, start: u64, last_end: u64) -> f64 {
         let distance = (start as i64 - last_end as i64) * SECTOR_BYTES as i64;
         near_ns(&self.near, distance).unwrap_or(self.far_extra_ns)
@@ -256,8 +257,8 @@ impl Device for MeasuredDevice {
     }
 }
 
-/// Returns the extra time in ns of a request at this distance relative to a random request. Returns
-/// `None` beyond the greatest measured distance.
+/// Returns the extra time in ns of a request at this distance, in bytes, relative to a random
+/// request. `near` is sorted by signed root. Returns `None` beyond the greatest measured distance.
 fn near_ns(near: &[(f64, f64)], distance: i64) -> Option<f64> {
     let root = signed_root(distance);
     let next_index = near.partition_point(|point| point.0 <= root);
@@ -308,7 +309,8 @@ impl From<FileError> for MeasuredError {
     }
 }
 
-/// Returns the square root of a distance with the sign of the distance. Exact on every machine.
+/// Returns the square root of a distance in bytes with the sign of the distance. Exact on every
+/// machine.
 fn signed_root(distance: i64) -> f64 {
     let root = (distance.unsigned_abs() as f64).sqrt();
     if distance < 0 { -root } else { root }

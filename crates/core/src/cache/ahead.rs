@@ -147,15 +147,15 @@ impl Cache {
         self.budget_pages() / PREFETCHED_SHARE_DIVISOR * PREFETCHED_SHARE_FACTOR
     }
 
-    /// Returns true if the oldest prefetched page has exceeded its lifetime, or there are too many
-    /// such pages.
+    /// Returns true if `id`, the oldest prefetched page of a file, has exceeded its lifetime, or
+    /// there are more than `prefetched_pages_max` such pages.
     pub(super) fn is_stale(&self, id: FrameId) -> bool {
         self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::PREFETCHED) > self.prefetched_pages_max()
     }
 
-    /// Returns true if the oldest prefetched page of memory has exceeded its lifetime, or there are
-    /// too many such pages.
+    /// Returns true if `id`, the oldest prefetched page of memory, has exceeded its lifetime, or
+    /// there are more than `prefetched_pages_max` such pages.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
         self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::MEMORY_PREFETCHED) > self.prefetched_pages_max()

@@ -90,8 +90,9 @@ impl SmallAndMainQueues {
         lists.set_uses(frame, uses.min(self.thresholds.uses_max));
     }
 
-    /// Removes the next victim from its queue. A page in the small queue with enough uses moves to
-    /// the main queue instead. A used page in the main queue goes round again with one use less.
+    /// Removes the next victim from its queue. A page in the small queue with at least
+    /// `uses_to_stay` uses moves to the main queue instead. A used page in the main queue goes
+    /// round again with one use less.
     pub(super) fn victim(
         &mut self,
         lists: &mut FrameLists,

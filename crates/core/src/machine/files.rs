@@ -273,7 +273,7 @@ impl MachineFiles {
 
     /// Opens a read. It may begin when there is memory for [its pages](MachineFiles::pages_of); a
     /// direct one begins at once. Fails if a direct read is misaligned, if the pages exceed the
-    /// memory, or if too many reads are open.
+    /// memory, or if `open_reads_max` reads are open.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -303,7 +303,7 @@ impl MachineFiles {
     }
 
     /// Starts a direct write; the cached pages of its range are dropped. Fails if it is misaligned,
-    /// ends behind the end of the file, or too many reads are open.
+    /// ends behind the end of the file, or `open_reads_max` reads are open.
     pub(super) fn write(
         &mut self,
         now: Time,
@@ -325,8 +325,8 @@ impl MachineFiles {
         Ok(read)
     }
 
-    /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`. Fails if too
-    /// many are open.
+    /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`. Fails if
+    /// `open_reads_max` are open.
     fn open_read(
         &mut self,
         now: Time,

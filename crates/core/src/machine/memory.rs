@@ -325,7 +325,7 @@ impl MachineMemory {
     /// Adds the swap area, and makes the queue learn costs if its policy asks for them.
     ///
     /// Fails if there is an area already, the policy is unknown, the area reaches past the device,
-    /// or it has too many slots.
+    /// or it has at least 2^32 − 1 slots.
     pub(super) fn add_swap(
         &mut self,
         base: &mut SharedState,

@@ -222,7 +222,7 @@ impl AdaptiveReadahead {
     }
 
     /// Processes a request that continues no stream. It becomes a stream of its own, replaces the
-    /// oldest one if there are too many, and may cause a whole-file prefetch.
+    /// oldest of [`STREAMS_MAX`] streams, and may cause a whole-file prefetch.
     fn random_access(&mut self, access: AccessContext, pages: &mut dyn PageView) {
         let request = access.request;
         if let Some(stream) = self.streams.back_mut() {

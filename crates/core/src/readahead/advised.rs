@@ -89,7 +89,8 @@ impl KernelCachedPages {
         ReadaheadState::of(device, &self.evidence, None)
     }
 
-    /// Returns true if enough of the file was requested at random for reading it whole.
+    /// Returns true if at least a 64th of the file (`DECAY_WINDOW`) was requested at random, so
+    /// that it may be read whole.
     pub fn may_be_read_whole(&self, file_pages: u64) -> bool {
         self.evidence.is_asked(DECAY_WINDOW, file_pages)
     }

@@ -263,7 +263,8 @@ impl Geometry {
         self.append(SectorRun { place: from, ..run }, end - from);
     }
 
-    /// Appends a run, or extends the last one if the positions are adjacent.
+    /// Appends a run of `count` numbered sectors, or extends the last run if the positions are
+    /// adjacent. No effect if `count` is 0.
     fn append(&mut self, run: SectorRun, count: u64) {
         if count == 0 {
             return;

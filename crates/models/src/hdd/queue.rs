@@ -207,8 +207,8 @@ impl CommandQueue {
         self.task_for(best_index?, now)
     }
 
-    /// Returns the task for the command at `index`, and removes the command unless it waits for
-    /// room.
+    /// Returns the task for the command at `index` at time `now` (ns), and removes the command
+    /// unless it waits for room.
     fn task_for(&mut self, index: usize, now: u64) -> Option<ArmTask> {
         match self.commands[index].waits_for_room {
             true => Some(ArmTask::MakeRoom),

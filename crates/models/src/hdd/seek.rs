@@ -150,7 +150,7 @@ impl Lee {
 }
 
 impl HplCurve {
-    /// Returns the time in ms for a distance in cylinders.
+    /// Returns the time in ms for a distance of at least one cylinder.
     fn ms(&self, distance: f64) -> f64 {
         match self.single_ms {
             Some(ms) if distance == 1.0 => ms,

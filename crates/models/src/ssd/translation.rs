@@ -221,7 +221,8 @@ impl Translation {
         index.map(|index| index as u32)
     }
 
-    /// Collects blocks until enough are free or no block can be gained.
+    /// Collects blocks until `free_blocks_min` blocks are free or no block can be gained. Sets
+    /// `work` to the pages that this reads and programs.
     fn collect(&mut self) {
         (self.work.read_pages, self.work.moved_pages) = (0, 0);
         while self.free.len() < self.free_blocks_min {

@@ -13,8 +13,8 @@ use crate::swapin::SwapFault;
 use crate::unit::{PAGE_BYTES, Time};
 
 impl MachineMemory {
-    /// Opens a fault, which may begin when there is a frame for its page. Fails if too many faults
-    /// are open.
+    /// Opens a fault, which may begin when there is a frame for its page. Fails if
+    /// `open_faults_max` faults are open.
     ///
     /// # Panics
     /// The page lies outside its mapping.

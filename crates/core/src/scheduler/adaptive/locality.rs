@@ -43,12 +43,13 @@ impl Locality {
         self.last = Some((request.end(), longest_sectors));
     }
 
-    /// Returns true if the requests are known to be near.
+    /// Returns true if at least [`MIN_SAMPLES`] requests were observed, and seven eighths of the
+    /// newest ones are near.
     pub(super) fn is_near(&self) -> bool {
         self.requests >= MIN_SAMPLES && 8 * self.near >= 7 * ALL
     }
 
-    /// Returns true if the requests are near, or too few for a decision.
+    /// Returns true if the requests are near, or if fewer than [`MIN_SAMPLES`] were observed.
     pub(super) fn may_be_near(&self) -> bool {
         self.requests < MIN_SAMPLES || self.is_near()
     }

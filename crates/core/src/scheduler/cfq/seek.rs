@@ -71,7 +71,7 @@ impl DecayingMean {
         self.rounded(SAMPLE / 2)
     }
 
-    /// Returns true if there were enough samples.
+    /// Returns true if there were at least three samples.
     pub(super) fn is_valid(&self) -> bool {
         self.samples > SAMPLES_VALID
     }
@@ -122,8 +122,8 @@ impl SeekDetector {
         self.end_of_last = Some(start + u64::from(sectors));
     }
 
-    /// Returns true if the next request is unlikely to be close, by the detector in use. False
-    /// before enough requests.
+    /// Returns true if the next request is unlikely to be close, by the detector in use. The mean
+    /// needs at least three requests.
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {
