@@ -62,9 +62,9 @@ pub enum Dispatch {
 /// until it returns none; `complete` for each request that the device has finished. Time never goes
 /// backwards between calls.
 pub trait Scheduler: Send {
-    /// Queues a request. Merges it with a queued neighbour of the same direction if the two are
-    /// together no larger than the device's largest request. The merged request is then merged with
-    /// a request that it touches, under the same conditions.
+    /// Queues a request. Merges it with a queued neighbour of the same direction and the same
+    /// `is_sync` if the two are together no larger than the device's largest request. The merged
+    /// request is then merged with a request that it touches, under the same conditions.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted;
 
     /// Returns the request that goes to the device next, or a read to cancel. Called only while the

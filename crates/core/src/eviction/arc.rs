@@ -40,8 +40,8 @@ impl Arc {
         Arc { pages, target: 0, ghosts: Ghosts::new(pages + 1), demand: None }
     }
 
-    /// Handles the return of a page: if it is remembered, adjusts the target and returns the line
-    /// of its ghost.
+    /// Handles the return of a page: if it is remembered, removes its ghost, adjusts the target and
+    /// returns the line of the ghost. `None` if it is not remembered.
     fn take_ghost(&mut self, page: PageKey) -> Option<GhostList> {
         let [first, second] = [B1, B2].map(|line| u64::from(self.ghosts.count(line)));
         let (line, _) = self.ghosts.take(page)?;

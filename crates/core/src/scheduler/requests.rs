@@ -1,10 +1,11 @@
 //! A set of queued requests: by sector, for the order of service; by arrival, to bound the wait;
 //! and merged.
 //!
-//! Two requests merge if one ends where the other starts, they have the same direction, and both
-//! together fit into the device's largest request. The older one keeps its identifier and its age.
-//! The grown request may touch a third queued request, and the two then merge as well. The sectors
-//! of a request are in the [`RequestTable`], where it grows; this set holds only identifiers.
+//! Two requests merge if one ends where the other starts, they have the same direction and the same
+//! `is_sync`, and both together fit into the device's largest request. The older one keeps its
+//! identifier and its age. The grown request may touch a third queued request, and the two then
+//! merge as well. The sectors of a request are in the [`RequestTable`], where it grows; this set
+//! holds only identifiers.
 
 use core::cmp::Ordering;
 

@@ -88,8 +88,9 @@ impl HostFeed {
 }
 
 impl Hdd {
-    /// Transfers a read's sectors to the host as they arrive, and occupies the bus. A release of
-    /// the bus takes `leave_ns`. Returns the end of the transfer in ns.
+    /// Transfers a read's sectors to the host as they arrive, and occupies the bus. With
+    /// `leaves_bus`, a read that has outrun the medium releases the bus, which takes `leave_ns`.
+    /// Returns the end of the transfer in ns.
     pub(super) fn send(&mut self, bus: BusState, leave_ns: u64, flow: MediumFlow) -> u64 {
         let controller = &self.drive.controller;
         let (sectors, sector_ns) = (flow.sectors(), controller.bus_read_sector_ns);

@@ -318,7 +318,7 @@ impl Flash {
         }
     }
 
-    /// Completes a background operation. The program that fills a block queues an erase.
+    /// Completes a background operation. The program or move that fills a block queues an erase.
     fn finish_step(&mut self, die: u32, step: FlashStep) {
         let this = &mut self.dies[die as usize];
         match step {

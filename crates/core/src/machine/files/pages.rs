@@ -161,7 +161,7 @@ impl FilePages<'_> {
         true
     }
 
-    /// Adds the requested pages that are still absent.
+    /// Adds the requested pages that are still absent, run by run, without a mark.
     fn add_demand(&mut self) {
         let mut index = 0;
         while index < self.frames.len() {

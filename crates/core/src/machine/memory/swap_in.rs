@@ -15,8 +15,9 @@ use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinPolicy, SwappedPageQuer
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl MachineMemory {
-    /// Prefetches the swapped-out pages of the range, as far as frames are available. Returns the
-    /// first page that was not processed. See [`Machine::will_need`](crate::machine::Machine).
+    /// Prefetches the swapped-out pages of the range, as far as frames are available. Stops while
+    /// faults or reads wait for memory, or the queue is congested. Returns the first page that was
+    /// not processed. See [`Machine::will_need`](crate::machine::Machine).
     pub(in crate::machine) fn will_need(
         &mut self,
         now: Time,
@@ -320,8 +321,8 @@ impl SwappedPageQueries for SwappedOut<'_> {
         is_absent.then_some((owner.memory, owner.page))
     }
 
-    /// Number of pages, up to `pages`, for which frames are ready. Records the number of lacking
-    /// frames.
+    /// Number of pages, up to `pages`, for which frames are ready; 0 if the queue was congested.
+    /// Records the number of lacking frames.
     fn prefetch_room(&mut self, pages: u64) -> u64 {
         self.lacking_pages = pages.saturating_sub(self.room_pages);
         pages.min(self.room_pages)

@@ -278,7 +278,7 @@ impl ThroughputTuner {
 
     /// Evaluates an epoch under the current setting, and starts a trial if one is due. `kib_per_s`
     /// is the throughput of the epoch, `mean_depth` the mean value of the tuned parameter in it.
-    /// Returns a result if the setting was reset.
+    /// Returns a result only if the setting was reset, because the load has changed.
     fn judge_current(
         &mut self,
         now: Time,

@@ -37,7 +37,8 @@ impl Cfq {
         true
     }
 
-    /// The reason for which `new` preempts; the first matching rule decides.
+    /// The reason for which `new` preempts; the first matching rule decides. `None` if `new` must
+    /// not preempt.
     ///
     /// One rule of the kernel is omitted: metadata before other requests, because requests here
     /// have no such flag.

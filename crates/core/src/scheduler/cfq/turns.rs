@@ -13,7 +13,8 @@ const IDLE_CLASS_SLICE: Jiffies = 1;
 
 impl Cfq {
     /// The queue that may send now: the active one, or the next one after its slice has ended.
-    /// `None`: no request waits, or the device idles for the active queue.
+    /// `None`: no request waits, or the active queue is idled for, or it will be when its requests
+    /// in the device have completed.
     pub(super) fn select_queue(&mut self, now: Time) -> Option<QueueId> {
         if self.queued == 0 {
             return None;
@@ -194,8 +195,9 @@ impl Cfq {
         }
     }
 
-    /// Ends the slice of the active queue; `why` is the reason for the log. With `is_timed`, the
-    /// unused or overrun time counts for its next position in the tree.
+    /// Ends the slice of the active queue, if there is one, and the idle time for it; `why` is the
+    /// reason for the log. A queue without requests leaves the trees. With `is_timed`, the unused
+    /// or overrun time counts for its next position in the tree.
     pub(super) fn end_slice(&mut self, now: Time, why: &'static str, is_timed: bool) {
         let Some(id) = self.active else { return };
         let jiffy = jiffies(now);
