@@ -80,6 +80,7 @@ impl Device for Changing {
         self.flushes_in_flight.push((id, true));
     }
 
+    /// Returns the time of the next event of either device.
     fn next_event(&self) -> Option<Time> {
         [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
     }

@@ -176,6 +176,7 @@ impl Device for Faulty {
         self.inner.flush(now, id);
     }
 
+    /// Returns the time of the next event of the inner device, or of the next delayed completion.
     fn next_event(&self) -> Option<Time> {
         [self.inner.next_event(), self.delayed.next_at()].into_iter().flatten().min()
     }

@@ -202,6 +202,7 @@ impl MeasuredDevice {
 }
 
 impl Device for MeasuredDevice {
+    /// Limits of the storage.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -233,6 +234,7 @@ impl Device for MeasuredDevice {
         self.done.push_back(Completion::at(now, id, Outcome::Done));
     }
 
+    /// Returns the time of the next completion; `None` if no request or flush is in flight.
     fn next_event(&self) -> Option<Time> {
         self.done.front().map(|completion| completion.at).or(self.next)
     }

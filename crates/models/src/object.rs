@@ -135,6 +135,7 @@ impl Object {
 }
 
 impl Device for Object {
+    /// Limits of the store.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -152,6 +153,7 @@ impl Device for Object {
         self.events.add(now, ObjectEvent::Flushed(id));
     }
 
+    /// Returns the time of the next event; `None` if no request or flush is in flight.
     fn next_event(&self) -> Option<Time> {
         self.events.next_at()
     }

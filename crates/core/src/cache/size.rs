@@ -69,14 +69,17 @@ impl Cache {
 struct PageKeys<'a>(&'a [Frame]);
 
 impl AccessBits for PageKeys<'_> {
+    /// No unreported use: uses are not read here.
     fn uses(&mut self, _id: FrameId) -> u8 {
         0
     }
 
+    /// The key of the page in a frame.
     fn page(&self, id: FrameId) -> PageKey {
         self.0[id.0 as usize].key()
     }
 
+    /// No victim was taken.
     fn taken(&self) -> u32 {
         0
     }

@@ -32,10 +32,12 @@ impl ChunkingPolicy for Kiobuf {
         (progress.in_flight == 0).then_some(self.chunk_bytes.min(progress.bytes_left))
     }
 
+    /// The size of a chunk in bytes.
     fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
+    /// One chunk in flight.
     fn depth(&self) -> u32 {
         1
     }

@@ -49,10 +49,12 @@ impl ChunkingPolicy for RingChunking {
         (progress.in_flight < self.depth).then_some(self.chunk_bytes.min(progress.bytes_left))
     }
 
+    /// The size of a chunk in bytes.
     fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
+    /// The largest number of chunks in flight.
     fn depth(&self) -> u32 {
         self.depth
     }

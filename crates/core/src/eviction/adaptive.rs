@@ -328,6 +328,7 @@ impl EvictionPolicy for AdaptiveEviction {
         }
     }
 
+    /// The frame that the policy in force will check next; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         self.policy.oldest(lists)
     }
@@ -359,6 +360,7 @@ impl EvictionPolicy for AdaptiveEviction {
         self.mark_sampled(lists, access_bits);
     }
 
+    /// Returns a victim that did not leave to the policy in force.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.policy.restore_victim(lists, frame, page);
     }

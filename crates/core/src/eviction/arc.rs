@@ -148,6 +148,7 @@ impl EvictionPolicy for Arc {
         None
     }
 
+    /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
     }

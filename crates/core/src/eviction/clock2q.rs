@@ -67,6 +67,7 @@ impl EvictionPolicy for Clock2Q {
         }
     }
 
+    /// Removes and returns the next victim of the two queues; see `SmallAndMainQueues`.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -75,10 +76,12 @@ impl EvictionPolicy for Clock2Q {
         self.queues.victim(lists, access_bits)
     }
 
+    /// Remembers the page as a ghost if it left the small queue.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.queues.evicted(lists, frame, page);
     }
 
+    /// The page that is checked next as a victim; it stays on its queue.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         self.queues.oldest(lists)
     }
@@ -89,10 +92,12 @@ impl EvictionPolicy for Clock2Q {
         self.note_entry(lists, frame, is_small);
     }
 
+    /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.
     fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.queues.resize(pages);
     }
 
+    /// Releases all pages for another policy, the used ones last.
     fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         self.queues.give_up(lists)
     }
@@ -103,6 +108,7 @@ impl EvictionPolicy for Clock2Q {
         None
     }
 
+    /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         Some(self.queues.release_ghosts())
     }

@@ -69,8 +69,8 @@ impl Lirs {
         policy
     }
 
-    /// Divides the memory between LIR and HIR pages. A full cache may have fewer pages for its
-    /// policy than frames, because others are reserved, pinned, or being read.
+    /// Sets the limits of LIR and HIR pages for a memory of `pages` pages. A full cache may have
+    /// fewer pages for its policy than frames, because others are reserved, pinned, or being read.
     fn share(&mut self, pages: u32) {
         self.hir_max = (pages / HIR_DIVISOR).max(1);
         self.lir_max = pages.saturating_sub(self.hir_max);
@@ -218,6 +218,7 @@ impl EvictionPolicy for Lirs {
         None
     }
 
+    /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
     }
@@ -230,6 +231,7 @@ impl EvictionPolicy for Lirs {
         }
     }
 
+    /// The HIR page that has waited longest, or the least recently used LIR page without HIR pages.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(HIR).or_else(|| lists.oldest(LIR))
     }

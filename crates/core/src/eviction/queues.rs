@@ -74,7 +74,9 @@ impl SmallAndMainQueues {
         self.main_max = pages - self.small_max;
     }
 
-    /// Adds a page. Returns true if it is in the small queue.
+    /// Adds a page to the small queue, or to the main one if it returns as a ghost. Before the
+    /// first eviction, a page that finds the small queue full enters the main one. Returns true if
+    /// the page is in the small queue.
     pub(super) fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) -> bool {
         let is_back = self.ghosts.take(page).is_some();
         let is_full = !self.has_evicted && lists.pages(SMALL) >= self.small_max;
@@ -138,7 +140,8 @@ impl SmallAndMainQueues {
         lists.oldest(first).or_else(|| lists.oldest_of(&List::OF_POLICY))
     }
 
-    /// Takes a page over from another policy. Returns true if it is in the small queue.
+    /// Takes a page over from another policy: a kept page into the main queue, others into the
+    /// small one while it has room. Returns true if it is in the small queue.
     pub(super) fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, is_kept: bool) -> bool {
         let is_small = !is_kept && lists.pages(SMALL) < self.small_max;
         self.has_evicted = true;
@@ -154,14 +157,14 @@ impl SmallAndMainQueues {
         order
     }
 
-    /// Takes over another policy's ghosts.
+    /// Takes over another policy's ghosts, up to the own limit, in place of the own ones.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
         ghosts.join(0);
         ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
     }
 
-    /// Releases the ghosts.
+    /// Releases all ghosts, and keeps none.
     pub(super) fn release_ghosts(&mut self) -> Ghosts {
         core::mem::replace(&mut self.ghosts, Ghosts::new(0))
     }

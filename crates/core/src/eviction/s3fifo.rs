@@ -37,14 +37,18 @@ impl S3Fifo {
 }
 
 impl EvictionPolicy for S3Fifo {
+    /// Adds a page to the small queue, or to the main one if it returns as a ghost. Before the
+    /// first eviction, a page that finds the small queue full enters the main one.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         self.queues.enter(lists, frame, page);
     }
 
+    /// Counts a use of the page, which stays where it is.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         self.queues.used(lists, frame);
     }
 
+    /// Removes and returns the next victim of the two queues; see `SmallAndMainQueues`.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -53,22 +57,28 @@ impl EvictionPolicy for S3Fifo {
         self.queues.victim(lists, access_bits)
     }
 
+    /// Remembers the page as a ghost if it left the small queue.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.queues.evicted(lists, frame, page);
     }
 
+    /// The page that is checked next as a victim; it stays on its queue.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         self.queues.oldest(lists)
     }
 
+    /// Adopts a page of another policy: a kept page in the main queue, others in the small one
+    /// while it has room.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         self.queues.adopt(lists, frame, is_kept);
     }
 
+    /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.
     fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.queues.resize(pages);
     }
 
+    /// Releases all pages for another policy, the used ones last.
     fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         self.queues.give_up(lists)
     }
@@ -79,6 +89,7 @@ impl EvictionPolicy for S3Fifo {
         None
     }
 
+    /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         Some(self.queues.release_ghosts())
     }

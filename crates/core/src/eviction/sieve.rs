@@ -57,6 +57,7 @@ impl Default for Sieve {
 }
 
 impl EvictionPolicy for Sieve {
+    /// Adds an unmarked page as the newest one.
     fn enter(
         &mut self,
         lists: &mut FrameLists,
@@ -67,10 +68,13 @@ impl EvictionPolicy for Sieve {
         self.push(lists, frame, UNMARKED);
     }
 
+    /// Marks the page, which stays where it is.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         lists.set_note(frame, MARKED);
     }
 
+    /// Moves the hand from the oldest unexamined page on, and clears marks. The first page without
+    /// a mark or an unreported use is the victim.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -88,8 +92,10 @@ impl EvictionPolicy for Sieve {
         }
     }
 
+    /// Remembers no evicted page.
     fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
+    /// The page that the hand examines next; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(self.unexamined).or_else(|| lists.oldest(self.examined))
     }

@@ -47,6 +47,7 @@ impl Slru {
 }
 
 impl EvictionPolicy for Slru {
+    /// Adds a page at the front of the probationary segment.
     fn enter(
         &mut self,
         lists: &mut FrameLists,
@@ -57,6 +58,8 @@ impl EvictionPolicy for Slru {
         lists.push(frame, PROBATIONARY);
     }
 
+    /// Moves a used page to the front of the protected segment. A page that is on no list is not
+    /// moved.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.is_listed(frame) {
             lists.renew(frame, PROTECTED);
@@ -64,6 +67,8 @@ impl EvictionPolicy for Slru {
         }
     }
 
+    /// Pops the oldest probationary pages, or protected ones without these. The first unused one is
+    /// the victim; used ones become protected.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -79,17 +84,22 @@ impl EvictionPolicy for Slru {
         }
     }
 
+    /// Remembers no evicted page.
     fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
+    /// The oldest probationary page, or the oldest protected one without these.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(PROBATIONARY).or_else(|| lists.oldest(PROTECTED))
     }
 
+    /// Adopts a page of another policy: a kept page as protected, any other as probationary.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         lists.push(frame, if is_kept { PROTECTED } else { PROBATIONARY });
         self.demote(lists);
     }
 
+    /// Sets the size of the protected segment for a memory of `pages` pages, and demotes the
+    /// excess.
     fn resize(&mut self, lists: &mut FrameLists, _access_bits: &dyn AccessBits, pages: u32) {
         self.protected_max = protected_max(pages);
         self.demote(lists);

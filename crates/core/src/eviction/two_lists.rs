@@ -71,6 +71,7 @@ impl EvictionPolicy for TwoLists {
         }
     }
 
+    /// Remembers no evicted page.
     fn evicted(&mut self, _places: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
     /// Returns the oldest inactive page, after active pages were moved there if the inactive list
@@ -86,14 +87,17 @@ impl EvictionPolicy for TwoLists {
         lists.set_uses(frame, u8::from(!is_kept));
     }
 
+    /// Returns a victim that did not leave to the front of the inactive list.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         lists.push(frame, INACTIVE);
     }
 
+    /// True: prefetched pages are on the inactive list before their first use.
     fn enters_unused(&self) -> bool {
         true
     }
 
+    /// True: memory has two lists of its own, as in Linux.
     fn has_memory_apart(&self) -> bool {
         true
     }

@@ -51,17 +51,21 @@ impl TwoQueues {
 }
 
 impl EvictionPolicy for TwoQueues {
+    /// Adds a returning page, whose ghost is removed, to Am, and any other page to A1in.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let is_back = self.returning.take() == Some(page) || self.ghosts.take(page).is_some();
         lists.push(frame, if is_back { AM } else { A1IN });
     }
 
+    /// Moves a used page of Am to its front. A page in A1in is not moved.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.list_of(frame) == Some(AM) {
             lists.renew(frame, AM);
         }
     }
 
+    /// Pops pages of the list that exceeds its size. A used page of Am moves to its front; the
+    /// first other page is the victim, with its list as note.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -79,12 +83,14 @@ impl EvictionPolicy for TwoQueues {
         }
     }
 
+    /// Remembers the page as a ghost if it left A1in.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         if lists.note(frame) == FROM_A1IN {
             self.ghosts.remember(A1OUT, page, 0);
         }
     }
 
+    /// The oldest page of the list that the next victim comes from.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(self.next_list(lists))
     }
@@ -99,21 +105,26 @@ impl EvictionPolicy for TwoQueues {
         lists.push(frame, if lists.note(frame) == FROM_AM { AM } else { A1IN });
     }
 
+    /// Adopts a page of another policy: a kept page in Am, any other in A1in.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         lists.push(frame, if is_kept { AM } else { A1IN });
     }
 
+    /// Sets the size of A1in and the number of ghosts for a memory of `pages` pages.
     fn resize(&mut self, _lists: &mut FrameLists, _access_bits: &dyn AccessBits, pages: u32) {
         self.a1in_max = pages / 4;
         self.ghosts.resize(ghosts_max(pages));
     }
 
+    /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
+    /// is left over.
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
         None
     }
 
+    /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
     }

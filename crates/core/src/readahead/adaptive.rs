@@ -299,6 +299,7 @@ impl ReadaheadPolicy for AdaptiveReadahead {
         true
     }
 
+    /// Records the end of the run of each stream, and forgets the streams.
     fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
         self.streams.drain(..).for_each(|mut stream| stream.closed(last_page, file_pages, device));
     }

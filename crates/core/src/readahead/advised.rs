@@ -280,14 +280,17 @@ impl KernelPageView<'_> {
 }
 
 impl PageView for KernelPageView<'_> {
+    /// True if the page was read or advised, and did not leave since, as far as is known.
     fn is_cached(&self, page: u64) -> bool {
         self.advised.has(page, |window| &window.known)
     }
 
+    /// Same as `is_cached`: the arrival of advised pages is unknown.
     fn is_filled(&self, page: u64) -> bool {
         self.is_cached(page)
     }
 
+    /// True if the page was advised and not read since.
     fn is_unused(&self, page: u64) -> bool {
         self.advised.has(page, |window| &window.unused)
     }

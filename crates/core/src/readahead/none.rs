@@ -11,10 +11,14 @@ use super::{Advice, PageView, ReadRequest, ReadaheadPolicy};
 pub struct NoReadahead;
 
 impl ReadaheadPolicy for NoReadahead {
+    /// Adds no pages: the machine reads the request.
     fn read(&mut self, _ask: &ReadRequest, _pages: &mut dyn PageView) {}
+    /// Adds no pages: the machine reads the page.
     fn fault(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) {}
+    /// Ignores the advice.
     fn advise(&mut self, _advice: Advice) {}
 
+    /// False: no read has an effect on the policy.
     fn needs_every_hit(&self) -> bool {
         false
     }

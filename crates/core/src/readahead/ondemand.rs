@@ -293,6 +293,7 @@ impl ReadaheadPolicy for OnDemand {
         self.window_pages_max = self.window_pages_normal << u32::from(is_sequential);
     }
 
+    /// False: of a read that finds its pages, only the end counts.
     fn needs_every_hit(&self) -> bool {
         false
     }
@@ -302,10 +303,12 @@ impl ReadaheadPolicy for OnDemand {
         self.previous_end = Some(end);
     }
 
+    /// False: the policy is measured unchanged, as in the kernel.
     fn is_limited_by_credit(&self) -> bool {
         false
     }
 
+    /// False: the windows ignore the costs of the device.
     fn uses_costs(&self) -> bool {
         false
     }

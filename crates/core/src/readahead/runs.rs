@@ -353,6 +353,7 @@ impl RunsPolicy {
 }
 
 impl ReadaheadPolicy for RunsPolicy {
+    /// Handles a read as a touch of its pages within the file.
     fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
         let touched = read.request().clipped(read.file_pages());
         if !touched.is_empty() {
@@ -360,6 +361,7 @@ impl ReadaheadPolicy for RunsPolicy {
         }
     }
 
+    /// Handles a touch of the page. Ignores a page behind the end of the file.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if page < read.file_pages() {
             self.touch(PageRange::new(page, 1), read, pages);

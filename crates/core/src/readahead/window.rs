@@ -321,10 +321,12 @@ impl ReadaheadPolicy for Window {
         Demand::Page
     }
 
+    /// False: the policy is measured unchanged, as in the kernel.
     fn is_limited_by_credit(&self) -> bool {
         false
     }
 
+    /// False: the windows ignore the costs of the device.
     fn uses_costs(&self) -> bool {
         false
     }

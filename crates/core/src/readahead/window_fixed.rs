@@ -47,18 +47,22 @@ impl ReadaheadPolicy for WindowFixed {
         }
     }
 
+    /// Handles a fault as `window` does.
     fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         self.window.note_fault(page, ask, pages);
     }
 
+    /// Applies the advice as `window` does.
     fn advise(&mut self, advice: Advice) {
         self.window.note_advice(advice);
     }
 
+    /// False: the policy is measured unchanged, as in the kernel.
     fn is_limited_by_credit(&self) -> bool {
         false
     }
 
+    /// False: the windows ignore the costs of the device.
     fn uses_costs(&self) -> bool {
         false
     }

@@ -503,6 +503,7 @@ impl Scheduler for AdaptiveScheduler {
         }
     }
 
+    /// Moves a speculative read that a reader now waits for to the needed reads.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
         self.open.idled_for(id, requests);
     }
@@ -523,6 +524,7 @@ impl Scheduler for AdaptiveScheduler {
         self.forget_if_over(process);
     }
 
+    /// Log of the decisions and their reasons.
     fn decisions(&mut self) -> Option<&mut DecisionLog> {
         Some(&mut self.log)
     }

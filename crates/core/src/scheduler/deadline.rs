@@ -167,8 +167,10 @@ impl Scheduler for Deadline {
         Dispatch::Request(id)
     }
 
+    /// Ignores completions.
     fn complete(&mut self, _now: Time, _id: RequestId, _requests: &RequestTable) {}
 
+    /// Number of requests that are not in the device.
     fn queued(&self) -> usize {
         self.queued.iter().map(QueuedRequests::count).sum()
     }

@@ -40,8 +40,10 @@ impl Scheduler for Noop {
         }
     }
 
+    /// Ignores completions.
     fn complete(&mut self, _now: Time, _id: RequestId, _requests: &RequestTable) {}
 
+    /// Number of requests that are not in the device.
     fn queued(&self) -> usize {
         self.queued.count()
     }

@@ -338,6 +338,7 @@ impl SwapinPolicy for AdaptiveSwapin {
         self.ahead(fault, true, swapped).unwrap_or(fault_slot_only)
     }
 
+    /// True: the policy logs each plan with its values.
     fn keeps_log(&self) -> bool {
         true
     }

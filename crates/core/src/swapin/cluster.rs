@@ -50,6 +50,7 @@ impl SwapinPolicy for Cluster {
         block(fault.slot, self.pages)
     }
 
+    /// False: the policy ignores the costs of requests.
     fn uses_costs(&self) -> bool {
         false
     }

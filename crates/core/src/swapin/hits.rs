@@ -132,6 +132,7 @@ impl SwapinPolicy for Hits {
         block(fault.slot, self.rate.pages(fault.slot))
     }
 
+    /// False: the policy ignores the costs of requests.
     fn uses_costs(&self) -> bool {
         false
     }

@@ -25,6 +25,7 @@ impl SwapinPolicy for NoSwapReadahead {
         block(fault.slot, 1)
     }
 
+    /// False: the policy ignores the costs of requests.
     fn uses_costs(&self) -> bool {
         false
     }

@@ -113,6 +113,7 @@ impl SwapinPolicy for Vma {
         SwapRead::Pages(PageRange { first, end }.clipped(fault.memory_pages))
     }
 
+    /// False: the policy ignores the costs of requests.
     fn uses_costs(&self) -> bool {
         false
     }

@@ -441,6 +441,7 @@ impl Device for Controller {
         self.events.add(now + self.parts.overhead, ControllerEvent::FlushUnderstood(id));
     }
 
+    /// Returns the time of the next event of the controller or the device behind it.
     fn next_event(&self) -> Option<Time> {
         [self.events.next_at(), self.inner.next_event()].into_iter().flatten().min()
     }

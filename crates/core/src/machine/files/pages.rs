@@ -232,6 +232,7 @@ impl FilePages<'_> {
 }
 
 impl PageView for FilePages<'_> {
+    /// True if the page is in the cache, or being read into it.
     fn is_cached(&self, page: u64) -> bool {
         self.cache.find(self.file, page).is_some()
     }
@@ -273,6 +274,7 @@ impl PageView for FilePages<'_> {
         self.cache.marked(self.file, page)
     }
 
+    /// Removes the readahead mark from the pages of the folio.
     fn clear_mark(&mut self, folio: Folio) {
         self.cache.clear_mark(self.file, folio);
     }

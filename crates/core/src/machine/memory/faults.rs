@@ -167,6 +167,7 @@ impl MachineMemory {
         &self.faults[fault.0 as usize]
     }
 
+    /// State of an open fault, to be changed.
     pub(super) fn get_mut(&mut self, fault: FaultId) -> &mut MachineFault {
         &mut self.faults[fault.0 as usize]
     }

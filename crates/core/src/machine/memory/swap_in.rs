@@ -328,10 +328,12 @@ impl SwappedPageQueries for SwappedOut<'_> {
         pages.min(self.room_pages)
     }
 
+    /// Number of waiting faults, including this one.
     fn waiting_faults(&self) -> u64 {
         self.waiting_faults
     }
 
+    /// Total number of prefetched pages of memory that left unused.
     fn wasted_pages(&self) -> u64 {
         self.cache.counters().memory_waste_pages
     }
