@@ -47,7 +47,8 @@
 //! segment_sectors = 1024
 //! ```
 //! The names of the fields in `[cache]`, `[overhead]`, `[bus]` and `[queue]` contain their units;
-//! see the functions below. Any value can be written as `{ value = …, source = "…" }`.
+//! see the functions below. Each function that reads a block fails with a `FileError` if a field is
+//! missing, malformed or out of bounds. Any value can be written as `{ value = …, source = "…" }`.
 
 use super::drive::{
     AccessTime, AppendPolicy, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,

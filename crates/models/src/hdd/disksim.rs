@@ -5,6 +5,9 @@
 //! controllers between host and drive limit the transfer rate: as in DiskSim, the slowest
 //! determines the time per sector.
 //!
+//! Each function that reads a block fails with a `FileError` if a field is missing, malformed or
+//! out of bounds.
+//!
 //! Names and meaning of the fields follow DiskSim 4.0's reference manual (`disksim_disk`,
 //! `dm_disk`, `dm_layout_g1`, `dm_mech_g1`). Fields about DiskSim's output, or about components
 //! that are not modelled here, are accepted without effect. [`WITHOUT_EFFECT`] lists them.

@@ -1,4 +1,6 @@
 //! Reads the surfaces and the mechanics of DiskSim's `dm_disk`: `dm_layout_g1` and `dm_mech_g1`.
+//! Each function that reads a block fails with a `FileError` if a field is missing, malformed or
+//! out of bounds.
 
 use std::path::Path;
 
@@ -114,12 +116,14 @@ fn disksim_key(key: &'static str) -> &'static str {
     }
 }
 
-/// Returns true if skews are given in revolutions, not in sectors.
+/// Returns true if skews are given in revolutions, not in sectors; `default` if the block does not
+/// state it.
 fn skew_in_turns(block: &FieldBlock, default: bool) -> Result<bool, FileError> {
     block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
 }
 
-/// Reads one zone.
+/// Reads one zone. Skews are in revolutions if `layout_in_turns`, unless the zone states its own
+/// unit.
 fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileError> {
     let cylinder = bounds(0.0, 1e8, "(a cylinder)");
     let track = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
@@ -257,6 +261,7 @@ fn hpl(block: &FieldBlock) -> Result<HplCurve, FileError> {
 }
 
 /// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list.
+/// `read` returns the text of a file.
 fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let key = "Full seek curve";
     let name = match block.find(key).map(|field| &field.value) {

@@ -48,7 +48,8 @@ pub fn set_fields(
     Ok(())
 }
 
-/// Collects the full paths of all fields with a single value.
+/// Appends the full paths of all fields with a single value to `paths`. `prefix` is the path of the
+/// block.
 fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     for field in &block.fields {
         let path = format!("{prefix}{}", field.key);

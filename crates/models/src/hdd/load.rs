@@ -174,13 +174,15 @@ fn read_toml(
     Ok((drive, root))
 }
 
-/// Reads a description file with a limit on its size.
+/// Returns the text of a description file of at most `TEXT_BYTES_MAX` bytes, or a message that it
+/// can't be read.
 fn read_text(path: &Path) -> Result<String, String> {
     let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
-/// Collects the fields of a block in printable form, with full paths.
+/// Appends the fields of a block to `parameters` in printable form. `prefix` precedes each name:
+/// the path of the block.
 fn list(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);

@@ -62,7 +62,7 @@ struct NamedTime<'d> {
     what: &'static str,
 }
 
-/// Returns all response times of a description with their names.
+/// Returns all response times of a description, each with its parameter name, to be changed.
 fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
@@ -93,7 +93,8 @@ fn parse(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
     StorageDescription::of(&toml_text::parse(text, path)?)
 }
 
-/// Reads a description file with a limit on its size.
+/// Returns the text of a description file of at most `TEXT_BYTES_MAX` bytes, or a message that it
+/// can't be read.
 fn read_text(path: &Path) -> Result<String, String> {
     let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| format!("can't be read: {error}"))
