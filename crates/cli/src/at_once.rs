@@ -1,4 +1,5 @@
-//! Parallel execution of the independent pieces of a run.
+//! Parallel execution of the independent pieces of a run. A *piece* is one unit of work, such as a
+//! cell.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};

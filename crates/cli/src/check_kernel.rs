@@ -22,7 +22,8 @@ const DIFFERENCES_PRINTED_MAX: usize = 10;
 /// Size of the sparse scratch file, used when no file is named: 1 GiB.
 const SCRATCH_FILE_BYTES: u64 = 1 << 30;
 
-/// Runs the steps on the kernel and through the policy, and prints the comparison.
+/// Runs the steps on the kernel and through the policy, and prints the comparison. A difference is
+/// a failure.
 pub fn run(args: &CheckKernelArgs) -> CommandResult {
     let file_bytes = match &args.file {
         Some(path) => {

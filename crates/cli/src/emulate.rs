@@ -90,7 +90,8 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     reported
 }
 
-/// Returns the backing file and the number of served bytes.
+/// Returns the backing file and the number of served bytes: the length of the named file, or the
+/// size of a new temporary file. Refuses 0 bytes, and more than the device has.
 fn backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
     let device_bytes = device.caps().sectors * SECTOR_BYTES;
     let (file, bytes) = match (&args.backing, &args.size) {
@@ -165,7 +166,8 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     })
 }
 
-/// Waits for one of the events that end the command.
+/// Waits for one of the events that end the command, and returns it. The mount and the parent are
+/// checked each [`WATCH_INTERVAL`].
 fn wait_for_end(
     signals: &mpsc::Receiver<()>,
     parent: Option<Pid>,
@@ -185,7 +187,8 @@ fn wait_for_end(
     }
 }
 
-/// Removes the mount. Returns true if it was busy and could only be detached.
+/// Removes the mount. Returns true if it was busy and could only be detached, or if its removal
+/// failed.
 fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> bool {
     if end == EmulationEnd::Unmounted {
         return false;

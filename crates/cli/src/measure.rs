@@ -182,9 +182,11 @@ struct Rounds<'a> {
     seed: u64,
     interrupt: &'a Interrupt,
     cells: Vec<MeasurementCell>,
-    /// Samples of each cell, one per round.
+    /// Samples of each cell, one per measurement.
     rounds: Vec<Vec<ProfileSample>>,
+    /// Rest of the limit of bytes read.
     bytes_left: u64,
+    /// Number of measurements so far, from which each gets its own seed.
     measurement_count: u64,
 }
 
@@ -234,6 +236,7 @@ impl Rounds<'_> {
 /// measures doubtful cells again. `bytes` is the size of the file.
 fn measure_all(
     file: &RawFile,
+    /// Size of the file in bytes.
     bytes: u64,
     budget: Budget,
     seed: u64,
@@ -281,8 +284,8 @@ fn measure_one(
     measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut storage)
 }
 
-/// Size of the storage: a block device's own size; for a file or folder, the size of its file
-/// system. A larger job thus fits on the described device.
+/// Returns the size of the storage in bytes: a block device's own size; for a file or folder, the
+/// size of its file system. A larger job thus fits on the described device.
 fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
     match rustix::fs::statvfs(path) {

@@ -4,8 +4,8 @@ use readpath::pager::MappingMode;
 use readpath::{BackendInUse, BackendKind, Mode};
 use readpath_record::cold::Residency;
 
-/// Caveat about the start of a run on a file: its cache mode, and pages that stayed in the kernel
-/// page cache.
+/// Returns a caveat about the start of a run on a file: no direct I/O, or pages that stayed in the
+/// kernel page cache. `None` without either.
 pub fn start(mode: Mode, residency: &Residency) -> Option<String> {
     let mode = (mode != Mode::Direct).then(|| mode.to_string());
     let warm = (residency.resident > 0).then(|| {
@@ -14,20 +14,21 @@ pub fn start(mode: Mode, residency: &Residency) -> Option<String> {
     join(mode, warm)
 }
 
-/// Names the I/O backend if it is not the best one.
+/// Returns the name of the I/O backend if it is not the best one. `None` for the best.
 pub fn backend_caveat(in_use: BackendInUse) -> Option<String> {
     let is_named = in_use.because.is_some() || in_use.kind == BackendKind::Threads;
     is_named.then(|| format!("carried by {in_use}"))
 }
 
-/// Reports the bytes that the kernel page cache already had.
+/// Returns the bytes that the kernel page cache already had as text. `None` for 0.
 pub fn kernel_cache_caveat(bytes: u64) -> Option<String> {
     (bytes > 0).then(|| {
         format!("{:.1} MiB taken from the kernel page cache", bytes as f64 / f64::from(1 << 20))
     })
 }
 
-/// Names the mode of a mapping whose pages the library does not bring in itself.
+/// Returns the mode of a mapping whose pages the library does not bring in itself. `None` for the
+/// mode `Served`.
 pub fn mapping_caveat(mode: MappingMode) -> Option<String> {
     (mode != MappingMode::Served).then(|| format!("mapped by {mode}"))
 }

@@ -126,7 +126,8 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
     table
 }
 
-/// Smallest and largest throughput of several runs.
+/// Formats the smallest and the largest throughput of several runs, in MiB/s; `-` without repeated
+/// runs.
 fn range(runs: Option<&[f64]>) -> String {
     match runs.and_then(RunSummary::of) {
         Some(RunSummary { least, most, .. }) => format!("{least:.1}–{most:.1}"),

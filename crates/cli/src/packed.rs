@@ -1,8 +1,8 @@
-//! The bytes of a trace, which is often compressed where it is published (`.gz`, `.xz`, `.zst`).
+//! Bytes of a trace, which is often compressed where it is published (`.gz`, `.xz`, `.zst`).
 //!
-//! A few bytes of a compressed file can stand for more than a machine has memory. A trace that is
-//! read whole may have, as it is and unpacked, half of the machine's memory and no more. One that
-//! is read as a stream has no bound, but for `.xz`, which is unpacked whole.
+//! A few bytes of a compressed file can expand to more than the memory of a machine. A trace that
+//! is read whole may take half of the machine's memory, compressed and unpacked. A trace that is
+//! read as a stream has no limit, except `.xz`, which is unpacked whole.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,13 +14,14 @@ use readpath_sim::job::printable;
 
 use crate::exit::Failure;
 
-/// Bytes of the buffer of a stream. Lines are read where they stand in it: a large one cuts few.
+/// Size of the buffer of a stream in bytes. Lines are read within it, and a large buffer cuts few
+/// lines.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A stream of the bytes of a trace, unpacked.
+/// Stream of the unpacked bytes of a trace.
 pub type UnpackedStream = Box<dyn BufRead + Send>;
 
-/// Opens a trace as a stream.
+/// Opens a trace as a stream. The ending of the name selects the decompression.
 ///
 /// # Errors
 /// The file can't be read, or its first bytes are not of the compression that its name says.
@@ -53,7 +54,8 @@ fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
     ))
 }
 
-/// Returns the name of a trace without the ending of its compression, and its unpacked bytes.
+/// Returns the name of a trace without the ending of its compression, and its unpacked bytes. The
+/// ending selects the decompression.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let bytes_max_unpacked = bytes_max();
@@ -102,7 +104,7 @@ fn xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     Ok(unpacked.bytes)
 }
 
-/// Writer that keeps the bytes in memory, `most` bytes at most; more are an error.
+/// Writer that keeps the bytes in memory. More than `limit_bytes` bytes are an error.
 struct BoundedBuffer {
     bytes: Vec<u8>,
     limit_bytes: u64,

@@ -1,4 +1,7 @@
 //! Progress bar on standard error if that is a terminal, and handling of ctrl-C.
+//!
+//! A *modelled run* is a simulation in virtual time. It has nothing to clean up but scratch files,
+//! so the process may remove them and end during it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,21 +13,22 @@ use readpath_sim::run::{Progress, ProgressAnswer};
 
 use crate::scratch_files::registry;
 
-/// True if the command must end.
+/// Shared flag that a signal has asked the command to end. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<InterruptState>);
 
 #[derive(Debug, Default)]
 struct InterruptState {
+    /// True after the first signal.
     is_signalled: AtomicBool,
-    /// Modelled runs that go on: they have nothing to put in order.
+    /// Number of modelled runs in progress. They have nothing to clean up.
     modelled_runs: AtomicUsize,
 }
 
-/// The time that a modelled run has to end in order after a signal.
+/// Time after a signal that a modelled run has to end by itself.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(800);
 
-/// A modelled run goes on as long as this lives.
+/// Counts a modelled run as in progress while this value lives.
 #[derive(Debug)]
 pub struct ModelledRunGuard(Arc<InterruptState>);
 
@@ -35,9 +39,9 @@ impl Drop for ModelledRunGuard {
 }
 
 impl Interrupt {
-    /// Listens for ctrl-C, SIGTERM and SIGHUP. The first one lets the run end
-    /// in order, the second one ends the process. A modelled run that has not ended after
-    /// 0.8 s is given up, and the process ends.
+    /// Listens for ctrl-C, SIGTERM and SIGHUP. The first signal sets the flag, so the run can end
+    /// in order. The second one ends the process with exit code 130. If a modelled run is in
+    /// progress 0.8 s after the first, scratch files are removed and the process ends.
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
         let state = interrupt.0.clone();
@@ -59,13 +63,14 @@ impl Interrupt {
         interrupt
     }
 
-    /// A modelled run begins: it may be given up while the answer lives.
+    /// Counts a modelled run as begun. The process may end during it while the result lives.
     pub fn begin_modelled_run(&self) -> ModelledRunGuard {
         self.0.modelled_runs.fetch_add(1, Ordering::Relaxed);
         ModelledRunGuard(self.0.clone())
     }
 
-    /// Handles the signals of a command without cleanup: the first signal ends the process.
+    /// Handles the signals of a command without cleanup: the first signal ends the process with
+    /// exit code 130. The returned flag is never set.
     pub fn without_cleanup() -> Interrupt {
         let _ = ctrlc::set_handler(|| std::process::exit(130));
         Interrupt::default()
@@ -98,7 +103,7 @@ impl RunProgress {
         !self.interrupt.is_signalled()
     }
 
-    /// Shows the progress and returns an order to continue or to stop.
+    /// Shows the progress. Returns `Stop` after a signal, `Continue` otherwise.
     pub fn update(&self, progress: Progress) -> ProgressAnswer {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)

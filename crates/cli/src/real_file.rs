@@ -9,7 +9,8 @@ use readpath_record::cold;
 
 use crate::exit::Failure;
 
-/// Returns the cache mode of a file or device, and its length in bytes.
+/// Returns the mode in which a file or device is read (direct or through the kernel page cache),
+/// and its length in bytes. An empty file is an error.
 pub fn mode_and_length(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failure> {
     let file = builder.open(path).map_err(Failure::usage)?;
     match file.bytes().map_err(Failure::usage)? {
@@ -18,7 +19,8 @@ pub fn mode_and_length(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u6
     }
 }
 
-/// Drops the file's pages from the kernel page cache, while `should_continue` returns true.
+/// Drops the file's pages from the kernel page cache, while `should_continue` returns true. Returns
+/// the pages that remain. The end by `should_continue` is the failure `Interrupted`.
 pub fn make_cold(
     path: &Path,
     should_continue: cold::ContinueFn<'_>,

@@ -183,7 +183,8 @@ const GROUP_LIST_INTERVAL: Duration = Duration::from_millis(200);
 /// Number of rounds in which last events may arrive after the end of the process.
 const FINAL_READS: u32 = 3;
 
-/// Records until the program ends, the time is over, or a signal comes.
+/// Records until the program ends, the time is over, or a signal comes. Then writes the end of the
+/// recording and prints its summary.
 fn run(args: RecordPlan) -> CommandResult {
     let time_max = args.span.as_deref().map(|text| {
         let time_max = job::span(text)
@@ -290,7 +291,8 @@ impl OutputError {
     }
 }
 
-/// Starts the program, or attaches to the process or the control group.
+/// Starts the program, or attaches to the process or the control group. Returns its name, and the
+/// child process if it was started.
 fn start_or_attach(
     args: &RecordPlan,
     recorder: &mut Recorder,
@@ -325,7 +327,8 @@ fn program(args: &RecordPlan) -> (String, Command) {
     (name, command)
 }
 
-/// Turns an unsuccessful exit status of the program into a failure.
+/// Turns an unsuccessful exit status of the program into a failure. If `is_recorded`, the message
+/// adds that its reads are recorded.
 fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
@@ -336,7 +339,7 @@ fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) ->
     }
 }
 
-/// Attaches to new processes of a control group. Returns the number of its processes.
+/// Attaches to new processes of a control group. Returns the number of all its processes.
 pub(crate) fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usize, Failure> {
     recorder.attach_group(group).map_err(|error| {
         let what =
@@ -345,7 +348,8 @@ pub(crate) fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usiz
     })
 }
 
-/// True if the process has ended, or all processes of the control group.
+/// True if the attached process has ended, or all processes of the control group, which are listed
+/// every `GROUP_LIST_INTERVAL`. Always false for a started program.
 fn has_ended(
     args: &RecordPlan,
     recorder: &mut Recorder,
@@ -381,7 +385,8 @@ fn tracing_failure(error: TracefsError) -> Failure {
     Failure::Unavailable(text)
 }
 
-/// Returns the limit of prefetched, unused bytes.
+/// Returns the limit of prefetched, unused bytes: `memory_option`, or the default. Refuses less
+/// than `MEMORY_BYTES_MIN`.
 fn budget(memory_option: Option<&str>) -> Result<u64, Failure> {
     let Some(text) = memory_option else {
         let memory = rustix::system::sysinfo();
@@ -395,7 +400,8 @@ fn budget(memory_option: Option<&str>) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// Prints the summary of a recording on standard error.
+/// Prints the summary of a recording on standard error: its path, lost events, and the result of
+/// the advice. `is_running` adds that the program runs on.
 fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     let RecordingSummary { seconds, lost, unlocated_reads: unplaced, help } = summary;
     if let Some(help) = help {

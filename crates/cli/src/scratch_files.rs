@@ -20,7 +20,8 @@ use registry::CREATED_PATHS;
 pub struct ScratchFiles(Vec<(PathBuf, Record)>);
 
 impl ScratchFiles {
-    /// Creates a file of `bytes` bytes, filled with incompressible data.
+    /// Creates a file of `bytes` bytes, filled with incompressible data from `seed`, and writes it
+    /// back to storage. An interrupt is the failure `Interrupted`.
     pub fn add(
         &mut self,
         path: &Path,
@@ -33,7 +34,7 @@ impl ScratchFiles {
         filled.map_err(|error| fill_failure(path, &error))
     }
 
-    /// Creates an empty file.
+    /// Creates an empty file, with a record in the cleanup journal. The path must not exist.
     pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
         let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
         match Record::write_record(CleanupKind::File, path) {
@@ -92,8 +93,8 @@ impl ScratchFolder {
         &self.path
     }
 
-    /// Creates a file below the folder, and its parent folders. [`sync`](ScratchFolder::sync)
-    /// writes its data back.
+    /// Creates a file of `bytes` bytes below the folder, and its parent folders.
+    /// [`sync`](ScratchFolder::sync) writes its data back.
     pub fn add(
         &self,
         path: &Path,

@@ -15,7 +15,7 @@ pub fn count() -> Result<(), Failure> {
     .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))
 }
 
-/// Number of signals so far.
+/// Returns the number of signals since [`count`].
 pub fn number() -> u64 {
     SIGNALS.load(Ordering::Relaxed)
 }

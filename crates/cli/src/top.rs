@@ -102,7 +102,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
     if signals::is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
-/// Failure of the kernel's tracing.
+/// Returns the failure of the kernel's tracing, with the alternatives for users without root.
 fn unavailable(error: TracefsError) -> Failure {
     let mut text = format!("the reads of all programs can't be followed: {error}");
     if !rustix::process::geteuid().is_root() {
@@ -140,7 +140,7 @@ fn attach(args: &TopArgs, recorder: &mut Recorder) -> CommandResult {
     recorder.attach_all().map(drop).map_err(Failure::usage)
 }
 
-/// Takes the records until a time, or until a signal.
+/// Takes the records until the time `end`, or until a signal, and adds them to `reads`.
 fn collect(recorder: &mut Recorder, reads: &mut LiveReads, end: Instant) -> std::io::Result<()> {
     while Instant::now() < end && !signals::is_interrupted() {
         recorder.wait(READ_INTERVAL)?;
@@ -156,7 +156,8 @@ fn is_alive(process: u32) -> bool {
     std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
 }
 
-/// Writes the table or the JSON object of an interval.
+/// Writes the table or the JSON object of an interval to standard output. In a terminal a table
+/// replaces the last one and is cut at the height of the terminal.
 fn show(processes: &[LiveProcess], seconds: f64, lost: u64, is_json: bool) -> CommandResult {
     let mut output = std::io::stdout().lock();
     let text = match is_json {

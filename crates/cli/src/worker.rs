@@ -176,14 +176,15 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Takes the orders of the worker. Arranges that this process dies with its parent.
+    /// Takes the standard input of the worker as its orders, locked until the end of the process.
+    /// Arranges that this process dies with its parent.
     pub fn take(task: WorkerTask) -> Orders {
         // A worker without a parent has no orders left.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         Orders { lines: io::stdin().lock().lines(), task }
     }
 
-    /// Returns the next order.
+    /// Waits for the next order and returns it. The end of the input is a failure.
     pub fn next<O: DeserializeOwned>(&mut self) -> Result<O, Failure> {
         let Some(Ok(line)) = self.lines.next() else {
             let (task, parent) = (self.task.name(), self.task.parent_command());

@@ -135,8 +135,8 @@ fn call_syscall(
     }
 }
 
-/// Describes a call by its method number, descriptor, offset and requested bytes (`None`: a
-/// vector).
+/// Describes a call by its method number (see `layout::ADVICE`), descriptor, offset and requested
+/// bytes (`None`: a vector).
 #[inline(always)]
 fn recorded_call(
     method: u64,

@@ -262,7 +262,7 @@ impl Recorder {
     }
 
     /// Records all processes but this one and the kernel's threads, with their later children.
-    /// Returns the number of processes.
+    /// Returns the number of processes found, which includes processes recorded before.
     ///
     /// # Errors
     /// A process cannot be recorded.
@@ -270,7 +270,7 @@ impl Recorder {
         self.attach_processes(&group::all_processes()?)
     }
 
-    /// Records processes with their later children. Returns the number of all, with ended ones.
+    /// Records processes with their later children. Returns the length of `processes`.
     fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
         for &process in processes {
             match self.attach(process) {
@@ -376,7 +376,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the recording. `processor_ns` is the processor time of the program.
+    /// Ends the recording: stops the events, writes the remaining records, and last the end record.
+    /// `processor_ns` is the processor time of the program. `has_exited` is true if it has ended.
     ///
     /// # Errors
     /// As for [`record`](Recorder::record).

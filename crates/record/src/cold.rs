@@ -70,8 +70,9 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
     make_cold_while(file, &mut || true)
 }
 
-/// Writes a file back and drops its cached pages, in up to [`ATTEMPTS`] attempts. Returns the pages
-/// that remain resident. Stops with `Interrupted` if `should_continue` returns false.
+/// Writes a file back and drops its cached pages, in up to [`ATTEMPTS`] attempts with a [`PAUSE`]
+/// between two. Returns the pages that remain resident. Stops with `Interrupted` if
+/// `should_continue` returns false. Moves the file position to the end.
 fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = page_count(file)?;
@@ -90,7 +91,7 @@ fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<R
     Ok(residency)
 }
 
-/// Returns the residency of the file at `path` and changes nothing.
+/// Returns the residency of the file at `path`. The page cache stays as it is.
 ///
 /// # Errors
 /// The file cannot be opened or examined.
@@ -101,7 +102,9 @@ pub fn residency(path: &Path) -> io::Result<Residency> {
     Ok(Residency { pages, resident })
 }
 
-/// Returns the number of resident pages of a file of `pages` pages.
+/// Returns the number of resident pages of a file of `pages` pages: by `cachestat(2)`, or by
+/// `mincore(2)` where the kernel lacks it. Stops with `Interrupted` if `should_continue` returns
+/// false.
 fn count_resident(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
     match count_by_cachestat(file, pages)? {
         Some(resident) => Ok(resident),
@@ -134,7 +137,8 @@ fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
 }
 
 /// Counts the resident pages with `mincore(2)`, one window at a time. Holes are skipped, since no
-/// device read fills them.
+/// device read fills them. Stops with `Interrupted` if `should_continue` returns false. Moves the
+/// file position.
 fn count_by_mincore(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
     let mut count = 0;
     let mut first = 0;
@@ -155,7 +159,8 @@ fn count_by_mincore(file: &File, pages: u64, should_continue: ContinueFn<'_>) ->
     Ok(count)
 }
 
-/// Number of pages in the file or block device.
+/// Returns the number of pages in the file or block device, rounded up. Moves the file position to
+/// the end, because the metadata of a block device has no length.
 ///
 /// # Errors
 /// The kernel reports no end offset.

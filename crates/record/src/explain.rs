@@ -294,7 +294,8 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// Explains an interval of a recording, from one time to another. Only its records are taken.
+    /// Creates an explainer of the interval from `begin_ns` to `end_ns`, in nanoseconds since the
+    /// start of the recording. The caller passes only records of the interval to `take`.
     pub fn of_interval(begin_ns: u64, end_ns: u64) -> Explainer {
         let mut data = RecordingData::default();
         data.length_ns = end_ns;
@@ -306,7 +307,8 @@ impl Explainer {
         self.data.take(record);
     }
 
-    /// Ends the diagnosis and returns its result.
+    /// Ends the diagnosis: charges all waits to causes, selects the findings, and returns them with
+    /// the statistics.
     pub fn finish(mut self) -> Explanation {
         self.data.finish();
         self.data.length_ns = self.data.length_ns.saturating_sub(self.begin_ns);

@@ -79,7 +79,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Creates an instance.
+    /// Creates an instance in the mounted tracefs, which is mounted first if it is missing. Removes
+    /// the instances of killed processes.
     ///
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
@@ -212,7 +213,7 @@ fn write_cleanup_record(kind: CleanupKind, path: &Path) -> Result<Record, Tracef
     })
 }
 
-/// Removes the instances in `instances` whose processes have ended.
+/// Removes the folders in `instances` that are named after a process which has ended.
 fn remove_abandoned(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();

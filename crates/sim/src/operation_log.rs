@@ -152,7 +152,9 @@ struct WindowSums {
 struct TraceLog {
     sink: Box<dyn LogSink>,
     files: Vec<(FileId, String)>,
+    /// Files of which the trace has an `open` line.
     opened: Vec<FileId>,
+    /// Time base of the trace.
     counted_from: Time,
 }
 
@@ -202,7 +204,8 @@ impl ProcessLog {
         })
     }
 
-    /// Records the start of the process, from which the times in the logs count.
+    /// Records the start of the process, from which the times in the logs count. Writes an `add`
+    /// line for each file of the process to the trace.
     pub fn begin(&mut self, now: Time) {
         self.started_at = Some(now);
         if let Some(trace) = &mut self.trace {
@@ -232,7 +235,8 @@ impl ProcessLog {
         trace.sink.line(format_args!("{us} {name} {action} {offset} {bytes}"));
     }
 
-    /// Records a sync of written data.
+    /// Writes a sync of written data to the trace, if there is one: a line for each opened file,
+    /// with `datasync` if `is_data_enough`, otherwise with `sync`.
     pub fn on_synced(&mut self, now: Time, is_data_enough: bool) {
         let action = if is_data_enough { "datasync" } else { "sync" };
         self.for_each_opened(now, |us, name, sink| {
@@ -240,8 +244,8 @@ impl ProcessLog {
         });
     }
 
-    /// Records a successful operation with its latency: as a line in each log, or in the current
-    /// window.
+    /// Records a successful operation that lasted from `issued` to `ended`: as a line in each value
+    /// log, or in the current window. The window is written if the operation ends it.
     pub fn on_completed(&mut self, issued: Time, ended: Time, operation: &ProcessOperation) {
         let start_time = self.started_at.unwrap_or(Time::ZERO);
         let ms = ended.since(start_time).ns() / 1_000_000;
@@ -274,7 +278,8 @@ impl ProcessLog {
         }
     }
 
-    /// Records the end of the process.
+    /// Writes the last lines at the end of the process: the unfinished window of each value log,
+    /// and a `close` line for each opened file in the trace.
     pub fn on_process_end(&mut self, now: Time) {
         let begun = self.started_at.unwrap_or(Time::ZERO);
         let ms = now.since(begun).ns() / 1_000_000;
@@ -284,7 +289,8 @@ impl ProcessLog {
         self.for_each_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
     }
 
-    /// Calls `write_to` for each opened file of the trace.
+    /// Calls `write_to` for each opened file of the trace with the time in µs, the file's name and
+    /// the destination. Without effect if there is no trace.
     fn for_each_opened(
         &mut self,
         now: Time,
@@ -327,7 +333,8 @@ impl PriorityForm {
 }
 
 impl WindowSums {
-    /// Adds an operation with latency `ns` and size `bytes` to the window.
+    /// Adds an operation with a latency of `ns` nanoseconds and a size of `bytes` bytes to the
+    /// window.
     fn add(&mut self, ns: u64, bytes: u64) {
         self.count += 1;
         self.sum_ns += u128::from(ns);
@@ -337,7 +344,8 @@ impl WindowSums {
 }
 
 impl ValueLog {
-    /// Writes a line for each direction with operations since the last line.
+    /// Writes a line for each direction with operations since the last line, and clears their sums.
+    /// `ms` is the time since the start of the process, at which the window ends.
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
@@ -360,10 +368,13 @@ impl ValueLog {
 
 /// A line of a value log.
 struct LogValue {
+    /// Time since the start of the process, in milliseconds.
     ms: u64,
     value: u64,
     op: Op,
+    /// Size and offset in bytes. `None` for a window.
     size_and_place: Option<(u64, u64)>,
+    /// Issue time since the start of the process. `None` for a window.
     issued: Option<Time>,
     columns: LogColumns,
 }

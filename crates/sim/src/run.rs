@@ -5,6 +5,10 @@
 //! process is busy while it copies its data, and issues no operation meanwhile. In one step, all
 //! operations that can be issued at the present time are issued before the device receives the
 //! first of their requests.
+//!
+//! The *machine* ([`Machine`]) is the read path with its page cache, its policies and its
+//! scheduler. The *environment* ([`SimulatedEnvironment`]) is the simulated device with the clock.
+//! A *phase* contains the processes that start when all processes of earlier phases have ended.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,6 +28,7 @@ use crate::stuck::{Steps, Stuck, state_of};
 use crate::workload::{self, Lateness, NextAction, Process, ProcessOperation, Workload};
 use crate::world::SimulatedEnvironment;
 
+/// Raw operation in progress, of which not all chunks are submitted.
 mod raw;
 mod watch;
 mod writes;
@@ -155,7 +160,8 @@ struct RunningJob<'a> {
     world: &'a mut SimulatedEnvironment,
     files: Vec<FileId>,
     processes: Vec<RunningProcess>,
-    /// Operations in flight. The index is their tag at the machine.
+    /// Operations in flight. The index is their tag: the number by which the machine reports their
+    /// ends.
     operations_in_flight: Slab<OperationInFlight>,
     chunks: ChunksInFlight,
     /// Processes that can continue now.
@@ -277,7 +283,8 @@ impl<'a> RunningJob<'a> {
         self.ready.extend(0..self.processes.len() as u32);
     }
 
-    /// Performs all work of the present time. Returns true if there is more.
+    /// Performs all work of the present time: takes completions, lets due processes issue
+    /// operations, and steps the machine. Returns true if more work is left at this time.
     fn step_now(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
         machine.take_completions(now, self);
@@ -300,7 +307,8 @@ impl<'a> RunningJob<'a> {
         machine.step(now, self) || is_phase_over
     }
 
-    /// Starts the processes of the next phase, each after its delay.
+    /// Starts the processes of the next phase, each after its delay. Without effect if no phase is
+    /// left.
     fn next_phase(&mut self, now: Time) {
         let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
         let Some(phase) = self.later_phases.last().map(|&id| phase_of(self, id)) else { return };
@@ -367,7 +375,8 @@ impl<'a> RunningJob<'a> {
         self.processes[id as usize].batch = batch;
     }
 
-    /// Records the end of a process, with its failure if it has one.
+    /// Records the end of a process. A failure counts as an error of its job. The machine is
+    /// informed of the end.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
@@ -457,7 +466,8 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Records the end of an operation, and lets its process continue.
+    /// Records the end of an operation: removes it, closes its file if it `closes`, and counts its
+    /// latency and bytes or its error. Its process can continue then.
     fn complete_operation(
         &mut self,
         machine: &mut Machine,

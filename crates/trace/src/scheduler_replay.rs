@@ -108,7 +108,8 @@ impl fmt::Display for Divergence {
 }
 
 /// Replays `events` through `scheduler` for a device that takes at most `depth_max` requests at
-/// once. Returns its decisions and their divergences from the list.
+/// once. Returns its decisions and their divergences from the list. Enables the policy's own log,
+/// if it has one.
 ///
 /// # Errors
 /// A line is not an event, or is earlier than the line before. An event is impossible: a request
@@ -206,7 +207,8 @@ impl ReplayState {
         self.now = at;
     }
 
-    /// Processes one event of the list.
+    /// Processes one event of the list. An arrival enters the policy. A dispatch is compared with
+    /// the policy, and so is a completion without a dispatch. `line` is the line number, from 1.
     fn process_event(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -339,7 +341,7 @@ impl ReplayState {
     }
 
     /// Lets the policy dispatch requests while the device accepts them, and logs the policy's
-    /// decisions. Sets the time at which the policy wants to be called again.
+    /// decisions. Sets `wake`, the time at which the policy wants to be called again.
     fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake = None;
         while self.in_device < self.depth_max {

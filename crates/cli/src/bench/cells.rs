@@ -137,6 +137,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
 }
 
 /// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
+/// `None` if there is none.
 fn note(cell: &RowState<'_>) -> Option<String> {
     let library_note = cell.contenders[0].measured.iter().find_map(|run| run.note.clone());
     let stray_pages_note = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
@@ -208,7 +209,7 @@ impl Figures {
     }
 }
 
-/// Median; for an even number of values, the mean of the middle two.
+/// Median; for an even number of values, the mean of the middle two. `None` without values.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

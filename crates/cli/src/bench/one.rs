@@ -107,7 +107,8 @@ pub struct Measurement {
     pub note: Option<String>,
 }
 
-/// Takes the order, measures, and answers.
+/// Takes the order from the parent process, denies the system calls that it names, measures, and
+/// writes the answer.
 pub fn run() -> CommandResult {
     let order: MeasurementOrder = Orders::take(WorkerTask::Bench).next()?;
     let row = Row::of(&order.row, order.scale)
@@ -120,7 +121,8 @@ pub fn run() -> CommandResult {
     })
 }
 
-/// Opens the files, runs the passes of the cache state, and returns the figures.
+/// Opens the files, runs the passes of the cache state, and returns the figures. Passes before the
+/// measurement are not counted.
 fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     let files: Vec<PathBuf> =
         row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();

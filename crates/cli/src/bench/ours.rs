@@ -19,7 +19,7 @@ use crate::note;
 pub struct LibraryAccesses {
     /// Accesses of one pass.
     pub accesses: Box<dyn Accesses>,
-    /// Read path or mapping in use.
+    /// Read path or mapping in use, which reports how the bytes were read.
     caveat_source: CaveatSource,
 }
 
@@ -30,7 +30,8 @@ enum CaveatSource {
 }
 
 impl LibraryAccesses {
-    /// Opens the files of the row for its kind of access.
+    /// Opens the files of the row for its kind of access, with the default options of the library.
+    /// A mapping has the memory limit of the row.
     pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<LibraryAccesses> {
         let first = &files[0];
         if let RowAccesses::Mapped { places, taking, memory_bytes } = work {
@@ -75,7 +76,8 @@ impl LibraryAccesses {
         Ok(LibraryAccesses { accesses, caveat_source: through })
     }
 
-    /// Returns a caveat if the bytes take another path than the default one.
+    /// Returns a caveat for the row, or `None`. There is one if the file is read without direct
+    /// I/O, if the I/O backend is not the best one, or if the kernel serves the mapping.
     pub fn note(&self) -> Option<String> {
         match &self.caveat_source {
             CaveatSource::Path { path, mode } => {
@@ -108,13 +110,13 @@ impl ReadAt for OurFile {
     }
 }
 
-/// Batch reads, up to `depth` in flight. Each completed read is copied into the buffer.
+/// Batch reads, up to `depth` in flight. Each completed read is copied into `buffer`.
 struct BatchReads {
     batch: Batch,
     file: File,
     /// Offsets of the reads.
     places: AccessPattern,
-    /// Number of reads in flight.
+    /// Maximum number of reads in flight.
     depth: usize,
     buffer: PageBuffer,
 }

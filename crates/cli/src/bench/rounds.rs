@@ -189,7 +189,8 @@ impl<'r> Matrix<'_, 'r> {
     }
 
     /// Makes one measurement in a new process. Returns the measurement, or the reason for which it
-    /// was aborted. `cold_pass` is the duration of a cold pass in seconds, if known.
+    /// was aborted. An outer error ends the whole run. `cold_pass` is the duration of a cold pass
+    /// in seconds, if known.
     fn measure_once(
         &self,
         cell: &mut RowState<'r>,
@@ -277,15 +278,16 @@ impl RowState<'_> {
     }
 }
 
-/// Order of the contenders in a round. Over four rounds each contender comes once at each position
-/// and once directly after each other one. The effects that a contender leaves behind are therefore
-/// balanced (E. J. Williams, "Experimental designs balanced for the estimation of residual effects
-/// of treatments", Australian Journal of Scientific Research A 2, 1949).
+/// Returns the order of the contenders in a round, as indices. Over four rounds each contender
+/// comes once at each position and once directly after each other one. The effects that a contender
+/// leaves behind are therefore balanced (E. J. Williams, "Experimental designs balanced for the
+/// estimation of residual effects of treatments", Australian Journal of Scientific Research A 2,
+/// 1949).
 fn contender_order(round: usize) -> [usize; 4] {
     [0, 1, 3, 2].map(|first| (first + round) % 4)
 }
 
-/// Assumed minimum speed of a cold pass, for its time limit.
+/// Assumed minimum speed of a cold pass in bytes per second, for its time limit.
 const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
 /// Checks that all contenders of a row read the same bytes in all states. `sums` has the first
@@ -308,7 +310,8 @@ fn check_checksums<'a>(
     }
 }
 
-/// Returns the reason if memory cgroups cannot be used here.
+/// Returns the reason if memory cgroups cannot be used here, or `None`. Creates a group for the
+/// test and removes it.
 pub fn memory_cgroup_problem() -> Option<String> {
     MemoryGroup::new(1 << 30).err().map(|error: SwapError| error.to_string())
 }

@@ -52,7 +52,8 @@ impl RequestExecutor for RealStorage<'_> {
         started.map_err(Failure::usage)
     }
 
-    /// Waits for the end of a read, and returns its ticket.
+    /// Waits for the end of a read, and returns its ticket. An interrupt and a short read are
+    /// failures.
     fn wait(&mut self) -> Result<usize, Failure> {
         let completed = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
         if self.interrupt.is_signalled() {

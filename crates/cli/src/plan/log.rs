@@ -29,7 +29,8 @@ impl Log {
     }
 }
 
-/// Checks that a job has decisions to log.
+/// Checks that a job has decisions to log. Refuses the kernel, and policies of which neither keeps
+/// a log.
 pub fn check_job(storage: &Storage, readahead: &Spec, policy: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     // The ability to keep a log does not depend on the device.
@@ -38,7 +39,8 @@ pub fn check_job(storage: &Storage, readahead: &Spec, policy: &Spec) -> CommandR
     check_any_log(keeps_log, ("readahead", readahead), policy)
 }
 
-/// Checks that a load has decisions to log.
+/// Checks that a load has decisions to log. Refuses the kernel, regions, and policies of which
+/// neither keeps a log.
 pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     if let Storage::Region(_) = storage {

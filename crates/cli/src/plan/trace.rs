@@ -27,14 +27,18 @@ pub struct TraceSource {
     format: TraceFormat,
     /// Summary of the requests.
     pub summary: TraceSummary,
-    /// The event that stood in for queued requests.
+    /// Event that replaced queued requests, as text for a caveat.
     note: Option<&'static str>,
+    /// Speed of the replay in thousandths of the recorded speed. `None`: operations follow each
+    /// other without their recorded times.
     speed_milli: Option<u64>,
+    /// Maximum number of operations in flight.
     depth: u32,
     change: RequestTransform,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
     engine: JobEngine,
+    /// True if the replay uses direct I/O.
     is_direct: bool,
     logs: LogOptions,
 }
@@ -44,6 +48,7 @@ pub struct TraceSource {
 struct RequestTransform {
     scale: u64,
     align_bytes: u64,
+    /// True for the directions that are left out: reads, writes.
     skips: [bool; 2],
 }
 

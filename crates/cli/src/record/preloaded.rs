@@ -126,8 +126,8 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
     Ok(waitid(WaitId::Pid(process), options)?.is_some())
 }
 
-/// Prints the number of reads that the kernel counts beyond the recorded ones. The kernel does not
-/// count asynchronous reads.
+/// Prints the numbers of calls that are missing from the recording: in a sandbox, on a small signal
+/// stack, or counted only by the kernel. The kernel does not count asynchronous reads.
 fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>) {
     let Preloaded { reads, asynchronous_reads, sandboxed, unrecorded, .. } = recorded;
     if *sandboxed > 0 {

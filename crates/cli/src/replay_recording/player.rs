@@ -102,7 +102,7 @@ fn buffers_bytes(thread: &ReadList) -> u64 {
     2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
 }
 
-/// Makes all reads and measures them.
+/// Makes all reads with all workers, and measures them. Returns the first error.
 fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
     let ways = ReadMethods::new(order, recorded)?;
     let lines: Vec<RecordedThread<'_>> =
@@ -160,7 +160,7 @@ struct RecordedThread<'a> {
 struct ReplayCursor {
     /// Index of the next read.
     next: usize,
-    /// Start of the last read.
+    /// Time at which the last read was started.
     last_start: Time,
     /// Files that are open.
     open: BTreeMap<FileId, Arc<ReadFn>>,
@@ -198,7 +198,7 @@ impl<'a> RecordedThread<'a> {
 
     /// Takes the next read of the thread, and waits until its start time: its think time after the
     /// end of the thread's last read. Returns it with the function that performs it; `None` at the
-    /// end.
+    /// end. Other workers of the thread wait meanwhile.
     fn next_read(
         &self,
         last_end: Time,

@@ -71,7 +71,7 @@ impl<'a> RealStorage<'a> {
         RealStorage { recording, recorded, seed, interrupt, scratch_folders: BTreeMap::new() }
     }
 
-    /// Checks that the folder has enough free space for the files.
+    /// Checks that the folder has enough free space for the files. Creates nothing.
     pub fn check(&self, folder: &Path) -> Result<(), Failure> {
         let failure = |problem: String| Err(Failure::usage_of(folder.display(), problem));
         if !folder.is_dir() {
@@ -94,7 +94,8 @@ impl<'a> RealStorage<'a> {
         Ok(())
     }
 
-    /// Replays the reads once. Returns the measurements and a caveat.
+    /// Replays the reads once, in a process of its own and with cold scratch files. Returns the
+    /// measurements and a caveat.
     pub fn replay(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
         let paths = self.make(row.folder)?;
         let run_failure = |problem: &dyn std::fmt::Display| {
@@ -165,7 +166,8 @@ impl<'a> RealStorage<'a> {
             .collect())
     }
 
-    /// Drops the files' pages from the kernel page cache. Returns a caveat if some stayed.
+    /// Drops the files' pages from the kernel page cache. Returns a caveat if some stayed,
+    /// otherwise `None`.
     fn make_cold(&self, paths: &[PathBuf]) -> Result<Option<String>, Failure> {
         let (mut resident, mut pages) = (0, 0);
         for path in paths {
@@ -178,7 +180,8 @@ impl<'a> RealStorage<'a> {
     }
 }
 
-/// Creates the memory cgroup of a replay through the kernel, with `bytes` bytes.
+/// Creates a memory cgroup for a replay through the kernel, with a limit of `bytes` bytes. Dropping
+/// it removes it.
 fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
     let unavailable = |error: SwapError| {
         Failure::Unavailable(format!("--memory on kernel: is a control group's: {error}"))
@@ -186,7 +189,8 @@ fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
     MemoryGroup::new(bytes).map(|(group, _)| group).map_err(unavailable)
 }
 
-/// Returns the kernel's readahead size and scheduler on a folder's device, if available.
+/// Returns the kernel's readahead and scheduler on a folder's device. The readahead includes its
+/// window if that is known. The scheduler is `None` if unknown.
 pub fn kernel_policies(folder: &Path) -> (String, Option<String>) {
     match kernel_queue(folder) {
         Some(queue) => (format!("kernel, {} KiB", queue.read_ahead_bytes / 1024), queue.scheduler),

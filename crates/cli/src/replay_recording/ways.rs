@@ -61,7 +61,8 @@ pub struct ReadMethods<'a> {
     library: Option<LibraryState>,
     /// Mappings of the kernel, by file.
     kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
-    /// Bytes read from storage before the replay.
+    /// Bytes that this process had read from storage before the replay. `None` if they are not
+    /// counted.
     read_before: Option<u64>,
 }
 
@@ -132,7 +133,8 @@ impl<'a> ReadMethods<'a> {
         }
     }
 
-    /// Requests and bytes of the device, as far as they are counted.
+    /// Returns the requests to the device and their bytes since the start of the replay. `None`
+    /// where they are not counted.
     pub fn counted(&self) -> (Option<u64>, Option<u64>) {
         let counted = self.library.as_ref().filter(|ours| !ours.has_raw);
         if let Some(ours) = counted.filter(|ours| ours.is_counted()) {
@@ -149,7 +151,8 @@ impl<'a> ReadMethods<'a> {
         (None, bytes)
     }
 
-    /// Caveat about the figures.
+    /// Returns a caveat about the figures: a mapping that the library does not serve, another
+    /// backend than the best one, or a memory limit for each file. `None` otherwise.
     pub fn note(&self) -> Option<String> {
         let library = self.library.as_ref()?;
         let mut modes = library.mappings.values().map(|mapping| mapping.mode());
@@ -269,8 +272,8 @@ fn open_kernel(path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
     }))
 }
 
-/// Raises the limit of open files to its maximum. The recorded program may have had more open files
-/// than this process may have by default.
+/// Raises the limit of open files of this process to its maximum. The recorded program may have had
+/// more open files than this process may have by default.
 fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

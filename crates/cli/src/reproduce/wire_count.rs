@@ -41,7 +41,8 @@ pub struct WireRow {
     pub reads_before_answer: usize,
 }
 
-/// Runs each case on the server's file and counts its READs.
+/// Runs each case that reads through the cache on the server's file, through a proxy, and counts
+/// its READs.
 pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
     let url = NfsUrl::parse(url).map_err(Failure::usage)?;
     let Some(port) = url.port else {
@@ -156,7 +157,7 @@ impl Tap {
     }
 }
 
-/// Forwards one connection in both directions, with the answers delayed.
+/// Starts two threads that forward one connection in both directions, with the answers delayed.
 fn forward(
     client: &TcpStream,
     server: &TcpStream,
@@ -186,7 +187,8 @@ fn forward(
     Ok(())
 }
 
-/// Forwards the calls one by one. readpath sends each call as one record of one fragment.
+/// Forwards the calls one by one, and records each READ. Ends with the error of a closed
+/// connection. readpath sends each call as one record of one fragment.
 fn forward_calls(
     from: &mut TcpStream,
     to: &mut TcpStream,

@@ -12,14 +12,15 @@ use super::content;
 use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
 use crate::exit::Failure;
 
-/// Adds the device requests of a raw file to the figures.
+/// Adds the device requests of a raw file, and their bytes, to the figures.
 pub fn count(figures: &mut ProcessFigures, file: &RawFile) {
     let counters = file.stats();
     figures.counted.requests += counters.reads + counters.writes;
     figures.counted.bytes += counters.read_bytes + counters.written_bytes;
 }
 
-/// Runs a process with synchronous operations. `call` executes one and returns at its end.
+/// Runs a process with synchronous operations, after all processes of its phase are prepared.
+/// `call` executes one, with its offset in the common file and its buffer, and returns at its end.
 pub fn run_calls(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -54,7 +55,8 @@ pub fn run_calls(
     Ok(())
 }
 
-/// Syncs the writes of a process to the medium, and records the end or the error.
+/// Syncs the writes of a process to the medium, and records the end or the error. Reports the sync
+/// to the process.
 fn synced(
     process: &mut Process,
     figures: &mut ProcessFigures,
@@ -98,7 +100,8 @@ type Issued = (ProcessOperation, Time);
 /// Operations in flight, by ticket.
 type IssuedOperations = slab::Slab<Issued>;
 
-/// Next action of a process. A stopping run issues no more operations.
+/// Returns the next action of a process. After an interrupt it issues no more operations, and ends
+/// when none is in flight.
 fn next(
     process: &mut Process,
     shared: &ProcessesShared<'_>,
@@ -123,7 +126,7 @@ fn check_complete(
     }
 }
 
-/// Records the end of an operation and reports it to the process.
+/// Records the end of an operation in the figures, and reports it to the process.
 fn end(
     process: &mut Process,
     figures: &mut ProcessFigures,

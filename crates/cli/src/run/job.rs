@@ -69,9 +69,9 @@ pub fn run(
     if interrupt.is_signalled() { Err(Failure::Interrupted) } else { failed_operations(rows) }
 }
 
-/// Returns rounds and indices of the rows in the order of their runs. All rows run in the first
-/// round, rows in real time in each round. Each second round is in reverse order, so that no row
-/// always runs before another.
+/// Returns pairs of round and row index, in the order of the runs. All rows run in the first round,
+/// rows in real time in each round. Each second round is in reverse order, so that no row always
+/// runs before another.
 fn order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
     let has_runs: Vec<bool> =
         rows.iter().map(|row| !matches!(row.runner, JobRunner::Modelled)).collect();
@@ -85,7 +85,8 @@ fn order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
     })
 }
 
-/// Creates the missing files, if requested.
+/// Creates the missing files of the rows, if the plan requests that. Dropping the result removes
+/// them.
 fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
     let mut made = ScratchFiles::default();
     let Some(bytes) = plan.created_file_bytes else { return Ok(made) };
@@ -172,7 +173,7 @@ fn simulate(
         .map_err(|error| row.failure(run, &error))
 }
 
-/// Turns failed operations in the rows into a failure of the command.
+/// Turns failed operations in the rows into a failure of the command. `Ok` if none has failed.
 fn failed_operations(rows: &[ResultRow]) -> CommandResult {
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
     let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));

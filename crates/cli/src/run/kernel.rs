@@ -21,7 +21,8 @@ use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::{kernel_queue, make_cold};
 
-/// Runs the job on `path` and returns its row.
+/// Runs the job on `path` and returns its row. The file's pages are dropped from the kernel page
+/// cache first.
 pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
@@ -130,7 +131,7 @@ fn start(
     }
 }
 
-/// Takes all completions, verifies their data, and records them.
+/// Takes all completions, verifies their data, and records them. Does not wait for further ones.
 fn collect(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,

@@ -87,7 +87,7 @@ pub fn run(
     Ok(lacking(row, reason))
 }
 
-/// Caveat about attempts ended by the OOM killer.
+/// Returns a caveat about `oom_kills` attempts ended by the OOM killer, or `None` for 0.
 fn oom_caveat(oom_kills: u32) -> Option<String> {
     (oom_kills > 0).then(|| {
         format!("the memory cgroup's OOM killer had ended {oom_kills} attempts before this one")
@@ -118,7 +118,8 @@ impl SwapCounts {
     }
 }
 
-/// Runs the load once and fills the row with its figures.
+/// Runs the load once and fills the row with its figures. Waits for the lock of the kernel's swap.
+/// The swap area, the memory group and `vm.page_cluster` are restored at its end.
 fn attempt(
     run: &LoadRun,
     path: &Path,
@@ -168,7 +169,7 @@ fn attempt(
     Ok(with_note(row, machine_caveats(page_cluster.is_some(), &processes.numbers())))
 }
 
-/// Waits until no other run uses the kernel's swap.
+/// Waits until no other run uses the kernel's swap, and prints a notice if it has to wait.
 fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, Stopped> {
     let mut is_wait_reported = false;
     loop {
@@ -186,7 +187,8 @@ fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, Stopped> {
     }
 }
 
-/// Caveats about the machine.
+/// Returns caveats about the machine, or `None`: a set `vm.page_cluster`, other swap areas, swapped
+/// pages of other processes, and zswap.
 fn machine_caveats(is_page_cluster_set: bool, own_processes: &[u32]) -> Option<String> {
     let set_note =
         is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
@@ -262,7 +264,8 @@ impl Processes {
         self.workers.iter().map(WorkerProcess::id).collect()
     }
 
-    /// Waits until all processes have filled their memory. Returns the longest time of one.
+    /// Waits until all processes have filled their memory. Returns the longest time of one in
+    /// seconds.
     fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, AnswerError> {
         let mut longest = 0.0_f64;
         for part in &mut self.workers {

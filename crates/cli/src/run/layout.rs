@@ -9,7 +9,8 @@ use crate::exit::Failure;
 use crate::plan::job::JobRun;
 use crate::real_file::mode_and_length;
 
-/// Opens the storage and lays the job out on it. Returns the cache mode and the workload.
+/// Opens the storage and lays the job out on it. Returns the mode in which the file is read (direct
+/// or through the kernel page cache), and the workload.
 pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = mode_and_length(path, builder)?;

@@ -61,7 +61,8 @@ pub fn check_policies(setup: &SimulationSetup) -> Result<(), Failure> {
     builder.build().map(drop).map_err(Failure::usage)
 }
 
-/// Runs the job on `path` and returns its row.
+/// Runs the job on `path` and returns its row. The file's pages are dropped from the kernel page
+/// cache first.
 pub fn run(
     run: &JobRun,
     path: &Path,
@@ -160,7 +161,8 @@ fn open_nfs(
     Ok((file, workload))
 }
 
-/// Read path options of a row: memory, backend and policies.
+/// Returns the read path options of a row: memory, backend and policies, as far as the command line
+/// names them.
 fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
     let LibraryOptions { page_cache, backend, is_memory_named, are_policies_named } = &run.library;
     let mut builder = ReadPath::builder().log_decisions(logs_decisions);
@@ -250,7 +252,7 @@ impl LibraryRun {
     }
 }
 
-/// Runs the job and counts its device requests.
+/// Runs the job, counts its device requests, and returns its row. `name` is the storage in the row.
 fn run_on(
     run: &JobRun,
     name: &str,

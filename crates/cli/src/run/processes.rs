@@ -47,7 +47,9 @@ pub struct ProcessesShared<'a> {
     /// Start offset of each of them in that file.
     starts: &'a [u64],
     start: &'a PhaseStart,
+    /// Bytes transferred so far by all processes.
     bytes: &'a AtomicU64,
+    /// Returns true once the run was interrupted.
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
     /// True once this process has reported that its preparation is done.
     is_prepared: Cell<bool>,
@@ -59,15 +61,15 @@ impl ProcessesShared<'_> {
         self.starts[operation.file.0 as usize] + operation.offset
     }
 
-    /// The process has its files and its memory: it begins when all of its phase have theirs.
-    /// Time stands still until then.
+    /// Reports that this process has its files and its memory, and waits until all processes of its
+    /// phase have theirs. The clock of the run stands still until then.
     pub fn begin(&self) {
         self.is_prepared.set(true);
         self.start.on_prepared();
         self.start.wait();
     }
 
-    /// The clock of the run, which does not count preparation.
+    /// Returns the clock of the run, which does not count preparation.
     ///
     /// # Panics
     /// The process has not begun.
@@ -75,7 +77,7 @@ impl ProcessesShared<'_> {
         self.start.clock().expect("a process that has begun")
     }
 
-    /// The time of the run.
+    /// Returns the time of the run, without preparation.
     pub fn now(&self) -> Time {
         self.clock().now()
     }
@@ -177,7 +179,7 @@ pub struct RunFigures {
     /// Names of the engines that executed the operations.
     pub engines: String,
     pub counted: RequestCounts,
-    /// Processor time of this process while its jobs ran, without their preparation.
+    /// Processor time in seconds of this process while its jobs ran, without their preparation.
     pub cpu_seconds: f64,
 }
 
@@ -189,7 +191,7 @@ impl RunFigures {
     }
 }
 
-/// Sets the device requests of a row.
+/// Sets the device requests of a row, their `bytes`, and their mean size.
 pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
     row.device_requests = Some(requests);
     row.device_bytes = Some(bytes);
@@ -199,7 +201,7 @@ pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
 }
 
 /// Runs phase after phase. All processes of a phase run at the same time, and `poll_observer` is
-/// called repeatedly.
+/// called repeatedly. Returns the sums of all processes, or the first failure.
 pub fn run_processes(
     run: &JobRun,
     path: &Path,
@@ -317,7 +319,8 @@ fn run_phase(
     })
 }
 
-/// Syncs writes through any descriptor of the file to the medium.
+/// Writes cached writes of the file back to the medium, through any descriptor. `is_data_enough`
+/// selects `fdatasync(2)` instead of `fsync(2)`.
 pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
     let file = std::fs::OpenOptions::new().write(true).open(path)?;
     if is_data_enough { file.sync_data() } else { file.sync_all() }

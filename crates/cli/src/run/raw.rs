@@ -17,7 +17,8 @@ use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::make_cold;
 
-/// Runs the job on `path` under the chunking policy `policy`, and returns its row.
+/// Runs the job on `path` under the chunking policy `policy`, and returns its row. The file's pages
+/// are dropped from the kernel page cache first.
 pub fn run(
     run: &JobRun,
     path: &Path,

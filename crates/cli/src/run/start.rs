@@ -1,5 +1,5 @@
-//! The common start of the processes of a phase: the time of a run counts its jobs, and not their
-//! preparation.
+//! Common start of the processes of a phase. The time of a run counts its jobs, without their
+//! preparation: the clock stands still until all processes of the phase are prepared.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -8,27 +8,31 @@ use readpath_core::unit::Time;
 use readpath_eval::clock::Clock;
 use readpath_eval::usage::CpuTime;
 
-/// The start and the end of one phase.
+/// Start and end of one phase, shared by its processes.
 #[derive(Debug)]
 pub struct PhaseStart {
-    /// The time of the run at which the phase begins.
+    /// Time of the run at which the phase begins.
     time: Time,
     state: Mutex<State>,
     changed: Condvar,
-    /// Set when all processes are prepared.
+    /// Clock of the run and processor time of this process, set when all processes are prepared.
     clock: OnceLock<(Clock, CpuTime)>,
 }
 
 #[derive(Debug)]
 struct State {
+    /// Number of processes that are not prepared yet.
     unprepared: usize,
+    /// Number of processes that have not ended yet.
     running: usize,
+    /// Time of the run at which the last process ended. Before, the start of the phase.
     end: Time,
+    /// Processor time of this process during the phase, in seconds. 0 before its end.
     cpu_seconds: f64,
 }
 
 impl PhaseStart {
-    /// A phase with a number of processes that begins at this time of the run.
+    /// Creates a phase with a number of processes that begins at this time of the run.
     pub fn of(processes: usize, time: Time) -> PhaseStart {
         let state =
             State { unprepared: processes, running: processes, end: time, cpu_seconds: 0.0 };
@@ -36,12 +40,12 @@ impl PhaseStart {
         PhaseStart { time, state: Mutex::new(state), changed, clock }
     }
 
-    /// The clock, once all are prepared.
+    /// Returns the clock of the run. `None` until all processes are prepared.
     pub fn clock(&self) -> Option<Clock> {
         self.clock.get().map(|&(clock, _)| clock)
     }
 
-    /// One more process is prepared; the last one has time go on.
+    /// Counts one more process as prepared. The last one starts the clock and wakes the others.
     pub fn on_prepared(&self) {
         let mut state = self.lock();
         state.unprepared -= 1;
@@ -52,14 +56,15 @@ impl PhaseStart {
         }
     }
 
-    /// Waits until all are prepared.
+    /// Waits until all processes are prepared.
     pub fn wait(&self) {
         let state = self.lock();
         let is_unprepared = |state: &mut State| state.unprepared > 0;
         drop(self.changed.wait_while(state, is_unprepared));
     }
 
-    /// One more process has ended.
+    /// Counts one more process as ended. The last one sets the end and the processor time of the
+    /// phase.
     pub fn on_ended(&self) {
         let mut state = self.lock();
         state.running -= 1;
@@ -70,7 +75,7 @@ impl PhaseStart {
         }
     }
 
-    /// Waits for all to end, no longer than `span`; gives whether they have.
+    /// Waits until all processes have ended, for at most `span`. Returns true if they have.
     pub fn wait_for_end(&self, span: Duration) -> bool {
         let state = self.lock();
         let is_running = |state: &mut State| state.running > 0;
@@ -78,12 +83,13 @@ impl PhaseStart {
         waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
     }
 
-    /// The time of the run at which the last process ended.
+    /// Returns the time of the run at which the last process ended.
     pub fn end(&self) -> Time {
         self.lock().end
     }
 
-    /// Processor time from the start to the end.
+    /// Returns the processor time of this process from the start of the phase to its end, in
+    /// seconds.
     pub fn cpu_seconds(&self) -> f64 {
         self.lock().cpu_seconds
     }

@@ -71,9 +71,9 @@ pub struct AdviceResult {
     pub resident_bytes_max: u64,
     /// Number of files with prefetched pages.
     pub files: u64,
-    /// Waits of the program while prefetching was on.
+    /// Waits for files with absent pages while prefetching was off.
     pub without: Waits,
-    /// Waits of the program while prefetching was on.
+    /// Waits for files with absent pages while prefetching was on.
     pub with: Waits,
     /// Number of pauses after a verdict against the advice.
     pub pauses: u64,
@@ -152,7 +152,8 @@ impl Advisor {
         Advisor { sees_requests: false, ..Advisor::new(budget_bytes) }
     }
 
-    /// Processes a read of which only the call was seen. `at_ns` is the time of its report.
+    /// Processes a read of which only the call was seen, reported at `at_ns`. Its pages count as
+    /// used, and the policy chooses pages to prefetch.
     pub fn on_call(&mut self, call: CalledRead, names: &mut impl FileNames, at_ns: u64) {
         let CalledRead { task, inode, range, has_waited } = call;
         if has_waited {
@@ -359,7 +360,8 @@ impl Advisor {
         Some(WholeFileRest { pages: file.file_use.rest_pages(), prefetched_pages })
     }
 
-    /// Processes pages mapped by a fault. The policy decides unless all are known and unmarked.
+    /// Processes pages mapped by a fault, which count as used. The policy decides, unless some are
+    /// known as cached and none is marked.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
         let rest = self.whole_file_rest(inode);
@@ -462,7 +464,8 @@ impl Advisor {
         self.record_used(requested.inode, range, at_ns);
     }
 
-    /// Records the use of pages. Returns how many were not used before (all, if not followed).
+    /// Records the use of pages. Returns the number of pages used for the first time, or all of
+    /// `range` for a file that is not followed.
     fn record_used(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
         let Some(file) = self.files.get_mut(&inode) else { return range.count() };
         let rest_before = file.file_use.rest_pages();
@@ -483,7 +486,8 @@ impl Advisor {
         new_pages
     }
 
-    /// Passes a read to the readahead policy of its file, and prefetches the chosen ranges.
+    /// Passes a read to the readahead policy of its file, and prefetches the chosen ranges while
+    /// the advice is on.
     fn decide(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.missed_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         let readers = waiting.count().max(1) as u64;

@@ -39,7 +39,9 @@ pub(super) struct NamedFile {
 pub(super) struct OpenFile {
     pub inode: Inode,
     pub named: NamedFile,
+    /// Position in bytes.
     pub position: u64,
+    /// Flags of `open(2)`.
     pub flags: u64,
 }
 

@@ -280,7 +280,7 @@ impl Preload {
         Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
     }
 
-    /// Ends the recording.
+    /// Ends the recording after a last `record`. `has_exited` is true if the program has ended.
     ///
     /// # Errors
     /// The recording cannot be written.
@@ -312,7 +312,7 @@ impl Preload {
         })
     }
 
-    /// Writes the names of one ring to the recording. Returns their number.
+    /// Writes the names of one ring to the recording. Returns the number of cells taken.
     fn take_names<W: Write>(
         &mut self,
         cells: Cells,
@@ -369,7 +369,7 @@ impl Preload {
         writer.put(open)
     }
 
-    /// Returns the number of a file. A new file gets a name record.
+    /// Returns the number of a file in the recording. The first call for it writes a name record.
     fn file<W: Write>(
         &mut self,
         inode: (u64, u64),

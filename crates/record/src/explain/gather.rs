@@ -48,6 +48,7 @@ pub(super) struct FileData {
     pub inode: u64,
     pub bytes: Option<u64>,
     pub reads: u64,
+    /// Bytes that reads returned to the program.
     pub got_bytes: u64,
     /// Pages that reads and faults requested.
     pub requested: PageSet,
@@ -125,7 +126,8 @@ impl FileData {
         self.fetched.count_without_both(&self.requested, &self.mapped)
     }
 
-    /// Returns the hint that holds for reads by this method at an offset.
+    /// Returns the hint that holds for reads by this method at an offset in bytes. Faults have
+    /// hints of their own, for mapped access. `None` without a hint.
     fn hint(&self, method: ReadMethod, offset: u64) -> Option<AdviceType> {
         if method == ReadMethod::Fault {
             self.mapped_hints.at(offset)
@@ -150,7 +152,7 @@ impl FileData {
         self.cached_direct_reads * 8 > self.direct_reads
     }
 
-    /// Returns the charges to a cause.
+    /// Returns the waits charged to a cause (`None`: to no cause), 0 if there are none.
     pub fn charge(&self, cause: Option<WaitCause>) -> WaitSum {
         self.charges.get(&cause).copied().unwrap_or_default()
     }
@@ -372,12 +374,14 @@ impl RecordingData {
         }
     }
 
-    /// Returns true if the recording has page cache insertions and measured waits.
+    /// Returns true if the recording has page cache insertions and measured waits, which only
+    /// tracepoints report.
     pub fn has_measured_waits(&self) -> bool {
         self.source == RecordingMethod::Tracepoints
     }
 
     /// Returns the other program whose requests of kind `work` on a device have the most bytes.
+    /// Programs without a name are ignored. `None` if there is no other.
     pub fn largest_other(&self, device: u64, work: DeviceOperation) -> Option<&OthersRequests> {
         let others = self
             .others
@@ -411,12 +415,13 @@ impl RecordingData {
         sum as f64 / union.max(1) as f64
     }
 
-    /// Returns true if the queue depth was low.
+    /// Returns true if the mean queue depth is below [`LOW_DEPTH`].
     pub fn is_depth_low(&self) -> bool {
         self.depth() < LOW_DEPTH
     }
 
-    /// Returns the sum of all charges to a cause, and the file with the greatest charge.
+    /// Returns the sum of all charges to a cause, and the file with the greatest charge. Without a
+    /// charge, the sum is 0 and the file is `None`.
     pub fn charged(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
         let mut sum = WaitSum::default();
         let mut largest: Option<(&FileData, u64)> = None;

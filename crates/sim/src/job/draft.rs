@@ -300,7 +300,7 @@ impl JobDraft {
         }
     }
 
-    /// Returns the zones, if the job has any.
+    /// Returns the zones, if the job has any (`zonemode=strided` with a `zonesize`).
     fn strides(&self) -> Option<StridedZones> {
         let is_on = self.zone_mode == Some(ZoneMode::Strided) && self.zone_moved_bytes > 0;
         let range_bytes = match self.zone_range_bytes {
@@ -335,7 +335,8 @@ fn has_other_alignment(job: &Job) -> bool {
     job.pattern.is_random && (differs(0) || differs(1))
 }
 
-/// Returns the description of two contradictory options, with a remedy.
+/// Returns the description of two contradictory options, with a remedy. `None` if the options
+/// agree.
 fn conflict(job: &Job) -> Option<&'static str> {
     rates_conflict(&job.rate)
 }

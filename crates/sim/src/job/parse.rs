@@ -219,7 +219,8 @@ impl JobFileReader<'_> {
 }
 
 impl Environment<'_> {
-    /// Returns the text of an included file.
+    /// Returns the text of an included file. `content` is the `include` line and `line` its number,
+    /// both for errors. `depth` is the nesting level.
     fn file(&self, name: &str, content: &str, line: usize, depth: u32) -> Result<String, JobError> {
         let not_found = |advice: &str| JobError::NotFound {
             line,

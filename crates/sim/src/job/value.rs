@@ -68,7 +68,7 @@ impl<'a> OptionValue<'a> {
         )
     }
 
-    /// Parses a plain whole number.
+    /// Parses a plain whole number or an expression in brackets. Returns `None` for another form.
     pub fn count(self) -> Option<u64> {
         if let Some(result) = arithmetic::evaluate_in_brackets(self.text, &|number| count(number)) {
             return result;
@@ -84,14 +84,14 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// Parses a number of bytes: `4096`, `4k`, `0x1000`, `1mib`.
+    /// Parses a number of bytes: `4096`, `4k`, `0x1000`, `1mib`. Returns `None` for another form.
     pub fn bytes(self) -> Option<u64> {
         let parse_one = |number: &str| bytes(number, self.kilo);
         arithmetic::evaluate_in_brackets(self.text, &parse_one)
             .unwrap_or_else(|| parse_one(self.text))
     }
 
-    /// Parses a number of bytes with an optional sign.
+    /// Parses a number of bytes with an optional sign. Returns `None` for another form.
     pub fn signed_bytes(self) -> Option<i64> {
         let (sign, rest) = match self.text.strip_prefix('-') {
             Some(rest) => (-1, rest),

@@ -243,7 +243,8 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Writes every page of every mapping once, in order.
+    /// Writes every page of every mapping once, in order. Swaps out pages once memory is full. The
+    /// counters start again afterwards.
     fn fill(&mut self, machine: &mut Machine, observer: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let filling = MemoryLoad {
             pattern: super::TouchPattern::Sequential,
@@ -279,8 +280,8 @@ impl<'a> RunningLoad<'a> {
         self.run_steps(machine, observer)
     }
 
-    /// Adds `touch_count` touches to the completed work. Reports the progress from time to time,
-    /// and stops the run if the observer demands it.
+    /// Adds `touch_count` touches to the completed work. Reports the progress after each
+    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the observer demands it.
     fn note_work(&mut self, touch_count: u32, observer: &mut RunObserver<'_>) {
         self.work += touch_count;
         if self.work >= STEPS_PER_PROGRESS {
@@ -325,7 +326,8 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Runs process `id` until it faults, until the next event elsewhere, or to its end.
+    /// Runs process `id` until it faults, until the next event elsewhere, or to its end. A fault is
+    /// submitted to the machine. Otherwise the process continues later.
     fn run_process(
         &mut self,
         machine: &mut Machine,

@@ -162,8 +162,11 @@ fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct SteadyStateDetector {
     rule: SteadyStateRule,
+    /// Time from which seconds count: the start of the process plus the ramp.
     begun: Time,
+    /// Number of the present second since `begun`.
     second: u64,
+    /// Bytes or operations in the present second.
     this_second: f64,
     /// Rates of the last seconds, the oldest first.
     rates: std::collections::VecDeque<f64>,
@@ -229,9 +232,11 @@ impl SteadyStateDetector {
 #[derive(Clone, Debug)]
 pub struct DepthSearch {
     rule: LatencyTarget,
+    /// Present queue depth.
     depth: u32,
     largest_good_depth: u32,
     smallest_bad_depth: u32,
+    /// End of the present window of time. 0 before the first operation.
     window_end: Time,
     all_operations: u64,
     late_operations: u64,

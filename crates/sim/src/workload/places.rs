@@ -226,7 +226,8 @@ impl ProcessOffsets {
         Some((start, bytes))
     }
 
-    /// Returns the offset of the next operation, counted from the start of the zone.
+    /// Returns the offset of the next operation, counted from the start of the zone, or `None` at
+    /// the end of this pass.
     fn next_in_zone(
         &mut self,
         rules: &PositionRules,
@@ -248,8 +249,8 @@ impl ProcessOffsets {
         }
     }
 
-    /// Returns a random offset, counted from the start of the zone. If only time ends the job, all
-    /// blocks are drawn again after each was used.
+    /// Returns a random offset, counted from the start of the zone, or `None` if none is left. If
+    /// only time ends the job, all blocks are drawn again after each was used.
     fn random_start(
         &mut self,
         rules: &PositionRules,

@@ -97,7 +97,9 @@ pub struct GivenRead {
 pub(super) struct JobProcess {
     pub id: ProcessId,
     pub job: usize,
+    /// Index among the processes of the job, from 0.
     pub clone: u32,
+    /// Number of `stonewall` options before it: it starts when all lower phases have ended.
     pub phase: u32,
 }
 
@@ -168,7 +170,7 @@ pub struct Process {
     batched: u32,
     /// Number of collected operations.
     collected: u64,
-    /// Value of `taken` when the last pause was decided.
+    /// Value of `collected` or `issued_operations` when the last pause was decided.
     collected_at_pause: u64,
     /// True if an operation was issued since the last check for a pause.
     may_pause: bool,
@@ -412,7 +414,8 @@ impl Process {
         self.verification.is_checking()
     }
 
-    /// Returns the reason of an early end: the process was slower than its job allows.
+    /// Returns the reason of an early end: the process was slower than its job allows. `None` if it
+    /// was fast enough.
     pub fn failure(&self) -> Option<&'static str> {
         self.failure
     }
@@ -463,8 +466,8 @@ impl Process {
     }
 
     /// Records a successful operation that completed at time `now`, with its latency and its
-    /// transferred `bytes`. It can end the process. Called before
-    /// [`completed`](Process::completed).
+    /// transferred `bytes`. The process ends soon if the latency exceeds `max_latency`, or if the
+    /// rate is steady or the queue depth is found. Called before [`completed`](Process::completed).
     pub fn record_latency(
         &mut self,
         now: Time,

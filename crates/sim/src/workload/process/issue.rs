@@ -14,7 +14,7 @@ use crate::job::{FileService, FileServiceKind};
 const DEPENDENCY_CHECK_INTERVAL: Time = Time::from_us(100);
 
 impl Process {
-    /// Returns the next action and logs it.
+    /// Returns the next action at time `now`, and writes it to the log if the process has one.
     pub fn next(&mut self, now: Time) -> NextAction {
         let next = self.next_action(now);
         if let Some(log) = &mut self.log {
@@ -28,7 +28,8 @@ impl Process {
         next
     }
 
-    /// Returns the next action.
+    /// Returns the next action. The first call starts the process, unless it waits for another job.
+    /// Changes of the state that need no action are made at once.
     fn next_action(&mut self, now: Time) -> NextAction {
         if self.started_at.is_none() {
             if self.dependencies.is_waiting() && !self.dependencies.is_ended_by_other() {
@@ -67,7 +68,7 @@ impl Process {
         }
     }
 
-    /// Starts the process at time `now`: its rates, its logs and its first pass.
+    /// Starts the process at time `now`: its rates, its logs and the detection of a steady state.
     fn begin(&mut self, now: Time) {
         self.started_at = Some(now);
         self.worked_since = now;
@@ -80,7 +81,8 @@ impl Process {
         }
     }
 
-    /// Performs one iteration of the loop. Returns `None` if the state has changed.
+    /// Performs one iteration of the loop. Returns `None` if it has changed the state instead of an
+    /// action.
     fn iterate(&mut self, now: Time) -> Option<NextAction> {
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
@@ -138,7 +140,7 @@ impl Process {
         }
     }
 
-    /// Returns the end of the think time before the next listed read, if it is in the future.
+    /// Returns the end of the think time before the next listed read, or `None` if it has passed.
     /// Meanwhile completions are collected, and operations in flight continue.
     fn think_time_end(&mut self, now: Time) -> Option<Time> {
         let think_time = *self.think_times.last()?;
@@ -152,8 +154,9 @@ impl Process {
         None
     }
 
-    /// Returns the next action of a trace. While it waits for a time, operations stay in flight, so
-    /// completions are collected as they arrive.
+    /// Returns the next action of a trace, or `None` at its end, from which on the process drains.
+    /// While it waits for a time, operations stay in flight, so completions are collected as they
+    /// arrive.
     fn scripted(&mut self, now: Time) -> Option<NextAction> {
         self.collect_completions(self.completed_not_collected);
         let begun = self.started_at.expect("it has begun");
@@ -218,7 +221,8 @@ impl Process {
         is_due
     }
 
-    /// Returns the time until which a rate or a flow delays the next operation.
+    /// Returns the time until which a rate or a flow delays the next operation, or `None` if
+    /// nothing delays it. Draws the direction of that operation if the process has a rate.
     fn delayed_until(&mut self, now: Time) -> Option<Time> {
         if self.verification.is_checking() || self.is_pass_over() {
             return None;
@@ -372,7 +376,8 @@ impl Process {
         }
     }
 
-    /// Returns the next operation of the pass or of the verification.
+    /// Returns the next operation of the pass or of the verification, counted as issued. `None` at
+    /// the end of either.
     fn operation(&mut self) -> Option<ProcessOperation> {
         if self.verification.is_in_backlog() {
             let reading = self.verification.next_of_backlog()?;
