@@ -236,7 +236,6 @@ impl Rounds<'_> {
 /// measures doubtful cells again. `bytes` is the size of the file.
 fn measure_all(
     file: &RawFile,
-    /// Size of the file in bytes.
     bytes: u64,
     budget: Budget,
     seed: u64,

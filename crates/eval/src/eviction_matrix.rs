@@ -252,7 +252,8 @@ impl EvictionCell {
         }
     }
 
-    /// Returns the result of Belady's optimum for a cell of references.
+    /// Returns the result of Belady's optimum for a cell of references. `None` for cells of reads
+    /// or touches.
     fn optimum(&self) -> Option<CellResult> {
         let EvictionTask::References { trace, pages } = &self.task else { return None };
         let name = readpath_trace::references::OPTIMUM.to_owned();

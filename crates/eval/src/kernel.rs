@@ -205,7 +205,7 @@ impl KernelFile {
         self.transfers.clock().now()
     }
 
-    /// Returns the number of reads or writes that can be started.
+    /// Returns the number of reads or writes that can be started now.
     pub fn free_slots(&self) -> u32 {
         self.transfers.free_slots()
     }
@@ -240,7 +240,8 @@ impl KernelFile {
         self.transfers.wait(deadline).map_err(exchange)
     }
 
-    /// Returns the next completion with the bytes of a read.
+    /// Returns the next completion with the bytes of a read, which are valid until the next call.
+    /// `None` if no collected completion is left; does not wait.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
         if let Some(previous) = self.last_polled.take() {
             self.spare.push(previous.buffer);

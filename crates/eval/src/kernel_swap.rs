@@ -162,7 +162,8 @@ impl std::error::Error for SwapError {
     }
 }
 
-/// Takes the lock that marks a live run. Returns false when another run holds it.
+/// Takes the lock that marks a live run, without a wait. Returns false when another run holds it.
+/// The lock ends when the file is closed.
 fn try_lock_file(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
@@ -185,7 +186,8 @@ fn fresh_name(ending: &str) -> String {
     format!("{PREFIX}{}-{count}{ending}", std::process::id())
 }
 
-/// Lists the entries of a folder with names made by [`fresh_name`].
+/// Lists the entries of a folder with names made by [`fresh_name`]. Empty if the folder cannot be
+/// listed.
 fn own_entries(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let is_ours = |name: &str| {
         let stem = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(ending));

@@ -48,7 +48,7 @@ impl PageCacheTrace {
         Ok(PageCacheTrace { pipe, instance, pending: Vec::new() })
     }
 
-    /// Returns the folios added since the last call, in order.
+    /// Returns the folios added since the last call, in order. Does not wait for further events.
     ///
     /// # Errors
     /// [`TracefsError::LostEvents`] when the buffer overflowed.

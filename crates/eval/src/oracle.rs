@@ -238,7 +238,7 @@ impl Session<'_> {
         Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
     }
 
-    /// Executes one step on the file.
+    /// Executes one step on the file. Returns the folios that the kernel added in it.
     fn execute_step(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
         match step {
             HandleStep::Read { offset, bytes } => self.read(offset, bytes)?,
@@ -283,7 +283,8 @@ impl Session<'_> {
     }
 
     /// Touches a byte through a mapping of the open file, so that faults and reads share the
-    /// kernel's readahead state.
+    /// kernel's readahead state. The first touch creates the mapping. An offset past the end is an
+    /// error.
     fn touch(&mut self, offset: u64) -> Result<(), OracleError> {
         let failed = |source| file_error("map", self.path, source);
         if self.mapping.is_none() {
@@ -307,7 +308,7 @@ impl Session<'_> {
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
     }
 
-    /// Drops all cached pages of the file. Returns an error if some remain.
+    /// Writes the file back and drops all its cached pages. Returns an error if some remain.
     fn drop_pages(&mut self) -> Result<(), OracleError> {
         // Mapped pages cannot be dropped from the kernel page cache.
         if let Some(mapping) = &self.mapping {
@@ -324,8 +325,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Checks that every added page is still resident. A page with I/O in flight counts as absent
-    /// for `mincore`, so the check is repeated.
+    /// Checks that every added page is still resident, otherwise returns `Reclaimed`. A page with
+    /// I/O in flight counts as absent for `mincore`, so the check is repeated after a [`PAUSE`].
     fn check_residence(&self) -> Result<(), OracleError> {
         let look = |source| file_error("look at", self.path, source);
         let whole = PageRange::new(0, page_count(&self.file).map_err(look)?);
@@ -354,7 +355,7 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> OracleErr
     OracleError::File { action, path: path.to_owned(), source }
 }
 
-/// Readahead window and maximum request size of the device with number `device`.
+/// Returns the readahead window and the maximum request size of the device with number `device`.
 fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
     let queue = QueueLimits::from_device_number(device).ok_or_else(|| {
         let folder = format!("/sys/dev/block/{}:{}/queue", major(device), minor(device));
@@ -366,7 +367,7 @@ fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleErro
     })
 }
 
-/// Name and release of the operating system.
+/// Returns the name and the release of the operating system.
 fn system_name() -> String {
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())

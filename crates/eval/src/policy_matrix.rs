@@ -367,7 +367,8 @@ impl MatrixCell {
         Ok(MatrixResult::from_row(&row, pattern.is_direct()))
     }
 
-    /// Replaces the readahead policy, or the swap-in policy in a memory load.
+    /// Returns `policies` with another readahead policy, or with another swap-in policy for a
+    /// memory load.
     fn with_policy(&self, policies: &Policies, policy: Spec) -> Policies {
         match self.task {
             MatrixTask::Reads(_) => Policies { readahead: policy, ..policies.clone() },

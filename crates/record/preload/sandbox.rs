@@ -13,6 +13,7 @@ use crate::c;
 use crate::layout::RecordRing;
 use crate::ring;
 
+/// True once this process is in a sandbox or about to enter one.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Returns true if this process is in a sandbox, or is about to enter one.

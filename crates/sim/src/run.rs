@@ -28,7 +28,6 @@ use crate::stuck::{Steps, Stuck, state_of};
 use crate::workload::{self, Lateness, NextAction, Process, ProcessOperation, Workload};
 use crate::world::SimulatedEnvironment;
 
-/// Raw operation in progress, of which not all chunks are submitted.
 mod raw;
 mod watch;
 mod writes;
@@ -103,6 +102,7 @@ struct RunningProcess {
     handles: Vec<(workload::FileId, HandleId)>,
     /// Operations that wait until their batch is full.
     batch: Vec<ProcessOperation>,
+    /// Raw operation in progress.
     raw: Option<RawOperation>,
     /// End of the processor time for the last operations.
     busy_until: Time,

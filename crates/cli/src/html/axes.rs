@@ -37,8 +37,8 @@ impl Axis {
         share.clamp(0.0, 1.0)
     }
 
-    /// Values with a grid line: powers of ten, with their doubles and fivefolds in at most two
-    /// decades, or multiples of a round step.
+    /// Returns the values with a grid line: powers of ten, with their doubles and fivefolds in at
+    /// most two decades, or multiples of a round step.
     fn marks(&self) -> Vec<f64> {
         if self.is_logarithmic {
             let decades = (self.most / self.least).log10().round() as i32;
@@ -96,12 +96,12 @@ impl PlotArea {
         PlotArea { x, y, height }
     }
 
-    /// Horizontal position of a value, from the left.
+    /// Returns the horizontal position of a value in pixels, from the left.
     pub fn x(&self, value: f64) -> f64 {
         LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// Vertical position of a value, from the top.
+    /// Returns the vertical position of a value in pixels, from the top.
     pub fn y(&self, value: f64) -> f64 {
         TOP + (1.0 - self.y.share(value)) * (self.height - TOP)
     }

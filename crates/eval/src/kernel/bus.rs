@@ -111,7 +111,8 @@ fn cover(address: usize, end: usize) -> bool {
     }
 }
 
-/// Passes a foreign bus error to the previous handler.
+/// Passes a foreign bus error to the previous handler. With the default disposition the process
+/// ends.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);

@@ -131,7 +131,7 @@ impl Mapped {
     }
 }
 
-/// Current length of a file or block device.
+/// Returns the current length of a file or block device in bytes, or `None` if it is unknown.
 fn length(file: &File) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
 }

@@ -72,6 +72,7 @@ pub(super) struct FileTransfers {
     start_error: Option<io::Error>,
 }
 
+/// A transfer that the engine has accepted and not completed.
 struct StartedTransfer {
     id: RequestId,
     op: Op,
@@ -141,7 +142,8 @@ impl FileTransfers {
     }
 
     /// Submits the started transfers and collects results. Sleeps until a transfer has ended or
-    /// until `deadline`.
+    /// until `deadline`. Returns at once if an ended transfer is collected already, or if nothing
+    /// is in flight and there is no deadline.
     ///
     /// # Errors
     /// The kernel refuses the submission.
@@ -163,12 +165,13 @@ impl FileTransfers {
         Ok(())
     }
 
-    /// Returns the next ended transfer among the collected ones.
+    /// Returns the next ended transfer among the collected ones. `None` if there is none; does not
+    /// wait.
     pub(super) fn next_ended(&mut self) -> Option<EndedKernelTransfer> {
         self.ended.pop_front()
     }
 
-    /// Requests the rest of a transfer.
+    /// Requests the rest of a transfer from the engine. An error is kept for the next `wait`.
     fn request_rest(&mut self, token: u32) {
         let transfer = self.transfers[token as usize].as_ref().expect("it is under way");
         let moved = transfer.bytes_moved;

@@ -40,7 +40,8 @@ pub struct SwapArea {
 
 impl SwapArea {
     /// Swaps to a new file in the folder `path`, or to the file or block device at `path`, whose
-    /// contents are lost. The area has `bytes` bytes.
+    /// contents are lost. The area has `bytes` bytes. In a folder, the swap files of killed runs
+    /// are removed first, with one entry for each in the result.
     ///
     /// # Errors
     /// The storage is too small, supports no swap area, or the system refuses.
@@ -76,7 +77,8 @@ impl SwapArea {
         check_size(path, length(&file, path)?, bytes)
     }
 
-    /// Creates a swap file in a folder.
+    /// Creates a swap file in a folder, with room for a header and `bytes` bytes. Records it for
+    /// clean-up.
     fn create_file(folder: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
         let path = folder.join(fresh_name(ENDING));
         let refused = |action, error: io::Error| {
@@ -105,7 +107,7 @@ impl SwapArea {
         Ok(area)
     }
 
-    /// Opens an existing file or block device for swap.
+    /// Opens and locks an existing file or block device for swap. Changes nothing in it.
     fn open_existing(path: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
         SwapArea::check(path, bytes)?;
         let file = OpenOptions::new()

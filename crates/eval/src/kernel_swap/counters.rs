@@ -27,7 +27,7 @@ impl SwappedPages {
         })
     }
 
-    /// Difference to an earlier reading.
+    /// Returns the pages swapped since an earlier reading, at least 0.
     pub fn since(self, earlier: SwappedPages) -> SwappedPages {
         SwappedPages {
             pages_in: self.pages_in.saturating_sub(earlier.pages_in),
@@ -36,8 +36,8 @@ impl SwappedPages {
     }
 }
 
-/// Number of swap areas in use (`/proc/swaps` has one line each, below a header). Returns `None`
-/// where the kernel does not report it.
+/// Returns the number of swap areas in use (`/proc/swaps` has one line each, below a header).
+/// `None` where the kernel does not report it.
 pub fn swap_areas() -> Option<usize> {
     fs::read_to_string("/proc/swaps").ok().map(|text| text.lines().skip(1).count())
 }
@@ -48,9 +48,9 @@ pub fn has_zswap() -> bool {
     fs::read_to_string("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
 }
 
-/// Swapped private memory in bytes of all processes except `own_processes` (`VmSwap`). The usage of
-/// the area is no substitute: the kernel keeps the slot of a page that is back in memory while
-/// slots are free.
+/// Returns the swapped private memory in bytes of all processes except `own_processes` (`VmSwap`).
+/// 0 if `/proc` cannot be listed. The usage of the area is no substitute: the kernel keeps the slot
+/// of a page that is back in memory while slots are free.
 pub fn swapped_bytes_of_others(own_processes: &[u32]) -> u64 {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -63,7 +63,7 @@ pub fn swapped_bytes_of_others(own_processes: &[u32]) -> u64 {
         * 1024
 }
 
-/// Value of `VmSwap` in a process status, in KiB.
+/// Returns the value of `VmSwap` in a process status, in KiB. `None` for a kernel thread.
 fn swapped_kib(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()

@@ -45,7 +45,8 @@ pub struct GroupCounts {
 }
 
 impl MemoryGroup {
-    /// Creates a group with a memory limit of `limit_bytes` and unlimited swap.
+    /// Creates a group with a memory limit of `limit_bytes` and unlimited swap. Removes the empty
+    /// groups of killed runs first, and returns one entry for each.
     ///
     /// # Errors
     /// No hierarchy has a memory controller, or the group cannot be created.
@@ -96,7 +97,7 @@ impl MemoryGroup {
         self.version
     }
 
-    /// Reads the group's counters.
+    /// Reads the group's counters. A missing counter of killed processes is 0.
     pub fn counts(&self) -> GroupCounts {
         let text = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
         let value = |name| text(name).trim().parse().ok();
@@ -154,7 +155,7 @@ fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
         .collect()
 }
 
-/// Number after `name` on a line of its own.
+/// Returns the number after `name` on a line of its own, or `None` without that line.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line?.trim().parse().ok()

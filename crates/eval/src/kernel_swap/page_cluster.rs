@@ -41,7 +41,7 @@ pub fn restore_abandoned() -> Option<CleanupEntry> {
     cleanup_entry
 }
 
-/// Restores the recorded value, if there is one. The caller holds the lock.
+/// Restores the recorded value. Returns `None` if no value is recorded. The caller holds the lock.
 fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
     let Some(recorded_value) = read(record_path) else { return Ok(None) };
     write(knob, recorded_value)?;
@@ -60,7 +60,8 @@ pub struct PageCluster {
 }
 
 impl PageCluster {
-    /// Sets the value for the whole machine.
+    /// Sets the value for the whole machine until the result is dropped. A value that a killed run
+    /// has left is restored first. The entry reports that, and is `None` otherwise.
     ///
     /// # Errors
     /// The value cannot be set, or another live run has set it.

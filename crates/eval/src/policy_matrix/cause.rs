@@ -28,7 +28,8 @@ pub struct RegretCause {
 }
 
 impl RegretCause {
-    /// Simulates the cell with either policy exchanged.
+    /// Simulates the cell with either policy exchanged, and compares the throughputs with the best
+    /// baseline. `run` and `best` are the results of `policies` and of that baseline.
     pub(super) fn find(
         cell: &MatrixCell,
         policies: &Policies,
@@ -51,7 +52,8 @@ impl RegretCause {
     }
 }
 
-/// Returns the policy that causes the loss.
+/// Returns the name of the policy that causes the loss: `kind`, the scheduler, or both. The two
+/// ratios are the fields of [`RegretCause`]; without them only the scheduler can be the cause.
 fn policy(
     kind: &'static str,
     under_best_scheduler: Option<f64>,
@@ -68,7 +70,8 @@ fn policy(
     }
 }
 
-/// Returns the differences of at least a tenth between `run` and the best run, the greatest first.
+/// Returns the differences of at least a tenth between `run` and the best run as texts, the
+/// greatest first. The last text counts the seeds with a better result, if there are any.
 fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
     let bytes = |run: &MatrixResult| Some(run.device_requests? * run.device_request_kib_mean?);
     let late_share = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);

@@ -81,7 +81,9 @@ const POLICIES: [(&str, &str); 8] = [
 /// One table: device, pattern, type of memory, and the published times of the first five policies
 /// in hundredths of a second.
 struct TableCell {
+    /// Device, pattern and type of memory.
     title: &'static str,
+    /// True for the disk, false for the solid-state drive.
     on_disk: bool,
     pattern: TouchPattern,
     share: MemorySharing,

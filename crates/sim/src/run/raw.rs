@@ -65,7 +65,8 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
-    /// Pins the next chunk, if the policy demands one now and none is being pinned.
+    /// Pins the next chunk, if the policy demands one now and none is being pinned. The process is
+    /// busy until the end of pinning, and submits the chunk then.
     fn pin_next(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
@@ -77,7 +78,7 @@ impl RunningJob<'_> {
     }
 
     /// Submits the pinned chunk of a process and pins the next. `now` is not before the end of
-    /// pinning.
+    /// pinning. A chunk that the machine refuses ends with its error.
     pub(super) fn submit_pinned(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = &mut running.raw else { return };
@@ -102,7 +103,7 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
-    /// Handles the completion of a chunk, and pins the pages of the next chunk of the process.
+    /// Handles the completion of a chunk, and pins the next chunk of the process.
     pub(super) fn on_chunk_completed(&mut self, machine: &mut Machine, now: Time, done: &Done) {
         let (process, chunk) = self.chunks.close(done.tag);
         machine.release(now, done.read);
@@ -110,7 +111,8 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
-    /// Records the result of a chunk, and ends the operation with its last chunk.
+    /// Records the result of a chunk. The last chunk ends the operation, with the error of the
+    /// lowest failed chunk or with the bytes before the first gap.
     fn chunk_ended(
         &mut self,
         machine: &mut Machine,

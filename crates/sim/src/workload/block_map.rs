@@ -9,6 +9,7 @@ pub const BLOCKS_MAX: u64 = 1 << 36;
 #[derive(Clone, Debug)]
 pub struct BlockMap {
     blocks: u64,
+    /// Number of used blocks.
     taken: u64,
     /// The bitmap, followed by the levels of the tree.
     levels: Vec<Vec<u64>>,
@@ -40,7 +41,8 @@ impl BlockMap {
         block < self.blocks && self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 1
     }
 
-    /// Marks up to `count` contiguous free blocks from `block` on as used. Returns their number.
+    /// Marks up to `count` contiguous free blocks from `block` on as used. Returns the number of
+    /// marked blocks, which ends before the first used one. 0 if `block` is used.
     pub fn take(&mut self, block: u64, count: u64) -> u64 {
         let free_count = (block..self.blocks.min(block.saturating_add(count)))
             .take_while(|block| !self.is_taken(*block))

@@ -69,9 +69,13 @@ pub const BOUND_MAX: u64 = (1 << 48) - 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Lfsr {
     state: u64,
+    /// Bound: all numbers are below it.
     count: u64,
+    /// Number of numbers returned since the last start.
     numbers_returned: u64,
+    /// Mask of the highest bit.
     top: u64,
+    /// Mask of the other taps.
     rotation: u64,
 }
 

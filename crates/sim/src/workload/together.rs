@@ -23,10 +23,11 @@ pub struct ProcessDependencies {
     flow: Option<FlowShare>,
 }
 
-/// Share of one process in a flow.
+/// Share of one process in a flow. A *flow* divides operations among processes by their weights.
 #[derive(Clone, Debug)]
 struct FlowShare {
     own: FlowShareRule,
+    /// Operations of this process.
     done: u64,
     all: Arc<FlowTotals>,
 }
@@ -34,7 +35,9 @@ struct FlowShare {
 /// Totals of a flow.
 #[derive(Debug, Default)]
 struct FlowTotals {
+    /// Sum of the weights of all processes that have not ended.
     weight: AtomicU64,
+    /// Operations of these processes.
     done: AtomicU64,
 }
 
@@ -49,7 +52,8 @@ impl ProcessDependencies {
         self.waits_for.as_ref().is_some_and(|job| job.load(Ordering::Relaxed) > 0)
     }
 
-    /// Returns the flow, with its wait time, if the process is ahead of its share.
+    /// Returns the flow, with its wait time, if the process has issued more than its share of the
+    /// operations. `None` if it may issue another one, or has no flow.
     pub fn is_ahead(&self) -> Option<FlowShareRule> {
         let share = self.flow.as_ref()?;
         let all_done = u128::from(share.all.done.load(Ordering::Relaxed));
@@ -59,7 +63,7 @@ impl ProcessDependencies {
         is_ahead.then_some(share.own)
     }
 
-    /// Records the issue of an operation.
+    /// Counts an issued operation in the process's flow, if it has one.
     pub fn on_issue(&mut self) {
         if let Some(share) = &mut self.flow {
             share.done += 1;
@@ -67,7 +71,8 @@ impl ProcessDependencies {
         }
     }
 
-    /// Records the end of the process.
+    /// Records the end of the process. Ends the other processes that the exit scope names, frees
+    /// processes that wait for its job, and leaves the flow.
     pub fn has_ended(&mut self) {
         let end = match self.exit_scope {
             ExitScope::OnlyItself => None,

@@ -17,6 +17,7 @@ use super::used_up::FileUse;
 pub(super) struct AdvisedFile {
     /// Number of the file in the ledger.
     pub(super) number: u32,
+    /// Number of the file's device.
     pub(super) disk: u64,
     /// `None` for a file that is too small or cannot be opened.
     pub(super) advice_target: Option<AdviceTarget>,
@@ -24,6 +25,7 @@ pub(super) struct AdvisedFile {
     /// Pages that the policy knows as cached.
     pub(super) advised: KernelCachedPages,
     pub(super) file_use: FileUse,
+    /// Time of the last read or fault of the file.
     pub(super) last_read_ns: u64,
     /// True once pages of the file were prefetched.
     pub(super) is_helped: bool,
@@ -34,6 +36,7 @@ pub(super) struct AdvisedFile {
 pub(super) struct RequestedRange {
     pub(super) inode: Inode,
     pub(super) range: PageRange,
+    /// True once a prefetch of this large request was attempted.
     pub(super) is_prefetched: bool,
 }
 

@@ -56,7 +56,8 @@ impl Verification {
         self.is_on() && (only_reads || self.now != VerificationActivity::Work)
     }
 
-    /// Records the issue of an operation of the job's work.
+    /// Counts an operation of the job's work. A write joins the backlog, if the rule has one.
+    /// Without a rule nothing is recorded.
     pub fn issued(&mut self, read: GivenRead, is_write: bool) {
         let Some(rule) = self.rule else { return };
         self.operations += 1;
@@ -74,13 +75,13 @@ impl Verification {
             && self.backlog.len() >= backlog_max
     }
 
-    /// Returns true if a backlog remains that must be verified after all writes.
+    /// Returns true if the backlog is not empty and must be verified after all writes.
     pub fn is_backlog_left(&self) -> bool {
         self.rule.is_some_and(|rule| rule.at_end) && !self.backlog.is_empty()
     }
 
-    /// Starts or ends the verification of the backlog, or of a batch of it. No operation is in
-    /// flight.
+    /// Starts the verification of the backlog, or of a batch of it, or returns to the job's work.
+    /// No operation is in flight.
     pub fn toggle_backlog(&mut self) {
         self.now = match self.now {
             VerificationActivity::Work => {
@@ -101,7 +102,8 @@ impl Verification {
         matches!(self.now, VerificationActivity::Backlog { .. })
     }
 
-    /// Returns the next read of the backlog.
+    /// Removes and returns the next read of the backlog. `None` at the end of the batch, and if no
+    /// verification of the backlog is in progress.
     pub fn next_of_backlog(&mut self) -> Option<GivenRead> {
         let VerificationActivity::Backlog { left } = &mut self.now else { return None };
         *left = left.checked_sub(1)?;
@@ -125,7 +127,8 @@ impl Verification {
         matches!(self.now, VerificationActivity::Pass { .. })
     }
 
-    /// Counts an operation of the repeated pass. Returns false at its end.
+    /// Counts an operation of the repeated pass. Returns false at its end, and if no pass is
+    /// repeated.
     pub fn next_of_pass(&mut self) -> bool {
         let VerificationActivity::Pass { left } = &mut self.now else { return false };
         let is_left = *left > 0;
@@ -133,7 +136,7 @@ impl Verification {
         is_left
     }
 
-    /// Starts another pass of the job's work.
+    /// Returns to the job's work for another pass, with the counts at 0.
     pub fn end_pass(&mut self) {
         self.now = VerificationActivity::Work;
         (self.operations, self.written) = (0, 0);
