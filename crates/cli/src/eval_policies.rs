@@ -175,7 +175,8 @@ fn filter_cells<T>(
     Ok(chosen)
 }
 
-/// Runs the cells on the modelled devices.
+/// Runs the cells on the modelled devices, in parallel, and compares each with its baselines.
+/// Writes the decision log first, if one is requested.
 fn judge_modelled(
     args: &EvalPoliciesArgs,
     policies: &Policies,
@@ -203,7 +204,8 @@ fn judge_modelled(
     at_once::process_all(&cells, &judge, args.threads, interrupt)
 }
 
-/// Logs the decisions of the tested policies in the cells.
+/// Simulates the cells and writes the decisions of the tested policies to `path`. A failure if no
+/// policy keeps a log.
 fn log_decisions(
     path: &Path,
     cells: &[MatrixCell],

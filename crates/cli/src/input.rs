@@ -20,7 +20,7 @@ pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {
     Spec::parse_all(text).map_err(Failure::usage)
 }
 
-/// Parses the size in an option. The error names the option.
+/// Parses the size in an option and returns it in bytes. The error names the option.
 pub fn size(option: &str, text: &str) -> Result<u64, Failure> {
     size::parse(text)
         .ok_or_else(|| Failure::Usage(format!("{option} {text}: expected {}", size::EXPECTED)))

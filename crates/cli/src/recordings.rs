@@ -144,7 +144,7 @@ struct Output {
 }
 
 impl Output {
-    /// Creates the file; without a path, writes to standard output.
+    /// Creates the file, or overwrites it. Without a path, writes to standard output.
     fn open(path: Option<PathBuf>) -> Result<Output, Failure> {
         let writer: Box<dyn Write> = match &path {
             None => Box::new(BufWriter::new(io::stdout())),

@@ -216,7 +216,8 @@ impl RowPlan<'_> {
     }
 }
 
-/// Runs a row on real storage.
+/// Runs a row on real storage. Returns its figures, with the recorded time after the last read
+/// added to its seconds.
 fn replay_real(
     to_do: &RowPlan<'_>,
     recorded: &RecordedProgram,

@@ -124,7 +124,8 @@ fn interval(text: Option<&str>) -> Result<Duration, Failure> {
     Ok(interval)
 }
 
-/// Records the process, the control group or all processes.
+/// Attaches the recorder to the process, the control group or all processes. An empty group is a
+/// failure.
 fn attach(args: &TopArgs, recorder: &mut Recorder) -> CommandResult {
     if let Some(process) = args.pid {
         return recorder

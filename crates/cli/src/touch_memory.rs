@@ -78,7 +78,8 @@ pub struct Touched {
     pub latencies: Vec<(u64, u64)>,
 }
 
-/// Takes the orders and executes them.
+/// Takes the order, maps and fills the memory, and answers. Then waits for the order to begin,
+/// makes the touches, and answers with their figures.
 pub fn run() -> CommandResult {
     let mut orders = Orders::take(WorkerTask::Touch);
     let order: TouchTask = orders.next()?;
@@ -101,7 +102,8 @@ pub fn run() -> CommandResult {
     }
 }
 
-/// Makes all touches and measures them.
+/// Makes all touches of the process and measures them. Stops at the first page with other contents
+/// than the written ones.
 fn touch_all(order: &TouchTask, memory: &LoadMemory) -> Result<Touched, WrongPage> {
     let mut read_counters = ReadCounters::default();
     let faults = [usage::major_faults(), usage::minor_faults()];

@@ -43,7 +43,8 @@ fn in_words(error: clap::Error) -> clap::Error {
     )
 }
 
-/// Value that the option expects, for errors of Rust's own parsers.
+/// Returns the value that the option expects, for errors of Rust's own parsers. `None` for other
+/// errors.
 fn expectation(source: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = source.downcast_ref::<ParseIntError>() {
         let expected = match error.kind() {

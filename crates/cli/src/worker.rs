@@ -77,7 +77,7 @@ pub enum AnswerError {
 }
 
 impl WorkerProcess {
-    /// Starts this program as a worker for the task.
+    /// Starts this program as a worker for the task. A thread reads the answers of the worker.
     pub fn start(task: WorkerTask) -> io::Result<WorkerProcess> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["worker", task.name()])

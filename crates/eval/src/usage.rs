@@ -78,7 +78,7 @@ pub fn storage_read_bytes() -> Option<u64> {
     line_of(&counts, "read_bytes:")?.parse().ok()
 }
 
-/// Returns the text after `name` on its line.
+/// Returns the text after `name` on its line, or `None` without that line.
 fn line_of<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }

@@ -121,7 +121,8 @@ impl Observer {
         std::mem::take(&mut self.log().events)
     }
 
-    /// Records the submission of a request to the device.
+    /// Records the submission of a request to the device. Beyond the maximum number of events it is
+    /// counted as dropped.
     pub(crate) fn on_submit(&self, now: Time, request: &DeviceRequest) {
         let event = RequestEvent {
             sector: request.start,
@@ -137,7 +138,8 @@ impl Observer {
         }
     }
 
-    /// Records the completion of a read or write of the machine.
+    /// Records the completion of a read or write of the machine. Beyond the maximum number of
+    /// events it is counted as dropped.
     pub(crate) fn on_done(&self, now: Time, machine: &Machine, done: &Done) {
         let event = ReadEvent {
             process: done.process.0,

@@ -191,7 +191,7 @@ impl ReadCounters {
         self.latency_ns.saturating_record_n(ns.max(1), operations);
     }
 
-    /// Adds the counters of another tally.
+    /// Adds the counters of another tally. The time from first issue to last end covers both.
     pub fn add(&mut self, other: &ReadCounters) {
         self.bytes += other.bytes;
         self.operations += other.operations;
@@ -282,7 +282,8 @@ impl ResultRow {
         }
     }
 
-    /// Adds the counters of the machine and its cache.
+    /// Sets the figures of the device and the page cache from the counters of the machine and its
+    /// cache.
     pub fn with_meter(mut self, meter: &Meter, cache: &CacheCounters) -> ResultRow {
         let requests = meter.device_reads + meter.device_writes;
         let bytes = meter.device_read_bytes + meter.device_write_bytes;

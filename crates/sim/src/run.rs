@@ -568,7 +568,8 @@ impl IoBackend for RunningJob<'_> {
         self.world.submit(machine, now, request);
     }
 
-    /// Returns the next completion of a device request. Handles completed flushes on the way.
+    /// Returns the next completion of a device request, or `None`. Completed flushes on the way end
+    /// the syncs of their processes.
     fn poll_completion(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.world.poll_completion(now)?;

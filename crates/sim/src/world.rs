@@ -215,7 +215,7 @@ impl SimulatedEnvironment {
 }
 
 impl IoBackend for SimulatedEnvironment {
-    /// Records the request for retries, and sends it to the device.
+    /// Records the request for retries and for the observer, and sends it to the device.
     fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         let index = request.id.0 as usize;
         if index >= self.requests.len() {
@@ -228,8 +228,8 @@ impl IoBackend for SimulatedEnvironment {
         self.send_to_device(request);
     }
 
-    /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time.
-    /// Requests submitted since then are not polled, for any device.
+    /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time, or
+    /// `None` if none is left. Requests submitted since then are not polled, for any device.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         self.completed.pop_front()
     }

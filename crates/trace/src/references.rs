@@ -63,7 +63,7 @@ impl BlockTraceFormat {
         BlockTraceFormat::BLOCK_FORMATS.into_iter().chain(requests)
     }
 
-    /// Returns the format with this name.
+    /// Returns the format with this name, or `None` if it is unknown.
     pub fn named(name: &str) -> Option<BlockTraceFormat> {
         BlockTraceFormat::all().find(|(known, _)| *known == name).map(|(_, format)| format)
     }
@@ -251,7 +251,7 @@ fn add_requests(
 /// Distance of the page numbers of two devices.
 const DEVICE_PAGES: u64 = 1 << 40;
 
-/// Adds the pages of a list of reads, up to the maximum.
+/// Adds the pages of a list of reads and touches, up to the maximum. Advice and reopening add none.
 fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let valid_part = &bytes[..error.valid_up_to()];

@@ -205,7 +205,7 @@ impl Opened {
         }
     }
 
-    /// Caveat of the library about its figures; baselines have none.
+    /// Returns the caveat of the library about its figures. `None` without one, and for baselines.
     fn note(&self) -> Option<String> {
         match self {
             Opened::Ours(ours) => ours.note(),
@@ -214,7 +214,8 @@ impl Opened {
     }
 }
 
-/// Opens the accesses of the row through a baseline.
+/// Opens the accesses of the row through a baseline, without any access. Mapped batches have no
+/// queue depth.
 fn open_baseline(peer: Baseline, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
     let first = &files[0];
     let file = || -> io::Result<Arc<dyn ReadAt>> {

@@ -126,7 +126,8 @@ impl<'r> Matrix<'_, 'r> {
         measured
     }
 
-    /// Runs the rounds over all cells, until the deadline.
+    /// Runs the rounds over all cells, until the deadline. The results are added to `cells`.
+    /// Different checksums of one row are a failure.
     fn measure_by(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
         let mut sums: HashMap<&str, (u64, Contender)> = HashMap::new();

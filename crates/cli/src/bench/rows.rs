@@ -112,7 +112,7 @@ pub enum RowAccesses {
 }
 
 impl Row {
-    /// Returns the row with that name.
+    /// Returns the row with that name, or `None` if it is unknown.
     pub fn of(name: &str, scale: Scale) -> Option<Row> {
         rows(scale).into_iter().find(|row| row.name == name)
     }

@@ -81,7 +81,7 @@ impl Mount {
 }
 
 impl Filesystem for Mount {
-    /// Sets the limits of the FUSE connection.
+    /// Sets the limits of the FUSE connection: concurrent requests and the size of writes.
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Without this capability a loop device on top has one request in flight. A kernel that
         // lacks it (before 3.14) still works, with one request at a time.

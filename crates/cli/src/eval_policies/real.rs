@@ -114,7 +114,7 @@ struct Data {
 }
 
 impl Data {
-    /// Creates each file as a scratch file.
+    /// Creates each non-empty file as a scratch file in `folder`, filled with data from `seed`.
     fn create_in(
         folder: &Path,
         files: Vec<workload::WorkloadFile>,
@@ -209,7 +209,8 @@ fn run_contenders(
 /// Reads exactly the bytes of the buffer at an offset.
 type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 
-/// Runs the workload once through the library.
+/// Runs the workload once through the library, on cold files. `policies` selects them and the
+/// library's own cache; `None` leaves the defaults.
 fn run_library(
     data: &Data,
     workload: Workload,
@@ -247,7 +248,7 @@ fn run_library(
     Ok(row)
 }
 
-/// Runs the workload once through the kernel, with `pread(2)`.
+/// Runs the workload once through the kernel, with `pread(2)` on cold files.
 fn run_kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
     let queue = kernel_queue(&data.paths[0]);

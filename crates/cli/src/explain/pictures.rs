@@ -55,7 +55,8 @@ impl Default for Pictures {
 }
 
 impl Pictures {
-    /// Adds the next record.
+    /// Adds the next record: a file name, a read, or a read request of a device. Other records are
+    /// ignored.
     pub fn add_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {

@@ -104,7 +104,7 @@ pub fn of_loads(rows: &[LoadRow]) -> String {
     text
 }
 
-/// Rows with a figure, by their names.
+/// Returns the rows with a figure, with their names. Rows without a figure are left out.
 fn measured<R>(
     rows: &[R],
     parts: impl Fn(&R) -> Vec<String>,

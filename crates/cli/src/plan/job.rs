@@ -288,7 +288,7 @@ impl JobRow {
 }
 
 impl JobRun {
-    /// Reads the job file. Errors name the file and the line.
+    /// Reads the job file, or the trace in its place. Errors name the file and the line.
     fn of(args: &RunArgs) -> Result<JobRun, Failure> {
         let path = &args.job;
         let stem = path.file_stem();
@@ -335,7 +335,7 @@ impl JobRun {
         self.jobs.jobs.iter().any(Job::writes)
     }
 
-    /// Total length of all files of the job, laid out one after the other.
+    /// Returns the total length in bytes of all files of the job, laid out one after the other.
     fn bytes(&self) -> Result<u64, Failure> {
         if let Some(trace) = &self.trace {
             return Ok(trace.bytes());

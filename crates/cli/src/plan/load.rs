@@ -245,7 +245,8 @@ fn page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
     Ok(policy.parameters.contains_key("page_cluster").then_some(value))
 }
 
-/// Checks that a region does not overwrite an existing file.
+/// Checks that the storage of a region is a folder, a block device or missing. An existing regular
+/// file would be overwritten.
 fn check_region_storage(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {

@@ -136,7 +136,8 @@ impl TraceSource {
         }))
     }
 
-    /// Reads the trace once for its summary.
+    /// Reads the whole trace once for its summary. The replay uses direct I/O and the engine libaio
+    /// until other options are set.
     fn read(
         path: &Path,
         format: TraceFormat,

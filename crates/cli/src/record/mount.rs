@@ -47,7 +47,7 @@ pub fn run(path_argument: &Path) -> CommandResult {
     }
 }
 
-/// Opens a file or a block device for direct reads.
+/// Opens a file or a block device for direct reads. Other objects are refused.
 fn open(path: &Path) -> Result<File, Failure> {
     let kind = fs::metadata(path).map_err(|error| Failure::usage_of(path.display(), error))?;
     if !kind.is_file() && !kind.file_type().is_block_device() {

@@ -47,7 +47,7 @@ impl Output {
         Output(Rc::new(RefCell::new(State { file, error: None })))
     }
 
-    /// The error that has ended the file, reported once.
+    /// Returns the error that has ended the file, once. `None` without an error.
     pub fn take_error(&self) -> Option<io::Error> {
         self.0.borrow_mut().error.take()
     }

@@ -66,7 +66,8 @@ pub struct Played {
     pub note: Option<String>,
 }
 
-/// Takes the orders and executes them.
+/// Takes the order, loads the recording, and reports the memory that the process needs. Then waits
+/// for the order to begin, replays, and answers.
 pub fn run() -> CommandResult {
     let mut orders = Orders::take(WorkerTask::Replay);
     let order: ReplayOrder = orders.next()?;

@@ -115,7 +115,8 @@ impl<'a> ReadMethods<'a> {
         &self.recorded.files()[file.0 as usize].name
     }
 
-    /// Opens a file with the method of a recorded thread.
+    /// Opens a file with the method of a recorded thread. Returns the function that performs a read
+    /// of it.
     pub fn open(&self, file: FileId, thread: &ReadList) -> Result<ReadFn, String> {
         let path = &self.order.files[file.0 as usize].0;
         match &self.library {

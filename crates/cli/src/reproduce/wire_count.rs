@@ -137,7 +137,8 @@ struct Reads {
 }
 
 impl Tap {
-    /// Starts the proxy's listener for a server's port.
+    /// Starts a proxy for the port of a server, on a free port of this machine. Its threads run
+    /// until the process ends.
     fn to(host: &str, port: u16) -> Result<Tap, Failure> {
         let refused = |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").map_err(refused)?;

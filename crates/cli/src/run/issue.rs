@@ -201,7 +201,8 @@ pub fn run_batch(
 /// Longest sleep of a process between two checks of the interrupt.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a process with many direct transfers in flight.
+/// Runs a process with up to its queue depth of direct transfers in flight, and counts them in
+/// `figures`.
 pub fn run_raw_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,

@@ -120,7 +120,7 @@ fn check(run: &JobRun, row: &JobRow) -> CommandResult {
     }
 }
 
-/// Runs one row with its runner.
+/// Runs one row with its runner and returns its results. A decision file gets the row's decisions.
 fn run_row(
     run: &JobRun,
     row: &JobRow,

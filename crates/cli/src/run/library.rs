@@ -101,7 +101,8 @@ pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<
     open_nfs(run, url, builder(run, setup, false)).map(drop)
 }
 
-/// Runs the job on a file of an NFS server and returns its row.
+/// Runs the job on a file of an NFS server and returns its row. The note names the READ size and
+/// the type of port.
 pub fn run_nfs(
     run: &JobRun,
     url: &NfsUrl,
@@ -132,7 +133,8 @@ fn bypasses_cache(job: &Job) -> bool {
     job.is_direct || job.engine == JobEngine::Mmap
 }
 
-/// Opens the file and lays the job out on it.
+/// Opens the file on the server and lays the job out on it. Refuses jobs that write, are direct or
+/// map the file, and empty files.
 fn open_nfs(
     run: &JobRun,
     url: &NfsUrl,
@@ -314,7 +316,8 @@ fn run_on(
     Ok(row)
 }
 
-/// Runs one process, from its first operation to its last.
+/// Runs one process from its first operation to its last: by the mapping, by direct transfers or
+/// through the cache. Returns its figures.
 fn run_process(
     process: Process,
     shared: &ProcessesShared<'_>,

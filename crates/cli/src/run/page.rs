@@ -133,7 +133,8 @@ fn series_of(storage: &str) -> usize {
     }
 }
 
-/// Cumulative distribution of a row's latencies: time in µs and share of the operations.
+/// Returns the cumulative distribution of a row's latencies: time in µs and share of the
+/// operations. `None` without operations.
 fn distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
     let mut counts: Vec<(u64, u64)> = row
         .sections

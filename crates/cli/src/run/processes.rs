@@ -113,7 +113,8 @@ impl ProcessFigures {
         ProcessFigures { engine: Some(engine), ..ProcessFigures::default() }
     }
 
-    /// Records the end of an operation: success or an error message.
+    /// Records the end of an operation in the counters of its direction. An error counts as such,
+    /// and the first message is kept.
     fn record(
         &mut self,
         operation: ProcessOperation,

@@ -23,7 +23,8 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// Number of touches between two checks of the interrupt.
 const TOUCHES_PER_INTERRUPT_CHECK: usize = 4096;
 
-/// Runs the load and returns its row.
+/// Runs the load in a region of the library and returns its row. The region is filled first. Its
+/// storage is a scratch file in the folder `path`, or the device at `path`.
 pub fn run(
     run: &LoadRun,
     path: &Path,

@@ -38,7 +38,7 @@ pub(super) trait TransferEngine {
     /// The kernel refuses the submission.
     fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()>;
 
-    /// Returns the next result.
+    /// Returns the next result, or `None` if none has arrived.
     fn next_answer(&mut self) -> Option<TransferAnswer>;
 }
 

@@ -174,7 +174,7 @@ impl SwapArea {
         &self.path
     }
 
-    /// Device number (`st_rdev`) of a block device.
+    /// Returns the device number (`st_rdev`) of a block device. `None` for a file.
     pub fn device(&self) -> Option<u64> {
         let metadata = self.is_block_device.then(|| self.file.metadata().ok()).flatten();
         metadata.map(|metadata| metadata.rdev())
@@ -218,7 +218,7 @@ fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
     cleaned
 }
 
-/// Length of a file or block device in bytes.
+/// Returns the length of a file or block device in bytes. Moves the position to the end.
 fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
     rustix::fs::seek(file, SeekFrom::End(0))
         .map_err(|errno| SwapError::refused("measure", path, errno, NEEDS_ROOT))

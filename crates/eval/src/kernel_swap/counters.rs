@@ -86,7 +86,7 @@ impl DeviceCounts {
     }
 
     /// Parses the columns of Documentation/block/stat: reads, merged, sectors, ms; then the same
-    /// for writes.
+    /// for writes. Returns `None` if columns are missing.
     fn parse(text: &str) -> Option<DeviceCounts> {
         let columns: Vec<u64> =
             text.split_whitespace().map_while(|column| column.parse().ok()).collect();
@@ -97,7 +97,7 @@ impl DeviceCounts {
         })
     }
 
-    /// Difference to an earlier reading.
+    /// Returns the requests and bytes since an earlier reading, at least 0.
     pub fn since(self, earlier: DeviceCounts) -> DeviceCounts {
         DeviceCounts {
             requests: self.requests.saturating_sub(earlier.requests),

@@ -178,6 +178,7 @@ impl Parent {
     }
 
     /// Returns the group of this process in the hierarchy of the memory controller (version 1).
+    /// `None` without that hierarchy.
     fn first_version(groups: &str, mounts: &str) -> Option<Parent> {
         let group_path = groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
@@ -191,7 +192,7 @@ impl Parent {
     }
 
     /// Returns the nearest ancestor of this process's group that delegates the memory controller
-    /// (version 2).
+    /// (version 2). `None` without one.
     fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
         let group_path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
         let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;

@@ -171,7 +171,7 @@ pub fn shared_object_passed_on(descriptor: i32) -> io::Result<File> {
     Ok(inherited.try_clone_to_owned()?.into())
 }
 
-/// Checks that `bytes` is a positive multiple of a page.
+/// Checks that `bytes` is a positive multiple of a page, and returns it.
 fn whole_pages(bytes: u64) -> io::Result<usize> {
     let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
     match bytes {

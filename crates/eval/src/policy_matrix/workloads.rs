@@ -199,7 +199,8 @@ impl ReadPattern {
         matches!(self, ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. })
     }
 
-    /// Returns the common reads of all processes, for the patterns with one shared file.
+    /// Returns the common reads of all processes, for the patterns with one shared file, which is
+    /// added to `files`. `None` for other patterns.
     fn shared_lists(
         self,
         files: &mut WorkloadFiles,

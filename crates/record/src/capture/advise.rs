@@ -400,7 +400,7 @@ impl Advisor {
         }
     }
 
-    /// Opens a file and adds it to the advised files.
+    /// Opens a file and adds it to the advised files. A small or unopenable one gets no advice.
     fn add_file(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         if self.files.len() >= FILES_MAX {
             self.forget_files(at_ns);

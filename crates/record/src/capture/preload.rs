@@ -117,7 +117,8 @@ impl RingReader {
         RingReader { cells, ticket: 0, stuck_since: None }
     }
 
-    /// Returns the next written cell. A cell of a killed writer is skipped and counted as lost.
+    /// Returns the next written cell, or `None`. Skips a killed writer's cell and counts it as
+    /// lost.
     fn next(&mut self, ring: RecordRing) -> Option<u64> {
         loop {
             let ticket = self.ticket;

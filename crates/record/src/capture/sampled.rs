@@ -143,7 +143,8 @@ impl Sampled {
         matches!(state, None | Some('Z' | 'X'))
     }
 
-    /// Takes the last sample and returns the sums of all samples.
+    /// Takes the last sample and returns the sums of all samples. Files with the most added pages
+    /// come first.
     pub fn finish(mut self) -> Samples {
         self.take_sample();
         let mut files: Vec<SampledFile> =

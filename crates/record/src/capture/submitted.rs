@@ -303,7 +303,7 @@ struct Dropped {
 }
 
 impl Dropped {
-    /// Creates the array with the number 0 and maps it.
+    /// Creates the kernel's array with one number, 0, and maps it read-only.
     fn new() -> io::Result<Dropped> {
         let mut attributes = [0; 128];
         let (key_bytes, value_bytes, count) = (4_u32, 8_u32, 1_u32);

@@ -38,7 +38,7 @@ impl ExpressionReader<'_> {
         rest_after.is_some()
     }
 
-    /// Parses a sum of products.
+    /// Parses a sum of products. Returns `None` for another form and on overflow.
     fn sum(&mut self) -> Option<i128> {
         let mut value = self.product()?;
         loop {
@@ -52,7 +52,8 @@ impl ExpressionReader<'_> {
         }
     }
 
-    /// Parses a product of powers.
+    /// Parses a product of powers. Returns `None` for another form, on overflow and for a division
+    /// by 0.
     fn product(&mut self) -> Option<i128> {
         let mut value = self.power()?;
         loop {
@@ -68,7 +69,7 @@ impl ExpressionReader<'_> {
         }
     }
 
-    /// Parses a power.
+    /// Parses a power. Returns `None` for another form and on overflow.
     fn power(&mut self) -> Option<i128> {
         let base = self.factor()?;
         match self.takes('^') {
@@ -85,7 +86,7 @@ impl ExpressionReader<'_> {
         value
     }
 
-    /// Parses a number, a negation or a bracket.
+    /// Parses a number, a negation or a bracket. Returns `None` for another form.
     fn factor(&mut self) -> Option<i128> {
         if self.takes('-') {
             return self.deeper(Self::factor)?.checked_neg();

@@ -136,7 +136,7 @@ pub fn options() -> impl Iterator<Item = &'static FioOption> {
 }
 
 impl FioOption {
-    /// Returns the option with this name.
+    /// Returns the option with this name or alias. `None` if fio has no such option.
     pub fn find(name: &str) -> Option<&'static FioOption> {
         options().find(|option| option.name == name || option.aliases.contains(&name))
     }
@@ -203,6 +203,7 @@ impl FioOption {
     }
 
     /// Returns the option with the most similar name, with a distance of at most two characters.
+    /// `None` if there is none.
     pub fn nearest(name: &str) -> Option<&'static str> {
         if name.len() > 64 {
             return None;

@@ -120,7 +120,8 @@ impl JobSection {
         Ok(())
     }
 
-    /// Starts the section of a line `[name]`.
+    /// Creates the section of a line `[name]`. A name that starts with `global` makes it a global
+    /// section.
     fn of(content: &str, line: usize) -> Result<JobSection, JobError> {
         let name = content
             .strip_prefix('[')
@@ -142,7 +143,8 @@ struct JobFileReader<'a> {
 }
 
 impl JobFileReader<'_> {
-    /// Reads the lines of one file.
+    /// Reads the lines of one file, and of the files that it includes. `depth` is the nesting level
+    /// of includes.
     fn read(
         &mut self,
         text: &str,
@@ -187,7 +189,8 @@ impl JobFileReader<'_> {
         self.read(&text, Some(&included_from), depth + 1)
     }
 
-    /// Reads a section header or an option into the sections.
+    /// Adds a section for a line `[name]`, or adds an option to the last section. An option before
+    /// the first section is an error.
     fn option_line(
         &mut self,
         content: &str,

@@ -50,7 +50,7 @@ pub enum ByteUnits {
 }
 
 impl<'a> OptionValue<'a> {
-    /// Returns the same option with a part of its value.
+    /// Returns the same option with `text`, a part of its value.
     pub fn part(self, text: &'a str) -> OptionValue<'a> {
         OptionValue { text: text.trim(), is_given: true, ..self }
     }
@@ -141,7 +141,7 @@ impl<'a> OptionValue<'a> {
             .ok_or_else(|| format!("a number from {} to {}", bounds.start(), bounds.end()))
     }
 
-    /// Parses a switch. The option alone means on.
+    /// Parses a switch: 1 is true and 0 is false. The option alone means true.
     pub fn switch(self) -> Result<bool, ExpectedForm> {
         match self.text {
             "" if !self.is_given => Ok(true),
@@ -151,7 +151,7 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// Parses a switch with a mandatory value.
+    /// Parses a switch with a mandatory value: 1 is true and 0 is false.
     pub fn flag(self) -> Result<bool, ExpectedForm> {
         self.integer(0..=1).map(|number: u8| number == 1)
     }
@@ -201,6 +201,7 @@ impl<'a> OptionValue<'a> {
 }
 
 /// Parses a number of bytes without arithmetic. `kilo` selects the meaning of `k` and `kib`.
+/// Returns `None` for another form and beyond 64 bits.
 fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     let (count, suffix) = number_and_suffix(text)?;
     if suffix.is_empty() || suffix == "b" {
@@ -218,7 +219,8 @@ fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     count.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)
 }
 
-/// Parses a time without arithmetic. Returns it in ns. A number without suffix counts in `unit`.
+/// Parses a time without arithmetic. Returns it in ns, or `None` for another form. A number without
+/// suffix counts in `unit`.
 fn span_ns(text: &str, unit: Time) -> Option<u64> {
     let (count, suffix) = number_and_suffix(text)?;
     let unit = match suffix.as_str() {
@@ -234,7 +236,7 @@ fn span_ns(text: &str, unit: Time) -> Option<u64> {
     count.checked_mul(unit.ns())
 }
 
-/// Parses a whole number without unit.
+/// Parses a whole number without unit. Returns `None` for another form.
 fn count(text: &str) -> Option<u64> {
     let (number, suffix) = number_and_suffix(text)?;
     suffix.is_empty().then_some(number)

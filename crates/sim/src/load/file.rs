@@ -164,7 +164,7 @@ impl LoadFields<'_> {
         if is_common { self.common } else { self.own }
     }
 
-    /// Reads a size.
+    /// Returns the size in field `key`, in bytes. A missing field is an error.
     fn bytes(&self, key: &str) -> Result<u64, FileError> {
         let block = self.block_of(key);
         let Some(field) = block.find(key) else {
@@ -185,7 +185,7 @@ impl LoadFields<'_> {
         })
     }
 
-    /// Reads a choice. Without `default` it is mandatory.
+    /// Returns the choice in field `key`. Without `default` the field is mandatory.
     fn word<T: Copy + PartialEq>(
         &self,
         key: &str,
@@ -202,7 +202,7 @@ impl LoadFields<'_> {
         }
     }
 
-    /// Reads the share of writes as a percentage.
+    /// Returns the share of writes in field `writes` as a percentage. 0 without the field.
     fn writes_percent(&self) -> Result<u32, FileError> {
         let block = self.block_of("writes");
         let percent = match block.find("writes").map(|field| &field.value) {
@@ -223,8 +223,8 @@ impl LoadFields<'_> {
         }
     }
 
-    /// Reads the touches of each process, from `sweeps` or `touches`. The load's own field precedes
-    /// a common one.
+    /// Returns the touches of each process, from `sweeps` or `touches`. The load's own field
+    /// precedes a common one. Both in one block, or neither, are an error.
     fn touches(&self, mapping_pages: u64) -> Result<u64, FileError> {
         for block in [self.own, self.common] {
             match (block.find("sweeps"), block.find("touches")) {

@@ -62,7 +62,8 @@ enum WriteSelector {
 }
 
 impl Touches {
-    /// Creates the touches of one process.
+    /// Creates the touches of one process. On shared memory, sequential touches of the processes
+    /// start at equal distances.
     pub(super) fn new(load: &MemoryLoad, process: u32, run_seed: u64) -> Touches {
         let seed = seed_of(run_seed, load.seed, ProcessId(process));
         let pages = load.mapping_pages();

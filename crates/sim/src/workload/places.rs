@@ -313,8 +313,8 @@ impl ProcessOffsets {
     }
 
     /// Returns the offset after the last operation and the job's gap, counted from the start of the
-    /// zone. Gaps wrap at the end of the file. fio compares the file's length with an offset in the
-    /// zone.
+    /// zone. `None` at the end of the file. Gaps wrap at the end of the file. fio compares the
+    /// file's length with an offset in the zone.
     fn sequential_start(&mut self, rules: &PositionRules, direction: usize) -> Option<u64> {
         let skip = rules.sequence.skip_bytes;
         let end = self.area_start.saturating_add(self.area_bytes);

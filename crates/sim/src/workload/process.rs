@@ -496,7 +496,8 @@ impl Process {
         self.completed_not_collected += 1;
     }
 
-    /// Records the end of the requested sync, successful or not.
+    /// Records the end of the requested sync, successful or not. The process continues with its
+    /// work, with the next pass, or ends.
     pub fn synced(&mut self, now: Time) {
         let ProcessState::Syncing(then) = self.stage else {
             panic!("only what was asked for is done")

@@ -157,7 +157,8 @@ pub fn hash_of_name(name: &str) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Returns the part of the area, in blocks, for a draw from 0 to 99.
+/// Returns the part of the area for a draw from 0 to 99: first block and end (exclusive). `None` if
+/// the shares of all zones together do not reach the draw.
 pub fn zone_of(
     zones: &[DistributionZone],
     is_absolute: bool,

@@ -51,7 +51,8 @@ pub fn is_start(start: &[u8]) -> bool {
     [u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)].contains(&(MAGIC | VERSION))
 }
 
-/// Reads the next record. `buffer` receives the data after it.
+/// Reads the next record: a request, or `Nothing` for other events, `Bad` for malformed or
+/// truncated data, and `End`. `buffer` receives the data after it.
 pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
     if source.fill_buf()?.is_empty() {
         return Ok(BlktraceRecord::End);

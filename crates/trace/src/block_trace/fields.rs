@@ -88,12 +88,13 @@ pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
-/// Parses a number of sectors and returns its bytes.
+/// Parses a number of sectors and returns its bytes. `None` for other text and beyond 64 bits.
 pub fn sector_bytes(text: &[u8]) -> Option<u64> {
     whole(text)?.checked_mul(SECTOR_BYTES)
 }
 
-/// Parses a direction by its first letter: `r` or `w`, in either case.
+/// Parses a direction by its first letter: `r` or `w`, in either case. Returns `None` for another
+/// letter.
 pub fn direction(text: &[u8]) -> Option<Op> {
     match text.first()? {
         b'r' | b'R' => Some(Op::Read),

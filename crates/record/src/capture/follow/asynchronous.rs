@@ -566,7 +566,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 }
 
-/// Removes the reads that satisfy `is_over`, in their order.
+/// Removes and returns the reads that satisfy `is_over`, in their order.
 fn take_matching(
     reads: &mut Vec<AsyncRead>,
     is_over: impl Fn(&AsyncRead) -> bool,

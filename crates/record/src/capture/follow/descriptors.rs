@@ -348,7 +348,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Returns inode and file number of the file that `/proc` reports at an address of a process.
-    /// Its descriptor may be closed by now.
+    /// `None` without a mapped file there. Its descriptor may be closed by now.
     fn mapped_file(&mut self, process: u32, address: u64) -> Option<(Inode, u32)> {
         let mappings = self.names.mappings(process);
         let contains_address = |(first, mapping, _): &(u64, Mapping, NamedFile)| {

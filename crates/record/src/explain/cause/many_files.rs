@@ -33,7 +33,7 @@ pub(super) fn absorbs_cause(cause: Option<WaitCause>) -> bool {
 }
 
 /// Returns the deepest folder that contains at least half of the files, and the number of them in
-/// it.
+/// it. `None` without such a folder.
 fn deepest_common_folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
     let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
     for file in files {

@@ -48,7 +48,8 @@ struct Class {
 }
 
 impl Class {
-    /// Adds a wait of `ns` nanoseconds for `bytes` bytes.
+    /// Adds a wait of `ns` nanoseconds for `bytes` bytes. Every wait counts in the sums, and at
+    /// equal distances one is sampled.
     fn add(&mut self, ns: u64, bytes: u64) {
         if self.count.is_multiple_of(1 << self.halvings) {
             if self.sampled_waits.len() == SAMPLES_KEPT_MAX {

@@ -411,7 +411,8 @@ impl Process {
         Some(self.issued(reading, op))
     }
 
-    /// Counts an operation as issued and in flight, and returns it.
+    /// Counts an operation as issued and in flight, and returns it. It ends a batch if the batch or
+    /// the queue is full.
     fn issued(&mut self, read: GivenRead, op: Op) -> ProcessOperation {
         let GivenRead { file, offset, bytes } = read;
         self.in_flight += 1;

@@ -147,7 +147,8 @@ impl StraceParser {
         self.table_of_task(task).open_files.retain(|number, _| !(first..=last).contains(number));
     }
 
-    /// Sets the position of a descriptor to the result of `lseek`.
+    /// Sets the position of a descriptor to the result of `lseek`. Without effect if the call
+    /// failed or the descriptor is no file.
     fn import_seek(&mut self, task: u32, call: &Call<'_>) {
         let position = match call.name {
             "_llseek" => call.success_value().and(call.pointed_offset(2)),
@@ -285,7 +286,8 @@ impl StraceParser {
         }
     }
 
-    /// Records a mapping (`mmap`).
+    /// Records a mapping (`mmap`) of a file. An anonymous mapping only removes the mappings in its
+    /// range. A failed call has no effect.
     fn import_map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
         let offset = call.number(5).unwrap_or(0);

@@ -18,7 +18,8 @@ pub fn head(line: &str) -> Option<(u32, u64, &str)> {
     Some((first.parse().ok()?, nanoseconds(time)?, rest.trim_start()))
 }
 
-/// Parses seconds with a fraction. Returns nanoseconds.
+/// Parses seconds with a fraction of one to nine digits. Returns nanoseconds, or `None` for another
+/// form.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 {
@@ -73,7 +74,8 @@ impl<'a> Call<'a> {
         self.value().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// Parses the argument with this index as a decimal or hexadecimal number.
+    /// Parses the argument with this index as a decimal or hexadecimal number. Returns `None` for
+    /// other text.
     pub fn number(&self, index: usize) -> Option<u64> {
         number(self.argument(index))
     }
@@ -86,7 +88,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Parses a decimal or hexadecimal number.
+/// Parses a decimal or hexadecimal number. Returns `None` for other text.
 pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -114,7 +116,8 @@ pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     Some((elements.iter().filter_map(structure).collect(), is_hidden))
 }
 
-/// Returns the arguments up to the closing bracket, and the rest of the text.
+/// Returns the arguments up to the closing bracket, and the rest of the text. `None` without a
+/// closing bracket.
 fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     parts(text, Some(')'))
 }
@@ -168,7 +171,8 @@ fn begins_path(before: char, rest: &str) -> bool {
     (before.is_ascii_digit() || before == 'D') && !rest.starts_with(['<', ' ', '='])
 }
 
-/// Parses a descriptor with its path: `3`, `3</path>` or `3</path>(deleted)`.
+/// Parses a descriptor with its path: `3`, `3</path>` or `3</path>(deleted)`. Returns `None` for
+/// another form. The path is `None` if the text has none.
 pub fn descriptor(text: &str) -> Option<(u64, Option<Path>)> {
     let (number, path) = match text.split_once('<') {
         Some((number, path)) => (number, Some(Path::parse(path)?)),

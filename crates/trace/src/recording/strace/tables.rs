@@ -52,7 +52,8 @@ impl Table {
         self.mapped.retain(|start, _| !(address..end).contains(start));
     }
 
-    /// Returns the file mapped at an address, and the offset of the address in the file.
+    /// Returns the file mapped at an address, and the offset of the address in the file. `None`
+    /// without a mapping there.
     pub fn at(&self, address: u64) -> Option<(String, u64)> {
         let (start, mapped) = self.mapped.range(..=address).next_back()?;
         let within = address - start;
