@@ -78,7 +78,8 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     Ok(chosen)
 }
 
-/// Returns the output as text: the summary, the worst cells or all, and the fixed policies.
+/// Returns the output as text: the summary, the worst cells (all cells if `is_all`), and the fixed
+/// policies.
 fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !is_all {

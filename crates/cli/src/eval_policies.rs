@@ -394,7 +394,8 @@ fn policies_table(summary: &MatrixSummary) -> Table {
     Table::of(&summary.fixed, &columns, 1)
 }
 
-/// Table of the workloads, in ascending order of their means: all of them, or those below 1.
+/// Returns the table of the workloads, in ascending order of their means: all of them if `is_all`,
+/// otherwise those below 1.
 fn workloads_table(summary: &MatrixSummary, is_all: bool) -> Table {
     let columns: [Column<WorkloadSummary>; 4] = [
         ("workload", |of| of.workload.clone()),

@@ -140,7 +140,8 @@ pub fn load_table(rows: &[LoadRow]) -> Table {
     Table::of(rows, &LOAD_COLUMNS, 5)
 }
 
-/// Adds a part row for each job section, with its throughput and latency.
+/// Adds a part row for each job section, with its throughput and latency. `policies` is the number
+/// of columns before them. `is_repeated` adds the range of several runs.
 fn sections(row: &ResultRow, policies: usize, is_repeated: bool, table: &mut Table) {
     for section in &row.sections {
         let mut cells = vec![String::new(); policies];

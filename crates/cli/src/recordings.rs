@@ -188,7 +188,8 @@ fn show(path: &Path) -> CommandResult {
     out.finish()
 }
 
-/// Copies the records that end within a time span.
+/// Copies the records that end within a time span. Names, openings, mappings and advice stay, and
+/// totals of the whole recording are dropped.
 fn cut(args: &CutArgs) -> CommandResult {
     let time = |option: &str, text: &str| {
         let span = job::span(text);

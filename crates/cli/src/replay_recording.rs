@@ -275,8 +275,8 @@ fn simulate_row(
     Ok(predicted_row(recorded, &setup, memory_bytes, &row, time.seconds()))
 }
 
-/// Default memory of a modelled row: the memory of the recorded machine. If unknown, more than all
-/// files.
+/// Returns the default memory of a modelled row in bytes: the memory of the recorded machine. If
+/// unknown, more than all files.
 fn default_memory_bytes(recorded: &RecordedProgram) -> u64 {
     match recorded.memory_bytes {
         0 => recorded.file_bytes() + SPARE_BYTES,

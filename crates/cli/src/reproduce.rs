@@ -78,7 +78,7 @@ struct FigurePair {
 }
 
 impl FigurePair {
-    /// Quotient of the two figures, at least 1.
+    /// Returns the quotient of the two figures, of which the larger is divided: at least 1.
     fn factor(&self) -> f64 {
         (self.published / self.modelled).max(self.modelled / self.published)
     }

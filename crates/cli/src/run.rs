@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs) -> CommandResult {
     }
 }
 
-/// Prints the completed rows, even if a later one failed.
+/// Prints the completed rows, even if a later one failed, and returns `outcome`.
 fn print<R>(
     rows: &[R],
     outcome: CommandResult,

@@ -157,8 +157,8 @@ fn is_alive(process: u32) -> bool {
     std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
 }
 
-/// Writes the table or the JSON object of an interval to standard output. In a terminal a table
-/// replaces the last one and is cut at the height of the terminal.
+/// Writes the table or the JSON object (`is_json`) of an interval to standard output. In a terminal
+/// a table replaces the last one and is cut at the height of the terminal.
 fn show(processes: &[LiveProcess], seconds: f64, lost: u64, is_json: bool) -> CommandResult {
     let mut output = std::io::stdout().lock();
     let text = match is_json {

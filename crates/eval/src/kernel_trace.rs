@@ -70,7 +70,7 @@ impl PageCacheTrace {
         String::from_utf8_lossy(&text).lines().filter_map(|line| parse(line).transpose()).collect()
     }
 
-    /// Ends the trace and checks that it is complete.
+    /// Checks that the trace is complete, ends it and removes its instance.
     ///
     /// # Errors
     /// [`TracefsError::LostEvents`] when an event was lost since the start.

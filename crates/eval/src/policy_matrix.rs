@@ -378,7 +378,8 @@ impl MatrixCell {
 }
 
 impl MatrixResult {
-    /// Extracts the results of file reads.
+    /// Extracts the results of file reads. For direct reads (`is_direct`) the readahead policy is
+    /// left out.
     fn from_row(row: &ResultRow, is_direct: bool) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
         let readahead = row.readahead.clone().filter(|_| !is_direct);

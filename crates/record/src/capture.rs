@@ -90,6 +90,7 @@ pub struct Recorder {
     start_ns: u64,
     wall_ns: u64,
     rounds: u32,
+    /// Number of lost events.
     lost: u64,
     advisor: Option<Advisor>,
     /// True once a running process has been attached.
@@ -451,7 +452,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Processes the events up to `limit_ns` in the order of their times.
+    /// Removes the events up to `limit_ns` and processes them in the order of their times. Events
+    /// after the end of the program do not count in its own times.
     fn process_until(&mut self, limit_ns: u64) {
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);

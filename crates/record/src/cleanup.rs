@@ -107,7 +107,8 @@ impl Record {
         Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// Records an existing object in `folder`, with several attempts.
+    /// Writes a record of an existing object into `folder`. Tries it several times, because another
+    /// run may remove the empty folder.
     fn create_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
         let identity = match kind {

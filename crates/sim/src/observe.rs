@@ -153,7 +153,7 @@ impl Observer {
         note(&mut events.reads, &mut events.dropped, *events_max, event);
     }
 
-    /// Sets the time to `now` and records the completion of device requests.
+    /// Sets the time to `now` and adds the completion times to the recorded requests.
     pub(crate) fn on_time(&self, now: Time, completed: &VecDeque<Completion>) {
         let mut log = self.log();
         log.now = now;

@@ -314,7 +314,8 @@ impl TraceLog {
 }
 
 impl PriorityForm {
-    /// Returns the form of a priority. The kernel's encoding has the class in bits 13 and above.
+    /// Returns the form of a priority: a number if `is_number`, otherwise true for real time. The
+    /// kernel's encoding has the class in bits 13 and above.
     fn of(priority: Option<Priority>, is_number: bool) -> PriorityForm {
         let is_high = priority.is_some_and(|priority| priority.class == Class::RealTime);
         match (is_number, priority) {

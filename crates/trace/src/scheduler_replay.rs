@@ -88,7 +88,8 @@ pub enum DecisionDifference {
 }
 
 impl DecisionDifference {
-    /// The action as one word, and the other request involved.
+    /// Returns the action as one word, and the other request involved. `None` for a request that is
+    /// not dispatched.
     pub fn words(self) -> (&'static str, Option<RequestId>) {
         match self {
             DecisionDifference::NotDispatched => ("holds_it", None),

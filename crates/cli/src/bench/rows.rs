@@ -117,7 +117,7 @@ impl Row {
         rows(scale).into_iter().find(|row| row.name == name)
     }
 
-    /// Number of bytes that one pass requests. A touch counts as its whole page.
+    /// Returns the number of bytes that one pass requests. A touch counts as its whole page.
     pub fn bytes(&self) -> u64 {
         match self.work {
             RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
@@ -148,7 +148,7 @@ impl Row {
 }
 
 impl Data {
-    /// Total length of the files.
+    /// Returns the total length of the files in bytes.
     pub fn bytes(self) -> u64 {
         match self {
             Data::File { bytes } => bytes,

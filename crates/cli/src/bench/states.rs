@@ -91,7 +91,8 @@ impl CacheState {
         (self == CacheState::Short).then(|| (row.bytes() / 4).max(GROUP_BYTES_MIN))
     }
 
-    /// Returns the goal of a cell in this state.
+    /// Returns the goal of a cell in this state. `is_mapping` selects the baseline: a mapping or
+    /// `pread(2)`.
     pub const fn goal(self, is_mapping: bool) -> CellGoal {
         let copies = if is_mapping { Baseline::Mmap } else { Baseline::Pread };
         match self {

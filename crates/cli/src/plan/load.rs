@@ -260,8 +260,8 @@ fn check_region_storage(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Checks that swapping destroys no data. A folder gets a scratch file; a file or a device loses
-/// its content.
+/// Checks that the path exists, and that swapping destroys no data unless `may_overwrite` permits
+/// it. A folder gets a scratch file; a file or a device loses its content.
 fn check_swap_storage(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     let shown = path.display();
     if !path.exists() {

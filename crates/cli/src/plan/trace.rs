@@ -136,8 +136,8 @@ impl TraceSource {
         }))
     }
 
-    /// Reads the whole trace once for its summary. The replay uses direct I/O and the engine libaio
-    /// until other options are set.
+    /// Reads the whole trace once for its summary. The replay uses direct I/O and the engine
+    /// libaio.
     fn read(
         path: &Path,
         format: TraceFormat,
@@ -224,12 +224,12 @@ impl TraceSource {
         Ok((workload, note))
     }
 
-    /// Total length of all devices of the trace, laid out one after the other.
+    /// Returns the total length in bytes of all devices of the trace, laid out one after the other.
     pub fn bytes(&self) -> u64 {
         TracePlacement::new(&self.summary, u64::MAX, self.is_redirected).bytes
     }
 
-    /// Refuses storages that cannot replay a trace.
+    /// Refuses storages that cannot replay a trace: files on a server.
     pub fn refuse(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             if let Storage::Nfs(_) = storage {

@@ -81,13 +81,13 @@ fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Times in ms between which a request was in the device.
+/// Returns the start and the end, in ms, of the time in which a request was in the device.
 fn ms_in_device(request: &RequestEvent) -> (f64, f64) {
     let done_ns = request.done_ns.expect("a run ends when all requests are done");
     (milliseconds(request.issued_ns), milliseconds(done_ns))
 }
 
-/// Range of the device that a request moved, in MiB.
+/// Returns the start and the end, in MiB, of the range of the device that a request moved.
 fn extent(request: &RequestEvent) -> (f64, f64) {
     let start = request.sector * SECTOR_BYTES;
     let end = start + u64::from(request.sectors) * SECTOR_BYTES;

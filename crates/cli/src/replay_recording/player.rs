@@ -140,7 +140,7 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
     Ok(Played { seconds: last.seconds(), device_requests, device_bytes, note: ways.note() })
 }
 
-/// Size of one worker's buffer: the thread's largest read.
+/// Returns the size of one worker's buffer in bytes: the thread's largest read, in whole pages.
 fn buffer_bytes(thread: &ReadList) -> u64 {
     let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(1);
     largest.next_multiple_of(PAGE_BYTES)

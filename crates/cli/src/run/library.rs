@@ -164,7 +164,7 @@ fn open_nfs(
 }
 
 /// Returns the read path options of a row: memory, backend and policies, as far as the command line
-/// names them.
+/// names them. `logs_decisions` enables the decision log.
 fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
     let LibraryOptions { page_cache, backend, is_memory_named, are_policies_named } = &run.library;
     let mut builder = ReadPath::builder().log_decisions(logs_decisions);
@@ -202,12 +202,13 @@ fn readahead_of(page_cache: PageCache, setup: &SimulationSetup) -> String {
     }
 }
 
-/// Builds the read path of a row.
+/// Builds the read path of a row. `logs_decisions` enables its decision log.
 fn build(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> Result<ReadPath, Failure> {
     builder(run, setup, logs_decisions).build().map_err(Failure::usage)
 }
 
-/// Maps the file.
+/// Maps the file through the library, with the memory, the backend and the readahead policy of the
+/// row.
 fn map(
     run: &JobRun,
     path: &Path,

@@ -119,12 +119,12 @@ fn name(row: &ResultRow) -> String {
     std::iter::once(row.storage.as_str()).chain(policies).collect::<Vec<_>>().join(" · ")
 }
 
-/// Colour of a row, by its kind of storage.
+/// Returns the colour number of a row, by its kind of storage.
 fn series(row: &ResultRow) -> usize {
     series_of(&row.storage)
 }
 
-/// Colour of a storage: kernel 1, library 2, model 0.
+/// Returns the colour number of a storage: kernel 1, library 2, model 0.
 fn series_of(storage: &str) -> usize {
     match storage.split_once(':').map(|(kind, _)| kind) {
         Some("kernel") => 1,

@@ -130,7 +130,8 @@ const fn strided(block_bytes: u64, stride_bytes: u64) -> ReadPattern {
     ReadPattern::Strided { block_bytes, stride_bytes }
 }
 
-/// Declares a pattern of interleaved streams.
+/// Declares a pattern of interleaved streams: on one handle if `is_one_handle`, otherwise each on
+/// its own.
 const fn interleaved(streams: u64, is_one_handle: bool) -> ReadPattern {
     ReadPattern::Interleaved { streams, is_one_handle }
 }

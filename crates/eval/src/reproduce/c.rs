@@ -157,7 +157,8 @@ fn random_program(
     })
 }
 
-/// Returns a job with the same number of reads of each size, one size after another.
+/// Returns a job with the same number of reads of each size, one size after another. `is_direct`:
+/// with direct I/O.
 fn random_job(reads: u32, is_direct: bool) -> String {
     let mut text = format!(
         "[global]\nrw=randread\nrandom_generator=permutation\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",

@@ -78,6 +78,7 @@ const POLICIES: [(&str, &str); 6] = [
 struct Testbed {
     device: &'static str,
     words: &'static str,
+    /// Size of the part with the files, in MiB.
     volume_mib: u64,
 }
 

@@ -117,8 +117,7 @@ impl RingReader {
         RingReader { cells, ticket: 0, stuck_since: None }
     }
 
-    /// Returns the next written cell, or `None`. Skips a killed writer's cell and counts it as
-    /// lost.
+    /// Returns the next written cell, or `None`. Counts a killed writer's cell as lost.
     fn next(&mut self, ring: RecordRing) -> Option<u64> {
         loop {
             let ticket = self.ticket;

@@ -298,7 +298,7 @@ impl SampledCache {
     }
 }
 
-/// Returns the number of resident pages.
+/// Returns the number of resident pages, from one flag per page.
 fn count_resident(residency: &[bool]) -> u64 {
     residency.iter().filter(|&&is_resident| is_resident).count() as u64
 }

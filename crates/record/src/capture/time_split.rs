@@ -128,7 +128,8 @@ impl TimeSplit {
         }
     }
 
-    /// Sets the activity of a thread. A new thread becomes recorded.
+    /// Sets the activity of a thread, and the number of threads by activity. A new thread becomes
+    /// recorded.
     fn set(&mut self, task: u32, activity: Activity) {
         if let Some(before) = self.activities.insert(task, activity) {
             self.threads[before as usize] -= 1;

@@ -204,7 +204,8 @@ struct CauseText {
     remedy: String,
 }
 
-/// Returns the limit of a program without a reported cause, and its text.
+/// Returns the limit of a program without a reported cause, and its text. The checks are in order
+/// of precedence.
 pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let waited_ns = gathered.waits.union_ns();
     let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;

@@ -205,7 +205,7 @@ impl DeviceData {
         self.costs.cost()
     }
 
-    /// Records a read request of a recorded thread.
+    /// Adds a read request of a recorded thread to the sums and to the recent requests.
     fn record_request(&mut self, request: &RequestRecord) {
         self.reads.add(request.begin_ns, request.end_ns);
         self.read_bytes += request.bytes;

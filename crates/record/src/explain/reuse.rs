@@ -46,7 +46,8 @@ pub(super) struct ReuseSample {
 }
 
 impl ReuseSample {
-    /// Records a reference to each of these pages of a file, in order.
+    /// Counts a reference to each of these pages of a file, in order. The sampled pages among them
+    /// are stored.
     pub fn add_references(&mut self, file: u32, pages: PageRange) {
         self.references += pages.count();
         let mut next_page = pages.first;

@@ -37,22 +37,22 @@ impl IntervalUnion {
         }
     }
 
-    /// Total time covered by at least one interval.
+    /// Returns the total time covered by at least one interval, in nanoseconds.
     pub fn union_ns(&self) -> u64 {
         self.closed_ns + self.spans.iter().map(|(begin, end)| end - begin).sum::<u64>()
     }
 
-    /// Mean number of concurrent intervals over the covered time. 0 if there is none.
+    /// Returns the mean number of concurrent intervals over the covered time. 0 if there is none.
     pub fn depth(&self) -> f64 {
         self.sum_ns as f64 / self.union_ns().max(1) as f64
     }
 
-    /// Number of intervals.
+    /// Returns the number of intervals.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Sum of the lengths of all intervals.
+    /// Returns the sum of the lengths of all intervals in nanoseconds.
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }

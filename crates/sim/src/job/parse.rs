@@ -96,7 +96,7 @@ struct IncludedFrom {
     included_from: Option<Rc<IncludedFrom>>,
 }
 
-/// Adds the names of the including files to an error.
+/// Returns an error with the names of the including files, from the innermost to the outermost.
 fn included(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobError {
     match included_from {
         None => error,

@@ -403,7 +403,9 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    /// Returns the processor time of a fault, including all pages transferred since the last one.
+    /// Returns the processor time of a fault, including all pages transferred since the last one,
+    /// and marks these as charged. A fault is a major one if it `has_waited` or its page came from
+    /// swap.
     fn host_time(&mut self, machine: &Machine, faulted: &Faulted, has_waited: bool) -> Time {
         let counters = machine.swap_counters();
         let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;

@@ -115,7 +115,8 @@ impl RandomChoices {
         &self.seeds
     }
 
-    /// Records the start of a pass.
+    /// Starts a pass. The random streams begin again if `is_reseeded`, and the next direction is
+    /// drawn at once.
     pub fn restart(&mut self) {
         if self.is_reseeded {
             let mix = self.streams.mix;
@@ -153,7 +154,7 @@ impl RandomChoices {
         percent == 100 || self.streams.is_random[op as usize].draw_percent(percent)
     }
 
-    /// Draws the next file among `files`.
+    /// Draws the number of the next file, below `files`.
     pub fn file(&mut self, files: u64) -> u64 {
         self.streams.files.below(files)
     }

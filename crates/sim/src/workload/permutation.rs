@@ -17,6 +17,7 @@ use readpath_core::splitmix;
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     count: u64,
+    /// Size of the rectangle that contains `count` positions.
     rows: u64,
     columns: u64,
     key: u64,
@@ -46,7 +47,8 @@ impl Permutation {
         }
     }
 
-    /// Applies the network of rounds once to a position.
+    /// Applies the network of rounds once to a position. Returns another position in the rectangle
+    /// of `rows` and `columns`.
     fn once(&self, position: u64) -> u64 {
         let (mut left, mut right) = (position / self.columns, position % self.columns);
         for round in 0..ROUNDS {

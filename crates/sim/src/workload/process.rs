@@ -403,7 +403,7 @@ impl Process {
         self.started_at.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
     }
 
-    /// Seed of the written contents, if they are verified (`verify`).
+    /// Returns the seed of the written contents. `None` if they are not verified (`verify`).
     pub fn content_seed(&self) -> Option<u64> {
         self.verification.is_on().then_some(self.rules.content_seed)
     }

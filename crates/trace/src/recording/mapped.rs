@@ -53,7 +53,7 @@ pub struct FaultUse {
 }
 
 impl MappedUse {
-    /// Records the range of a fault, before the read of that fault.
+    /// Keeps the range of a fault for the following read of that fault.
     pub fn map(&mut self, mapped: &Mapped) {
         let range = PageRange::covering(mapped.offset, mapped.bytes);
         if self.next_ranges.len() >= READERS_MAX {

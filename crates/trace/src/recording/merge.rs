@@ -290,7 +290,8 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
 }
 
 impl MergedNames {
-    /// Returns the number of a device, and true if it is new.
+    /// Returns the number of a device in the merged recording, and true if it is new. A different
+    /// device with the same number gets another one.
     fn add_device(&mut self, device: &DeviceRecord) -> (u64, bool) {
         let is_same_device = |other: &DeviceRecord| {
             let DeviceRecord { device: _, name, is_rotational, readahead_bytes, file_system } =

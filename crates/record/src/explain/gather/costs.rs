@@ -44,6 +44,7 @@ struct Class {
     bytes: u64,
     /// Every 2^`halvings`-th of the waits.
     sampled_waits: Vec<u64>,
+    /// Number of times that half of the samples were dropped.
     halvings: u32,
 }
 

@@ -158,7 +158,7 @@ fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
 }
 
 /// Parses the zones of reads and the zones of writes. Zones of writes default to the zones of
-/// reads.
+/// reads. `is_absolute`: lengths are in bytes, otherwise in percent.
 fn both_directions(
     value: OptionValue<'_>,
     is_absolute: bool,

@@ -124,7 +124,7 @@ impl StraceParser {
         }
     }
 
-    /// Adds the descriptor of an opened file, with position 0.
+    /// Adds the descriptor of an opened file, with position 0. Without effect if the call failed.
     fn import_open(&mut self, task: u32, call: &Call<'_>) {
         let Some(descriptor) = call.success_value() else { return };
         // With `-y` the result has the whole path.
@@ -339,7 +339,8 @@ impl StraceParser {
         }
     }
 
-    /// Adds the record of an advice. `is_of_mapping`: true for `madvise`.
+    /// Adds the record of an advice, unless it lies beyond any file. A length of 0 means up to the
+    /// end. `is_of_mapping`: true for `madvise`.
     fn add_advice(
         &mut self,
         task: u32,
