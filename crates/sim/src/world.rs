@@ -1,4 +1,7 @@
 //! The simulated environment of the machine: the device, virtual time, and processor costs.
+//!
+//! The *machine* ([`Machine`]) is the read path with its page cache, its policies and its
+//! scheduler. It submits requests to this environment and receives their completions.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,7 @@
 //! Results of the cells: medians, the ratio to the fastest baseline, and the comparison with the
 //! goal.
+//!
+//! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
 
 use readpath_eval::access_patterns::Baseline;
 use serde::Serialize;

@@ -6,6 +6,8 @@
 //!
 //! A measurement is aborted after a multiple of the time of the cell's fastest baseline. The table
 //! then shows its time as a bound.
+//!
+//! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
 
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,7 @@
 //! Execution of a job's rows.
+//!
+//! A *row* is one result: the job on one storage under one combination of policies. Its *runner*
+//! ([`JobRunner`]) is the simulation, the library or the kernel.
 
 use std::path::{Path, PathBuf};
 

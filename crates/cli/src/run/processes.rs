@@ -1,4 +1,6 @@
 //! Processes of a job on real storage: one thread each, phase after phase.
+//!
+//! A *phase* contains the processes that start when all processes of earlier phases have ended.
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

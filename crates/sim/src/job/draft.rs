@@ -26,30 +26,42 @@ pub struct JobDraft {
     pub reads_percent_of_mix: u8,
     pub class: Option<Class>,
     pub level: Option<u8>,
+    /// True if the end of each job ends the jobs of its `exit_what` (`exitall`).
     pub exits_all: bool,
+    /// True if the job covers the whole file (`fill_device`).
     pub fills_storage: bool,
     pub exit_what: ExitScope,
     pub zone_mode: Option<ZoneMode>,
+    /// Bytes that are transferred in each zone (`zonesize`).
     pub zone_moved_bytes: u64,
     pub zone_range_bytes: u64,
     pub zone_skip_bytes: u64,
+    /// Maximum latency in the search for a queue depth. 0 without a search.
     pub latency_target: Time,
     pub latency_window: Option<Time>,
+    /// Percentage of operations within `latency_target`.
     pub latency_percentile: f64,
+    /// True if the job continues after the search (`latency_run`).
     pub latency_continues: bool,
     pub flow_weight: u32,
     pub flow_id: u32,
+    /// Pause of a process that is ahead of its share.
     pub flow_sleep: Time,
     pub steady_seconds: u32,
     pub steady_ramp: Time,
+    /// True if written data is synced at the end (`end_fsync`).
     pub ends_synced: bool,
+    /// True if written data is synced at the end (`fsync_on_close`).
     pub closes_synced: bool,
     /// Number of writes between syncs, and between data syncs, for `sync`.
     pub each_synced: (u32, u32),
     pub verifies: bool,
+    /// False if nothing is read back (`do_verify=0`).
     pub verifies_at_end: bool,
     pub verifies_only: bool,
+    /// Number of writes before a verification. 0 without a backlog.
     pub verify_backlog: u32,
+    /// Number of writes that are verified at a time. 0: the whole backlog.
     pub verify_batch: u32,
     pub replay: ReplayOptions,
     /// Reason to reject the last value, which fio accepts.

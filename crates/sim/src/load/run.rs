@@ -3,6 +3,9 @@
 //! A touch of a mapped page only costs its time. The process then continues until the next event
 //! elsewhere. Any other touch is a fault of the machine, and the process waits for it. Pages are
 //! unmapped as soon as the machine demands it.
+//!
+//! The *machine* ([`Machine`]) is the read path with its memory, its policies and its scheduler. It
+//! decides which pages are swapped, and which requests the device receives.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

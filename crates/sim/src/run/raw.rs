@@ -4,6 +4,9 @@
 //! ([`SimulatedEnvironment::pin`]). The chunk is then a direct read or write of the machine. The
 //! chunking policy decides its size, and whether the next chunk is pinned while it is in flight. A
 //! process has one raw operation at a time.
+//!
+//! The *machine* ([`Machine`]) is the read path with its page cache, its policies and its
+//! scheduler.
 
 use readpath_core::chunking::{Chunk, RawTransfer};
 use readpath_core::machine::{Done, ReadError};

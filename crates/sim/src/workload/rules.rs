@@ -1,4 +1,6 @@
 //! Options of a job, in the form required by the loop of a process.
+//!
+//! A *pass* is one repetition of the job's work.
 
 use readpath_core::readahead::Advice;
 use readpath_core::request::Priority;
@@ -13,34 +15,44 @@ use crate::job::{
 /// Rules of one process.
 #[derive(Debug)]
 pub struct ProcessRules {
+    /// Delay of the start (`startdelay`).
     pub start_delay: Time,
     pub priority: Option<Priority>,
     pub engine: JobEngine,
     pub is_direct: bool,
     pub advice: Advice,
     pub mapping_advice: Advice,
+    /// Maximum number of operations in flight.
     pub depth: u32,
+    /// Number of operations that are submitted together.
     pub batch: u32,
+    /// Number of completions that are collected before new operations.
     pub batch_complete: u32,
     /// Number of operations in flight to which a full queue is drained.
     pub low: u32,
     pub block_bytes_largest: u64,
     /// The fewest bytes that are worth another pass: the largest block of all directions.
     pub pass_bytes_min: u64,
+    /// Percentage of reads.
     pub reads_percent: u8,
     pub writes: bool,
+    /// True if cached data of a file is dropped before its first use.
     pub invalidates: bool,
     pub content_seed: u64,
     pub pauses: PauseRule,
     pub has_rate: bool,
+    /// Maximum latency of an operation. A longer one ends the process.
     pub latency_max: Option<Time>,
+    /// Run time before the measurement starts.
     pub ramp: Time,
     pub strides: Option<StridedZones>,
     pub file_service: FileService,
     /// Number of operations per random position.
     pub draw_every: u32,
+    /// Maximum run time.
     pub runtime: Option<Time>,
     pub is_time_based: bool,
+    /// Number of repetitions, at least 1.
     pub loops: u32,
     /// Bytes that end the work, per loop: `io_size`, otherwise `size`.
     pub limit_bytes: u64,

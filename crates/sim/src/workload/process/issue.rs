@@ -1,4 +1,8 @@
 //! Selection of a process's next action.
+//!
+//! A *pass* is one repetition of the job's work. An operation is *collected* when the process takes
+//! its completion, and counts as in flight until then. A process *drains* while it waits for all
+//! operations in flight.
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;

@@ -1,4 +1,8 @@
 //! Verification of written data (`verify`).
+//!
+//! A *pass* is one repetition of the job's work. With a *backlog* (`verify_backlog`), writes are
+//! verified during the pass, as soon as enough of them wait. Without it, the pass is repeated with
+//! the same random choices, and the written data is read.
 
 use std::collections::VecDeque;
 
