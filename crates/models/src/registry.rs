@@ -241,9 +241,10 @@ fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     }
 }
 
-/// Reports an error in the description file as a bad value of the last parameter of `spec`.
+/// Reports an error in the description file as a bad value of the parameter that names the file.
 fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
-    let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
+    let named = |(key, _): &(&String, &String)| matches!(key.as_str(), "toml" | "disksim");
+    let (key, value) = spec.parameters.iter().find(named).expect("a file has a key");
     SpecError::BadValue {
         name: spec.name.clone(),
         key: key.clone(),
@@ -438,6 +439,8 @@ mod tests {
         for text in ["raid0:", "raid0:0xssd", "raid0:99999xssd", "raid0:2xssd+"] {
             assert!(error(text).contains("members after a colon"), "{text}: {}", error(text));
         }
+        let missing = error("hdd,toml=/no/such.toml,write=1");
+        assert!(missing.starts_with("`hdd,toml=/no/such.toml`: expected a file"), "{missing}");
         assert!(error("nfs:2xssd").contains("one member"));
         for text in ["changing:ssd", "changing:2xssd", "changing:ssd+ssd+nvme"] {
             assert!(error(text).contains("two members"), "{text}: {}", error(text));
