@@ -15,7 +15,7 @@ use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PageRange;
@@ -262,20 +262,20 @@ impl InheritedRanges {
     }
 }
 
-/// Installs the fork handlers of this process at the first call. Later calls do nothing.
+/// Installs the fork handlers of this process at the first call. Later calls return the result of
+/// the first.
 fn install_fork_handlers() -> std::io::Result<()> {
-    static HANDLERS_INSTALLED: Once = Once::new();
-    let mut errno = 0;
-    HANDLERS_INSTALLED.call_once(|| {
+    static INSTALL_ERRNO: OnceLock<i32> = OnceLock::new();
+    let errno = *INSTALL_ERRNO.get_or_init(|| {
         // SAFETY: the handlers are functions of the program. The child's handler uses only system
         // calls and atomics, as required in a process that had other threads.
-        errno = unsafe {
+        unsafe {
             libc::pthread_atfork(
                 Some(before_fork),
                 Some(after_fork),
                 Some(map_replacements_in_child),
             )
-        };
+        }
     });
     if errno == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(errno)) }
 }
