@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering;
 
 use crate::{GENERATION, c};
 
-/// Minimum number of free bytes on a signal stack for a recorded call. The test `watch
-/// preload::stack` measures the use.
+/// Minimum number of free bytes on a signal stack for a recorded call. A test of the command
+/// measures the use (`a_handler_on_a_small_signal_stack_does_not_overrun_it`).
 pub const STACK_ROOM: usize = 1024;
 
 #[cfg(target_arch = "x86_64")]
@@ -118,6 +118,6 @@ pub fn record_signal_stack(stack: *const c::stack) {
 
 /// Does nothing, because signal stacks are unknown here.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn stack_set(_: *const c::stack) {
+pub fn record_signal_stack(_: *const c::stack) {
     _ = (c::SS_DISABLE, STACK_ROOM);
 }
