@@ -61,7 +61,7 @@ pub struct OpenOptions {
 /// Use of direct I/O (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Direct I/O if the file system supports it; [`Target::mode`] reports the result.
+    /// Direct I/O if the file system supports it; `Target::mode` reports the result.
     #[default]
     Preferred,
     /// Direct I/O, or an error.

@@ -345,7 +345,7 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{device:?} {} {birth:?}", attributes.stx_ino))
 }
 
-/// Replaces the escapes in a path of `/proc/mounts` or `mountinfo`: `\\` and three octal digits.
+/// Replaces the escapes in a path of the files of proc(5) about mounts: `\\` and three digits.
 pub(crate) fn unescaped(path: &str) -> String {
     let path = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
     path.replace("\\134", "\\")

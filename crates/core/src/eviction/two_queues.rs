@@ -135,7 +135,7 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Worked by hand, four pages, A1in of one: the use of 1 in A1in moves nothing, so 5 evicts 1.
+    /// Worked by hand, four pages, A1in of one. The use of 1 in A1in moves nothing, so 5 evicts it.
     /// 1 returns from A1out to Am, and 2 leaves. 6 and 7 evict 3 and 4, as A1in is too long.
     #[test]
     fn only_a_page_that_returns_counts_as_used_again() {

@@ -399,8 +399,8 @@ impl Drop for AioContext {
 pub(crate) struct AioSleeper(Arc<AioContext>);
 
 impl Sleeper for AioSleeper {
-/// Submits queued requests. Sleeps only if no answer is there, and then returns true: answers found
-/// after the sleep have just arrived.
+    /// Submits queued requests. Sleeps only if no answer is there, and then returns true: answers
+    /// found after the sleep have just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         self.0.submit_queued();
         if sleep == Sleep::Never || self.0.has_answers() {

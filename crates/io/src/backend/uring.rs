@@ -234,8 +234,8 @@ pub(crate) struct UringSleeper {
 }
 
 impl Sleeper for UringSleeper {
-/// Submits queued entries and sleeps for one answer as `sleep` allows. Returns true if the call was
-/// allowed to sleep and no answer was there before.
+    /// Submits queued entries and sleeps for one answer as `sleep` allows. Returns true if the call
+    /// was allowed to sleep and no answer was there before.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {

@@ -57,7 +57,7 @@ pub(crate) struct NfsShared {
 struct NfsState {
     link: ServerLink,
     calls: CallsInFlight,
-/// `rsize`: largest READ in bytes.
+    /// `rsize`: largest READ in bytes.
     read_bytes: u32,
     /// Time of the last receive: all bytes that had arrived by then were processed.
     received_at: Time,

@@ -72,7 +72,7 @@ struct Page {
 }
 
 impl Page {
-/// Creates an absent page without users.
+    /// Creates an absent page without users.
     fn absent() -> Page {
         Page {
             state: PageState::Absent,

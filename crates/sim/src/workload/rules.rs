@@ -15,7 +15,7 @@ use crate::job::{
 /// Rules of one process.
 #[derive(Debug)]
 pub struct ProcessRules {
-    /// Delay of the start (`startdelay`).
+    /// Delay of the start (option startdelay of fio).
     pub start_delay: Time,
     pub priority: Option<Priority>,
     pub engine: JobEngine,

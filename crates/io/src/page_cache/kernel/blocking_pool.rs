@@ -226,8 +226,8 @@ impl BlockingPool {
 }
 
 impl Drop for BlockingPool {
-/// Drops the queued tasks unexecuted, and ends the threads. Waits for each thread that is not in a
-/// read. Does nothing in a child made by `fork`, which has no threads.
+    /// Drops the queued tasks unexecuted, and ends the threads. Waits for each thread that is not
+    /// in a read. Does nothing in a child made by `fork`, which has no threads.
     fn drop(&mut self) {
         if !self.process.is_current() {
             return;

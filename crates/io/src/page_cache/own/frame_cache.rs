@@ -269,7 +269,7 @@ impl FrameCache {
         let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
         let InvalidatedFrames { being_copied, unused } = &mut *invalidated;
         being_copied.retain_mut(|(frame, copies)| {
-            let is_unread = self.index.have_readers_left(copies);
+            let is_unread = self.index.have_all_readers_left(copies);
             if is_unread && self.index.mark_invalidated(*frame) {
                 unused.push(FrameId(*frame));
             }
@@ -283,7 +283,7 @@ impl FrameCache {
     /// it and no guard pins it.
     fn invalidate(&self, frame: u32) {
         let mut copies = self.index.invalidate(frame);
-        if !self.index.have_readers_left(&mut copies) {
+        if !self.index.have_all_readers_left(&mut copies) {
             self.update_invalidated(|invalidated| invalidated.being_copied.push((frame, copies)));
         } else if self.index.mark_invalidated(frame) {
             self.push_unused(frame);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_of_the_frame_lender_omits_the_frames() {
-        assert_eq!(format!("{:?}", new_frame_sharer()), "FrameLender { .. }");
+    fn debug_output_of_the_frame_sharer_omits_the_frames() {
+        assert_eq!(format!("{:?}", new_frame_sharer()), "FrameSharer { .. }");
     }
 }

@@ -335,7 +335,7 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Ends the sharing of the page in `frame`, even if it is in use. Returns the copies in
-    /// progress. Once they are [over](PageIndex::have_readers_left), the caller must call
+    /// progress. Once they are [over](PageIndex::have_all_readers_left), the caller must call
     /// [`mark_invalidated`](PageIndex::mark_invalidated). Called by one thread at a time.
     pub(crate) fn invalidate(&self, frame: u32) -> ActiveReaders {
         let entry = &self.entries[frame as usize];
@@ -347,7 +347,7 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Removes the readers that have signed out or moved on from `copies`. Returns true if none is
     /// left.
-    pub(crate) fn have_readers_left(&self, copies: &mut ActiveReaders) -> bool {
+    pub(crate) fn have_all_readers_left(&self, copies: &mut ActiveReaders) -> bool {
         self.reader_slots.have_all_left(copies)
     }
 

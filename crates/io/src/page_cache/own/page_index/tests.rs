@@ -36,12 +36,12 @@ fn pin_prevents_recall_and_last_release_frees_an_invalidated_frame() {
         assert_eq!(index.pin(FILE, 7, false), PinOutcome::Pinned(0));
         assert!(!index.recall(0));
     }
-    assert!(index.have_readers_left(&mut index.invalidate(0)) && !index.mark_invalidated(0));
+    assert!(index.have_all_readers_left(&mut index.invalidate(0)) && !index.mark_invalidated(0));
     assert_eq!(found(&index, FILE, 7), None);
     assert!(!index.unpin(0));
     assert!(index.unpin(0));
     index.share(FILE, 8, &[FrameId(0)], 0);
-    assert!(index.have_readers_left(&mut index.invalidate(0)) && index.mark_invalidated(0));
+    assert!(index.have_all_readers_left(&mut index.invalidate(0)) && index.mark_invalidated(0));
 }
 
 #[test]
@@ -54,9 +54,11 @@ fn copy_in_progress_prevents_recall_and_delays_invalidation() {
     assert_eq!(index.recall_all(&[0, 1, 2].map(FrameId)), 0b011);
     assert_eq!([7, 8, 16].map(|page| index.is_shared(FILE, page)), [true, true, false]);
     let mut copies = index.invalidate(1);
-    assert!(!index.is_shared(FILE, 8) && !index.have_readers_left(&mut copies));
+    assert!(!index.is_shared(FILE, 8) && !index.have_all_readers_left(&mut copies));
     drop(reading);
-    assert!(index.have_readers_left(&mut copies) && index.mark_invalidated(1) && index.recall(0));
+    assert!(
+        index.have_all_readers_left(&mut copies) && index.mark_invalidated(1) && index.recall(0)
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 pub(in crate::page_cache::own) struct OpenFileEntry {
     file: Arc<OpenFile>,
     id: FileId,
-/// First sector of the file in the storage.
+    /// First sector of the file in the storage.
     start_sector: u64,
     /// Number of handles.
     handle_count: u32,
