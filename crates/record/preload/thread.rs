@@ -5,6 +5,7 @@
 //! access, which must not happen in a signal handler. On other architectures the kernel is queried
 //! each time, and signal stacks are unknown.
 
+#[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering;
 
 use crate::{GENERATION, c};
@@ -23,6 +24,7 @@ core::arch::global_asm!(
 );
 
 /// State of a thread. All zero in a new one.
+#[cfg(target_arch = "x86_64")]
 #[repr(C)]
 struct ThreadState {
     /// Process × 2³² + thread.
