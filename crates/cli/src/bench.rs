@@ -1,7 +1,8 @@
 //! `readpath bench`: compares the library with default settings with `pread`, `mmap` and
 //! `O_DIRECT`.
 //!
-//! Each row is one access pattern of a program, measured in each state of the page cache.
+//! Each row is one access pattern of a program. A *cell* is one row in one state of the page cache.
+//! A *contender* is one of the compared ways to read; a cell has several runs of each.
 
 mod cells;
 mod futures;
@@ -253,8 +254,8 @@ fn has_results(cell: &RowState<'_>) -> bool {
     cell.contenders.iter().any(|runs| !runs.measured.is_empty() || runs.abort_reason.is_some())
 }
 
-/// Returns a note about cells with fewer than `runs` runs within the time limit. `None` if all
-/// cells are complete.
+/// Returns a note with the number of cells in which a contender has fewer than `runs` runs within
+/// the time limit. An aborted contender counts as complete. `None` if all cells are complete.
 fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     let is_short = |cell: &&RowState<'_>| {
         let has_all = |contender: &rounds::ContenderRuns| {

@@ -295,7 +295,8 @@ impl PageView for KernelPageView<'_> {
         self.advised.has(page, |window| &window.unused)
     }
 
-    /// Evidence of the device and the file for the policy.
+    /// Statistics from which the policy derives the window: costs of the device, and random
+    /// requests of this file. The policy reads and updates them.
     fn evidence(&mut self) -> Evidence<'_> {
         Evidence { device: self.device, file: &mut self.advised.evidence }
     }

@@ -110,7 +110,7 @@ impl KernelRing {
     /// ended.
     pub(super) fn take_answer(&mut self) -> Option<RingAnswer> {
         if self.answers.is_empty() && !self.reads.is_empty() {
-            // An error of the ring answers all its reads.
+            // After a failure of the ring, its unsubmitted reads are answered with that error.
             let _ = self.backend.collect(&mut self.answers);
         }
         let KernelAnswer { token, raw } = self.answers.pop()?;
@@ -120,9 +120,10 @@ impl KernelRing {
         Some(RingAnswer { token, buffer, has_all_bytes })
     }
 
-    /// Submits the queued reads, and sleeps as `sleep` allows until one ends. Its answer is kept
-    /// for [`take_answer`](KernelRing::take_answer). Reads that a failed ring has not submitted end
-    /// with its error.
+    /// Submits the queued reads and sleeps until one ends, at most for `sleep`: not at all, for a
+    /// duration, or without a limit. A signal may end the sleep earlier. Answers are kept for
+    /// [`take_answer`](KernelRing::take_answer). After a failure of the ring, its unsubmitted reads
+    /// end with that error.
     pub(super) fn wait(&mut self, sleep: Sleep) {
         let _ = self.backend.exchange(sleep, &mut self.answers);
     }

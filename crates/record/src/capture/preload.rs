@@ -160,7 +160,8 @@ impl Preload {
         let mut failures = Vec::new();
         let made = temporary_folders().into_iter().find_map(|parent| {
             let made = create_private_folder(&parent).and_then(|folder| {
-                let shared = create_ring(&folder, library).inspect_err(|_| remove_folder(&folder));
+                let shared =
+                    create_shared_files(&folder, library).inspect_err(|_| remove_folder(&folder));
                 Ok((folder, shared?))
             });
             made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
@@ -566,10 +567,9 @@ fn remove_folder(folder: &Path) {
     }
 }
 
-/// Writes the library's file and creates the shared memory with empty rings.
-/// All of the memory is written through the file system before it is mapped. A full file system
-/// thus causes an error here, never a bus error in a process.
-fn create_ring(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
+/// Writes the library's file, and the file of the shared memory with its head and empty rings. All
+/// memory is written before it is mapped, so a full file system is an error, and no bus error.
+fn create_shared_files(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     fs::write(folder.join(LIBRARY_FILE), library)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);

@@ -173,7 +173,7 @@ pub struct Process {
     /// Value of `collected` or `issued_operations` when the last pause was decided.
     collected_at_pause: u64,
     /// True if an operation was issued since the last check for a pause.
-    may_pause: bool,
+    is_pause_unchecked: bool,
     writes_issued: u64,
     /// True if no operation was issued since the last sync.
     is_synced: bool,
@@ -305,7 +305,7 @@ impl Process {
             batched: 0,
             collected: 0,
             collected_at_pause: 0,
-            may_pause: false,
+            is_pause_unchecked: false,
             writes_issued: 0,
             is_synced: false,
             log: None,

@@ -100,9 +100,14 @@ impl Touches {
                 self.last_exceptions.remove(&task).filter(|_| !belongs_to_exception)
             {
                 self.end_fault(task, &mut on_touch);
-                let (touched_page, is_silent) = (PageRange::new(mapped_page.page, 1), true);
-                let range =
-                    self.pages_mapped_by_fault(&mapped_page, touched_page, is_silent, tables);
+                let (touched_page, has_exception_only) =
+                    (PageRange::new(mapped_page.page, 1), true);
+                let range = self.pages_mapped_by_fault(
+                    &mapped_page,
+                    touched_page,
+                    has_exception_only,
+                    tables,
+                );
                 let range = self.with_gap(task, mapped_page.inode, range);
                 on_touch(PageTouch::Mapped { task, inode: mapped_page.inode, range });
             }
@@ -181,19 +186,21 @@ impl Touches {
         on_touch(PageTouch::Requested { task, inode, range });
     }
 
-    /// Returns the largest range of pages that a fault on `touched` may have mapped. `window` are
-    /// the pages that the kernel reported, or the touched page. `is_silent`: the exception is the
-    /// only event.
+    /// Returns the largest range of pages that a fault on `touched` may have mapped. `window`: the
+    /// pages that the kernel reported, or the touched page. The folios of `window` are used. If the
+    /// folio of the touched page is unknown, the page table is used as well. If the page table
+    /// cannot be read either, the huge page is, but only with `has_exception_only`: the exception
+    /// is the only event of the fault.
     fn pages_mapped_by_fault(
         &self,
         touched: &MappedPage,
         window: PageRange,
-        is_silent: bool,
+        has_exception_only: bool,
         tables: &mut impl Tables,
     ) -> PageRange {
         let mut range = self.folios.covering(touched.inode, window);
         if !self.folios.is_known(touched.inode, touched.page) {
-            let huge_range = if is_silent { touched.huge } else { None };
+            let huge_range = if has_exception_only { touched.huge } else { None };
             if let Some(present) = tables.mapped(touched).or(huge_range) {
                 range.first = range.first.min(present.first);
                 range.end = range.end.max(present.end);

@@ -277,8 +277,8 @@ impl<N: FileNames> TaskTracker<N> {
             if !self.folios.is_known(fault.inode, fault.page) {
                 // The folio was added before the recording, so the page table is read.
                 let present = self.names.mapped(&mapped_page);
-                let is_silent = fault.window.is_none() && !fault.is_missed;
-                let huge_range = if is_silent { mapped_page.huge } else { None };
+                let has_exception_only = fault.window.is_none() && !fault.is_missed;
+                let huge_range = if has_exception_only { mapped_page.huge } else { None };
                 range = union(range, present.or(huge_range).unwrap_or(touched));
             }
             range = PageRange {

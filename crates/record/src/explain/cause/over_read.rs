@@ -22,8 +22,9 @@ fn judged_waits(file: &FileData) -> (u64, f64) {
     (without_cause.waits + depth.waits, (without_cause.ns + depth.ns) as f64)
 }
 
-/// Returns the time of the used parts as separate requests, in nanoseconds. `None` if the costs of
-/// the device are unknown.
+/// Returns the time in nanoseconds to read the used parts without readahead: one request for each,
+/// of their mean size. A part is a contiguous range that was fetched and requested. `None` if the
+/// service times of the device are unknown.
 fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
     let cost = gathered.devices.get(&file.device)?.cost()?;
     let parts = file.parts.max(1);

@@ -107,7 +107,7 @@ impl Process {
         if self.script.is_some() {
             return self.scripted(now);
         }
-        if self.is_pause_due(now) {
+        if self.take_due_pause(now) {
             self.stage = ProcessState::Draining(AfterDrain::Pause);
             return None;
         }
@@ -203,11 +203,13 @@ impl Process {
             || self.dependencies.is_ended_by_other()
     }
 
-    /// Returns true if a pause is due. Called once after each operation.
-    fn is_pause_due(&mut self, now: Time) -> bool {
-        let may_pause = std::mem::take(&mut self.may_pause);
+    /// Returns true if the process must pause now (option thinktime of fio): after a number of
+    /// operations, or after a time of work. Checked once for each issued operation; further calls
+    /// return false. The count of operations restarts when a pause is due.
+    fn take_due_pause(&mut self, now: Time) -> bool {
+        let is_pause_unchecked = std::mem::take(&mut self.is_pause_unchecked);
         let pauses = &self.rules.pauses;
-        if !may_pause || pauses.time == Time::ZERO {
+        if !is_pause_unchecked || pauses.time == Time::ZERO {
             return false;
         }
         if let Some(work_time) = pauses.work_time {
@@ -426,7 +428,7 @@ impl Process {
             self.batched = 0;
         }
         let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
-        self.may_pause = true;
+        self.is_pause_unchecked = true;
         let closes = self.closes.pop().unwrap_or(false);
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
