@@ -165,8 +165,8 @@ pub trait EvictionPolicy: fmt::Debug + Send {
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId>;
 
-    /// Records that the victim has left; the policy may remember it.
-    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey);
+    /// Records that the victim has left; the policy may remember it. The default does not.
+    fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
     /// The frame that the policy will check next for a victim; `None` without a page. It stays on
     /// its list.

@@ -21,8 +21,6 @@ impl EvictionPolicy for Fifo {
         lists.pop(List::PROBATION)
     }
 
-    fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
-
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(List::PROBATION)
     }

@@ -82,6 +82,17 @@ impl Ghosts {
         self.ghosts_max
     }
 
+    /// Replaces all ghosts by another policy's, and keeps its own largest number.
+    pub(super) fn replace_by(&mut self, mut ghosts: Ghosts) {
+        ghosts.resize(self.ghosts_max);
+        *self = ghosts;
+    }
+
+    /// Removes and returns all ghosts. The set has room for none afterwards.
+    pub(super) fn take_all(&mut self) -> Ghosts {
+        core::mem::replace(self, Ghosts::new(0))
+    }
+
     /// Sets the largest number of ghosts, and keeps the newest. Excess ghosts are dropped: first
     /// the oldest of the first line, then of the second.
     pub fn resize(&mut self, ghosts_max: u32) {

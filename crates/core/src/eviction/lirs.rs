@@ -213,14 +213,13 @@ impl EvictionPolicy for Lirs {
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         // The time of their use is unknown. They stay in the stack while an adopted page is LIR.
         ghosts.join(self.use_counter);
-        ghosts.resize(self.ghosts.most());
-        self.ghosts = ghosts;
+        self.ghosts.replace_by(ghosts);
         None
     }
 
     /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
-        Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
+        Some(self.ghosts.take_all())
     }
 
     /// Remembers the evicted page if it is still in the stack.

@@ -50,9 +50,6 @@ impl EvictionPolicy for Lru {
         }
     }
 
-    /// Remembers no evicted page.
-    fn evicted(&mut self, _places: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
-
     /// The least recently used page; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(ALL)

@@ -160,12 +160,11 @@ impl SmallAndMainQueues {
     /// Takes over another policy's ghosts, up to the own limit, in place of the own ones.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
         ghosts.join(0);
-        ghosts.resize(self.ghosts.most());
-        self.ghosts = ghosts;
+        self.ghosts.replace_by(ghosts);
     }
 
     /// Releases all ghosts, and keeps none.
     pub(super) fn release_ghosts(&mut self) -> Ghosts {
-        core::mem::replace(&mut self.ghosts, Ghosts::new(0))
+        self.ghosts.take_all()
     }
 }

@@ -92,9 +92,6 @@ impl EvictionPolicy for Sieve {
         }
     }
 
-    /// Remembers no evicted page.
-    fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
-
     /// The page that the hand examines next; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(self.unexamined).or_else(|| lists.oldest(self.examined))

@@ -84,9 +84,6 @@ impl EvictionPolicy for Slru {
         }
     }
 
-    /// Remembers no evicted page.
-    fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
-
     /// The oldest probationary page, or the oldest protected one without these.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(PROBATIONARY).or_else(|| lists.oldest(PROTECTED))

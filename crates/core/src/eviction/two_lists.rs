@@ -71,9 +71,6 @@ impl EvictionPolicy for TwoLists {
         }
     }
 
-    /// Remembers no evicted page.
-    fn evicted(&mut self, _places: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
-
     /// Returns the oldest inactive page, after active pages were moved there if the inactive list
     /// is too short.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {

@@ -118,15 +118,14 @@ impl EvictionPolicy for TwoQueues {
 
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
     /// is left over.
-    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
-        ghosts.resize(self.ghosts.most());
-        self.ghosts = ghosts;
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        self.ghosts.replace_by(ghosts);
         None
     }
 
     /// Releases all ghosts for another policy, and keeps none.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
-        Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
+        Some(self.ghosts.take_all())
     }
 }
 
