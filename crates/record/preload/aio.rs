@@ -16,7 +16,7 @@ const METHOD: u64 = 5;
 /// Requests that are copied at once. The copies lie on the stack, which may be a small one.
 const AT_ONCE: usize = 16;
 
-/// Places that are tried for a request. When all are taken, the request is counted as lost.
+/// Places that are tried for a request. A request without a free place is counted as lost.
 const ATTEMPTS: usize = 16;
 
 /// Values of [`Submitted::request`] for a free place, and for one that is being written.

@@ -56,6 +56,16 @@ macro_rules! before {
             const AT: usize = Function::$name as usize;
             type Real = unsafe extern "C" fn($($type),*) -> $result;
 
+            /// Returns the C library's function of this name.
+            ///
+            /// # Safety
+            /// `address` is its address.
+            #[inline(always)]
+            unsafe fn function_at(address: *mut c_void) -> Real {
+                // SAFETY: the C library's function of this name has these arguments.
+                unsafe { core::mem::transmute::<*mut c_void, Real>(address) }
+            }
+
             /// Slow path. Its stack frame is not needed by a call that is not recorded.
             #[inline(never)]
             unsafe extern "C" fn rest($($argument: $type),*) -> $result {
@@ -68,10 +78,8 @@ macro_rules! before {
                     set_errno(c::ENOSYS);
                     return -1_isize as $result;
                 }
-                // SAFETY: the C library's function of this name has these arguments.
-                let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
-                // SAFETY: the arguments of the original call.
-                let $real = || unsafe { function($($argument),*) } as ssize_t;
+                // SAFETY: as in `checked`.
+                let $real = || unsafe { function_at(address)($($argument),*) } as ssize_t;
                 $recorded as $result
             }
 
@@ -80,10 +88,8 @@ macro_rules! before {
             unsafe extern "C" fn checked($($argument: $type),*) -> $result {
                 let address = NEXT[AT].load(Ordering::Relaxed);
                 if AT < Function::close as usize && !address.is_null() && !is_recorded() {
-                    // SAFETY: as in `rest`.
-                    let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
-                    // SAFETY: the arguments of the original call.
-                    return unsafe { function($($argument),*) };
+                    // SAFETY: the function's address, and the arguments of the original call.
+                    return unsafe { function_at(address)($($argument),*) };
                 }
                 // SAFETY: the arguments of the original call.
                 unsafe { rest($($argument),*) }
@@ -94,10 +100,8 @@ macro_rules! before {
             $(is_passed = !$condition;)?
             let address = NEXT[AT].load(Ordering::Relaxed);
             if is_passed && !address.is_null() {
-                // SAFETY: as in `rest`.
-                let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
-                // SAFETY: the arguments of the original call.
-                return unsafe { function($($argument),*) };
+                // SAFETY: as in `checked`.
+                return unsafe { function_at(address)($($argument),*) };
             }
             // SAFETY: the arguments of the original call.
             unsafe { checked($($argument),*) }

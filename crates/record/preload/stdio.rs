@@ -3,7 +3,7 @@
 //! A function that finds enough bytes in the stream's buffer makes no read, and passes at once. The
 //! buffer is known from the first fields of the C library's `FILE`, which programs compiled against
 //! it use as well (`getc_unlocked` is a macro), so their places are fixed. Another thread may change
-//! them meanwhile. All values only choose what is recorded.
+//! them meanwhile. The values only choose the recorded reads.
 //!
 //! A read through several fills of the buffer is recorded as one. Formatted input (`fscanf`) and
 //! wide characters are not recorded.
@@ -65,6 +65,20 @@ struct Buffer {
     offset: i64,
 }
 
+/// Returns the number of bytes in the current buffer of a stream.
+///
+/// # Safety
+/// The stream is one of the C library whose `FILE` is known.
+#[inline(always)]
+unsafe fn current_bytes(stream: *const Stream) -> usize {
+    // SAFETY: the C library's function is about to read the same fields, or has read them. Volatile
+    // reads never assume that another thread leaves them alone.
+    unsafe {
+        let end = (&raw const (*stream).read_end).read_volatile();
+        end.saturating_sub((&raw const (*stream).read_next).read_volatile())
+    }
+}
+
 /// Returns the buffer of a stream. `None` if it cannot be known.
 #[inline(never)]
 fn buffer_of(stream: *mut c_void) -> Option<Buffer> {
@@ -72,13 +86,11 @@ fn buffer_of(stream: *mut c_void) -> Option<Buffer> {
         return None;
     }
     let stream: *const Stream = stream.cast();
-    // SAFETY: the C library's function is about to read the same fields, or has read them. Volatile
-    // reads never assume that another thread leaves them alone.
+    // SAFETY: as in `current_bytes`.
     unsafe {
         let end = (&raw const (*stream).read_end).read_volatile();
-        let next = (&raw const (*stream).read_next).read_volatile();
         let begin = (&raw const (*stream).read_begin).read_volatile();
-        let mut available = end.saturating_sub(next);
+        let mut available = current_bytes(stream);
         if (&raw const (*stream).flags).read_volatile() & IS_PUSHED_BACK != 0 {
             let end = (&raw const (*stream).saved_end).read_volatile();
             let begin = (&raw const (*stream).saved_begin).read_volatile();
@@ -96,13 +108,8 @@ pub fn lacks(stream: *mut c_void, bytes: usize) -> bool {
     if !IS_KNOWN.load(Ordering::Relaxed) {
         return false;
     }
-    let fields: *const Stream = stream.cast();
-    // SAFETY: as in `buffer_of`. The C library's function does not accept null either.
-    let available = unsafe {
-        let end = (&raw const (*fields).read_end).read_volatile();
-        end.saturating_sub((&raw const (*fields).read_next).read_volatile())
-    };
-    available < bytes
+    // SAFETY: the C library's function does not accept null either.
+    unsafe { current_bytes(stream.cast()) < bytes }
 }
 
 /// Returns true if the buffer of a stream may end within the next line.
