@@ -70,9 +70,7 @@ impl Mount<'_> {
             source: after_separator.next()?,
         })
     }
-}
 
-impl Mount<'_> {
     /// Returns true if a server keeps the files, which may never answer.
     pub fn has_server(&self) -> bool {
         self.is_of_fuse() || WITH_SERVER.contains(&self.file_system)
@@ -95,16 +93,21 @@ impl Mount<'_> {
     }
 }
 
+/// Returns the mounts in the text of `mountinfo`.
+fn mounts_of(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+    mountinfo.lines().filter_map(Mount::parse)
+}
+
 /// Returns the mounts of file systems with files of programs. `mountinfo`: the text of that file.
 pub(super) fn with_files(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
-    mountinfo.lines().filter_map(Mount::parse).filter(Mount::has_files)
+    mounts_of(mountinfo).filter(Mount::has_files)
 }
 
 /// Returns the device numbers of the file systems without storage. `mountinfo`: the text of that
 /// file.
 pub(super) fn without_storage(mountinfo: &str) -> HashSet<u64> {
-    let mounts = mountinfo.lines().filter_map(Mount::parse);
-    let without_disk = mounts.filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
+    let without_disk =
+        mounts_of(mountinfo).filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
     without_disk.map(|mount| mount.device).collect()
 }
 
@@ -141,8 +144,8 @@ fn device_of_mount(mount_number: u64) -> Option<u64> {
         return Some(device);
     }
     let table = mountinfo();
-    let mounts = table.lines().filter_map(Mount::parse);
-    let mounts = mount_devices.insert(mounts.map(|mount| (mount.number, mount.device)).collect());
+    let mounts = mounts_of(&table).map(|mount| (mount.number, mount.device));
+    let mounts = mount_devices.insert(mounts.collect());
     mounts.get(&mount_number).copied()
 }
 
@@ -150,10 +153,10 @@ fn device_of_mount(mount_number: u64) -> Option<u64> {
 /// of the file system. `None` for other file systems, and for one on several devices.
 pub(super) fn disk_of_btrfs(device: u64) -> Option<u64> {
     let table = mountinfo();
-    let mut mounts = table.lines().filter_map(Mount::parse);
-    let mount = mounts.find(|mount| mount.device == device && mount.file_system == "btrfs")?;
+    let mount =
+        mounts_of(&table).find(|mount| mount.device == device && mount.file_system == "btrfs")?;
     let disk = fs::metadata(mount.source).ok()?.rdev();
-    // Each device of the file system has a folder `devinfo/N`.
+    // Each file system has a folder, with a link for each of its devices in `devices`.
     let folders = fs::read_dir("/sys/fs/btrfs").ok()?.filter_map(Result::ok);
     let name = fs::canonicalize(mount.source).ok()?.file_name()?.to_owned();
     let devices_folder = folders
