@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use serde_json::Value;
+
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -41,6 +43,18 @@ fn program() {
     let programs = PROGRAMS.iter().chain(&mappings::PROGRAMS);
     let program = { programs }.find(is_this).expect("a program is known by its name");
     (program.run)(Path::new("."));
+}
+
+/// Records of a recording in the folder, in their order.
+fn records_of(scratch: &Scratch, recording: &str) -> Vec<Value> {
+    let shown = scratch.run(&format!("recording show {recording}"));
+    shown.has_ended(0, recording);
+    shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Records of one kind, such as `read`, without the name of the kind.
+fn of_kind<'a>(records: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    records.iter().filter_map(|record| record.get(kind)).collect()
 }
 
 /// Returns false where root cannot record, after the reason is printed.

@@ -7,19 +7,7 @@ use serde_json::Value;
 
 use crate::support::disk::{LoopDevice, Mounted};
 use crate::support::{Scratch, has};
-use crate::{can_watch, is_root};
-
-/// Bytes of a page that compress to half.
-fn half_random(pages: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let mut next = move || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    let page = move |_| (0..4096).map(|at| if at < 2048 { next() } else { 0 }).collect::<Vec<u8>>();
-    (0..pages).flat_map(page).collect()
-}
+use crate::{can_watch, is_root, of_kind, records_of};
 
 /// A file system on a new loop device, with the file `data` of 16 MiB in the folder `sub`.
 fn mounted(scratch: &Scratch, make: &[&str], options: &str, sub: &str) -> Option<Mounted> {
@@ -44,7 +32,7 @@ fn mounted(scratch: &Scratch, make: &[&str], options: &str, sub: &str) -> Option
         let output = volume.args(["subvolume", "create"]).arg(&folder).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
-    fs::write(folder.join("data"), half_random(4096)).unwrap();
+    fs::copy(scratch.data("made", 16 << 20), folder.join("data")).unwrap();
     rustix::fs::sync();
     Some(mounted)
 }
@@ -68,10 +56,8 @@ fn files_of_btrfs_have_their_names_and_their_disk() {
     let file = mounted.folder.join("volume/data");
     let file = file.to_str().unwrap();
     ran(&scratch, "record -o reads.rec", file, "--ioengine=psync --direct=1");
-    let shown = scratch.run("recording show reads.rec").stdout;
-    let records: Vec<Value> =
-        shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |kind: &str| records.iter().filter_map(|record| record.get(kind)).collect::<Vec<_>>();
+    let records = records_of(&scratch, "reads.rec");
+    let of = |kind: &str| of_kind(&records, kind);
     let found = of("file").into_iter().find(|it| it["path"] == file);
     let found = found.unwrap_or_else(|| panic!("no {file}: {:#?}", of("file")));
     let reads = of("read").into_iter().filter(|it| it["file"] == found["file"]).count();

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::PROGRAM;
 use crate::support::{READPATH, Ran, Scratch, has, is_root};
+use crate::{PROGRAM, of_kind, records_of};
 
 /// Reads of the program below on a file of 256 KiB: method, offset, requested bytes, returned
 /// bytes.
@@ -106,15 +106,14 @@ fn preload_recording_without_root_has_every_call() {
     }
     ran.has_ended(0, "watch");
     ran.says(&["not root", "stdio", "r.rec", "the kernel counts"], "watch");
-    let shown = scratch.run("recording show r.rec").stdout;
-    let records: Vec<Value> =
-        shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |kind: &str| records.iter().filter_map(|record| record.get(kind)).collect::<Vec<_>>();
+    let records = records_of(&scratch, "r.rec");
+    let of = |kind: &str| of_kind(&records, kind);
     assert_eq!(of("start")[0]["source"], "preload");
     let number = |name: &str| {
         let path = scratch.path(name);
         let is_it = |file: &&&Value| Path::new(file["path"].as_str().unwrap()) == path;
-        of("file").iter().find(is_it).unwrap_or_else(|| panic!("{name}: {shown}"))["file"].clone()
+        of("file").iter().find(is_it).unwrap_or_else(|| panic!("{name}: {records:?}"))["file"]
+            .clone()
     };
     let reads_of = |name: &str| {
         let file = number(name);

@@ -6,21 +6,19 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::Scratch;
-use crate::unharmed;
+use crate::{of_kind, records_of, unharmed};
 
 /// Method, offset and bytes of a read.
 type Found = (String, u64, u64);
 
 /// Reads of a file, in the order of the recording.
 fn reads_of(scratch: &Scratch, name: &str) -> Vec<Found> {
-    let shown = scratch.run("recording show r.rec").stdout;
-    let records: Vec<Value> =
-        shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = records_of(scratch, "r.rec");
     let path = scratch.path(name);
-    let files = || records.iter().filter_map(|record| record.get("file"));
-    let is_it = |file: &&Value| Path::new(file["path"].as_str().unwrap()) == path;
-    let Some(file) = files().find(is_it) else { panic!("{name} was not read: {shown}") };
-    let reads = records.iter().filter_map(|record| record.get("read"));
+    let is_it = |file: &&&Value| Path::new(file["path"].as_str().unwrap()) == path;
+    let files = of_kind(&records, "file");
+    let Some(file) = files.iter().find(is_it) else { panic!("{name} was not read: {files:?}") };
+    let reads = of_kind(&records, "read").into_iter();
     let of_file = reads.filter(|read| read["file"] == file["file"]);
     of_file
         .map(|read| {
@@ -42,8 +40,8 @@ fn recorded(name: &str) -> Option<Scratch> {
     Some(scratch)
 }
 
-/// The C library fills its buffer of 4 KiB from the last multiple of 4 KiB, and reads what exceeds
-/// the buffer at once.
+/// The C library fills its buffer of 4 KiB from the last multiple of 4 KiB. Larger requests are
+/// read past the buffer.
 #[test]
 fn reads_of_streams_are_recorded_where_they_fill_the_buffer() {
     let Some(scratch) = recorded("streams") else { return };

@@ -13,7 +13,7 @@ impl LoopDevice {
         LoopDevice::attach(file, &[])
     }
 
-    /// The same past the page cache of the file.
+    /// Attaches a device that reads the file past the page cache.
     pub fn direct_over(file: &Path) -> Option<LoopDevice> {
         LoopDevice::attach(file, &["--direct-io=on"])
     }
