@@ -17,8 +17,8 @@ use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::packed;
 
-/// Creates a recording from a trace of strace or of block requests. Prints the number of reads, and
-/// what is not imported.
+/// Creates a recording from a trace of strace or of block requests. Prints the numbers of
+/// imported reads and of calls that are left out.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let about = |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
     let mut source = packed::open(&args.trace)?;

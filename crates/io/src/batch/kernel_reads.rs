@@ -54,7 +54,7 @@ struct KernelCacheRead {
 
 /// Method by which a submitted read is awaited.
 enum ReadWait {
-    /// None, until the batch has to wait.
+    /// No method yet: the batch has not had to wait.
     Unassigned,
     /// A helper thread makes the read.
     Thread(Arc<BlockingRead>),

@@ -1,7 +1,7 @@
 //! Kernel readahead: advice to the kernel where it caches the pages.
 //!
 //! *Advice* is a call of `readahead(2)` for a page range. A *window* is a page range that the
-//! policy wants to be read ahead. The *kernel's window* is what the kernel reads ahead by itself.
+//! policy wants to be read ahead. The *kernel's window* is read ahead by the kernel itself.
 //!
 //! The readahead policy sees reads that are not known to be resident and returns windows.
 //! `readahead(2)` starts their I/O and returns. The read itself waits only for its own bytes. Reads
