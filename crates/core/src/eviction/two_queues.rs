@@ -118,7 +118,8 @@ impl EvictionPolicy for TwoQueues {
 
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
     /// is left over.
-    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+        ghosts.join(0);
         self.ghosts.replace_by(ghosts);
         None
     }
@@ -148,5 +149,23 @@ mod tests {
     fn with_a_short_first_queue_the_least_recently_used_returned_page_leaves() {
         let references = [1, 2, 3, 4, 5, 6, 1, 2, 3, 1, 7];
         assert_eq!(victims(TwoQueues::new(4), 4, references), [1, 2, 3, 4, 5, 2]);
+    }
+
+    /// A cache of four pages has two ghosts. Two pages that leave A1in displace all inherited ones,
+    /// whatever their line.
+    #[test]
+    fn inherited_ghosts_are_displaced_by_later_ones() {
+        let (mut policy, mut lists) = (TwoQueues::new(4), FrameLists::new(4));
+        let mut ghosts = Ghosts::new(4);
+        ghosts.remember(GhostList::Second, PageKey::from_number(9), 0);
+        assert!(policy.inherit(ghosts).is_none());
+        for page in 1..=2 {
+            policy.enter(&mut lists, FrameId(0), PageKey::from_number(page), PageOrigin::Demand);
+            let victim = lists.pop(A1IN).unwrap();
+            lists.set_note(victim, FROM_A1IN);
+            policy.evicted(&mut lists, victim, PageKey::from_number(page));
+        }
+        assert!(policy.ghosts.take(PageKey::from_number(9)).is_none());
+        assert!(policy.ghosts.take(PageKey::from_number(1)).is_some());
     }
 }
