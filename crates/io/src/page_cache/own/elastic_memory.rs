@@ -49,6 +49,9 @@ const CHECK_STEP_BYTES: u64 = 64 << 20;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Divisor of the total memory: this part is reserved for other processes.
 const RESERVE_DIVISOR: u64 = 8;
+/// Smallest reserve in bytes, but at most half of the total memory. An eighth of a small control
+/// group is less than the buffer of one large read: the kernel then ends the process.
+const RESERVE_BYTES_MIN: u64 = 16 << 20;
 /// Upper limit of the memory that guards may pin, in bytes and as a divisor of the total memory.
 const PINNED_BYTES_MAX: u64 = 64 << 20;
 const PINNED_DIVISOR: u64 = 16;
@@ -139,7 +142,8 @@ impl MemoryPlan {
     /// Limit in bytes by the available memory, for an engine that uses `used_bytes` bytes. At least
     /// `floor_bytes`.
     fn available_limit(&self, floor_bytes: u64, used_bytes: u64, memory: SystemMemory) -> u64 {
-        let reserve = memory.total_bytes / RESERVE_DIVISOR;
+        let total_bytes = memory.total_bytes;
+        let reserve = (total_bytes / RESERVE_DIVISOR).max(RESERVE_BYTES_MIN.min(total_bytes / 2));
         let limit = (used_bytes + memory.available_bytes).saturating_sub(reserve);
         limit.clamp(floor_bytes, self.bytes_max) / PAGE_BYTES * PAGE_BYTES
     }
@@ -361,6 +365,17 @@ mod tests {
         assert_eq!(limit(5_000, 1_000), 3_952);
         // The lower bound is the memory for reads and guards. The upper bound is the address space.
         assert_eq!((limit(500, 100), limit(12_000, 4_000)), (112, 12_288));
+    }
+
+    /// A group of 64 MiB leaves 16 MiB to the program; a group of 24 MiB half of its memory.
+    #[test]
+    fn small_control_group_keeps_memory_for_the_buffers_of_the_program() {
+        let limit = |total: u64, used: u64, available: u64| {
+            let elastic = Elastic::from_plan(MemoryPlan::from_total_memory(total * MIB, None));
+            let memory = memory(total, available);
+            elastic.unwrap().limit(&mut None, used * MIB, 1 << 40, memory) / MIB
+        };
+        assert_eq!((limit(64, 20, 40), limit(24, 10, 14)), (44, 12));
     }
 
     #[test]
