@@ -59,7 +59,7 @@ impl From<Failure> for PyErr {
             },
             ReadError::Shrunk { .. } => 116, // ESTALE
             ReadError::TooManyReads { .. } => EAGAIN,
-            ReadError::HeldMax { .. } => 16,  // EBUSY
+            ReadError::TooManyPinned { .. } => 16,  // EBUSY
             ReadError::TooLarge { .. } => 22, // EINVAL
             _ => 5,                           // EIO
         };
@@ -98,7 +98,7 @@ fn not_carried(error: &BackendError) -> PyErr {
         BackendError::AioShare { .. } => EAGAIN,
         BackendError::NoRing { errno }
         | BackendError::NoAio { errno }
-        | BackendError::NoBell { errno }
+        | BackendError::NoEventFd { errno }
         | BackendError::Exchange { errno } => errno,
     };
     PyOSError::new_err((errno, error.to_string()))

@@ -26,11 +26,11 @@ use crate::plan::storage::Storage;
 use crate::progress::{Interrupt, RunProgress};
 use crate::recordings::for_each_record;
 use crate::table::{Column, Table, count, mib, number};
-use ways::Policies;
+use read_methods::Policies;
 
 mod player;
+mod read_methods;
 mod real;
-mod ways;
 
 pub use player::run as run_one;
 use real::{RealRow, RealStorage, kernel_policies};

@@ -24,10 +24,10 @@ use crate::splitmix;
 mod adaptive;
 mod arc;
 mod clock2q;
+mod frame_lists;
 mod ghosts;
 mod lirs;
 mod lru;
-mod places;
 mod queues;
 mod s3fifo;
 mod sieve;
@@ -39,10 +39,10 @@ mod two_queues;
 pub use adaptive::AdaptiveEviction;
 pub use arc::Arc;
 pub use clock2q::Clock2Q;
+pub use frame_lists::{FrameLists, List};
 pub use ghosts::{GhostList, Ghosts};
 pub use lirs::Lirs;
 pub use lru::Lru;
-pub use places::{FrameLists, List};
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use simulation::Simulation;
@@ -190,7 +190,7 @@ pub trait EvictionPolicy: fmt::Debug + Send {
 
     /// Sets the size of the cache in pages. The policy keeps its state and its lists: excess pages
     /// have left before, or leave gradually.
-    fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, _pages: u32) {}
+    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, _pages: u32) {}
 
     /// Releases its pages for another policy to adopt. They are in the order of eviction, as far as
     /// it is known without reading access bits. The flag marks pages on the list of kept pages.

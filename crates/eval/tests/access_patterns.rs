@@ -8,7 +8,9 @@ use std::sync::Arc;
 use readpath_core::splitmix;
 use readpath_eval::access_patterns::batches::RingReads;
 use readpath_eval::access_patterns::formats::{FileFormat, Ranges};
-use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, ByteUse, PatternReads};
+use readpath_eval::access_patterns::positional_reads::{
+    AccessOrder, AccessPattern, ByteUse, PatternReads,
+};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::{FILE_BYTES_MAX, WholeFiles, lengths};
 use readpath_eval::access_patterns::{Accesses, Baseline, Checksum};

@@ -432,7 +432,7 @@ pub enum BackendError {
         system_max: u32,
     },
     /// The kernel provides no eventfd.
-    NoBell {
+    NoEventFd {
         /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
@@ -490,7 +490,7 @@ impl std::fmt::Display for BackendError {
                 "AIO is left to other programs: this one has {taken} of the system's {system_max} \
                  requests; raise fs.aio-max-nr, use fewer paths, or name the backend `aio`"
             ),
-            BackendError::NoBell { errno } => write!(
+            BackendError::NoEventFd { errno } => write!(
                 f,
                 "the kernel gives no eventfd: {}; raise the limit of open files (ulimit -n)",
                 errno_text(errno)

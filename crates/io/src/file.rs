@@ -288,7 +288,7 @@ impl File {
     /// the end of the file.
     ///
     /// # Errors
-    /// As [`read_at`](File::read_at); [`ReadError::HeldMax`] if guards already pin as many pages as
+    /// As [`read_at`](File::read_at); [`ReadError::TooManyPinned`] if guards already pin as many pages as
     /// allowed.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
         self.page_or_copy(offset, PAGE_BYTES, None)

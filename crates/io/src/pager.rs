@@ -32,7 +32,7 @@ pub(crate) mod uffd;
 mod wait;
 
 pub use error::PagerError;
-pub use mapping::{KernelMapping, LoadError, Mapping};
+pub use mapping::{KernelMappingReason, LoadError, Mapping};
 pub use mapping::{MappingBuilder, MappingMode};
 pub use region::{Region, RegionBuilder};
 pub use stats::{MappingStats, RegionStats};

@@ -32,7 +32,7 @@ pub enum ReadError {
         bytes_max: u64,
     },
     /// Guards pin as much memory as allowed.
-    HeldMax {
+    TooManyPinned {
         /// Limit in bytes.
         held_bytes_max: u64,
     },
@@ -120,7 +120,7 @@ pub(crate) struct PinLimitReached {
 
 impl From<PinLimitReached> for ReadError {
     fn from(PinLimitReached { pinned_bytes_max: held_bytes_max }: PinLimitReached) -> ReadError {
-        ReadError::HeldMax { held_bytes_max }
+        ReadError::TooManyPinned { held_bytes_max }
     }
 }
 
@@ -129,7 +129,7 @@ impl From<ReadError> for io::Error {
         let kind = match error {
             ReadError::Shrunk { .. } => io::ErrorKind::UnexpectedEof,
             ReadError::TooLarge { .. } => io::ErrorKind::InvalidInput,
-            ReadError::HeldMax { .. } | ReadError::TooManyReads { .. } => {
+            ReadError::TooManyPinned { .. } | ReadError::TooManyReads { .. } => {
                 io::ErrorKind::ResourceBusy
             }
             ReadError::Device { error, .. } => match error {
@@ -178,7 +178,7 @@ impl std::fmt::Display for ReadError {
                 "one read of {bytes} bytes, and there is memory for {bytes_max}; give the path \
                  more memory, or read in smaller pieces"
             ),
-            ReadError::HeldMax { held_bytes_max } => write!(
+            ReadError::TooManyPinned { held_bytes_max } => write!(
                 f,
                 "guards hold {held_bytes_max} bytes, the limit; drop some, or raise `held_memory`"
             ),

@@ -8,7 +8,7 @@ use std::io::{IoSliceMut, Read, Write};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use readpath::pager::{KernelMapping, MappingMode};
+use readpath::pager::{KernelMappingReason, MappingMode};
 use readpath::{Advice, BufferedBecause, File, Mapping, Mode, PageCache, ReadPath};
 use readpath_core::unit::PageRange;
 use support::*;
@@ -222,7 +222,7 @@ fn mapping_is_left_to_the_kernel_only_with_default_options() {
     let Some((temp, content, ..)) = cold() else { return };
     // SAFETY: the file does not change.
     let map = |builder: readpath::pager::MappingBuilder| unsafe { builder.open(&temp.path) };
-    let left = MappingMode::Kernel { because: KernelMapping::Swift };
+    let left = MappingMode::Kernel { because: KernelMappingReason::KernelIsFast };
     let mapping = map(Mapping::builder()).unwrap();
     assert!(mapping.mode() == left || !can_serve() || mapping.mode() == MappingMode::Served);
     assert!(mapping.as_slice() == content);

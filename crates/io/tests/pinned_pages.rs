@@ -65,7 +65,7 @@ fn hold(file: &File, pages: u64, end: Instant, mut state: u64) -> u64 {
             }
             Err(error) => {
                 let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
-                assert!(matches!(inner, ReadError::HeldMax { .. }), "{inner}");
+                assert!(matches!(inner, ReadError::TooManyPinned { .. }), "{inner}");
                 refused += 1;
                 guards.pop_front();
             }

@@ -112,7 +112,7 @@ impl Reads<'_> {
             }
             Err(error) => {
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
-                assert!(matches!(inner, Some(ReadError::HeldMax { .. })), "{error}");
+                assert!(matches!(inner, Some(ReadError::TooManyPinned { .. })), "{error}");
                 self.refused += 1;
                 self.guards.pop_front();
             }
@@ -182,7 +182,7 @@ impl Reads<'_> {
                 Ok(part) => part.len().min(1 + self.draw.0 as usize % 6_000),
                 Err(error) => {
                     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
-                    assert!(matches!(inner, Some(ReadError::HeldMax { .. })), "{error}");
+                    assert!(matches!(inner, Some(ReadError::TooManyPinned { .. })), "{error}");
                     break;
                 }
             };

@@ -7,7 +7,7 @@ use std::io::{BufRead, IoSliceMut, Read};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use readpath::pager::{KernelMapping, LoadError, MappingMode};
+use readpath::pager::{KernelMappingReason, LoadError, MappingMode};
 use readpath::{File, Mapping, ReadPath};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::Advice;
@@ -148,7 +148,7 @@ fn mapping_of_a_resident_file_is_the_kernels_and_reports_it() {
     // SAFETY: the file does not change.
     let map = |builder: readpath::pager::MappingBuilder| unsafe { builder.open(&temp.path) };
     let mapping = map(Mapping::builder()).unwrap();
-    assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
+    assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMappingReason::InMemory });
     assert!(mapping.mode().to_string().contains("its cache holds"), "{}", mapping.mode());
     assert!(mapping.as_slice() == content);
     assert_eq!(mapping.stats().device_reads, 0);
@@ -176,7 +176,7 @@ fn truncation_during_a_copy_from_the_kernel_mapping_is_an_error() {
     let Some((temp, ..)) = on_a_device() else { return };
     // SAFETY: its bytes are read only by `read_at`.
     let mapping = unsafe { Mapping::builder().open(&temp.path) }.unwrap();
-    assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
+    assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMappingReason::InMemory });
     let file = std::fs::File::options().write(true).open(&temp.path).unwrap();
     let (start, second) = (Instant::now(), Duration::from_secs(1));
     let (mut read, mut cut) = (0, 0);

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use readpath::pager::UffdError;
-use readpath::pager::{KernelMapping, MappingMode};
+use readpath::pager::{KernelMappingReason, MappingMode};
 use readpath::{
     BackendError, BackendKind, Direct, Mapping, Mode, PagerError, RawFile, ReadPath, Region,
 };
@@ -132,7 +132,8 @@ fn container_profile_leaves_reads_working_and_the_backend_reported() {
         assert_eq!(raw, if is_direct { BackendKind::Aio } else { BackendKind::Threads });
         // SAFETY: the file does not change.
         let mapping = unsafe { Mapping::builder().kernel_cache(false).open(&file.path) }.unwrap();
-        let because = KernelMapping::Unserved(UffdError::Forbidden { errno: libc::EPERM });
+        let because =
+            KernelMappingReason::NoUserfaultfd(UffdError::Forbidden { errno: libc::EPERM });
         assert_eq!(mapping.mode(), MappingMode::Kernel { because });
         assert!(mapping.mode().to_string().contains("seccomp"), "{}", mapping.mode());
         // A region has no fallback to the kernel mapping: a page whose write failed would come back

@@ -107,11 +107,11 @@ mod tests {
     use super::*;
     use crate::registry::build;
 
-    /// Reads 4 KiB at each of `places` positions, one after another. Returns the response times.
-    fn spans(device: &mut dyn Device, places: u64) -> Vec<Time> {
+    /// Reads 4 KiB at each of `reads` positions, one after another. Returns the response times.
+    fn spans(device: &mut dyn Device, reads: u64) -> Vec<Time> {
         let mut now = Time::ZERO;
         let mut spans = Vec::new();
-        for place in 0..places {
+        for place in 0..reads {
             let start = place * 1_000_000;
             device.submit(now, DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors: 8 });
             let completion = loop {

@@ -43,7 +43,6 @@ mod effect_tests;
 #[cfg(test)]
 mod file_tests;
 mod geometry;
-mod given;
 pub mod layout;
 mod load;
 mod mechanics;
@@ -51,6 +50,7 @@ mod queue;
 mod reading;
 pub mod seek;
 mod service;
+mod user_fields;
 mod write_cache;
 mod writing;
 

@@ -19,8 +19,8 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::agenda::EventQueue;
 use super::array::{Controller, ControllerParts};
+use super::numbered_slab::NumberedSlab;
 use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
-use super::places::NumberedSlab;
 use super::random::SeededRng;
 use super::rate::Link;
 use super::{BoxedDevice, Device};

@@ -14,8 +14,8 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Device;
 use super::agenda::EventQueue;
+use super::numbered_slab::NumberedSlab;
 use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
-use super::places::NumberedSlab;
 use super::random::{Quantiles, SeededRng};
 use super::rate::{Bandwidth, Link};
 

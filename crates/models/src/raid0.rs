@@ -17,7 +17,7 @@ use readpath_core::request::{
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::earliest::EarliestEvent;
-use super::places::NumberedSlab;
+use super::numbered_slab::NumberedSlab;
 use super::{BoxedDevice, Device};
 
 /// Maximum number of members in one array. Building a simulated disk takes 11 KiB and 0.3 ms.

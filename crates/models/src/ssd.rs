@@ -21,8 +21,8 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use super::Device;
 use super::due::{FifoEvents, NEVER};
+use super::numbered_slab::NumberedSlab;
 use super::parameter_spec::{ParameterSpec, ParameterValues};
-use super::places::NumberedSlab;
 use super::rate::Link;
 
 mod buffer;

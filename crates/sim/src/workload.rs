@@ -18,10 +18,10 @@ mod block_map;
 mod chance;
 mod layout;
 mod lfsr;
+mod offsets;
 mod pace;
 mod permutation;
 mod permuted;
-mod places;
 mod process;
 mod random;
 mod rules;
@@ -176,7 +176,7 @@ impl Workload {
                 let id = ProcessId(processes.len() as u32);
                 let identity = process::JobProcess { id, job: index, clone, phase };
                 let process = Process::new(job, identity, &areas, dependencies.clone(), seed);
-                let too_many = |error: places::TooManyBlocks| WorkloadError::TooManyBlocks {
+                let too_many = |error: offsets::TooManyBlocks| WorkloadError::TooManyBlocks {
                     job: job.name.clone(),
                     blocks: error.blocks,
                 };

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use readpath::File;
-use readpath_eval::access_patterns::places::AccessPattern;
+use readpath_eval::access_patterns::positional_reads::AccessPattern;
 use readpath_eval::access_patterns::{Accesses, Checksum, PageBuffer, ReadAt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, spawn_blocking};

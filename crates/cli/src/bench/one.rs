@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use readpath_eval::access_patterns::batches::RingReads;
 use readpath_eval::access_patterns::formats::Ranges;
-use readpath_eval::access_patterns::places::{ByteUse, PatternReads};
+use readpath_eval::access_patterns::positional_reads::{ByteUse, PatternReads};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::WholeFiles;
 use readpath_eval::access_patterns::{Accesses, Baseline, Checksum, ReadAt, SequentialFile};
@@ -227,11 +227,11 @@ fn open_baseline(peer: Baseline, row: &Row, files: &[PathBuf]) -> io::Result<Box
         unsafe { peer.open_stream(first) }
     };
     Ok(match row.work {
-        RowAccesses::Offsets(places) => {
-            Box::new(PatternReads::over(file()?, places, ByteUse::Copied))
+        RowAccesses::Offsets(pattern) => {
+            Box::new(PatternReads::over(file()?, pattern, ByteUse::Copied))
         }
-        RowAccesses::Mapped { places, taking, .. } => {
-            Box::new(PatternReads::over(file()?, places, taking))
+        RowAccesses::Mapped { pattern, byte_use, .. } => {
+            Box::new(PatternReads::over(file()?, pattern, byte_use))
         }
         RowAccesses::Blocks { bytes } => Box::new(Blocks::over(stream()?, bytes)),
         RowAccesses::Copied => Box::new(Copied::over(stream()?)),
@@ -243,15 +243,15 @@ fn open_baseline(peer: Baseline, row: &Row, files: &[PathBuf]) -> io::Result<Box
             let open = move |path: &std::path::Path| unsafe { peer.open(path) };
             Box::new(WholeFiles::over(Box::new(open), files.to_vec(), threads))
         }
-        RowAccesses::Batch { places, depth } => match peer {
+        RowAccesses::Batch { pattern, depth } => match peer {
             // Touches have no depth.
-            Baseline::Mmap => Box::new(PatternReads::over(file()?, places, ByteUse::Copied)),
+            Baseline::Mmap => Box::new(PatternReads::over(file()?, pattern, ByteUse::Copied)),
             Baseline::Pread | Baseline::Direct => {
                 let is_direct = peer == Baseline::Direct;
-                let ring = RingReads::open(first, places, depth, is_direct);
+                let ring = RingReads::open(first, pattern, depth, is_direct);
                 Box::new(ring.map_err(io::Error::other)?)
             }
         },
-        RowAccesses::Futures(places) => Box::new(Tasks::blocking(file()?, places)?),
+        RowAccesses::Futures(pattern) => Box::new(Tasks::blocking(file()?, pattern)?),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use readpath::{Batch, File, Mapping, Mode, ReadPath};
 use readpath_eval::access_patterns::formats::Ranges;
-use readpath_eval::access_patterns::places::{AccessPattern, ByteUse, PatternReads};
+use readpath_eval::access_patterns::positional_reads::{AccessPattern, ByteUse, PatternReads};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::WholeFiles;
 use readpath_eval::access_patterns::{Accesses, Checksum, MemoryFile, PageBuffer, ReadAt};
@@ -34,7 +34,7 @@ impl LibraryAccesses {
     /// A mapping has the memory limit of the row.
     pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<LibraryAccesses> {
         let first = &files[0];
-        if let RowAccesses::Mapped { places, taking, memory_bytes } = work {
+        if let RowAccesses::Mapped { pattern, byte_use, memory_bytes } = work {
             let mut builder = Mapping::builder();
             if let Some(bytes) = memory_bytes {
                 builder = builder.memory(bytes);
@@ -43,7 +43,7 @@ impl LibraryAccesses {
             let mapping = unsafe { builder.open(first) }.map_err(io::Error::other)?;
             let mapping = Arc::new(MemoryFile(mapping));
             let accesses =
-                PatternReads::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, places, taking);
+                PatternReads::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, pattern, byte_use);
             let through = CaveatSource::Mapping(mapping);
             return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source: through });
         }
@@ -57,18 +57,18 @@ impl LibraryAccesses {
         let file = open(&path, first)?;
         let through = CaveatSource::Path { path: path.clone(), mode: Some(file.mode()) };
         let accesses: Box<dyn Accesses> = match work {
-            RowAccesses::Offsets(places) => {
-                Box::new(PatternReads::over(Arc::new(OurFile(file)), places, ByteUse::Copied))
+            RowAccesses::Offsets(pattern) => {
+                Box::new(PatternReads::over(Arc::new(OurFile(file)), pattern, ByteUse::Copied))
             }
             RowAccesses::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
             RowAccesses::Copied => Box::new(Copied::over(Box::new(file.reader()))),
             RowAccesses::Format(format) => {
                 Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
             }
-            RowAccesses::Batch { places, depth } => {
-                Box::new(BatchReads::over(&path, file, places, depth))
+            RowAccesses::Batch { pattern, depth } => {
+                Box::new(BatchReads::over(&path, file, pattern, depth))
             }
-            RowAccesses::Futures(places) => Box::new(Tasks::ours(file, places)?),
+            RowAccesses::Futures(pattern) => Box::new(Tasks::ours(file, pattern)?),
             RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
                 unreachable!("opened above")
             }
@@ -115,7 +115,7 @@ struct BatchReads {
     batch: Batch,
     file: File,
     /// Offsets of the reads.
-    places: AccessPattern,
+    pattern: AccessPattern,
     /// Maximum number of reads in flight.
     depth: usize,
     buffer: PageBuffer,
@@ -125,14 +125,14 @@ impl BatchReads {
     /// Creates batched reads of the pattern, with `depth` reads in flight.
     fn over(path: &ReadPath, file: File, pattern: AccessPattern, depth: u32) -> BatchReads {
         let buffer = PageBuffer::of(pattern.read_bytes);
-        BatchReads { batch: path.batch(), file, places: pattern, depth: depth as usize, buffer }
+        BatchReads { batch: path.batch(), file, pattern, depth: depth as usize, buffer }
     }
 }
 
 impl Accesses for BatchReads {
     /// Performs all reads with `depth` in flight. Returns the checksum of their data.
     fn pass(&mut self) -> io::Result<Checksum> {
-        let BatchReads { batch, file, places: pattern, depth, buffer } = self;
+        let BatchReads { batch, file, pattern, depth, buffer } = self;
         let mut sum = Checksum::default();
         let mut offsets = pattern.of_thread(0);
         let mut under_way = 0;

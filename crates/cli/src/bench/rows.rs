@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use readpath_eval::access_patterns::formats::FileFormat;
-use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, ByteUse};
+use readpath_eval::access_patterns::positional_reads::{AccessOrder, AccessPattern, ByteUse};
 use readpath_eval::access_patterns::whole_files;
 use serde::{Deserialize, Serialize};
 
@@ -93,16 +93,16 @@ pub enum RowAccesses {
     /// `Mapping`: accesses to mapped memory.
     Mapped {
         /// Offsets and sizes.
-        places: AccessPattern,
+        pattern: AccessPattern,
         /// Copy out of the mapping, or access in place.
-        taking: ByteUse,
+        byte_use: ByteUse,
         /// Value of the option [`memory`](readpath::pager::MappingBuilder::memory).
         memory_bytes: Option<u64>,
     },
     /// `Batch`, compared with io_uring.
     Batch {
         /// Offsets and sizes.
-        places: AccessPattern,
+        pattern: AccessPattern,
         /// Number of reads in flight.
         depth: u32,
     },
@@ -120,10 +120,10 @@ impl Row {
     /// Returns the number of bytes that one pass requests. A touch counts as its whole page.
     pub fn bytes(&self) -> u64 {
         match self.work {
-            RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
-            RowAccesses::Offsets(places)
-            | RowAccesses::Batch { places, .. }
-            | RowAccesses::Futures(places) => places.bytes(),
+            RowAccesses::Mapped { pattern, .. } => pattern.count * pattern.read_bytes.max(4 * KIB),
+            RowAccesses::Offsets(pattern)
+            | RowAccesses::Batch { pattern, .. }
+            | RowAccesses::Futures(pattern) => pattern.bytes(),
             RowAccesses::Blocks { .. } | RowAccesses::Copied | RowAccesses::WholeFiles { .. } => {
                 self.data.bytes()
             }
@@ -136,7 +136,7 @@ impl Row {
     /// Size of the program's own buffer in bytes, where it matters for little memory.
     pub fn buffer_bytes(&self) -> u64 {
         match self.work {
-            RowAccesses::Mapped { places, taking: ByteUse::Copied, .. } => places.read_bytes,
+            RowAccesses::Mapped { pattern, byte_use: ByteUse::Copied, .. } => pattern.read_bytes,
             _ => 0,
         }
     }
@@ -197,7 +197,7 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     rows.extend(mapped(large, divisor));
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
         let pattern = AccessPattern::random(large, read_bytes, count / divisor, 1);
-        let work = RowAccesses::Batch { places: pattern, depth: 32 };
+        let work = RowAccesses::Batch { pattern, depth: 32 };
         rows.push(of_large(format!("batch/{}/32-deep", size(read_bytes)), work));
     }
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
@@ -278,7 +278,7 @@ fn with_gaps(small: u64, large: u64) -> Vec<Row> {
 /// file. `divisor` reduces the number of touches.
 fn mapped(large: u64, divisor: u64) -> Vec<Row> {
     let row = |name: String, pattern, byte_use, memory_bytes| {
-        let work = RowAccesses::Mapped { places: pattern, taking: byte_use, memory_bytes };
+        let work = RowAccesses::Mapped { pattern, byte_use, memory_bytes };
         Row { name, data: Data::File { bytes: large }, work }
     };
     let stream = |block| AccessPattern::all(AccessOrder::Forward, large, block);
@@ -332,15 +332,16 @@ mod tests {
     fn row_accesses_stay_within_their_data_files() {
         for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {
             assert!((1..=row.data.bytes()).contains(&row.bytes()), "{}", row.name);
-            let (RowAccesses::Offsets(places)
-            | RowAccesses::Mapped { places, .. }
-            | RowAccesses::Futures(places)) = row.work
+            let (RowAccesses::Offsets(pattern)
+            | RowAccesses::Mapped { pattern, .. }
+            | RowAccesses::Futures(pattern)) = row.work
             else {
                 continue;
             };
-            assert_eq!(places.count % places.threads, 0, "{}", row.name);
-            for thread in 0..places.threads {
-                let end = places.of_thread(thread).map(|at| at + places.read_bytes).max().unwrap();
+            assert_eq!(pattern.count % pattern.threads, 0, "{}", row.name);
+            for thread in 0..pattern.threads {
+                let end =
+                    pattern.of_thread(thread).map(|at| at + pattern.read_bytes).max().unwrap();
                 assert!(end <= row.data.bytes(), "{}", row.name);
             }
         }

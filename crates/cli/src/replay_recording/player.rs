@@ -23,7 +23,7 @@ use readpath_trace::recording::RecordingReader;
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 use serde::{Deserialize, Serialize};
 
-use super::ways::{ReadFn, ReadMethods, ReplayOrder};
+use super::read_methods::{ReadFn, ReadMethods, ReplayOrder};
 use crate::exit::{CommandResult, Failure};
 use crate::recordings::open_buffered;
 use crate::worker::{Orders, WorkerTask, write_answer};

@@ -15,7 +15,7 @@ use readpath_eval::kernel_swap::group::MemoryGroup;
 use readpath_trace::replay::RecordedProgram;
 
 use super::player::{Played, ReplayBegin, ReplayReply};
-use super::ways::{Policies, ReplayOrder};
+use super::read_methods::{Policies, ReplayOrder};
 use crate::exit::Failure;
 use crate::note;
 use crate::progress::Interrupt;

@@ -126,7 +126,7 @@ impl EvictionPolicy for Arc {
 
     /// Adapts the lists of ghosts to a memory of `pages` pages. The target of T1 stays the same
     /// share of the memory.
-    fn resize(&mut self, lists: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
+    fn resize(&mut self, lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.target = (u128::from(self.target) * u128::from(pages) / u128::from(self.pages)) as u64;
         self.pages = pages;
         let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));

@@ -93,7 +93,7 @@ impl EvictionPolicy for Clock2Q {
     }
 
     /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.
-    fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
+    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.queues.resize(pages);
     }
 

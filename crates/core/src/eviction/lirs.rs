@@ -202,7 +202,7 @@ impl EvictionPolicy for Lirs {
     }
 
     /// In a larger cache, free space is filled as initially.
-    fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
+    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.has_evicted = false;
         self.ghosts.resize(pages);
         self.share(pages);
@@ -263,20 +263,20 @@ mod tests {
     /// which was not used, is evicted instead.
     #[test]
     fn a_page_used_before_its_check_becomes_lir_again() {
-        let (mut policy, mut places) = (Lirs::new(4), FrameLists::new(8));
+        let (mut policy, mut lists) = (Lirs::new(4), FrameLists::new(8));
         let mut bits = TestAccessBits([0; 8]);
         let page = |frame: u32| PageKey::from_number(frame.into());
         let enter = |policy: &mut Lirs, lists: &mut FrameLists, frame: u32| {
             policy.enter(lists, FrameId(frame), page(frame), PageOrigin::Demand);
         };
-        (0..4).for_each(|frame| enter(&mut policy, &mut places, frame));
-        assert_eq!(policy.victim(&mut places, &mut bits), Some(FrameId(3)));
-        policy.evicted(&mut places, FrameId(3), page(3));
-        enter(&mut policy, &mut places, 3);
-        assert_eq!(places.list_of(FrameId(0)), Some(HIR));
+        (0..4).for_each(|frame| enter(&mut policy, &mut lists, frame));
+        assert_eq!(policy.victim(&mut lists, &mut bits), Some(FrameId(3)));
+        policy.evicted(&mut lists, FrameId(3), page(3));
+        enter(&mut policy, &mut lists, 3);
+        assert_eq!(lists.list_of(FrameId(0)), Some(HIR));
         bits.0[0] = 1;
-        assert_eq!(policy.victim(&mut places, &mut bits), Some(FrameId(1)));
-        assert_eq!(places.list_of(FrameId(0)), Some(LIR));
+        assert_eq!(policy.victim(&mut lists, &mut bits), Some(FrameId(1)));
+        assert_eq!(lists.list_of(FrameId(0)), Some(LIR));
     }
 
     /// In a memory of three, 1 and 2 are LIR. 3 passes through, and returns sooner than 1: 3

@@ -74,7 +74,7 @@ impl EvictionPolicy for S3Fifo {
     }
 
     /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.
-    fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
+    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.queues.resize(pages);
     }
 
@@ -116,14 +116,14 @@ mod tests {
     /// entered, and no other information ranks the pages.
     #[test]
     fn unused_pages_are_released_before_used_ones() {
-        let (mut policy, mut places) = (S3Fifo::new(10), FrameLists::new(10));
+        let (mut policy, mut lists) = (S3Fifo::new(10), FrameLists::new(10));
         let page = |frame: u32| PageKey::from_number(frame.into());
         for frame in 1..=10 {
-            policy.enter(&mut places, FrameId(frame), page(frame), PageOrigin::Demand);
+            policy.enter(&mut lists, FrameId(frame), page(frame), PageOrigin::Demand);
         }
-        [1, 4].into_iter().for_each(|frame| policy.used(&mut places, FrameId(frame), page(frame)));
+        [1, 4].into_iter().for_each(|frame| policy.used(&mut lists, FrameId(frame), page(frame)));
         let order: Vec<u32> =
-            policy.give_up(&mut places).into_iter().map(|(frame, _)| frame.0).collect();
+            policy.give_up(&mut lists).into_iter().map(|(frame, _)| frame.0).collect();
         assert_eq!(order, [2, 3, 5, 6, 7, 8, 9, 10, 1, 4]);
     }
 }

@@ -97,9 +97,9 @@ impl Simulation {
     /// References a page, which is in the cache afterwards. In a full cache an absent page evicts
     /// one.
     pub(super) fn refer(&mut self, page: PageKey) -> ReferenceOutcome {
-        let Simulation { policy, lists: places, frames, .. } = self;
+        let Simulation { policy, lists, frames, .. } = self;
         if let Some(frame) = frames.find(page) {
-            policy.used(places, frame, page);
+            policy.used(lists, frame, page);
             return ReferenceOutcome::Hit;
         }
         let mut gone = None;
@@ -107,9 +107,9 @@ impl Simulation {
             policy.demand(page);
             gone = Some(self.evict());
         }
-        let Simulation { policy, lists: places, frames, .. } = self;
+        let Simulation { policy, lists, frames, .. } = self;
         let frame = frames.add(page);
-        policy.enter(places, frame, page, PageOrigin::Demand);
+        policy.enter(lists, frame, page, PageOrigin::Demand);
         ReferenceOutcome::Miss { evicted_page: gone }
     }
 }

@@ -223,7 +223,7 @@ impl AdaptiveScheduler {
         process
     }
 
-    /// Withdraws places that have expired, and assigns free places up to the limit.
+    /// Ends the slices that have expired, and begins slices of waiting processes up to the limit.
     fn update_slices(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked == 0 && self.active <= limit {
             return;

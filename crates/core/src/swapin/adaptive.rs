@@ -145,7 +145,7 @@ impl AdaptiveSwapin {
     /// belongs to, by slot first.
     fn runs_of(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
         let bounds = |end| PredictionBounds {
-            places: end,
+            space_end: end,
             likelihood_min: PROBABILITY_ONE * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
             pages_max: costs.pages_max,
         };

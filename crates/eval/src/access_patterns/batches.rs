@@ -6,7 +6,7 @@ use std::path::Path;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Outcome, RequestId};
 
-use super::places::AccessPattern;
+use super::positional_reads::AccessPattern;
 use super::{Accesses, Checksum};
 use crate::clock::Clock;
 use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};

@@ -175,7 +175,7 @@ impl Aio {
     /// The kernel has no AIO, its limit is reached, or a sandbox forbids it.
     pub(crate) fn new(depth: u32) -> Result<Aio, BackendError> {
         let no_event_fd =
-            |errno: rustix::io::Errno| BackendError::NoBell { errno: errno.raw_os_error() };
+            |errno: rustix::io::Errno| BackendError::NoEventFd { errno: errno.raw_os_error() };
         let event_fd =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_event_fd)?;
         let is_event_fd_borrowed = false;
@@ -187,9 +187,9 @@ impl Aio {
     /// # Errors
     /// As [`new`](Aio::new).
     pub(crate) fn with_event_fd(depth: u32, event_fd: BorrowedFd<'_>) -> Result<Aio, BackendError> {
-        let event_fd = event_fd
-            .try_clone_to_owned()
-            .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
+        let event_fd = event_fd.try_clone_to_owned().map_err(|error| BackendError::NoEventFd {
+            errno: error.raw_os_error().unwrap_or(0),
+        })?;
         let is_event_fd_borrowed = true;
         Aio::from_event_fd(depth, event_fd, is_event_fd_borrowed)
     }

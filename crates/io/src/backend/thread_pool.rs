@@ -111,9 +111,9 @@ impl ThreadPoolBackend {
     /// # Errors
     /// The process has no descriptor left.
     pub(crate) fn set_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
-        let own_event_fd = event_fd
-            .try_clone_to_owned()
-            .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
+        let own_event_fd = event_fd.try_clone_to_owned().map_err(|error| {
+            BackendError::NoEventFd { errno: error.raw_os_error().unwrap_or(0) }
+        })?;
         self.pool.lock().event_fd = Some(own_event_fd);
         Ok(())
     }

@@ -113,7 +113,7 @@ impl UringBackend {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if fd < 0 {
                 let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-                return Err(BackendError::NoBell { errno });
+                return Err(BackendError::NoEventFd { errno });
             }
             Arc::new(OwnedFd::from_raw_fd(fd))
         };

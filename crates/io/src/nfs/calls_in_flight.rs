@@ -226,6 +226,6 @@ fn device_error(error: CallError) -> DeviceError {
         CallError::Garbled => DeviceError::Garbled,
         CallError::Denied { .. } => DeviceError::Refused,
         CallError::Unavailable => DeviceError::Gone,
-        CallError::ServerFault | CallError::NoBell => DeviceError::Medium,
+        CallError::ServerFault | CallError::NoEventFd => DeviceError::Medium,
     }
 }

@@ -41,7 +41,7 @@ pub enum CallError {
     /// The server has an internal error, such as lack of memory.
     ServerFault,
     /// The kernel of this machine provides no eventfd to sleep on.
-    NoBell,
+    NoEventFd,
 }
 
 /// A decoded reply.
@@ -160,7 +160,7 @@ impl CallError {
             CallError::Denied { .. } => libc::EACCES,
             CallError::Unavailable => libc::EPROTONOSUPPORT,
             CallError::ServerFault => libc::EREMOTEIO,
-            CallError::NoBell => libc::EMFILE,
+            CallError::NoEventFd => libc::EMFILE,
         }
     }
 }
@@ -185,7 +185,7 @@ impl std::fmt::Display for CallError {
             CallError::ServerFault => {
                 f.write_str("the server has a problem of its own (SYSTEM_ERR); see its log")
             }
-            CallError::NoBell => f.write_str(
+            CallError::NoEventFd => f.write_str(
                 "this process may open no more files (eventfd); close some, or raise `ulimit -n`",
             ),
         }

@@ -348,7 +348,7 @@ impl CallServer for &NfsShared {
         let _asking = self.question_lock.lock().expect("no thread panics while it asks");
         // Signalled by the thread that processes the answer, because arriving bytes wake only one
         // of two sleepers.
-        let answered = new_event_fd().map_err(|_| CallError::NoBell)?;
+        let answered = new_event_fd().map_err(|_| CallError::NoEventFd)?;
         let answered = Arc::new((answered, Mutex::new(None)));
         let thread_result = Arc::clone(&answered);
         let on_end = move |results: Result<&[u8], CallError>| {
@@ -388,9 +388,9 @@ impl CallServer for &NfsShared {
     }
 }
 
-/// Creates an eventfd to sleep on. Its error is `NoBell`.
+/// Creates an eventfd to sleep on. Its error is `NoEventFd`.
 fn new_event_fd() -> Result<EventFd, BackendError> {
-    EventFd::new().map_err(|errno| BackendError::NoBell { errno: errno.raw_os_error() })
+    EventFd::new().map_err(|errno| BackendError::NoEventFd { errno: errno.raw_os_error() })
 }
 
 impl NfsShared {

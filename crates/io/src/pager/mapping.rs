@@ -107,10 +107,11 @@ impl MappingBuilder {
     /// Sets if a file may be served by the kernel's own mapping. Default: yes.
     ///
     /// - A file that is completely in the kernel page cache at `open` is mapped by the kernel
-    ///   ([`KernelMapping::Held`]): no byte is read again, and none is in memory twice. If the
-    ///   kernel evicts pages later, its own readahead brings them back.
+    ///   ([`KernelMappingReason::InMemory`]): no byte is read again, and none is in memory twice. If
+    ///   the kernel evicts pages later, its own readahead brings them back.
     /// - Without other options, the kernel also maps a file that it reads no slower than readpath
-    ///   ([`KernelMapping::Swift`]): on a fast device, with at most a hundred readahead windows.
+    ///   ([`KernelMappingReason::KernelIsFast`]): on a fast device, with at most a hundred readahead
+    ///   windows.
     /// - In a file that readpath serves, the kernel may serve windows of long runs, unless a
     ///   policy, window or backend is set ([`MappingStats::delegated_pages`]).
     #[must_use]
@@ -178,10 +179,10 @@ impl MappingBuilder {
         };
         if self.uses_kernel_cache && is_fully_resident(&target) {
             check_policy(&readahead)?;
-            return by_kernel(fork_local, user, KernelMapping::Held);
+            return by_kernel(fork_local, user, KernelMappingReason::InMemory);
         }
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
-            return by_kernel(fork_local, user, KernelMapping::Swift);
+            return by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
         }
         let memory_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let memory_bytes_used = memory_bytes.min(pages * PAGE_BYTES);
@@ -208,7 +209,9 @@ impl MappingBuilder {
             Ok((link, scope)) => {
                 Ok(mapping(Some(link), scope, MappingMode::Served, fork_local, user))
             }
-            Err(PagerError::Uffd(why)) => by_kernel(fork_local, user, KernelMapping::Unserved(why)),
+            Err(PagerError::Uffd(why)) => {
+                by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
+            }
             Err(error) => Err(error),
         }
     }
@@ -233,28 +236,30 @@ pub enum MappingMode {
     /// passed to the kernel.
     Kernel {
         /// Reason.
-        because: KernelMapping,
+        because: KernelMappingReason,
     },
 }
 
 /// Reason for the kernel's own mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelMapping {
+pub enum KernelMappingReason {
     /// The whole file was in the kernel page cache at `open`.
-    Held,
+    InMemory,
     /// No options were set, and the kernel reads a file of that size from that device no slower
     /// than readpath.
-    Swift,
+    KernelIsFast,
     /// Faults cannot be served in user space here. The error names a remedy.
-    Unserved(UffdError),
+    NoUserfaultfd(UffdError),
 }
 
-impl std::fmt::Display for KernelMapping {
+impl std::fmt::Display for KernelMappingReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            KernelMapping::Held => f.write_str("its cache holds the whole file"),
-            KernelMapping::Swift => f.write_str("it brings this file in no slower than we could"),
-            KernelMapping::Unserved(why) => why.fmt(f),
+            KernelMappingReason::InMemory => f.write_str("its cache holds the whole file"),
+            KernelMappingReason::KernelIsFast => {
+                f.write_str("it brings this file in no slower than we could")
+            }
+            KernelMappingReason::NoUserfaultfd(why) => why.fmt(f),
         }
     }
 }

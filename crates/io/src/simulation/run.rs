@@ -396,7 +396,7 @@ impl Thread {
                 self.record_guard_count(self.shared.guards_now.get() - 1);
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
                 match inner {
-                    Some(ReadError::HeldMax { .. }) => {
+                    Some(ReadError::TooManyPinned { .. }) => {
                         if guards_max <= self.shared.scenario.settings.held_pages {
                             self.world
                                 .fail_run(format!("refused with {guards_max} guards at the most"));
@@ -439,7 +439,7 @@ impl Thread {
                 Err(error) => {
                     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
                     match inner {
-                        Some(ReadError::HeldMax { .. })
+                        Some(ReadError::TooManyPinned { .. })
                             if guards_max > self.shared.scenario.settings.held_pages => {}
                         _ => self.check_error(&read_start, &error),
                     }

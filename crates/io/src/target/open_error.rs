@@ -100,7 +100,7 @@ impl OpenError {
                 error:
                     BackendError::NoRing { errno }
                     | BackendError::NoAio { errno }
-                    | BackendError::NoBell { errno },
+                    | BackendError::NoEventFd { errno },
             } => errno,
             _ => libc::EOPNOTSUPP,
         };

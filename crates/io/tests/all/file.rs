@@ -272,7 +272,7 @@ fn page_guards_pin_their_pages_up_to_the_limit() {
     let guards: Vec<_> = (0..4).map(|page| file.page(page * 4096).unwrap()).collect();
     let error = file.page(20 * 4096).unwrap_err();
     let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
-    assert_eq!(*inner, ReadError::HeldMax { held_bytes_max: 4 * 4096 });
+    assert_eq!(*inner, ReadError::TooManyPinned { held_bytes_max: 4 * 4096 });
     // Read many times through the rest of the memory; pinned pages stay untouched.
     for page in 0..200 {
         check(&file, &content, page * 4096 + 50, 9000);

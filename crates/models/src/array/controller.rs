@@ -23,7 +23,7 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 use super::lines::{CacheLineState, LineCache};
 use super::streams::ControllerStreams;
 use crate::agenda::EventQueue;
-use crate::places::NumberedSlab;
+use crate::numbered_slab::NumberedSlab;
 use crate::rate::Link;
 use crate::{BoxedDevice, Device};
 

@@ -168,7 +168,7 @@ fn read_toml(
     spec: &Spec,
 ) -> Result<(DriveDescription, FieldBlock), HddError> {
     let mut root = toml_text::parse(text, file)?;
-    super::given::set_fields(&mut root, spec, &OWN)?;
+    super::user_fields::set_fields(&mut root, spec, &OWN)?;
     let drive = super::describe_toml::drive(&root)?;
     root.reject_unread()?;
     Ok((drive, root))

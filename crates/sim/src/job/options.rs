@@ -17,7 +17,7 @@ mod machine;
 mod of_engines;
 mod order;
 mod pace;
-mod places;
+mod positions;
 mod replay;
 mod reports;
 mod sizes;
@@ -119,7 +119,7 @@ const TABLES: [&[FioOption]; 13] = [
     files::TABLE,
     direction::TABLE,
     sizes::TABLE,
-    places::TABLE,
+    positions::TABLE,
     depth::TABLE,
     pace::TABLE,
     integrity::TABLE,

@@ -23,7 +23,7 @@ pub struct RandomChoices {
 /// The streams in their present states.
 #[derive(Clone, Debug)]
 struct RandomStreams {
-    places: Generator,
+    positions: Generator,
     sizes: [Generator; 2],
     is_random: [Taus88; 2],
     direction: Taus88,
@@ -50,7 +50,7 @@ impl RandomStreams {
             false => Generator::Taus88(Taus88::new(seed)),
         };
         RandomStreams {
-            places: sized_generator(seeds.of_places()),
+            positions: sized_generator(seeds.of_positions()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
                 .map(|stream| sized_generator(seeds.of(stream))),
             is_random: [RandomStream::IsRandom; 2].map(small_generator),
@@ -138,7 +138,7 @@ impl RandomChoices {
 
     /// Draws a block number below `blocks`.
     pub fn block(&mut self, blocks: u64) -> u64 {
-        self.streams.places.below(blocks)
+        self.streams.positions.below(blocks)
     }
 
     /// Returns true if the next operation is a read, with `percent` as the share of reads.

@@ -28,8 +28,8 @@ use readpath_core::unit::Time;
 use super::FileId;
 use super::chance::RandomChoices;
 use super::layout::FileArea;
+use super::offsets::{PositionRules, ProcessOffsets, TooManyBlocks};
 use super::pace::{DepthSearch, RateControl, SteadyStateDetector};
-use super::places::{PositionRules, ProcessOffsets, TooManyBlocks};
 use super::rules::ProcessRules;
 use super::together::ProcessDependencies;
 use crate::job::{Job, JobEngine};
@@ -185,7 +185,7 @@ pub struct Process {
 #[derive(Debug)]
 struct AreaState {
     area: FileArea,
-    places: ProcessOffsets,
+    offsets: ProcessOffsets,
     is_done: bool,
 }
 
@@ -260,7 +260,7 @@ impl Process {
         let mut regions = Vec::new();
         for area in areas {
             let offsets = ProcessOffsets::new(job, &position_rules, area, &mut random)?;
-            regions.push(AreaState { area: *area, places: offsets, is_done: false });
+            regions.push(AreaState { area: *area, offsets, is_done: false });
         }
         let rules = ProcessRules::new(job, area_bytes);
         Ok(Process {

@@ -66,7 +66,7 @@ impl ProcessSeeds {
     }
 
     /// Returns the seed of random positions.
-    pub fn of_places(&self) -> u64 {
+    pub fn of_positions(&self) -> u64 {
         match self.is_repeatable {
             true => self.in_run(PLACES.wrapping_mul(self.number)),
             false => self.of(RandomStream::Places),

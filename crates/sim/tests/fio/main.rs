@@ -13,9 +13,9 @@ use readpath_sim::workload::{FileSource, Process, Workload};
 
 mod generated;
 
+mod deterministic_jobs;
 mod options;
 mod oracle;
-mod places;
 mod rates;
 
 use self::oracle::{Scratch, Step, has_fio, our_steps, steps_of_iolog};

@@ -413,7 +413,7 @@ mod tests {
 
     /// A device with several processes, each reading one request of 64 KiB after another.
     struct ProbeBench {
-        places: ThroughputTuner,
+        process_limit: ThroughputTuner,
         now: Time,
         /// Completion time, dispatch time and process of each request.
         under_way: Vec<(Time, Time, usize)>,
@@ -430,7 +430,7 @@ mod tests {
     impl ProbeBench {
         fn new(processes: usize, seed: u64) -> ProbeBench {
             ProbeBench {
-                places: ThroughputTuner::new(Parameter::Processes),
+                process_limit: ThroughputTuner::new(Parameter::Processes),
                 now: Time::ZERO,
                 under_way: Vec::new(),
                 processes,
@@ -446,7 +446,7 @@ mod tests {
         fn run(&mut self, completions: u32, latency: impl Fn(&mut ProbeBench, u64, bool) -> u64) {
             let mut last = usize::MAX;
             for _ in 0..completions {
-                let limit = self.places.allowed().map_or(self.processes, |few| few as usize);
+                let limit = self.process_limit.allowed().map_or(self.processes, |few| few as usize);
                 for nth in 0..limit.min(self.processes) {
                     let process = (self.turn + nth) % self.processes;
                     if self.under_way.iter().all(|&(.., of)| of != process) {
@@ -471,8 +471,8 @@ mod tests {
                     is_undisturbed: foreign == 0,
                 };
                 let processes = self.processes as u32;
-                let may_gain = self.places.allowed().is_none_or(|few| 2 * few < processes);
-                let found = self.places.completed(back, served, || may_gain);
+                let may_gain = self.process_limit.allowed().is_none_or(|few| 2 * few < processes);
+                let found = self.process_limit.completed(back, served, || may_gain);
                 self.log.extend(found.map(|found| (back, found)));
                 // A slice of about a hundred requests.
                 if splitmix::next(&mut self.seed).is_multiple_of(100) {
@@ -483,7 +483,7 @@ mod tests {
 
         /// The kept setting, without a trial.
         fn kept(&self) -> Option<u32> {
-            self.places.setting
+            self.process_limit.setting
         }
     }
 

@@ -20,15 +20,15 @@ enum RunDirection {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultRun {
     direction: RunDirection,
-    /// The place of its fault that went furthest.
+    /// Position of its fault that went furthest.
     last: u64,
     /// True if the run counts as ended, because another has begun since.
     has_ended: bool,
     /// Number of its faults.
     pub(super) length: u64,
-    /// The places that it is predicted to reach.
+    /// The positions that it is predicted to reach.
     pub(super) ahead: PageRange,
-    /// The place at which the next readahead decision is due.
+    /// Position at which the next readahead decision is due.
     due: u64,
 }
 
@@ -55,11 +55,11 @@ impl Default for FaultRuns {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PredictionBounds {
     /// End of the space.
-    pub(super) places: u64,
-    /// Lowest likelihood of a predicted place, of
+    pub(super) space_end: u64,
+    /// Lowest likelihood of a predicted position, of
     /// [`PROBABILITY_ONE`](crate::length_distribution::PROBABILITY_ONE).
     pub(super) likelihood_min: u64,
-    /// Most predicted places.
+    /// Most predicted positions.
     pub(super) pages_max: u64,
 }
 
@@ -81,10 +81,10 @@ impl FaultRuns {
                 run
             }
             None => {
-                // Limits the number of runs: with a run next to most places, a random fault would
-                // continue one by chance.
+                // Limits the number of runs: with a run next to most positions, a random fault
+                // would continue one by chance.
                 let runs_max =
-                    (bounds.places / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
+                    (bounds.space_end / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
                 if self.runs.len() as u64 >= runs_max {
                     self.runs.remove(0);
                 }
@@ -95,7 +95,7 @@ impl FaultRuns {
                 FaultRun::begun(position)
             }
         };
-        run.ahead = self.predicted_places(&run, bounds);
+        run.ahead = self.predicted_positions(&run, bounds);
         self.runs.push(run);
         run
     }
@@ -110,9 +110,9 @@ impl FaultRuns {
         self.runs.iter().rev().any(|run| run.ahead.contains(position))
     }
 
-    /// The places that the run is predicted to reach.
-    fn predicted_places(&self, run: &FaultRun, horizon: PredictionBounds) -> PageRange {
-        let PredictionBounds { likelihood_min, pages_max, .. } = horizon;
+    /// The positions that the run is predicted to reach.
+    fn predicted_positions(&self, run: &FaultRun, bounds: PredictionBounds) -> PageRange {
+        let PredictionBounds { likelihood_min, pages_max, .. } = bounds;
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
         let is_backward = match run.direction {
             RunDirection::Open => self.is_backward,
@@ -120,7 +120,7 @@ impl FaultRuns {
         };
         match is_backward {
             true => PageRange { first: run.last.saturating_sub(pages), end: run.last },
-            false => PageRange::new(run.last + 1, pages).clipped(horizon.places),
+            false => PageRange::new(run.last + 1, pages).clipped(bounds.space_end),
         }
     }
 }
@@ -138,7 +138,7 @@ impl FaultRun {
         }
     }
 
-    /// Returns true if the predicted places lie below the run.
+    /// Returns true if the predicted positions lie below the run.
     pub(super) fn is_backward(&self) -> bool {
         self.ahead.end <= self.last
     }

@@ -308,7 +308,7 @@ impl Process {
     fn begin_pass(&mut self) {
         self.random.restart();
         for region in &mut self.regions {
-            region.places.restart();
+            region.offsets.restart();
             region.is_done = false;
         }
         self.file_selection.current = None;
@@ -327,7 +327,7 @@ impl Process {
         (self.random, self.file_selection, self.operations_until_draw, self.is_after_failed_draw) =
             self.at_pass_start.clone();
         for region in &mut self.regions {
-            region.places.rewind();
+            region.offsets.rewind();
             region.is_done = false;
         }
         self.on_zone_bytes = 0;
@@ -445,7 +445,7 @@ impl Process {
             let op = drawn_op.take().unwrap_or_else(|| self.direction());
             let region = &mut self.regions[file_index];
             if let Some(strides) = &self.rules.strides
-                && region.places.advance_zone(strides, self.on_zone_bytes, op)
+                && region.offsets.advance_zone(strides, self.on_zone_bytes, op)
             {
                 self.on_zone_bytes = 0;
             }
@@ -454,7 +454,7 @@ impl Process {
             if is_drawn {
                 self.operations_until_draw = self.rules.draw_every;
             }
-            let offsets = &mut region.places;
+            let offsets = &mut region.offsets;
             match offsets.next(
                 &self.position_rules,
                 op,

@@ -214,26 +214,26 @@ mod tests {
 
     #[test]
     fn frames_pop_in_insertion_order_after_removals() {
-        let mut places = FrameLists::new(5);
-        (0..5).for_each(|frame| places.push(FrameId(frame), List::PROBATION));
+        let mut lists = FrameLists::new(5);
+        (0..5).for_each(|frame| lists.push(FrameId(frame), List::PROBATION));
         for taken in [0, 2, 4] {
-            places.unlink(FrameId(taken));
+            lists.unlink(FrameId(taken));
         }
-        places.push(FrameId(2), List::PROBATION);
-        assert_eq!((places.pages(List::PROBATION), places.age(FrameId(1))), (3, 4));
+        lists.push(FrameId(2), List::PROBATION);
+        assert_eq!((lists.pages(List::PROBATION), lists.age(FrameId(1))), (3, 4));
         let order: Vec<u32> =
-            core::iter::from_fn(|| places.pop(List::PROBATION)).map(|id| id.0).collect();
+            core::iter::from_fn(|| lists.pop(List::PROBATION)).map(|id| id.0).collect();
         assert_eq!(order, [1, 3, 2]);
-        assert!((0..5).all(|frame| !places.is_listed(FrameId(frame))));
+        assert!((0..5).all(|frame| !lists.is_listed(FrameId(frame))));
     }
 
     #[test]
     fn oldest_frame_of_several_lists_is_the_first_inserted() {
-        let mut places = FrameLists::new(3);
-        places.push(FrameId(1), List::REUSED);
-        places.push(FrameId(0), List::PROBATION);
-        assert_eq!(places.oldest_of(&List::OF_POLICY), Some(FrameId(1)));
-        places.renew(FrameId(1), List::REUSED);
-        assert_eq!(places.oldest_of(&List::OF_POLICY), Some(FrameId(0)));
+        let mut lists = FrameLists::new(3);
+        lists.push(FrameId(1), List::REUSED);
+        lists.push(FrameId(0), List::PROBATION);
+        assert_eq!(lists.oldest_of(&List::OF_POLICY), Some(FrameId(1)));
+        lists.renew(FrameId(1), List::REUSED);
+        assert_eq!(lists.oldest_of(&List::OF_POLICY), Some(FrameId(0)));
     }
 }

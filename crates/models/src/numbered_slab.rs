@@ -62,11 +62,11 @@ mod tests {
 
     #[test]
     fn slab_reuses_freed_numbers_without_growing() {
-        let mut places = NumberedSlab::new();
-        let (a, b) = (places.add('a'), places.add('b'));
-        assert_eq!((a, b, places[b]), (0, 1, 'b'));
-        assert_eq!(places.take(a), 'a');
-        assert_eq!(places.add('c'), 0);
-        assert_eq!(places.count(), 2);
+        let mut slab = NumberedSlab::new();
+        let (a, b) = (slab.add('a'), slab.add('b'));
+        assert_eq!((a, b, slab[b]), (0, 1, 'b'));
+        assert_eq!(slab.take(a), 'a');
+        assert_eq!(slab.add('c'), 0);
+        assert_eq!(slab.count(), 2);
     }
 }

@@ -16,7 +16,7 @@ use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
 use readpath::{Builder, File, Mapping, PageCache, ReadPath};
 use readpath_eval::kernel::copy_mapped;
-use readpath_eval::mapping::PlainMapping as KernelMapping;
+use readpath_eval::mapping::PlainMapping;
 use readpath_eval::usage::storage_read_bytes;
 use readpath_sim::job::JobEngine;
 use readpath_sim::workload::{FileId, ReadList};
@@ -60,7 +60,7 @@ pub struct ReadMethods<'a> {
     /// State of the library; `None` reads through the kernel.
     library: Option<LibraryState>,
     /// Mappings of the kernel, by file.
-    kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
+    kernel_mappings: BTreeMap<FileId, Arc<PlainMapping>>,
     /// Bytes that this process had read from storage before the replay. `None` if they are not
     /// counted.
     read_before: Option<u64>,
@@ -246,8 +246,8 @@ fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) ->
 }
 
 /// Maps a file with `mmap(2)`.
-fn map_by_kernel(path: &Path) -> Result<KernelMapping, String> {
-    let mapping = fs::File::open(path).and_then(|file| KernelMapping::of(&file));
+fn map_by_kernel(path: &Path) -> Result<PlainMapping, String> {
+    let mapping = fs::File::open(path).and_then(|file| PlainMapping::of(&file));
     let mapping = mapping.map_err(|error| error.to_string())?;
     mapping.ok_or_else(|| "the scratch file is empty".to_owned())
 }

@@ -146,8 +146,8 @@ fn read_at_each(
 mod tests {
     use super::*;
 
-    fn of(places: AccessPattern) -> Vec<u64> {
-        places.of_thread(0).collect()
+    fn of(pattern: AccessPattern) -> Vec<u64> {
+        pattern.of_thread(0).collect()
     }
 
     #[test]
@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn random_offsets_lie_in_the_file_and_differ_by_thread() {
-        let places = AccessPattern::random(1 << 20, 8, 1000, 4);
-        let [one, two] = [0, 1].map(|thread| places.of_thread(thread).collect::<Vec<u64>>());
+        let pattern = AccessPattern::random(1 << 20, 8, 1000, 4);
+        let [one, two] = [0, 1].map(|thread| pattern.of_thread(thread).collect::<Vec<u64>>());
         assert_eq!((one.len(), two.len()), (250, 250));
         assert_ne!(one, two);
         assert!(one.iter().all(|at| at % 4096 == 0 && *at < 1 << 20));
-        assert_eq!(one, places.of_thread(0).collect::<Vec<u64>>(), "the same in every pass");
+        assert_eq!(one, pattern.of_thread(0).collect::<Vec<u64>>(), "the same in every pass");
         let distinct: std::collections::BTreeSet<_> = one.iter().collect();
         assert!(distinct.len() > 100, "{} places", distinct.len());
     }

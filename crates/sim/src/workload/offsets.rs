@@ -138,7 +138,7 @@ impl ProcessOffsets {
             false => Ok(None),
         };
         let lfsr = |random: &RandomChoices| {
-            let seed = random.seeds().of_places();
+            let seed = random.seeds().of_positions();
             Lfsr::new(blocks, seed).map(|lfsr| (lfsr, seed)).ok_or(TooManyBlocks { blocks })
         };
         let order = match &job.distribution {
@@ -163,7 +163,7 @@ impl ProcessOffsets {
             },
             skewed => {
                 let seed = match job.has_seed || !job.is_repeatable {
-                    true => random.seeds().of_places(),
+                    true => random.seeds().of_positions(),
                     false => random.seeds().of_name(area.name_hash),
                 };
                 // In units of the smallest block of both directions, even if the job has one
