@@ -170,9 +170,10 @@ fn headline(explanation: &Explanation) -> String {
         Some(spent) => format!("; processor time {spent:.2} s"),
         None => String::new(),
     };
+    let at_least = if explanation.hidden_waits.is_some() { "at least " } else { "" };
     format!(
-        "{program}: {seconds:.2} s, of which {waited_seconds:.2} s ({share:.0} %) waited for a \
-         device{spent}"
+        "{program}: {seconds:.2} s, of which {at_least}{waited_seconds:.2} s ({share:.0} %) waited \
+         for a device{spent}"
     )
 }
 
@@ -240,6 +241,9 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
             if let Some(gain) = &finding.gain {
                 writeln!(out, "   Gain: {}.", gains::text(gain, explanation.seconds))?;
             }
+        }
+        if let Some(hidden) = &explanation.hidden_waits {
+            writeln!(out, "\nNot in the findings: {hidden}.")?;
         }
     }
     if explanation.shape.reads > 0 {

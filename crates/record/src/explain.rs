@@ -230,6 +230,10 @@ pub struct Explanation {
     pub other_reads: Vec<OtherReads>,
     /// Reported causes, the most costly first.
     pub findings: Vec<Finding>,
+    /// Text about long waits for files that the findings do not contain, because their reads were
+    /// not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden_waits: Option<String>,
     /// Limit of the program without a reported cause.
     pub limit: ProgramLimit,
     /// The limit as text.
@@ -358,6 +362,7 @@ impl Explainer {
                 .collect(),
             other_reads: if has_readers { Vec::new() } else { other_reads(gathered) },
             findings,
+            hidden_waits: cause::hidden_waits_text(gathered),
             limit,
             limit_text,
             shape: shape::read_shape(gathered),

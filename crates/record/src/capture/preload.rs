@@ -29,12 +29,14 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::advise::{Advisor, CalledRead};
 use super::event::Inode;
 use super::names::{FileNames, NamedFile, System};
+use super::state_samples::StateSampler;
 use super::{RecordingSummary, first_record, now_ns, wall_ns};
 use crate::called_wait::wait_of_call;
 use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
 mod kernel_counts;
+mod uring_reads;
 
 pub use kernel_counts::{KernelCounts, wait_counted};
 
@@ -83,6 +85,7 @@ pub struct Preload {
     reads: u64,
     asynchronous_reads: u64,
     advisor: Option<Advisor>,
+    states: Option<StateSampler>,
 }
 
 /// Summary of such a recording.
@@ -197,6 +200,7 @@ impl Preload {
             reads: 0,
             asynchronous_reads: 0,
             advisor: None,
+            states: None,
         })
     }
 
@@ -205,11 +209,12 @@ impl Preload {
         first_record(RecordingMethod::Preload, self.wall_ns, program)
     }
 
-    /// Starts a program with the library loaded.
+    /// Starts a program with the library loaded. If nothing is prefetched for it, its activities
+    /// are sampled.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
+    pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
         let mut libraries: OsString = self.folder.join(LIBRARY_FILE).into();
         if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
             libraries.push(":");
@@ -225,7 +230,9 @@ impl Preload {
         sanitizer.push("verify_asan_link_order=0");
         let variable = VARIABLE.to_str().expect("it is plain text");
         command.env(PRELOAD, libraries).env(SANITIZER, sanitizer);
-        command.env(variable, self.folder.join(RING)).spawn()
+        let child = command.env(variable, self.folder.join(RING)).spawn()?;
+        self.states = StateSampler::start(child.id()).filter(|_| self.advisor.is_none());
+        Ok(child)
     }
 
     /// Starts to prefetch for the reads that are reported. At most `budget_bytes` bytes are
@@ -266,6 +273,7 @@ impl Preload {
         for slot in &slots {
             self.record_slot(slot, writer)?;
         }
+        self.record_uring_reads(writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now_ns());
             advisor.continue_whole_files(now_ns());
@@ -293,6 +301,8 @@ impl Preload {
     ) -> io::Result<Preloaded> {
         self.record(&mut writer)?;
         let at_ns = now_ns() - self.start_ns;
+        let times = self.states.take().map(|states| states.finish(at_ns)).unwrap_or_default();
+        times.into_iter().try_for_each(|time| writer.put(time))?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;

@@ -1,0 +1,490 @@
+//! Wall time of a program by activity, sampled without root.
+//!
+//! A thread of the recorder samples the states of all threads of the program and of its
+//! descendants. `/proc/PID/task/TID/syscall` contains `running`, or the system call in which the
+//! thread sleeps with its arguments, or -1 for a page fault. The descriptor among the arguments
+//! distinguishes files from pipes and sockets. The time since the last sample counts as one
+//! activity, the first in the order of [`Activity`] that a thread is in, as in a recording by root
+//! ([`time_split`](super::time_split)).
+//!
+//! The same thread samples the reads by io_uring ([`uring_samples`](super::uring_samples)).
+//!
+//! Sampling takes at most a fiftieth of a processor: a longer sample delays the next one. A process
+//! that begins and ends between two searches of the descendants is missed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use readpath_trace::recording::{Activity, Record, TimeSpent};
+
+use super::uring_samples::{UringRead, UringSamples};
+
+/// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_PER_SAMPLE: u32 = 49;
+
+/// Period of the search for new threads and descendants.
+const SEARCH_PERIOD: Duration = Duration::from_millis(10);
+
+/// Pause between two samples of the rings of io_uring, and the period of the search for rings. The
+/// search comes sooner while a thread waits for io_uring or AIO and no ring is known.
+const RING_PAUSE: Duration = Duration::from_micros(500);
+const RING_SEARCH_PERIOD: Duration = Duration::from_millis(100);
+
+/// Maximum number of sampled threads. With more, the activities are unknown.
+const THREADS_MAX: usize = 4096;
+
+/// A running sampler.
+#[derive(Debug)]
+pub struct StateSampler {
+    thread: JoinHandle<Times>,
+    is_ending: Arc<AtomicBool>,
+    uring_reads: Receiver<UringRead>,
+}
+
+/// Time of each activity in nanoseconds.
+type Times = [u64; Activity::ALL.len()];
+
+impl StateSampler {
+    /// Starts to sample a process and its descendants. `None` if the kernel does not report the
+    /// system calls of its threads to this user.
+    pub fn start(process: u32) -> Option<StateSampler> {
+        let first_state = fs::read(format!("/proc/{process}/task/{process}/syscall"));
+        first_state.ok()?;
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let must_end = Arc::clone(&is_ending);
+        let (sender, uring_reads) = mpsc::channel();
+        let sample = move || Sampling::new(process, sender).run(&must_end);
+        let thread = thread::Builder::new().name("readpath-states".to_owned()).spawn(sample);
+        Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads })
+    }
+
+    /// Reads by io_uring that were seen since the last call.
+    pub(super) fn take_uring_reads(&self) -> Vec<UringRead> {
+        self.uring_reads.try_iter().collect()
+    }
+
+    /// Ends the sampling. Returns one record per activity of a recording of `length_ns`; their
+    /// times sum to that length.
+    pub fn finish(self, length_ns: u64) -> Vec<Record> {
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        let times = self.thread.join().unwrap_or_default();
+        to_records(times, length_ns)
+    }
+}
+
+/// Converts the sampled times to records. The time outside the samples is unknown. The list is
+/// empty if nothing is known.
+fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
+    let sampled_ns: u64 = times.iter().sum();
+    if sampled_ns == times[Activity::Unknown as usize] {
+        return Vec::new();
+    }
+    times[Activity::Unknown as usize] += length_ns.saturating_sub(sampled_ns);
+    Activity::ALL
+        .into_iter()
+        .zip(times)
+        .filter(|&(_, wall_ns)| wall_ns > 0)
+        .map(|(activity, wall_ns)| {
+            Record::TimeSpent(TimeSpent { at_ns: length_ns, activity, wall_ns })
+        })
+        .collect()
+}
+
+/// State of the sampling thread.
+#[derive(Debug)]
+struct Sampling {
+    processes: BTreeMap<u32, Process>,
+    /// Processor time of each thread at its last sample.
+    processor_times: BTreeMap<u32, ProcessorTime>,
+    times: Times,
+    last_sample: Instant,
+    last_search: Instant,
+    /// `None` if the kernel has no io_uring or forbids it.
+    rings: Option<UringSamples>,
+    last_ring_search: Instant,
+    /// True if a thread waited for io_uring or AIO at the last sample.
+    waits_for_async: bool,
+}
+
+/// A sampled process.
+#[derive(Debug)]
+struct Process {
+    threads: Vec<u32>,
+    /// True if system calls have the numbers of this command's own architecture.
+    has_own_numbers: bool,
+    /// True if a part of its memory is in the swap area, as of the last search.
+    has_swapped: bool,
+}
+
+/// Time on processors and time in their queues, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessorTime {
+    running_ns: u64,
+    queued_ns: u64,
+}
+
+impl Sampling {
+    /// Creates the state with one process.
+    fn new(process: u32, uring_reads: Sender<UringRead>) -> Sampling {
+        let now = Instant::now();
+        let mut sampling = Sampling {
+            processes: BTreeMap::new(),
+            processor_times: BTreeMap::new(),
+            times: Times::default(),
+            last_sample: now,
+            last_search: now,
+            rings: UringSamples::new(uring_reads),
+            last_ring_search: now,
+            waits_for_async: false,
+        };
+        sampling.add_process(process);
+        sampling
+    }
+
+    /// Samples until the end is requested. Returns the times.
+    fn run(mut self, must_end: &AtomicBool) -> Times {
+        let mut next_sample = Instant::now();
+        while !must_end.load(Ordering::Relaxed) {
+            let begin = Instant::now();
+            if begin >= next_sample {
+                self.sample();
+                self.search_rings();
+                let end = Instant::now();
+                next_sample = end + PAUSE_MIN.max((end - begin) * PAUSE_PER_SAMPLE);
+            }
+            let pause = next_sample.saturating_duration_since(Instant::now());
+            match self.rings.as_mut().filter(|rings| rings.has_rings()) {
+                Some(rings) => {
+                    rings.sample();
+                    thread::park_timeout(pause.min(RING_PAUSE));
+                }
+                None => thread::park_timeout(pause),
+            }
+        }
+        self.rings.iter_mut().for_each(UringSamples::sample);
+        self.times
+    }
+
+    /// Finds new rings of io_uring, if a search is due.
+    fn search_rings(&mut self) {
+        let Some(rings) = &mut self.rings else { return };
+        let period = match self.waits_for_async && !rings.has_rings() {
+            true => SEARCH_PERIOD,
+            false => RING_SEARCH_PERIOD,
+        };
+        if self.last_ring_search.elapsed() >= period {
+            rings.search(self.processes.keys().copied());
+            self.last_ring_search = Instant::now();
+        }
+    }
+
+    /// Counts the time since the last sample by the threads' present activities.
+    fn sample(&mut self) {
+        if self.last_search.elapsed() >= SEARCH_PERIOD {
+            self.search();
+        }
+        let mut threads = [0_u32; Activity::ALL.len()];
+        let mut processor_time = ProcessorTime::default();
+        for (&number, process) in &self.processes {
+            for &thread in &process.threads {
+                let Some(activity) = activity(number, thread, process) else { continue };
+                threads[activity as usize] += 1;
+                if activity == Activity::Processor {
+                    let total = ProcessorTime::of_thread(number, thread).unwrap_or_default();
+                    let last = self.processor_times.insert(thread, total).unwrap_or(total);
+                    processor_time.running_ns += total.running_ns.saturating_sub(last.running_ns);
+                    processor_time.queued_ns += total.queued_ns.saturating_sub(last.queued_ns);
+                }
+            }
+        }
+        self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
+        let now = Instant::now();
+        let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;
+        self.last_sample = now;
+        let first = threads.iter().position(|&count| count > 0);
+        let activity = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
+        let queued_ns = match activity {
+            Activity::Processor => processor_time.queued_part(passed_ns),
+            _ => 0,
+        };
+        self.times[Activity::ProcessorQueue as usize] += queued_ns;
+        self.times[activity as usize] += passed_ns - queued_ns;
+    }
+
+    /// Finds new threads and descendants, and forgets ended processes.
+    fn search(&mut self) {
+        self.last_search = Instant::now();
+        let mut unsearched: Vec<u32> = self.processes.keys().copied().collect();
+        let mut found = BTreeSet::new();
+        while let Some(process) = unsearched.pop() {
+            if !found.insert(process) {
+                continue;
+            }
+            for thread in threads_of(process) {
+                unsearched.extend(children_of(process, thread));
+            }
+        }
+        self.processes.retain(|process, _| found.contains(process));
+        found.into_iter().for_each(|process| self.add_process(process));
+        let threads = self.processes.values().flat_map(|process| &process.threads);
+        let threads: BTreeSet<u32> = threads.copied().collect();
+        self.processor_times.retain(|thread, _| threads.contains(thread));
+    }
+
+    /// Adds a process, or updates its threads. Removes it if it has ended.
+    fn add_process(&mut self, process: u32) {
+        let threads = threads_of(process);
+        let others = self.processes.iter().filter(|(number, _)| **number != process);
+        let other_threads: usize = others.map(|(_, process)| process.threads.len()).sum();
+        if threads.is_empty() || other_threads + threads.len() > THREADS_MAX {
+            self.processes.remove(&process);
+            return;
+        }
+        // A call of `exec` replaces the program.
+        let has_own_numbers = has_own_numbers(process);
+        let has_swapped = has_swapped(process);
+        self.processes.insert(process, Process { threads, has_own_numbers, has_swapped });
+    }
+}
+
+impl ProcessorTime {
+    /// Reads the times of a thread. `None` if it has ended or the kernel does not count them.
+    fn of_thread(process: u32, thread: u32) -> Option<ProcessorTime> {
+        let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+        let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
+        Some(ProcessorTime { running_ns: numbers.next()?, queued_ns: numbers.next()? })
+    }
+
+    /// Part of `passed_ns` in the processors' queues, in nanoseconds.
+    fn queued_part(self, passed_ns: u64) -> u64 {
+        let total_ns = self.running_ns + self.queued_ns;
+        let part = u128::from(passed_ns) * u128::from(self.queued_ns);
+        part.checked_div(u128::from(total_ns)).unwrap_or(0) as u64
+    }
+}
+
+/// Threads of a process; none if it has ended.
+fn threads_of(process: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Processes that a thread has started and that still run.
+fn children_of(process: u32, thread: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/children"));
+    let text = text.unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// True if a program has the word size of this command, and therefore its numbers of system calls.
+fn has_own_numbers(process: u32) -> bool {
+    /// Byte of an ELF file that contains its class, and the class of 32-bit programs.
+    const CLASS_BYTE: usize = 4;
+    const CLASS_32: u8 = 1;
+    let mut head = [0; CLASS_BYTE + 1];
+    let read =
+        fs::File::open(format!("/proc/{process}/exe")).and_then(|mut f| f.read_exact(&mut head));
+    // An executable without read permission counts as one of 64 bits, as nearly all are.
+    let is_32_bit = read.is_ok() && head[CLASS_BYTE] == CLASS_32;
+    is_32_bit == cfg!(target_pointer_width = "32")
+}
+
+/// True if a part of the process's memory is in the swap area.
+fn has_swapped(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"));
+    line.is_some_and(|size| size.trim() != "0 kB")
+}
+
+/// Present activity of a thread. `None` if the thread has ended.
+fn activity(process: u32, thread: u32, traits: &Process) -> Option<Activity> {
+    let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
+    let call = match call {
+        Ok(call) => call,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Some(Activity::Unknown);
+        }
+        Err(_) => return None,
+    };
+    let mut words = call.split_whitespace();
+    let number = match words.next()? {
+        "running" => return Some(Activity::Processor),
+        number => number.parse::<i64>().ok()?,
+    };
+    let is_disk_sleep = || state_letter(process, thread) == Some('D');
+    if number < 0 {
+        // A worker thread of io_uring has no stack in user space, and sleeps while it has no work.
+        let is_kernel_worker = words.all(|word| word == "0x0");
+        return Some(match state_letter(process, thread) {
+            Some('D') if is_kernel_worker => Activity::AsyncIo,
+            _ if is_kernel_worker => return None,
+            Some('D') if !traits.has_swapped => Activity::Fault,
+            // Stopped by a signal or a debugger.
+            Some('T' | 't') => Activity::Others,
+            _ => Activity::Unknown,
+        });
+    }
+    if !traits.has_own_numbers {
+        return Some(Activity::Unknown);
+    }
+    let argument = |word: Option<&str>| {
+        u64::from_str_radix(word?.strip_prefix("0x")?, 16).ok().map(|value| value as u32)
+    };
+    let arguments = [argument(words.next()), argument(words.next())];
+    let is_file = |descriptor: Option<u32>| is_file(process, descriptor);
+    Some(match call_kind(number) {
+        CallKind::Known(activity) => activity,
+        CallKind::Transfer(activity) if is_file(arguments[0]) => activity,
+        CallKind::Transfer(_) => Activity::Others,
+        // The source of `sendfile` is its second descriptor. The other side may be a pipe.
+        CallKind::Copy { source } if is_file(arguments[source]) && is_disk_sleep() => {
+            Activity::Read
+        }
+        CallKind::Copy { .. } => Activity::Others,
+    })
+}
+
+/// State of a thread as in `/proc/PID/stat`: `D` in a wait that signals do not end, `S` in another.
+fn state_letter(process: u32, thread: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    // The name before the state may contain spaces and parentheses.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// True if a descriptor belongs to a regular file or a block device.
+fn is_file(process: u32, descriptor: Option<u32>) -> bool {
+    let Some(descriptor) = descriptor else { return false };
+    let metadata = fs::metadata(format!("/proc/{process}/fd/{descriptor}"));
+    metadata.is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
+}
+
+/// Kind of a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallKind {
+    /// A sleep in this call is always this activity.
+    Known(Activity),
+    /// A sleep is this activity if the first argument is a descriptor of a file.
+    Transfer(Activity),
+    /// A sleep is a read if the descriptor at this index of the arguments is a file.
+    Copy { source: usize },
+}
+
+/// Kind of the system call with a number of this architecture.
+fn call_kind(number: i64) -> CallKind {
+    use Activity::{AsyncIo, Children, Lock, Metadata, Others, Read, Sleep, Unknown, Write};
+    use CallKind::{Copy, Known, Transfer};
+    match number {
+        libc::SYS_read
+        | libc::SYS_pread64
+        | libc::SYS_readv
+        | libc::SYS_preadv
+        | libc::SYS_preadv2 => Transfer(Read),
+        libc::SYS_readahead | libc::SYS_fadvise64 => Known(Read),
+        // Buffered AIO reads in the call that submits it.
+        libc::SYS_io_submit => Known(Read),
+        libc::SYS_write
+        | libc::SYS_pwrite64
+        | libc::SYS_writev
+        | libc::SYS_pwritev
+        | libc::SYS_pwritev2 => Transfer(Write),
+        libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_sync
+        | libc::SYS_syncfs
+        | libc::SYS_sync_file_range
+        | libc::SYS_msync
+        | libc::SYS_fallocate => Known(Write),
+        libc::SYS_close => Transfer(Write),
+        libc::SYS_sendfile => Copy { source: 1 },
+        libc::SYS_splice | libc::SYS_copy_file_range => Copy { source: 0 },
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS | libc::SYS_io_uring_enter => Known(AsyncIo),
+        libc::SYS_openat
+        | libc::SYS_openat2
+        | libc::SYS_newfstatat
+        | libc::SYS_statx
+        | libc::SYS_fstat
+        | libc::SYS_getdents64
+        | libc::SYS_unlinkat
+        | libc::SYS_renameat2
+        | libc::SYS_mkdirat
+        | libc::SYS_linkat
+        | libc::SYS_symlinkat
+        | libc::SYS_readlinkat
+        | libc::SYS_faccessat
+        | libc::SYS_faccessat2
+        | libc::SYS_execve
+        | libc::SYS_execveat
+        | libc::SYS_ftruncate
+        | libc::SYS_truncate
+        | libc::SYS_utimensat
+        | libc::SYS_fchmodat
+        | libc::SYS_fchownat
+        | libc::SYS_getxattr
+        | libc::SYS_lgetxattr
+        | libc::SYS_statfs
+        | libc::SYS_fstatfs => Known(Metadata),
+        libc::SYS_futex
+        | libc::SYS_flock
+        | libc::SYS_fcntl
+        | libc::SYS_semtimedop
+        | libc::SYS_futex_waitv => Known(Lock),
+        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_clone | libc::SYS_clone3 => Known(Children),
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Known(Sleep),
+        libc::SYS_ppoll
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_rt_sigtimedwait
+        | libc::SYS_rt_sigsuspend
+        | libc::SYS_msgrcv
+        | libc::SYS_msgsnd => Known(Others),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open
+        | libc::SYS_stat
+        | libc::SYS_lstat
+        | libc::SYS_access
+        | libc::SYS_getdents
+        | libc::SYS_unlink
+        | libc::SYS_rename
+        | libc::SYS_renameat
+        | libc::SYS_mkdir
+        | libc::SYS_rmdir
+        | libc::SYS_link
+        | libc::SYS_symlink
+        | libc::SYS_readlink
+        | libc::SYS_creat
+        | libc::SYS_chmod
+        | libc::SYS_chown => Known(Metadata),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait | libc::SYS_pause => Known(Others),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_vfork => Known(Children),
+        _ => Known(Unknown),
+    }
+}
+
+/// Number of `io_pgetevents`, which the crate `libc` lacks.
+const SYS_IO_PGETEVENTS: i64 = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
+
+#[cfg(test)]
+#[path = "state_samples/tests.rs"]
+mod tests;

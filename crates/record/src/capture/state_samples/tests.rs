@@ -1,0 +1,121 @@
+//! Activities of small programs whose state is known: they compute, sleep, or wait for something.
+
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+/// A program that is ended with the test.
+struct Program(Child);
+
+impl Program {
+    /// Starts a command of the shell.
+    fn shell(command: &str) -> Program {
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Program(shell.spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Longest activity of a shell's command after a third of a second, with its share of that time in
+/// percent; `None` where the kernel does not report system calls.
+fn longest_activity(command: &str) -> Option<(Activity, u64)> {
+    let program = Program::shell(command);
+    let Some(sampler) = StateSampler::start(program.0.id()) else {
+        eprintln!("skipped: this kernel does not report the system calls of a child");
+        return None;
+    };
+    let begin = Instant::now();
+    thread::sleep(Duration::from_millis(333));
+    let length_ns = begin.elapsed().as_nanos() as u64;
+    let records = sampler.finish(length_ns);
+    let times = records.iter().map(|record| match record {
+        Record::TimeSpent(time) => (time.activity, time.wall_ns),
+        other => panic!("{other:?}"),
+    });
+    let times: Vec<(Activity, u64)> = times.collect();
+    let total_ns: u64 = times.iter().map(|(_, wall_ns)| wall_ns).sum();
+    let (activity, wall_ns) = times.into_iter().max_by_key(|(_, wall_ns)| *wall_ns).unwrap();
+    Some((activity, 100 * wall_ns / total_ns))
+}
+
+/// Holds that most of the time of a command is one activity. The start of the program takes the
+/// rest, much of it on a busy machine.
+fn assert_longest(command: &str, expected: &[Activity]) {
+    if let Some((activity, percent)) = longest_activity(command) {
+        assert!(expected.contains(&activity), "{command}: {activity:?}, {percent} %");
+    }
+}
+
+#[test]
+fn sleeping_program_sleeps() {
+    assert_longest("exec sleep 9", &[Activity::Sleep]);
+}
+
+/// On a busy machine the program waits for a processor longer than it runs.
+#[test]
+fn computing_program_runs_or_waits_for_a_processor() {
+    let expected = [Activity::Processor, Activity::ProcessorQueue];
+    assert_longest("while :; do :; done", &expected);
+}
+
+#[test]
+fn program_that_reads_a_pipe_waits_for_others() {
+    assert_longest("exec cat", &[Activity::Others]);
+}
+
+/// The shell waits, and its child sleeps. The sleep comes first in the order of activities.
+#[test]
+fn children_of_a_program_are_sampled() {
+    assert_longest("sleep 9; true", &[Activity::Sleep]);
+}
+
+/// The child reads the pipe of the shell, so that nothing but the wait for it remains.
+#[test]
+fn threads_of_children_that_wait_for_a_pipe_come_before_the_wait_for_them() {
+    assert_longest("(read line); true", &[Activity::Others]);
+}
+
+#[test]
+fn records_sum_to_the_length_of_the_recording() {
+    let mut times = Times::default();
+    times[Activity::Read as usize] = 700;
+    times[Activity::Sleep as usize] = 100;
+    let record =
+        |activity, wall_ns| Record::TimeSpent(TimeSpent { at_ns: 1000, activity, wall_ns });
+    let expected = [(Activity::Read, 700), (Activity::Sleep, 100), (Activity::Unknown, 200)];
+    let expected = expected.map(|(activity, wall_ns)| record(activity, wall_ns));
+    assert_eq!(to_records(times, 1000), expected);
+}
+
+#[test]
+fn nothing_is_recorded_if_nothing_is_known() {
+    let mut times = Times::default();
+    times[Activity::Unknown as usize] = 700;
+    assert_eq!(to_records(times, 1000), []);
+}
+
+/// A thread ran 3 ms and waited 1 ms for a processor: a quarter of its time.
+#[test]
+fn queue_time_is_a_part_of_the_sample() {
+    let time = ProcessorTime { running_ns: 3_000_000, queued_ns: 1_000_000 };
+    assert_eq!(time.queued_part(2_000_000), 500_000);
+    assert_eq!(ProcessorTime::default().queued_part(2_000_000), 0);
+}
+
+#[test]
+fn pipes_terminals_and_sockets_are_no_files() {
+    let own = std::process::id();
+    let file = fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let (reader, _writer) = io::pipe().unwrap();
+    let number = |descriptor: &dyn std::os::fd::AsRawFd| Some(descriptor.as_raw_fd() as u32);
+    assert!(is_file(own, number(&file)));
+    assert!(!is_file(own, number(&reader)));
+    assert!(!is_file(own, None));
+}

@@ -1,0 +1,443 @@
+//! Reads by io_uring, sampled without root.
+//!
+//! A program and the kernel exchange requests and results in memory that they share, a *ring*. The
+//! recorder maps the rings of the recorded processes for reading. A sample finds the requests and
+//! the results since the last sample. The entry of a request stays in the ring until the program
+//! reuses it. A program that sends more requests between two samples than its ring has entries
+//! loses some: these reads are counted, and their files and ranges are unknown.
+//!
+//! The times of requests and results within an interval between samples are not known. They are
+//! spread evenly over it, in their order. The number of reads in flight at each sample is exact, so
+//! the mean wait is right by Little's law; single waits are only as exact as the interval.
+//!
+//! The offsets within a ring are those that the kernel reports for a ring of the recorder.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
+
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use super::event::Inode;
+use super::names::{FileNames, NamedFile, System};
+use super::now_ns;
+
+/// Largest number of entries of a ring, as in the kernel.
+const ENTRIES_MAX: u32 = 1 << 16;
+/// Size in bytes of a request's and of a result's entry.
+const REQUEST_BYTES: usize = 64;
+const RESULT_BYTES: usize = 16;
+/// Offsets of `mmap` that select the memory of the results and the memory of the requests.
+const MAP_RINGS: u64 = 0;
+const MAP_REQUESTS: u64 = 0x1000_0000;
+/// Operations that read: with buffers in a list, into a registered buffer, and into one buffer.
+const OP_READV: u8 = 1;
+const OP_READ_FIXED: u8 = 4;
+const OP_READ: u8 = 22;
+/// Flag of a request whose descriptor is an index of a registered table.
+const FLAG_FIXED_FILE: u8 = 1;
+/// Offset that stands for the position of the file.
+const AT_POSITION: u64 = u64::MAX;
+/// Maximum number of reads in flight per ring. The oldest are forgotten.
+const IN_FLIGHT_MAX: usize = 1 << 16;
+/// Time in nanoseconds for which the file of a descriptor is taken to be the same.
+const DESCRIPTOR_NS: u64 = 100_000_000;
+
+/// A sampled read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct UringRead {
+    pub process: u32,
+    /// File, and its name and size; `None` if it or the range of the read is unknown.
+    pub file: FoundFile,
+    pub descriptor: u64,
+    /// Offset in the file and size of the request, in bytes. A request with a list of buffers has
+    /// the size of its result.
+    pub offset: u64,
+    pub asked_bytes: u64,
+    /// Clock times in nanoseconds.
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// Number of bytes, or the negated error number.
+    pub result: i32,
+}
+
+/// The rings of the recorded processes.
+#[derive(Debug)]
+pub(super) struct UringSamples {
+    layout: Layout,
+    rings: Vec<Ring>,
+    /// Time of the last sample on the monotonic clock, in nanoseconds.
+    last_ns: u64,
+    files: DescriptorFiles,
+    reads: Sender<UringRead>,
+}
+
+/// File of a descriptor with its name and size, if it has one.
+type FoundFile = Option<(Inode, NamedFile)>;
+
+/// Files of descriptors, by process and descriptor, with the time of the look.
+#[derive(Debug)]
+struct DescriptorFiles {
+    system: System,
+    files: HashMap<(u32, u64), (u64, FoundFile)>,
+}
+
+/// Offsets in bytes within the memory of the results.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    request_head: usize,
+    request_entries: usize,
+    result_tail: usize,
+    result_entries: usize,
+    results: usize,
+}
+
+/// A mapped ring.
+#[derive(Debug)]
+struct Ring {
+    process: u32,
+    descriptor: u64,
+    rings: Mapped,
+    requests: Mapped,
+    request_entries: u32,
+    result_entries: u32,
+    /// Number of requests taken by the kernel, and number of results, at the last sample.
+    taken: u32,
+    completed: u32,
+    in_flight: VecDeque<Request>,
+    /// Times at which requests in flight began whose entries were overwritten before a sample.
+    overwritten: VecDeque<u64>,
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// Value by which the program recognizes the result.
+    user_data: u64,
+    operation: u8,
+    flags: u8,
+    descriptor: u64,
+    offset: u64,
+    bytes: u64,
+    begin_ns: u64,
+}
+
+/// Memory of a ring, mapped for reading until it is dropped.
+#[derive(Debug)]
+struct Mapped {
+    address: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and only its own methods access it.
+unsafe impl Send for Mapped {}
+
+impl UringSamples {
+    /// Prepares samples without rings. Reads are sent to `reads`. `None` if the kernel has no
+    /// io_uring or forbids it.
+    pub fn new(reads: Sender<UringRead>) -> Option<UringSamples> {
+        let files = DescriptorFiles { system: System::new(), files: HashMap::new() };
+        let layout = Layout::of_kernel()?;
+        Some(UringSamples { layout, rings: Vec::new(), last_ns: now_ns(), files, reads })
+    }
+
+    /// True if there is a ring to sample.
+    pub fn has_rings(&self) -> bool {
+        !self.rings.is_empty()
+    }
+
+    /// Maps the new rings of the processes, and drops the rings that these no longer have open.
+    pub fn search(&mut self, processes: impl Iterator<Item = u32>) {
+        let mut open = Vec::new();
+        for process in processes {
+            open.extend(ring_descriptors(process).into_iter().map(|number| (process, number)));
+        }
+        self.rings.retain(|ring| open.contains(&(ring.process, ring.descriptor)));
+        for (process, descriptor) in open {
+            // Children inherit the rings of their parents.
+            if !self.rings.iter().any(|ring| ring.is_at(process, descriptor))
+                && let Some(ring) = Ring::map(process, descriptor, self.layout)
+            {
+                self.rings.push(ring);
+            }
+        }
+    }
+
+    /// Sends the reads that have completed since the last sample.
+    pub fn sample(&mut self) {
+        let now_ns = now_ns();
+        for ring in &mut self.rings {
+            ring.sample(self.layout, (self.last_ns, now_ns), &mut self.files, &self.reads);
+        }
+        self.last_ns = now_ns;
+    }
+}
+
+impl DescriptorFiles {
+    /// File of a descriptor. `None` if it is closed or has no offsets.
+    fn file(&mut self, process: u32, descriptor: u64, at_ns: u64) -> FoundFile {
+        let entry = self.files.get(&(process, descriptor));
+        if let Some((looked_ns, file)) = entry
+            && at_ns.saturating_sub(*looked_ns) < DESCRIPTOR_NS
+        {
+            return file.clone();
+        }
+        let open = self.system.open_file(process, descriptor);
+        let file = open.map(|open| (open.inode, open.named));
+        self.files.insert((process, descriptor), (at_ns, file.clone()));
+        file
+    }
+}
+
+impl Layout {
+    /// Reads the layout from a new ring with one entry, which is closed at once.
+    fn of_kernel() -> Option<Layout> {
+        /// Number of 32-bit words in the parameters, and index of the first offset of the requests
+        /// and of the results among them.
+        const WORDS: usize = 30;
+        const REQUEST_OFFSETS: usize = 10;
+        const RESULT_OFFSETS: usize = 20;
+        let mut parameters = [0_u32; WORDS];
+        // SAFETY: the parameters have the size that the kernel reads and writes (120 bytes).
+        let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &raw mut parameters) };
+        let descriptor = i32::try_from(result).ok().filter(|&number| number >= 0)?;
+        // SAFETY: the descriptor is new and has no other owner.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        let offset = |index: usize| parameters[index] as usize;
+        Some(Layout {
+            request_head: offset(REQUEST_OFFSETS),
+            request_entries: offset(REQUEST_OFFSETS + 3),
+            result_tail: offset(RESULT_OFFSETS + 1),
+            result_entries: offset(RESULT_OFFSETS + 3),
+            results: offset(RESULT_OFFSETS + 5),
+        })
+    }
+}
+
+impl Ring {
+    /// Maps a ring of another process. `None` if it may not be read or has another layout.
+    fn map(process: u32, descriptor: u64, layout: Layout) -> Option<Ring> {
+        let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let number = i32::try_from(descriptor).ok()?;
+        let file = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()?;
+        let head = Mapped::new(&file, MAP_RINGS, layout.results)?;
+        let request_entries = head.word(layout.request_entries).load(Ordering::Acquire);
+        let result_entries = head.word(layout.result_entries).load(Ordering::Acquire);
+        let is_count = |entries: u32| entries.is_power_of_two() && entries <= ENTRIES_MAX;
+        if !is_count(request_entries) || !is_count(result_entries) {
+            return None;
+        }
+        let result_bytes = layout.results + result_entries as usize * RESULT_BYTES;
+        let rings = Mapped::new(&file, MAP_RINGS, result_bytes)?;
+        let request_bytes = request_entries as usize * REQUEST_BYTES;
+        let requests = Mapped::new(&file, MAP_REQUESTS, request_bytes)?;
+        let taken = rings.word(layout.request_head).load(Ordering::Acquire);
+        let completed = rings.word(layout.result_tail).load(Ordering::Acquire);
+        // The requests in flight at the first look began before the recorder knew the ring.
+        let overwritten = VecDeque::from(vec![now_ns(); taken.wrapping_sub(completed) as usize]);
+        Some(Ring {
+            process,
+            descriptor,
+            rings,
+            requests,
+            request_entries,
+            result_entries,
+            taken,
+            completed,
+            in_flight: VecDeque::new(),
+            overwritten,
+        })
+    }
+
+    /// True if a descriptor is this ring. If the kernel does not compare descriptors for this user,
+    /// rings of two processes with one number count as the same.
+    fn is_at(&self, process: u32, descriptor: u64) -> bool {
+        /// Comparison of two open files by `kcmp(2)`.
+        const KCMP_FILE: libc::c_int = 0;
+        if (self.process, self.descriptor) == (process, descriptor) {
+            return true;
+        }
+        let processes = [self.process, process].map(|number| number as libc::pid_t);
+        let numbers = [self.descriptor, descriptor];
+        // SAFETY: the call only compares; it has no pointers.
+        let order = unsafe {
+            let [one, other] = processes;
+            libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILE, numbers[0], numbers[1])
+        };
+        order == 0 || (order < 0 && self.descriptor == descriptor)
+    }
+
+    /// Sends the reads that have completed in the `interval` of clock times in nanoseconds.
+    fn sample(
+        &mut self,
+        layout: Layout,
+        interval: (u64, u64),
+        files: &mut DescriptorFiles,
+        reads: &Sender<UringRead>,
+    ) {
+        // A request that completes between the two loads appears in the next sample.
+        let completed = self.rings.word(layout.result_tail).load(Ordering::Acquire);
+        let taken = self.rings.word(layout.request_head).load(Ordering::Acquire);
+        let first_request = std::mem::replace(&mut self.taken, taken);
+        let first_result = std::mem::replace(&mut self.completed, completed);
+        let request_count = taken.wrapping_sub(first_request);
+        let result_count = completed.wrapping_sub(first_result);
+        // A ring that was created again at the same number.
+        if request_count > 1 << 30 || result_count > 1 << 30 {
+            self.in_flight.clear();
+            return;
+        }
+        for index in 0..request_count {
+            let begin_ns = spread(interval, index, request_count);
+            if request_count - index > self.request_entries {
+                self.overwritten.push_back(begin_ns);
+            } else {
+                let number = first_request.wrapping_add(index);
+                self.in_flight.push_back(self.request(number, begin_ns));
+            }
+        }
+        for index in 0..result_count {
+            let is_overwritten = result_count - index > self.result_entries;
+            let end_ns = spread(interval, index, result_count);
+            let result = first_result.wrapping_add(index);
+            if let Some(read) = self.complete(result, is_overwritten, layout, end_ns, files) {
+                // The receiver ends after the sender.
+                let _ = reads.send(read);
+            }
+        }
+        let excess = self.in_flight.len().saturating_sub(IN_FLIGHT_MAX);
+        self.in_flight.drain(..excess);
+        let excess = self.overwritten.len().saturating_sub(IN_FLIGHT_MAX);
+        self.overwritten.drain(..excess);
+    }
+
+    /// Request number `number` of the ring.
+    fn request(&self, number: u32, begin_ns: u64) -> Request {
+        let start = (number & (self.request_entries - 1)) as usize * REQUEST_BYTES;
+        let word = |index: usize| self.requests.word(start + 4 * index).load(Ordering::Relaxed);
+        let long = |index: usize| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
+        // Bytes 0 and 1 are the operation and its flags, then come the descriptor (4), the offset
+        // (8), the buffer (16), the size (24) and the user's data (32).
+        let [operation, flags, ..] = word(0).to_ne_bytes();
+        Request {
+            user_data: long(8),
+            operation,
+            flags,
+            descriptor: u64::from(word(1)),
+            offset: long(2),
+            bytes: u64::from(word(6)),
+            begin_ns,
+        }
+    }
+
+    /// Result number `number` of the ring. `None` if it belongs to no read.
+    fn complete(
+        &mut self,
+        number: u32,
+        is_overwritten: bool,
+        layout: Layout,
+        end_ns: u64,
+        files: &mut DescriptorFiles,
+    ) -> Option<UringRead> {
+        let start = layout.results + (number & (self.result_entries - 1)) as usize * RESULT_BYTES;
+        let word = |index: usize| self.rings.word(start + 4 * index).load(Ordering::Relaxed);
+        let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
+        let result = word(2) as i32;
+        let is_same = |request: &Request| request.user_data == user_data;
+        let found = match is_overwritten {
+            true => None,
+            false => self.in_flight.iter().position(is_same),
+        };
+        let process = self.process;
+        let Some(request) = found.and_then(|index| self.in_flight.remove(index)) else {
+            let begin_ns = self.overwritten.pop_front()?;
+            let unknown = UringRead { process, begin_ns, end_ns, result, ..UringRead::default() };
+            return Some(unknown);
+        };
+        if !matches!(request.operation, OP_READV | OP_READ_FIXED | OP_READ) {
+            return None;
+        }
+        let is_located = request.flags & FLAG_FIXED_FILE == 0 && request.offset != AT_POSITION;
+        let file = match is_located {
+            true => files.file(process, request.descriptor, end_ns),
+            false => None,
+        };
+        let asked_bytes = match request.operation {
+            OP_READV => u64::try_from(result).unwrap_or(0),
+            _ => request.bytes,
+        };
+        Some(UringRead {
+            process,
+            file,
+            descriptor: request.descriptor,
+            offset: request.offset,
+            asked_bytes,
+            begin_ns: request.begin_ns,
+            end_ns,
+            result,
+        })
+    }
+}
+
+impl Mapped {
+    /// Maps the first `bytes` of a ring's memory for reading. `None` if the ring has less.
+    fn new(ring: &impl AsFd, offset: u64, bytes: usize) -> Option<Mapped> {
+        // SAFETY: a new mapping at an address that the kernel chooses. It is unmapped on drop.
+        let address = unsafe {
+            let null = std::ptr::null_mut();
+            rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, ring, offset)
+        };
+        Some(Mapped { address: address.ok()?.cast(), bytes })
+    }
+
+    /// Word at an offset in bytes, a multiple of four. The other process may change it.
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= self.bytes,
+            "offset {offset} of {}",
+            self.bytes
+        );
+        // SAFETY: the word is aligned and lies in the mapping, which lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.address.add(offset).cast()) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: no reference into the mapping outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.address.cast(), self.bytes) };
+    }
+}
+
+/// Time of event number `index` of `count` events in an interval of clock times. The last event is
+/// at the end of the interval.
+fn spread((from_ns, to_ns): (u64, u64), index: u32, count: u32) -> u64 {
+    let part = u128::from(to_ns - from_ns) * u128::from(index + 1) / u128::from(count);
+    from_ns + part as u64
+}
+
+/// Descriptors of a process that are rings.
+fn ring_descriptors(process: u32) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
+    let is_ring = |path: &std::path::Path| {
+        fs::read_link(path).is_ok_and(|target| target.as_os_str() == "anon_inode:[io_uring]")
+    };
+    let rings = entries.flatten().filter(|entry| is_ring(&entry.path()));
+    rings.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four events in 100 ns, the last at the end.
+    #[test]
+    fn events_are_spread_over_the_interval() {
+        let times = [0, 1, 2, 3].map(|index| spread((1000, 1100), index, 4));
+        assert_eq!(times, [1025, 1050, 1075, 1100]);
+    }
+}
