@@ -35,28 +35,29 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut translated = Vec::with_capacity(arguments.len() + 1);
     let mut arguments = arguments.into_iter();
     translated.extend(arguments.next());
-    let mut is_foreign = false;
-    let is_advised = {
+    let mut is_behind_separator = false;
+    // Both words of `watch --advise` are replaced by the command `advise`.
+    let is_watch_advise = {
         let before_separator = arguments.as_slice().iter().take_while(|argument| *argument != "--");
         before_separator.clone().next().is_some_and(|command| command == "watch")
             && before_separator.into_iter().any(|argument| argument == "--advise")
     };
     for (index, argument) in arguments.enumerate() {
-        is_foreign |= argument == "--";
-        let Some(text) = argument.to_str().filter(|_| !is_foreign) else {
+        is_behind_separator |= argument == "--";
+        let Some(text) = argument.to_str().filter(|_| !is_behind_separator) else {
             translated.push(argument);
             continue;
         };
         if index == 0
             && let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text)
         {
-            let new = if is_advised { &["advise"] } else { *new };
-            let option = if is_advised { " --advise" } else { "" };
+            let new = if is_watch_advise { &["advise"] } else { *new };
+            let option = if is_watch_advise { " --advise" } else { "" };
             notes.push(format!("`{text}{option}` is now `{}`", new.join(" ")));
             translated.extend(new.iter().map(OsString::from));
             continue;
         }
-        if is_advised && text == "--advise" {
+        if is_watch_advise && text == "--advise" {
             continue;
         }
         if text == "anonymise" && translated.last().is_some_and(|last| last == "recording") {
@@ -82,6 +83,7 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
 mod tests {
     use super::*;
 
+    /// Translated command line, and the number of notes.
     fn translated(line: &str) -> (String, usize) {
         let (words, notes) = translate(line.split(' ').map(OsString::from).collect());
         let words: Vec<String> =
@@ -91,7 +93,7 @@ mod tests {
 
     #[test]
     fn old_command_words_are_replaced_with_one_note_each() {
-        for (old, new, notes) in [
+        for (old, new, note_count) in [
             ("readpath everyday .", "readpath bench .", 1),
             ("readpath profile /mnt --bytes 1MiB", "readpath devices measure /mnt --bytes 1MiB", 1),
             ("readpath cache a --reclaim=lru", "readpath cachesim a --eviction=lru", 2),
@@ -102,7 +104,7 @@ mod tests {
             ("readpath record -- watch --laws", "readpath record -- watch --laws", 0),
             ("readpath bench cache", "readpath bench cache", 0),
         ] {
-            assert_eq!(translated(old), (new.to_owned(), notes), "{old}");
+            assert_eq!(translated(old), (new.to_owned(), note_count), "{old}");
         }
     }
 }

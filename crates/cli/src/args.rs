@@ -8,7 +8,7 @@ use readpath::{BackendKind, PageCache};
 
 use crate::bench::refused::DeniedInterface;
 use crate::bench::states::CacheState;
-use crate::input::with_path;
+use crate::input::path_argument_parser;
 use crate::output::OutputFormat;
 
 /// `readpath run`.
@@ -63,7 +63,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["job", "trace", "speed", "closed", "storages", "readahead", "swapin", "scheduler", "eviction", "chunking", "backend", "page_cache", "memory", "seed", "log", "create", "runs", "runtime", "overwrite", "html", "json", "output_format"])]
     pub fio_options: bool,
     /// Storage that the job runs on; repeat the option, or separate with commas [default: hdd]
-    #[arg(long = "on", value_name = "STORAGE", value_parser = with_path())]
+    #[arg(long = "on", value_name = "STORAGE", value_parser = path_argument_parser())]
     pub storages: Vec<String>,
     /// Readahead policies, one row each [default: adaptive]
     #[arg(long, value_name = "POLICY,…")]
@@ -148,7 +148,7 @@ pub enum PageCacheMode {
 }
 
 impl PageCacheMode {
-    /// Page cache of the library.
+    /// Page cache that the library's builder takes. A cache of its own has no memory limit yet.
     pub fn page_cache(self) -> PageCache {
         match self {
             PageCacheMode::Kernel => PageCache::Kernel,
@@ -218,7 +218,7 @@ pub struct CheckKernelArgs {
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// Name of one entry to show in full
-    #[arg(value_name = "NAME", value_parser = with_path())]
+    #[arg(value_name = "NAME", value_parser = path_argument_parser())]
     pub name: Option<String>,
 }
 
@@ -263,7 +263,7 @@ pub struct ManArgs {
     Needs root or fusermount3. Ends on ctrl-C or `umount DIR`.")]
 pub struct EmulateArgs {
     /// Modelled device (`readpath devices`), with parameters after commas
-    #[arg(value_name = "DEVICE", value_parser = with_path())]
+    #[arg(value_name = "DEVICE", value_parser = path_argument_parser())]
     pub device: String,
     /// Empty folder used as the mount point; the device is the file DIR/device
     #[arg(long = "at", value_name = "DIR")]
@@ -289,7 +289,12 @@ pub struct ValidateArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// Disk to validate: hdd,disksim=FILE.diskspecs, hdd,toml=FILE or hdd,drive=NAME
-    #[arg(long = "on", value_name = "DISK", default_value = "hdd", value_parser = with_path())]
+    #[arg(
+        long = "on",
+        value_name = "DISK",
+        default_value = "hdd",
+        value_parser = path_argument_parser()
+    )]
     pub disk: String,
     /// Print also the error of the model without each of its features
     #[arg(long)]
@@ -386,7 +391,7 @@ pub struct ReplayArgs {
         long = "on",
         value_name = "STORAGE,…",
         default_value = "hdd,nvme",
-        value_parser = with_path()
+        value_parser = path_argument_parser()
     )]
     pub storages: Vec<String>,
     /// Readahead policies for a recording, one row each; not used on kernel:, which has its own

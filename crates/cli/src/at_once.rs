@@ -22,12 +22,12 @@ pub fn process_all<T: Sync, R: Send>(
     threads: Option<NonZero<usize>>,
     interrupt: &Interrupt,
 ) -> Result<Vec<R>, Failure> {
-    let next = AtomicUsize::new(0);
+    let next_index = AtomicUsize::new(0);
     let bar = ProgressBar::new(pieces.len() as u64);
     let worker = || {
         let mut results = Vec::new();
         while !interrupt.is_signalled() {
-            let index = next.fetch_add(1, Ordering::Relaxed);
+            let index = next_index.fetch_add(1, Ordering::Relaxed);
             let Some(piece) = pieces.get(index) else { break };
             results.push((index, work(piece)?));
             bar.inc(1);

@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::html::{check_writable, write_failure};
+use crate::html::{check_output_folder, write_failure};
 use crate::output::{print, print_document};
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
@@ -40,7 +40,7 @@ pub use states::CacheState;
 /// Prefix of the run's scratch folder; the run's number follows it.
 const FOLDER_PREFIX: &str = "readpath-everyday";
 
-/// Bytes that stay free on the file system.
+/// Bytes that stay free on the file system next to the data files.
 const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// JSON document of the command.
@@ -61,11 +61,11 @@ struct BenchDocument<'a> {
 /// Measures the matrix, or the chosen rows of it, and prints the result.
 pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
-    let scale = scale(args);
+    let scale = chosen_scale(args);
     let rows = chosen_rows(&args.rows, scale)?;
     let interrupt = Interrupt::listen();
-    check_writable(args.picture.as_deref())?;
-    check_writable(args.html.as_deref())?;
+    check_output_folder(args.picture.as_deref())?;
+    check_output_folder(args.html.as_deref())?;
     let folder = make_data(&args.folder, &rows, &interrupt)?;
     let mut notes: Vec<String> =
         args.refuse.iter().map(|refused| format!("refused to all: {}", refused.name())).collect();
@@ -93,8 +93,8 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         states.iter().map(|&state| StateSummary::of(state, &judged)).collect();
     let document = BenchDocument {
         readpath: env!("CARGO_PKG_VERSION"),
-        kernel: kernel(),
-        processors: processors(),
+        kernel: kernel_release(),
+        processors: processor_count(),
         memory_bytes: memory_bytes(),
         scale,
         runs,
@@ -112,10 +112,10 @@ fn print_results(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResul
     let BenchDocument { notes, summary, results, .. } = document;
     match args.json {
         true => print_document(document)?,
-        false => print(&tell::text(results, summary, notes))?,
+        false => print(&tell::results_text(results, summary, notes))?,
     }
     if let Some(path) = &args.html {
-        page::of(document).write(path)?;
+        page::matrix_page(document).write(path)?;
     }
     let Some(path) = &args.picture else { return Ok(()) };
     std::fs::write(path, picture::svg(results, summary, &document.title()))
@@ -137,7 +137,7 @@ impl BenchDocument<'_> {
 }
 
 /// Scale of the matrix that the options choose.
-fn scale(args: &BenchArgs) -> Scale {
+fn chosen_scale(args: &BenchArgs) -> Scale {
     match (args.small, args.full) {
         (true, _) => Scale::Small,
         (false, true) => Scale::Full,
@@ -219,29 +219,29 @@ fn possible_states(
     states.retain(|state| args.states.is_empty() || args.states.contains(state));
     let mut exclude_states = |states: &mut Vec<CacheState>,
                               is_excluded: fn(&CacheState) -> bool,
-                              why: &str| {
+                              reason: &str| {
         let names: Vec<&str> =
             states.iter().filter(|state| is_excluded(state)).map(|state| state.name()).collect();
         if !names.is_empty() {
-            notes.push(format!("not measured: {}: {why}", names.join(", ")));
+            notes.push(format!("not measured: {}: {reason}", names.join(", ")));
             states.retain(|state| !is_excluded(state));
         }
     };
     let (path, _) = rows[0].data.files(folder).swap_remove(0);
     let residency = make_cold(&path, &mut || !interrupt.is_signalled())?;
     if residency.resident > 0 {
-        let why = format!(
+        let reason = format!(
             "{} of {} pages of a file stay in memory after the kernel was asked to drop them: \
                 the file system is in memory (tmpfs) or has its own cache; name a folder on a \
                 disk",
             residency.resident, residency.pages
         );
-        exclude_states(&mut states, |state| state.is_cold(), &why);
+        exclude_states(&mut states, |state| state.is_cold(), &reason);
     }
     if states.contains(&CacheState::Short)
-        && let Some(why) = rounds::memory_cgroup_problem()
+        && let Some(reason) = rounds::memory_cgroup_problem()
     {
-        exclude_states(&mut states, |state| *state == CacheState::Short, &why);
+        exclude_states(&mut states, |state| *state == CacheState::Short, &reason);
     }
     match states.is_empty() {
         true => Err(Failure::Unavailable(notes.join("; "))),
@@ -257,13 +257,13 @@ fn has_results(cell: &RowState<'_>) -> bool {
 /// Returns a note with the number of cells in which a contender has fewer than `runs` runs within
 /// the time limit. An aborted contender counts as complete. `None` if all cells are complete.
 fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
-    let is_short = |cell: &&RowState<'_>| {
-        let has_all = |contender: &rounds::ContenderRuns| {
+    let is_incomplete = |cell: &&RowState<'_>| {
+        let has_all_runs = |contender: &rounds::ContenderRuns| {
             contender.abort_reason.is_some() || contender.measured.len() == runs as usize
         };
-        !cell.contenders.iter().all(has_all)
+        !cell.contenders.iter().all(has_all_runs)
     };
-    let incomplete = cells.iter().filter(is_short).count();
+    let incomplete = cells.iter().filter(is_incomplete).count();
     let without_runs = cells.iter().filter(|cell| !has_results(cell)).count();
     (incomplete > 0).then(|| {
         format!(
@@ -275,13 +275,13 @@ fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
 }
 
 /// Name and release of the running kernel.
-fn kernel() -> String {
+fn kernel_release() -> String {
     let system = rustix::system::uname();
     format!("Linux {}", system.release().to_string_lossy())
 }
 
 /// Number of processors available to this process.
-fn processors() -> usize {
+fn processor_count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 

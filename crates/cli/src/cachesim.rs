@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::args::{CachesimArgs, TraceArgs};
 use crate::at_once;
 use crate::exit::{CommandResult, Failure};
-use crate::html::{Page, check_writable};
+use crate::html::{Page, check_output_folder};
 use crate::input;
 use crate::output::{print, print_json};
 use crate::packed;
@@ -59,12 +59,12 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
         eviction::build(policy, 1).map_err(Failure::usage)?;
     }
     let sizes = CacheSize::parse_all(&args.sizes)?;
-    check_writable(args.html.as_deref())?;
-    let kind = args.picture.as_deref().map(picture::PictureFormat::of).transpose()?;
+    check_output_folder(args.html.as_deref())?;
+    let picture_format = args.picture.as_deref().map(picture::PictureFormat::of).transpose()?;
     let traces = read_traces(&args.traces, &args.read)?;
     let cells = simulate(&traces, &policies, &sizes)?;
-    if let (Some(kind), Some(path)) = (kind, &args.picture) {
-        std::fs::write(path, picture::draw(&cells, kind))
+    if let (Some(picture_format), Some(path)) = (picture_format, &args.picture) {
+        std::fs::write(path, picture::draw(&cells, picture_format))
             .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &args.html {
@@ -84,10 +84,11 @@ pub struct CacheSize {
     amount: Amount,
 }
 
+/// Parsed cache size.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
     /// Share of the distinct blocks of a trace, in millionths.
-    Part(u64),
+    Millionths(u64),
     Pages(u32),
 }
 
@@ -99,7 +100,7 @@ impl CacheSize {
 
     /// Parses one size: a percentage of the trace's blocks, or bytes with a unit.
     fn parse(text: &str) -> Result<CacheSize, Failure> {
-        let bad = || {
+        let syntax_failure = || {
             Failure::Usage(format!(
                 "--sizes {text}: expected parts of a trace's blocks, above 0% and up to 100%, as in \
                  0.5%,20%, or sizes with a unit, as in 64MiB: of {PAGE_BYTES} bytes at least"
@@ -107,15 +108,16 @@ impl CacheSize {
         };
         let amount = match text.strip_suffix('%') {
             Some(percent) => {
-                let percent: f64 = percent.parse().map_err(|_| bad())?;
+                let percent: f64 = percent.parse().map_err(|_| syntax_failure())?;
                 let is_part = percent > 0.0 && percent <= 100.0;
-                Amount::Part(is_part.then_some((percent * 1e4).round() as u64).ok_or_else(bad)?)
+                let millionths = is_part.then_some((percent * 1e4).round() as u64);
+                Amount::Millionths(millionths.ok_or_else(syntax_failure)?)
             }
             None => {
-                let pages = size::parse(text).ok_or_else(bad)? / PAGE_BYTES;
+                let pages = size::parse(text).ok_or_else(syntax_failure)? / PAGE_BYTES;
                 let pages =
                     u32::try_from(pages).ok().filter(|&pages| pages > 0 && pages < u32::MAX);
-                Amount::Pages(pages.ok_or_else(bad)?)
+                Amount::Pages(pages.ok_or_else(syntax_failure)?)
             }
         };
         Ok(CacheSize { text: text.to_owned(), amount })
@@ -124,7 +126,7 @@ impl CacheSize {
     /// Returns the size in blocks of `trace`, at least one.
     pub fn pages(&self, trace: &BlockTrace) -> u32 {
         match self.amount {
-            Amount::Part(millionths) => {
+            Amount::Millionths(millionths) => {
                 ((u64::from(trace.blocks) * millionths / 1_000_000) as u32).max(1)
             }
             Amount::Pages(pages) => pages,
@@ -133,14 +135,14 @@ impl CacheSize {
 }
 
 /// Names of the trace formats, for messages.
-fn formats() -> String {
+fn format_names() -> String {
     BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the trace format of that name.
 fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
-        let names = formats();
+        let names = format_names();
         Failure::Usage(format!("--format {name}: there is no such format; there are: {names}"))
     })
 }
@@ -161,7 +163,7 @@ fn read_trace(
 ) -> Result<NamedTrace, Failure> {
     let (name, bytes) = packed::read(path)?;
     let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
-        let names = formats();
+        let names = format_names();
         Failure::Usage(format!(
             "{}: its name and its first lines don't say in which format it is; add --format, one of \
              {names}",
@@ -220,29 +222,31 @@ fn simulate_cell(
     }
 }
 
-/// The policy with the lowest mean ratio of misses to the optimum's, in words.
+/// Sentence that names the policy with the lowest mean ratio of its misses to the optimum's.
 fn verdict(cells: &[MissCell]) -> String {
     let rows: Vec<&[MissCell]> = cells
         .chunk_by(|left, right| (&left.trace, &left.size) == (&right.trace, &right.size))
         .collect();
     // The optimum comes last in each row.
-    let policies = rows[0].len() - 1;
-    let least_misses = |row: &[MissCell]| row[..policies].iter().map(|cell| cell.misses).min();
-    let wins = |policy: usize| {
+    let policy_count = rows[0].len() - 1;
+    let least_misses = |row: &[MissCell]| row[..policy_count].iter().map(|cell| cell.misses).min();
+    let rows_won = |policy: usize| {
         rows.iter().filter(|row| Some(row[policy].misses) == least_misses(row)).count()
     };
-    let ratio = |policy: usize| {
-        let ratios = rows.iter().map(|row| row[policy].misses as f64 / row[policies].misses as f64);
+    let mean_ratio = |policy: usize| {
+        let ratios =
+            rows.iter().map(|row| row[policy].misses as f64 / row[policy_count].misses as f64);
         ratios.sum::<f64>() / rows.len() as f64
     };
-    let best =
-        (0..policies).min_by(|left, right| ratio(*left).total_cmp(&ratio(*right))).expect("one");
+    let best = (0..policy_count)
+        .min_by(|left, right| mean_ratio(*left).total_cmp(&mean_ratio(*right)))
+        .expect("one");
     format!(
         "`{}` misses least on average: {:.2} times the misses of the optimum. It is best in {} of \
          {}.\n",
         rows[0][best].eviction,
-        ratio(best),
-        wins(best),
+        mean_ratio(best),
+        rows_won(best),
         match rows.len() {
             1 => "1 row".to_owned(),
             count => format!("{count} rows"),

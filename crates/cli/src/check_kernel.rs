@@ -34,7 +34,7 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
     };
     let steps = steps(args, file_bytes)?;
     let mut scratch = ScratchFiles::default();
-    let path = args.file.clone().map_or_else(|| make_file(&mut scratch), Ok)?;
+    let path = args.file.clone().map_or_else(|| make_scratch_file(&mut scratch), Ok)?;
     let kernel = oracle::record(&path, &steps).map_err(recording_failure)?;
     drop(scratch);
     let policy = check_kernel::run_policy(&check_kernel::kernel_policy(&kernel), &steps, &kernel)
@@ -43,7 +43,7 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
     if args.json {
         print_json(&[KernelComparison::new(&report, &kernel.system)], args.seed)?;
     } else {
-        print(&text(&report, &kernel.system))?;
+        print(&report_text(&report, &kernel.system))?;
     }
     match report.differences.len() {
         0 => Ok(()),
@@ -78,7 +78,7 @@ fn recording_failure(error: OracleError) -> Failure {
 }
 
 /// Formats the report, with at most `DIFFERENCES_PRINTED_MAX` differences.
-fn text(report: &ConformanceReport, system: &str) -> String {
+fn report_text(report: &ConformanceReport, system: &str) -> String {
     let mut text = format!(
         "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the policy\n",
         report.reads,
@@ -98,7 +98,7 @@ fn text(report: &ConformanceReport, system: &str) -> String {
 }
 
 /// Creates the sparse scratch file for the comparison, and adds it to `scratch`.
-fn make_file(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
+fn make_scratch_file(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = format!("readpath-conform-{}", std::process::id());
     let path = folder_for_large_files().join(name);
     let sized = scratch.begin(&path)?.set_len(SCRATCH_FILE_BYTES);
@@ -152,14 +152,14 @@ impl KernelComparison {
 
 impl PageDifference {
     fn new(difference: &StepDifference) -> PageDifference {
-        let pages = |folios: &[Folio]| {
+        let page_ranges = |folios: &[Folio]| {
             folios.iter().map(|folio| [folio.first, folio.range().count()]).collect()
         };
         PageDifference {
             step: difference.index + 1,
             what: check_kernel::format_step(&difference.step),
-            kernel: pages(&difference.kernel),
-            policy: pages(&difference.policy),
+            kernel: page_ranges(&difference.kernel),
+            policy: page_ranges(&difference.policy),
         }
     }
 }
@@ -168,11 +168,13 @@ impl PageDifference {
 mod tests {
     use super::*;
 
+    /// 12 differences: a summary, ten of the differences, and a line that counts the other two.
     #[test]
     fn report_prints_ten_differences_and_counts_the_rest() {
         let step = HandleStep::Read { offset: 0, bytes: 1 };
-        let parted = |index| StepDifference { index, step, kernel: Vec::new(), policy: Vec::new() };
-        let differences: Vec<StepDifference> = (0..12).map(parted).collect();
+        let difference =
+            |index| StepDifference { index, step, kernel: Vec::new(), policy: Vec::new() };
+        let differences: Vec<StepDifference> = (0..12).map(difference).collect();
         let report = ConformanceReport {
             reads: 20,
             equal: 8,
@@ -180,7 +182,7 @@ mod tests {
             policy_pages: 7,
             differences,
         };
-        let text = text(&report, "Linux 6.1");
+        let text = report_text(&report, "Linux 6.1");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],

@@ -8,7 +8,7 @@ use crate::args::{
 };
 use crate::eval_policies::EvalPoliciesArgs;
 use crate::explain::ExplainArgs;
-use crate::input::with_path;
+use crate::input::path_argument_parser;
 use crate::measure::MeasureArgs;
 use crate::record::{AdviseArgs, RecordArgs};
 use crate::recordings::RecordingCommand;
@@ -36,7 +36,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Subcommands by user. A test holds it against [`Command`].
+/// Subcommands by user. A test compares the names with the subcommands of [`Command`].
 pub const GROUPS: &str = "
 My program waits for storage:
   explain       say why a program waits, and what would help
@@ -127,7 +127,7 @@ pub struct DevicesArgs {
     #[command(subcommand)]
     pub command: Option<DevicesCommand>,
     /// A device to show, as with `show`
-    #[arg(value_name = "NAME", value_parser = with_path())]
+    #[arg(value_name = "NAME", value_parser = path_argument_parser())]
     pub name: Option<String>,
 }
 

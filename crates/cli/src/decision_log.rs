@@ -24,9 +24,10 @@ impl DecisionFile {
     /// Creates or truncates the file. Refuses a file that is in `input_paths`, the inputs of the
     /// run.
     pub fn create(path: &Path, input_paths: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
-        let same = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
+        // A file that does not exist is never the same.
+        let is_same_file = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
         if let Some(input_path) =
-            input_paths.iter().map(AsRef::as_ref).find(|input_path| same(input_path) == Some(true))
+            input_paths.iter().map(AsRef::as_ref).find(|path| is_same_file(path) == Some(true))
         {
             return Err(Failure::Usage(format!(
                 "--log {}: would overwrite {}, which the run reads; name another file",

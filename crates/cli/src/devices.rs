@@ -11,11 +11,11 @@ use readpath_record::notice;
 
 /// Prints the list, or one device in full.
 pub fn run(name: Option<&str>) -> CommandResult {
-    name.map_or_else(list, print_device)
+    name.map_or_else(print_list, print_device)
 }
 
 /// Prints the names of the device models, one line each.
-fn list() -> CommandResult {
+fn print_list() -> CommandResult {
     let mut text = String::new();
     for (name, line) in registry::devices() {
         text += &format!("{name:10} {line}\n");
@@ -38,6 +38,7 @@ fn print_device(name: &str) -> CommandResult {
         ("what it is, and the source", |parameter| parameter.source.clone()),
     ];
     let parameters = registry::describe(&spec).map_err(Failure::usage)?;
+    // The numeric columns would begin at column 9: none of the five columns is numeric.
     let table = Table::of(&parameters, &columns, 9);
     print(&format!(
         "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",

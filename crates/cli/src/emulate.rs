@@ -38,7 +38,7 @@ use mount::{FILE_NAME, Mount};
 /// of a second is fast enough for a person.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Reason of the end.
+/// Event that ended the emulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EmulationEnd {
     /// Ctrl-C or SIGTERM.
@@ -56,7 +56,7 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
     let device = registry::build(&spec, args.seed).map_err(Failure::usage)?;
     print_unmodelled(&spec);
-    let (backing, bytes) = backing(args, &device)?;
+    let (backing, bytes) = open_backing(args, &device)?;
     let (sender, signals) = mpsc::channel();
     ctrlc::set_handler(move || {
         // The receiver is gone only if the end has already begun.
@@ -64,11 +64,11 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
     })
     .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
 
-    let starting = |error| Failure::Unavailable(format!("can't start a thread: {error}"));
-    let engine = Arc::new(RealTimeDevice::start(device).map_err(starting)?);
+    let thread_failure = |error| Failure::Unavailable(format!("can't start a thread: {error}"));
+    let engine = Arc::new(RealTimeDevice::start(device).map_err(thread_failure)?);
     let owner = (getuid().as_raw(), getgid().as_raw());
-    let files = Mount::new(Arc::clone(&engine), backing, bytes, owner);
-    let session = mount_at(&args.folder, files)?;
+    let file_system = Mount::new(Arc::clone(&engine), backing, bytes, owner);
+    let session = mount_at(&args.folder, file_system)?;
     // Dropped last, after the mount is removed. If this process is killed, the next run removes the
     // mount.
     let _record = Record::write_record(CleanupKind::ServedMount, &args.folder)
@@ -80,7 +80,7 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
 
     let end = wait_for_end(&signals, parent, &session);
     let is_detached = end_mount(session, &args.folder, end);
-    let reported = report(&engine.answered());
+    let reported = print_report(&engine.answered());
     if is_detached {
         notice::print(format_args!(
             "{} was still in use and has been detached; programs that have it open get errors",
@@ -92,17 +92,17 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
 
 /// Returns the backing file and the number of served bytes: the length of the named file, or the
 /// size of a new temporary file. Refuses 0 bytes, and more than the device has.
-fn backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
+fn open_backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
     let device_bytes = device.caps().sectors * SECTOR_BYTES;
     let (file, bytes) = match (&args.backing, &args.size) {
         (Some(path), _) => {
-            let about = |error| Failure::usage_of(path.display(), error);
-            let file = OpenOptions::new().read(true).write(true).open(path).map_err(about)?;
-            let bytes = file.metadata().map_err(about)?.len();
+            let failure = |error| Failure::usage_of(path.display(), error);
+            let file = OpenOptions::new().read(true).write(true).open(path).map_err(failure)?;
+            let bytes = file.metadata().map_err(failure)?.len();
             (file, bytes)
         }
-        (None, given) => {
-            let bytes = match given {
+        (None, size_option) => {
+            let bytes = match size_option {
                 Some(text) => input::size("--size", text)?,
                 None => device_bytes,
             };
@@ -125,17 +125,17 @@ fn backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Fail
 /// Creates a sparse file without a name, which disappears when it is closed.
 fn temporary_file(bytes: u64) -> Result<File, Failure> {
     let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
-    let about = |error: std::io::Error| Failure::usage_of(path.display(), error);
+    let failure = |error: std::io::Error| Failure::usage_of(path.display(), error);
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-    let file = file.map_err(about)?;
-    std::fs::remove_file(&path).map_err(about)?;
-    file.set_len(bytes).map_err(about)?;
+    let file = file.map_err(failure)?;
+    std::fs::remove_file(&path).map_err(failure)?;
+    file.set_len(bytes).map_err(failure)?;
     Ok(file)
 }
 
 /// Mounts the file system on an empty folder.
-fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
-    let about = |error| Failure::usage_of(folder.display(), error);
+fn mount_at(folder: &Path, file_system: Mount) -> Result<BackgroundSession, Failure> {
+    let failure = |error| Failure::usage_of(folder.display(), error);
     let mut entries = match std::fs::read_dir(folder) {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             return Err(Failure::Usage(format!(
@@ -143,7 +143,7 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
                 folder.display()
             )));
         }
-        entries => entries.map_err(about)?,
+        entries => entries.map_err(failure)?,
     };
     if entries.next().is_some() {
         return Err(Failure::Usage(format!(
@@ -157,7 +157,7 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     // One thread reads the backing file while the other one takes the next request.
     config.n_threads = Some(2);
     config.clone_fd = true;
-    let mounted = Session::new(files, folder, &config).and_then(Session::spawn);
+    let mounted = Session::new(file_system, folder, &config).and_then(Session::spawn);
     mounted.map_err(|error| {
         Failure::Unavailable(format!(
             "{}: can't mount: {error}; it needs FUSE (/dev/fuse) and root or fusermount3",
@@ -212,15 +212,16 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> bo
 }
 
 /// Prints the number of served requests and the lateness of the answers.
-fn report(counters: &ReadCounters) -> CommandResult {
-    let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
-    let late = counters.latency();
+fn print_report(counters: &ReadCounters) -> CommandResult {
+    let micros = |us: Option<f64>| us.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
+    // The counters record the delay of each answer as its latency.
+    let lateness = counters.latency();
     print(&format!(
         "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)\n",
         counters.operations,
         counters.bytes,
-        us(late.p50),
-        us(late.p99),
-        us(late.max),
+        micros(lateness.p50),
+        micros(lateness.p99),
+        micros(lateness.max),
     ))
 }

@@ -13,7 +13,7 @@ use crate::at_once;
 use crate::cachesim::{self, read_traces};
 use crate::exit::{CommandResult, Failure};
 use crate::html::heat::{self, HeatCell, HeatMap};
-use crate::html::{Page, check_writable};
+use crate::html::{Page, check_output_folder};
 use crate::input;
 use crate::output::{print, print_document};
 use crate::progress::Interrupt;
@@ -35,7 +35,7 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
         return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
     };
     eviction::build(policy, 1).map_err(Failure::usage)?;
-    check_writable(args.html.as_deref())?;
+    check_output_folder(args.html.as_deref())?;
     let chosen = select_cells(args)?;
     // An immediate end of the process is safe: a cell leaves no files behind.
     let interrupt = Interrupt::without_cleanup();
@@ -52,21 +52,23 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
             EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
         return print_document(&document);
     }
-    print(&text(&judged, &summary, args.all))
+    print(&results_text(&judged, &summary, args.all))
 }
 
 /// Returns the chosen cells: the generated loads, then the cells of the given traces.
 fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
+    // The field `part` divides the work.
     let size = LoadSize { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
     let mut chosen = cells(&parts, size);
     let sizes = cachesim::CacheSize::parse_all(&args.sizes)?;
     for cachesim::NamedTrace { name, trace } in read_traces(&args.traces, &args.read)? {
         let trace = Arc::new(trace);
-        let of = |size: &cachesim::CacheSize| {
+        let cell_of_size = |size: &cachesim::CacheSize| {
             EvictionCell::from_trace(&name, &size.text, trace.clone(), size.pages(&trace))
         };
-        chosen.extend(sizes.iter().map(of).filter(|cell| cell.matches_name(&parts)));
+        let cells = sizes.iter().map(cell_of_size);
+        chosen.extend(cells.filter(|cell| cell.matches_name(&parts)));
     }
     if chosen.is_empty() {
         let parts = args.cells.join(",");
@@ -78,11 +80,11 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     Ok(chosen)
 }
 
-/// Returns the output as text: the summary, the worst cells (all cells if `is_all`), and the fixed
-/// policies.
-fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
+/// Returns the output as text: the summary, the worst cells (all cells if `shows_all`), and the
+/// fixed policies.
+fn results_text(judged: &[JudgedEviction], summary: &EvictionSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
-    if !is_all {
+    if !shows_all {
         shown.sort_by(|left, right| right.ratio.total_cmp(&left.ratio));
         shown.truncate(summary.worst.len());
     }

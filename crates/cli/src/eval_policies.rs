@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::at_once;
 use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
-use crate::html::check_writable;
+use crate::html::check_output_folder;
 use crate::input;
 use crate::output::{print, print_document};
 use crate::progress::Interrupt;
@@ -128,16 +128,18 @@ impl FirstRuns {
 
 /// Runs the matrix, or the chosen cells.
 pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
+    // The field `part` divides the work.
     let size =
         CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
-    check_writable(args.html.as_deref())?;
-    let named = policies(args.policies.as_deref())?;
-    let policies = named.clone().unwrap_or_default();
+    check_output_folder(args.html.as_deref())?;
+    let named_policies = parse_policies(args.policies.as_deref())?;
+    let policies = named_policies.clone().unwrap_or_default();
     let interrupt = Interrupt::listen();
     let (judged, first_runs) = match &args.on {
         Some(path) => {
             let work = filter_cells(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
-            let judged = real::judge_all(path, &work, named.as_ref(), size, &interrupt)?;
+            let policies = named_policies.as_ref();
+            let judged = real::judge_all(path, &work, policies, size, &interrupt)?;
             (judged.second, Some(judged.first))
         }
         None => (judge_modelled(args, &policies, size, &interrupt)?, None),
@@ -214,14 +216,14 @@ fn log_decisions(
     earlier_baselines: Option<&Path>,
 ) -> CommandResult {
     let log = DecisionFile::create(path, earlier_baselines.as_slice())?;
-    let mut decides = false;
+    let mut keeps_log = false;
     for cell in cells {
         log.begin_row(&cell.name());
-        decides |= cell
+        keeps_log |= cell
             .explain(policies, size, &mut |decision| log.write_decision(decision))
             .map_err(Failure::usage)?;
     }
-    if !decides {
+    if !keeps_log {
         return Err(Failure::Usage(
             "--log: the swap-in policies keep no log; choose a cell that reads".to_owned(),
         ));
@@ -238,17 +240,19 @@ fn print_results(
 ) -> CommandResult {
     let summary = MatrixSummary::of(judged);
     let summary_of = |is_held_out: bool| {
-        let is_in = |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
-        let part: Vec<JudgedCell> = judged.iter().filter(is_in).cloned().collect();
+        // Workloads on real storage belong to neither set.
+        let is_in_set =
+            |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
+        let part: Vec<JudgedCell> = judged.iter().filter(is_in_set).cloned().collect();
         (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };
     let (developed, held_out) = (summary_of(false), summary_of(true));
     let parts = [("developed", &developed), ("held out", &held_out)];
     let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
     let first_runs = first_runs.map(FirstRuns::of);
-    let of_first = first_runs.as_ref().map(|first| ("first runs", &first.summary));
+    let first_summary = first_runs.as_ref().map(|first| ("first runs", &first.summary));
     let name = if first_runs.is_some() { "second runs" } else { "all" };
-    let sentences = [(name, &summary)].into_iter().chain(of_first).chain(parts);
+    let sentences = [(name, &summary)].into_iter().chain(first_summary).chain(parts);
     let sentences: Vec<String> =
         sentences.map(|(name, part)| summary_sentence(name, part)).collect();
     let policies = match (&args.on, &args.policies) {
@@ -256,7 +260,7 @@ fn print_results(
         _ => format!("{} {}", policies.readahead, policies.scheduler),
     };
     if let Some(path) = &args.html {
-        page::of(judged, &summary, &sentences, &policies).write(path)?;
+        page::matrix_page(judged, &summary, &sentences, &policies).write(path)?;
     }
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
@@ -274,7 +278,7 @@ fn print_results(
         };
         return print_document(&document);
     }
-    print(&format!("{}\n\n{}", sentences.join("\n"), text(judged, &summary, args.all)))
+    print(&format!("{}\n\n{}", sentences.join("\n"), results_text(judged, &summary, args.all)))
 }
 
 /// Summary of a set of cells in one sentence.
@@ -292,7 +296,7 @@ fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
 }
 
 /// Parses the pair of policies in `--policies`; `None` without the option.
-fn policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
+fn parse_policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
     let Some(pair) = pair else { return Ok(None) };
     let specs = input::specs(pair)?;
     let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
@@ -343,19 +347,20 @@ impl EarlierBaselines {
 
     /// Returns the baselines of a cell; a missing cell is an error.
     fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
-        let lacks = || Failure::usage_of(&self.file, format!("lacks the cell {}", cell.name()));
+        let missing_cell =
+            || Failure::usage_of(&self.file, format!("lacks the cell {}", cell.name()));
         self.baselines
             .get(&cell.name())
             .filter(|baselines| !baselines.is_empty())
             .cloned()
-            .ok_or_else(lacks)
+            .ok_or_else(missing_cell)
     }
 }
 
 /// Returns the output as text: the worst cells or all, causes, fixed pairs, and workloads.
-fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String {
+fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedCell> = judged.iter().collect();
-    if !is_all {
+    if !shows_all {
         shown.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
         shown.truncate(summary.worst.len());
     }
@@ -363,7 +368,7 @@ fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String 
         |cell: &&JudgedCell| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
     let causes: String = shown.iter().filter_map(cause).collect();
     let (cells, fixed) = (cells_table(&shown), policies_table(summary));
-    let workloads = workloads_table(summary, is_all);
+    let workloads = workloads_table(summary, shows_all);
     format!("{cells}\n{causes}\n{fixed}\n{workloads}")
 }
 
@@ -394,15 +399,16 @@ fn policies_table(summary: &MatrixSummary) -> Table {
     Table::of(&summary.fixed, &columns, 1)
 }
 
-/// Returns the table of the workloads, in ascending order of their means: all of them if `is_all`,
-/// otherwise those below 1.
-fn workloads_table(summary: &MatrixSummary, is_all: bool) -> Table {
+/// Returns the table of the workloads, in ascending order of their means: all of them if
+/// `shows_all`, otherwise only means below 1.
+fn workloads_table(summary: &MatrixSummary, shows_all: bool) -> Table {
     let columns: [Column<WorkloadSummary>; 4] = [
-        ("workload", |of| of.workload.clone()),
-        ("geometric mean", |of| number(Some(of.geometric_mean), 3)),
-        ("minimum", |of| number(Some(of.minimum), 3)),
-        ("below 0.95", |of| of.below_95_percent.to_string()),
+        ("workload", |workload| workload.workload.clone()),
+        ("geometric mean", |workload| number(Some(workload.geometric_mean), 3)),
+        ("minimum", |workload| number(Some(workload.minimum), 3)),
+        ("below 0.95", |workload| workload.below_95_percent.to_string()),
     ];
-    let of = summary.workloads.iter().filter(|of| is_all || of.geometric_mean < 1.0);
-    Table::of(&of.cloned().collect::<Vec<_>>(), &columns, 1)
+    let is_shown = |workload: &&WorkloadSummary| shows_all || workload.geometric_mean < 1.0;
+    let workloads: Vec<_> = summary.workloads.iter().filter(is_shown).cloned().collect();
+    Table::of(&workloads, &columns, 1)
 }

@@ -9,7 +9,7 @@ use readpath_sim::job::printable;
 use readpath_trace::recording::ReadMethod;
 
 use crate::exit::{CommandResult, Failure};
-use crate::html::check_writable;
+use crate::html::check_output_folder;
 use crate::output::{print, print_document};
 use crate::record::{self, ProgramArgs};
 use crate::recordings::for_each_record;
@@ -85,7 +85,7 @@ pub enum MeasureGains {
 
 /// Explains a recording, or records a program first.
 pub fn run(mut args: ExplainArgs) -> CommandResult {
-    check_writable(args.html.as_deref())?;
+    check_output_folder(args.html.as_deref())?;
     if let Some(recording) = args.recording.take() {
         if args.gains == MeasureGains::Auto {
             args.gains = MeasureGains::Never;
@@ -103,7 +103,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     let file = TemporaryRecording::new(!is_kept);
     let path = output_path.unwrap_or_else(|| file.path.clone());
     let recorded = record::record_into(program, path.clone(), is_kept);
-    // A program that failed was recorded all the same.
+    // Failure::Run reports a program that failed; its reads were recorded all the same.
     match recorded {
         Ok(()) | Err(Failure::Run(_)) if path.exists() => explain(&path, &args).and(recorded),
         other => other,
@@ -117,18 +117,18 @@ struct TemporaryRecording {
 }
 
 impl TemporaryRecording {
-    /// Chooses a path in the folder for temporary files. If `is_used`, the file is removed when the
-    /// value is dropped.
-    fn new(is_used: bool) -> TemporaryRecording {
+    /// Chooses a path in the folder for temporary files. If `is_removed_on_drop`, dropping the value
+    /// removes the file.
+    fn new(is_removed_on_drop: bool) -> TemporaryRecording {
         let name = format!("readpath-explain-{}.rec", std::process::id());
-        TemporaryRecording { path: std::env::temp_dir().join(name), is_removed_on_drop: is_used }
+        TemporaryRecording { path: std::env::temp_dir().join(name), is_removed_on_drop }
     }
 }
 
 impl Drop for TemporaryRecording {
     fn drop(&mut self) {
         if self.is_removed_on_drop {
-            // There is none where recording was refused.
+            // The file is missing if recording was refused.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -151,7 +151,7 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
         explain::measure(&mut explanation, &mut || signals::number() == signals_before);
     }
     if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
-        page::of(&explanation, pictures).write(path)?;
+        page::explanation_page(&explanation, pictures).write(path)?;
     }
     if args.json {
         return print_document(&explanation);
@@ -166,19 +166,19 @@ fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
     let share = 100.0 * waited_seconds / seconds.max(1e-9);
-    let spent = match explanation.processor_seconds {
-        Some(spent) => format!("; processor time {spent:.2} s"),
+    let processor_text = match explanation.processor_seconds {
+        Some(seconds) => format!("; processor time {seconds:.2} s"),
         None => String::new(),
     };
     let at_least = if explanation.hidden_waits.is_some() { "at least " } else { "" };
     format!(
         "{program}: {seconds:.2} s, of which {at_least}{waited_seconds:.2} s ({share:.0} %) waited \
-         for a device{spent}"
+         for a device{processor_text}"
     )
 }
 
-/// Sentence for a program without findings.
-fn verdict(explanation: &Explanation) -> String {
+/// Sentence for a program without findings: the limit of its speed.
+fn no_findings_text(explanation: &Explanation) -> String {
     let diagnosis = match explanation.limit {
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
@@ -210,7 +210,7 @@ fn other_reads_text(others: &OtherReads) -> String {
 /// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     writeln!(out, "{}", headline(explanation))?;
-    time::write(out, explanation)?;
+    time::write_wall_time(out, explanation)?;
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }
@@ -226,7 +226,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     }
     writeln!(out)?;
     if explanation.findings.is_empty() {
-        writeln!(out, "{}", verdict(explanation))?;
+        writeln!(out, "{}", no_findings_text(explanation))?;
     } else {
         writeln!(out, "Findings, the most costly first:")?;
         for (rank, finding) in (1..).zip(&explanation.findings) {
@@ -239,7 +239,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
             writeln!(out, "   Evidence: {}.", finding.evidence)?;
             writeln!(out, "   Remedy: {}.", finding.remedy)?;
             if let Some(gain) = &finding.gain {
-                writeln!(out, "   Gain: {}.", gains::text(gain, explanation.seconds))?;
+                writeln!(out, "   Gain: {}.", gains::gain_text(gain, explanation.seconds))?;
             }
         }
         if let Some(hidden) = &explanation.hidden_waits {
@@ -312,7 +312,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         .collect();
     writeln!(out, "  misses in a cache of: {}", reuse.join(", "))?;
 
-    let [files, threads] = tables(shape);
+    let [files, threads] = file_and_thread_tables(shape);
     write!(out, "\n{files}\n{threads}")
 }
 
@@ -323,7 +323,7 @@ fn method_name(method: ReadMethod) -> String {
 }
 
 /// Tables of the files and of the threads.
-fn tables(shape: &ReadShape) -> [Table; 2] {
+fn file_and_thread_tables(shape: &ReadShape) -> [Table; 2] {
     let files: [Column<explain::FileStatistics>; 5] = [
         ("file", |file| printable(&file.path)),
         ("reads", |file| file.reads.to_string()),

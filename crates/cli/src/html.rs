@@ -28,7 +28,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Starts a page with a title and a line that describes it.
+    /// Starts a page with a title and the paragraph `lead`, which describes it.
     pub fn new(title: &str, lead: &str) -> Page {
         let mut page = Page { title: title.to_owned(), body: String::new(), tables: 0 };
         page.paragraph(lead);
@@ -68,11 +68,12 @@ impl Page {
         );
         for (column, name) in table.header().iter().enumerate() {
             let name = if name.is_empty() { "what" } else { name };
-            let kind = class_of(column, table);
-            text += &format!("<th scope=\"col\"{kind}><button>{}</button></th>", escaped(name));
+            let class_attribute = column_class(column, table);
+            text += &format!("<th scope=\"col\"{class_attribute}><button>{}</button></th>", escaped(name));
         }
         text += "</tr></thead>\n";
         for (index, row) in table.rows().iter().enumerate() {
+            // A part belongs to the table body of the row above.
             let is_part = index > 0
                 && row.first().is_some_and(|cell| cell.is_empty() || cell.starts_with("  "));
             if !is_part {
@@ -80,10 +81,10 @@ impl Page {
             }
             text += if is_part { "<tr class=\"part\">" } else { "<tr>" };
             for (column, cell) in row.iter().enumerate() {
-                let kind = class_of(column, table);
+                let class_attribute = column_class(column, table);
                 let key = sort_key(cell).map(|key| format!(" data-key=\"{key}\""));
                 let (key, cell) = (key.unwrap_or_default(), escaped(cell.trim_start()));
-                text += &format!("<td{kind}{key}>{cell}</td>");
+                text += &format!("<td{class_attribute}{key}>{cell}</td>");
             }
             text += "</tr>\n";
         }
@@ -105,7 +106,7 @@ impl Page {
         self.figure(" class=\"on-white\"", caption, svg);
     }
 
-    /// Adds a picture with a caption and CSS attributes.
+    /// Adds a picture with a caption. `class` is the attribute with its CSS class, or empty.
     fn figure(&mut self, class: &str, caption: &str, svg: &str) {
         self.body += &format!(
             "<figure{class}>\n<div class=\"wide\">\n{svg}</div>\n<figcaption>{}</figcaption>\n</figure>\n",
@@ -137,8 +138,9 @@ impl Page {
     }
 }
 
-/// Refuses a path that cannot be written, before minutes are spent on its content.
-pub fn check_writable(path: Option<&Path>) -> CommandResult {
+/// Refuses a path that is a folder or lies in no existing folder, before minutes are spent on the
+/// content of the file. Permissions are not checked.
+pub fn check_output_folder(path: Option<&Path>) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
@@ -158,8 +160,8 @@ pub fn escaped(text: &str) -> String {
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-/// CSS class of a column: numeric columns are right-aligned.
-fn class_of(column: usize, table: &Table) -> &'static str {
+/// Attribute with the CSS class of a column: numeric columns are right-aligned. Empty for others.
+fn column_class(column: usize, table: &Table) -> &'static str {
     if column >= table.numbers_from() { " class=\"number\"" } else { "" }
 }
 

@@ -10,8 +10,9 @@ use readpath_sim::size;
 
 use crate::exit::Failure;
 
-/// Parser of an argument that may contain a path of any bytes, such as a storage ([`path_text`]).
-pub fn with_path() -> impl TypedValueParser<Value = String> {
+/// Parser of an argument that may contain a path of any bytes, such as a storage. Bytes that are no
+/// UTF-8 become reserved letters, which [`path_text::decode`] turns back into bytes.
+pub fn path_argument_parser() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(|argument| path_text::encode(&argument))
 }
 

@@ -22,7 +22,7 @@ use readpath_models::measured::description::StorageDescription;
 use readpath_record::notice;
 
 use crate::exit::{CommandResult, Failure};
-use crate::html::{check_writable, write_failure};
+use crate::html::{check_output_folder, write_failure};
 use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
@@ -77,19 +77,19 @@ const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// Measures the storage, prints its costs, and writes its description.
 pub fn run(args: &MeasureArgs) -> CommandResult {
-    let size = input::size("--size", &args.size)?;
+    let scratch_bytes = input::scratch_bytes("--size", &args.size)?;
     let budget = Budget {
         time: Duration::from_secs(args.seconds.get()),
-        bytes: input::size("--bytes", &args.bytes)?,
+        bytes: input::scratch_bytes("--bytes", &args.bytes)?,
     };
     if budget.bytes == 0 {
         let problem = "--bytes 0: nothing would be measured; give some MiB, or leave it out";
         return Err(Failure::Usage(problem.to_owned()));
     }
-    check_writable(args.toml.as_deref())?;
+    check_output_folder(args.toml.as_deref())?;
     let interrupt = Interrupt::listen();
-    let mut made = ScratchFiles::default();
-    let path = locate_storage(&args.path, size, args.seed, &mut made, &interrupt)?;
+    let mut scratch_files = ScratchFiles::default();
+    let path = locate_storage(&args.path, scratch_bytes, args.seed, &mut scratch_files, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
         Failure::usage_of(error, "its kernel cache would be measured; name a file on a disk")
     })?;
@@ -99,13 +99,13 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
             path.display(),
             format!(
                 "has {bytes} bytes, and a profile needs {} MiB; name a larger file, a block \
-                 device, or a folder, in which a file is made",
+                 device, or a folder, in which a file is scratch_files",
                 STORAGE_BYTES_MIN >> 20
             ),
         ));
     }
     let samples = measure_all(&file, bytes, budget, args.seed, &interrupt)?;
-    drop(made);
+    drop(scratch_files);
     let shape = StorageShape {
         name: args.path.display().to_string(),
         bytes: storage_bytes(&args.path, bytes),
@@ -113,38 +113,38 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
         alignment_bytes: if file.alignment_bytes() > 512 { 4096 } else { 512 },
     };
     let description = describe(shape, &samples).expect("every cell was measured");
-    report(args, &description, &samples)
+    print_and_write(args, &description, &samples)
 }
 
 /// Prints the figures and their spread. Writes the description unless the figures contradict each
 /// other.
-fn report(
+fn print_and_write(
     args: &MeasureArgs,
     description: &StorageDescription,
     samples: &[ProfileSample],
 ) -> CommandResult {
-    let trust = ProfileReliability::of(samples);
-    let warnings = tell::warnings(&trust, samples);
+    let reliability = ProfileReliability::of(samples);
+    let warnings = tell::warnings(&reliability, samples);
     warnings.iter().for_each(notice::print);
-    let is_refused = !trust.contradictions.is_empty() && !args.noisy;
-    let written = args.toml.as_ref().filter(|_| !is_refused);
-    if let Some(path) = written {
+    let is_refused = !reliability.contradictions.is_empty() && !args.noisy;
+    let written_path = args.toml.as_ref().filter(|_| !is_refused);
+    if let Some(path) = written_path {
         let mut head = vec![
             format!("`readpath devices measure {}` measured this.", args.path.display()),
             format!("It is what `--on measured,toml={}` takes.", path.display()),
-            tell::spread(&trust),
+            tell::spread_sentence(&reliability),
         ];
         head.extend(warnings);
         std::fs::write(path, description.to_toml(&head))
             .map_err(|error| write_failure(path, error))?;
     }
     if args.json {
-        tell::document(samples)?;
+        tell::print_cells(samples)?;
     } else {
         print(&tell::tables(description, samples))?;
-        print(&format!("\n{}\n", tell::spread(&trust)))?;
+        print(&format!("\n{}\n", tell::spread_sentence(&reliability)))?;
     }
-    match (&args.toml, written) {
+    match (&args.toml, written_path) {
         (Some(path), None) => Err(Failure::Run(format!(
             "{}: not written: figures contradict each other, so other work disturbed the \
              measurement; measure again when the machine is quiet, give more --seconds, or --noisy",
@@ -170,7 +170,7 @@ struct Budget {
 const ROUNDS: usize = 3;
 
 /// Number of times that doubtful cells are measured again.
-const REPEATS: usize = 4;
+const REPEATS_MAX: usize = 4;
 
 /// Divisor of the time and bytes reserved for doubtful cells: a fifth.
 const REPEAT_BUDGET_DIVISOR: u32 = 5;
@@ -178,6 +178,7 @@ const REPEAT_BUDGET_DIVISOR: u32 = 5;
 /// Measurements of all cells, and the remaining byte budget.
 struct Rounds<'a> {
     file: &'a RawFile,
+    /// Size of the file.
     bytes: u64,
     seed: u64,
     interrupt: &'a Interrupt,
@@ -211,7 +212,7 @@ impl Rounds<'_> {
     /// Measures doubtful cells again until none is left, or the bytes or the `time` since `start`
     /// are spent.
     fn measure_doubtful(&mut self, start: Instant, time: Duration) -> CommandResult {
-        for repeat in 0..REPEATS {
+        for repeat in 0..REPEATS_MAX {
             let doubtful = ProfileReliability::of(&self.samples()).doubtful();
             for (index, cell) in doubtful.iter().enumerate() {
                 let time_left = time.saturating_sub(start.elapsed());
@@ -220,7 +221,7 @@ impl Rounds<'_> {
                 }
                 let cell_index =
                     self.cells.iter().position(|known| known == cell).expect("it was measured");
-                let remaining_measurements = ((doubtful.len() - index) * (REPEATS - repeat)) as u32;
+                let remaining_measurements = ((doubtful.len() - index) * (REPEATS_MAX - repeat)) as u32;
                 self.measure(
                     cell_index,
                     time_left / remaining_measurements,
@@ -283,8 +284,8 @@ fn measure_one(
     measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut storage)
 }
 
-/// Returns the size of the storage in bytes: a block device's own size; for a file or folder, the
-/// size of its file system. A larger job thus fits on the described device.
+/// Returns the size of the storage in bytes: for a block device `measured_bytes`, its own size; for
+/// a file or folder the size of its file system. A larger job thus fits on the described device.
 fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
     match rustix::fs::statvfs(path) {
@@ -295,11 +296,11 @@ fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     }
 }
 
-/// Returns the named file or block device. For a folder, creates a scratch file of `size` bytes
+/// Returns the named file or block device. For a folder, creates a scratch file of `scratch_bytes` bytes
 /// there, and adds it to `scratch_files`.
 fn locate_storage(
     path: &Path,
-    size: u64,
+    scratch_bytes: u64,
     seed: u64,
     scratch_files: &mut ScratchFiles,
     interrupt: &Interrupt,
@@ -315,15 +316,15 @@ fn locate_storage(
     }
     let file_system = rustix::fs::statvfs(path).map_err(|error| failure(error.into()))?;
     let free_bytes = file_system.f_bavail * file_system.f_frsize;
-    if free_bytes < size + FREE_BYTES_MIN {
+    if free_bytes < scratch_bytes + FREE_BYTES_MIN {
         let problem = format!(
             "has {} MiB free, and the file to be read needs {}; give a smaller --size",
             free_bytes >> 20,
-            (size + FREE_BYTES_MIN) >> 20
+            (scratch_bytes + FREE_BYTES_MIN) >> 20
         );
         return Err(Failure::usage_of(path.display(), problem));
     }
     let file = path.join(format!("readpath-profile-{}", std::process::id()));
-    scratch_files.add(&file, size, seed, interrupt)?;
+    scratch_files.add(&file, scratch_bytes, seed, interrupt)?;
     Ok(file)
 }

@@ -6,7 +6,7 @@ use readpath_record::cold::Residency;
 
 /// Returns a caveat about the start of a run on a file: no direct I/O, or pages that stayed in the
 /// kernel page cache. `None` without either.
-pub fn start(mode: Mode, residency: &Residency) -> Option<String> {
+pub fn start_caveat(mode: Mode, residency: &Residency) -> Option<String> {
     let mode = (mode != Mode::Direct).then(|| mode.to_string());
     let warm = (residency.resident > 0).then(|| {
         format!("not cold: {} of {} pages stayed in memory", residency.resident, residency.pages)

@@ -24,13 +24,13 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Logs of one row.
 pub struct OperationLogs {
     /// Suffix of the file names in the job, which distinguishes the rows.
-    row: String,
+    row_suffix: String,
     /// Open logs by path.
     files: BTreeMap<PathBuf, SharedLogFile>,
 }
 
 impl OperationLogs {
-    /// Creates or truncates the logs of the row `row_number` of `rows`, counted from 1.
+    /// Creates or truncates the logs of the row `row_number` of `row_count`, counted from 1.
     ///
     /// # Errors
     /// A file cannot be created, or is one of the run's input files.
@@ -38,15 +38,16 @@ impl OperationLogs {
         jobs: &JobFile,
         input_paths: &[PathBuf],
         row_number: usize,
-        rows: usize,
+        row_count: usize,
     ) -> Result<OperationLogs, Failure> {
-        let row = if rows > 1 { format!("-{row_number}") } else { String::new() };
-        let mut logs = OperationLogs { row, files: BTreeMap::new() };
+        let row_suffix = if row_count > 1 { format!("-{row_number}") } else { String::new() };
+        let mut logs = OperationLogs { row_suffix, files: BTreeMap::new() };
+        // Processes are numbered from 1, over all jobs.
         let mut process = 0;
         for job in &jobs.jobs {
             for _ in 0..job.processes {
                 process += 1;
-                for (kind, name) in files_of(job, &logs.row, process) {
+                for (kind, name) in files_of(job, &logs.row_suffix, process) {
                     logs.add(kind, PathBuf::from(name), input_paths)?;
                 }
             }
@@ -60,10 +61,10 @@ impl OperationLogs {
             return Ok(());
         }
         let name = printable(&path.display().to_string());
-        if let Some(needed) = input_paths.iter().find(|needed| is_same(needed, &path)) {
+        if let Some(input_path) = input_paths.iter().find(|input_path| is_same_file(input_path, &path)) {
             return Err(Failure::Usage(format!(
                 "the log {name} would overwrite {}, which the run needs; give another name",
-                printable(&needed.display().to_string())
+                printable(&input_path.display().to_string())
             )));
         }
         let file = LogFile::create(path.clone(), kind).map_err(|error| {
@@ -78,7 +79,8 @@ impl OperationLogs {
         let Workload { files, processes } = workload;
         for process in processes {
             let job: &Job = &jobs.jobs[process.job()];
-            let named = files_of(job, &self.row, process.id().0 + 1).into_iter();
+            // Process ids count from 0, and the numbers in file names from 1.
+            let named = files_of(job, &self.row_suffix, process.id().0 + 1).into_iter();
             let sinks = named.filter_map(|(kind, name)| {
                 let sink = self.files.get(Path::new(&name))?.clone();
                 Some((kind, Box::new(sink) as Box<dyn LogSink>))
@@ -106,7 +108,7 @@ impl OperationLogs {
 }
 
 /// True if both paths lead to the same existing file.
-fn is_same(one: &Path, other: &Path) -> bool {
+fn is_same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
@@ -127,6 +129,7 @@ impl LogSink for SharedLogFile {
     }
 }
 
+/// Log file with its buffered lines.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,

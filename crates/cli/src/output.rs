@@ -95,7 +95,7 @@ pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> Comman
         OutputFormat::Json => return print_json(rows, seed),
         OutputFormat::Fio => return fio::print_rows(rows),
     }
-    print(&format!("{}\n{}", verdict::of_job(rows), job_table(rows)))?;
+    print(&format!("{}\n{}", verdict::job_verdict(rows), job_table(rows)))?;
     for ResultRow { storage, note, .. } in rows {
         if let Some(note) = note {
             print(&format!("{storage}: {note}\n"))?;
@@ -110,17 +110,18 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
     if rows.iter().any(|row| row.raw.is_some()) {
         columns.insert(3, ("raw", |row| text(row.raw.as_ref())));
     }
-    let policies = columns.len();
+    let label_columns = columns.len();
     columns.extend(FIGURE_COLUMNS);
     let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
     if is_repeated {
-        columns.insert(policies + 1, ("range", |row| range(row.runs_mib_per_s.as_deref())));
+        // The range of the runs stands behind the throughput, the first figure.
+        columns.insert(label_columns + 1, ("range", |row| format_range(row.runs_mib_per_s.as_deref())));
     }
-    let mut table = Table::of(&[], &columns, policies);
+    let mut table = Table::of(&[], &columns, label_columns);
     for row in rows {
         table.row(columns.iter().map(|(_, cell)| cell(row)).collect());
         if row.sections.len() > 1 {
-            sections(row, policies, is_repeated, &mut table);
+            add_section_rows(row, label_columns, is_repeated, &mut table);
         }
     }
     table
@@ -128,7 +129,7 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
 
 /// Formats the smallest and the largest throughput of several runs, in MiB/s; `-` without repeated
 /// runs.
-fn range(runs: Option<&[f64]>) -> String {
+fn format_range(runs: Option<&[f64]>) -> String {
     match runs.and_then(RunSummary::of) {
         Some(RunSummary { least, most, .. }) => format!("{least:.1}–{most:.1}"),
         None => "-".to_owned(),
@@ -140,20 +141,21 @@ pub fn load_table(rows: &[LoadRow]) -> Table {
     Table::of(rows, &LOAD_COLUMNS, 5)
 }
 
-/// Adds a part row for each job section, with its throughput and latency. `policies` is the number
-/// of columns before them. `is_repeated` adds the range of several runs.
-fn sections(row: &ResultRow, policies: usize, is_repeated: bool, table: &mut Table) {
+/// Adds an indented row below the job's row for each section, with its throughput and latency.
+/// `label_columns` is the number of columns before the figures. `is_repeated` adds the range of
+/// several runs.
+fn add_section_rows(row: &ResultRow, label_columns: usize, is_repeated: bool, table: &mut Table) {
     for section in &row.sections {
-        let mut cells = vec![String::new(); policies];
+        let mut cells = vec![String::new(); label_columns];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
         cells.push(number(section.mib_per_s, 1));
         if is_repeated {
-            cells.push(range(section.runs_mib_per_s.as_deref()));
+            cells.push(format_range(section.runs_mib_per_s.as_deref()));
         }
         cells.push(number(section.iops, 0));
         let latency = &section.latency_us;
         cells.extend([latency.p50, latency.p99, latency.max].map(duration));
-        let columns = policies + FIGURE_COLUMNS.len() + usize::from(is_repeated);
+        let columns = label_columns + FIGURE_COLUMNS.len() + usize::from(is_repeated);
         cells.resize(columns, String::new());
         table.row(cells);
     }
@@ -164,7 +166,7 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandRes
     if is_json {
         return print_json(rows, seed);
     }
-    print(&format!("{}\n{}", verdict::of_loads(rows), load_table(rows)))?;
+    print(&format!("{}\n{}", verdict::load_verdicts(rows), load_table(rows)))?;
     for LoadRow { job, storage, note, .. } in rows {
         if let Some(note) = note {
             print(&format!("{job} on {storage}: {note}\n"))?;

@@ -26,8 +26,8 @@ pub type UnpackedStream = Box<dyn BufRead + Send>;
 /// # Errors
 /// The file can't be read, or its first bytes are not of the compression that its name says.
 pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
-    let about = |error: io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
-    let file = || File::open(path).map_err(about);
+    let failure = |error: io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
+    let file = || File::open(path).map_err(failure);
     let buffered = || file().map(|file| BufReader::with_capacity(BUFFER_BYTES, file));
     let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
     let unpacked: Box<dyn Read + Send> = match ending.as_str() {
@@ -58,7 +58,7 @@ fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
 /// ending selects the decompression.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let bytes_max_unpacked = bytes_max();
+    let bytes_max_unpacked = half_of_memory_bytes();
     let compressed = input_file::bytes(path, bytes_max_unpacked).map_err(|error| {
         Failure::Usage(format!("{}: {error}; name a trace that can be read", path.display()))
     })?;
@@ -81,7 +81,7 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
 type Unpack = fn(&[u8], u64) -> Result<Vec<u8>, String>;
 
 /// Largest size of a trace in bytes: half of the machine's memory.
-fn bytes_max() -> u64 {
+fn half_of_memory_bytes() -> u64 {
     let system = rustix::system::sysinfo();
     (system.totalram as u64).saturating_mul(system.mem_unit.into()) / 2
 }
@@ -127,6 +127,7 @@ impl Write for BoundedBuffer {
     }
 }
 
+/// Text of an error, as the decompressors' common error type.
 fn error_text(error: impl Display) -> String {
     error.to_string()
 }
@@ -135,7 +136,8 @@ fn error_text(error: impl Display) -> String {
 mod tests {
     use super::*;
 
-    /// 16 MiB of zeros, packed by each program that is there, in a few kilobytes.
+    /// 16 MiB of zeros, packed to a few kilobytes by each installed program. A limit of exactly 16 MiB
+    /// is enough, and one byte less is not.
     #[test]
     fn decompressed_size_is_limited() {
         let decoders: [(&str, Unpack); 3] = [("gzip", gzip), ("xz", xz), ("zstd", zstd)];

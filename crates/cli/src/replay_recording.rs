@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::bars::{self, ChartBar as Drawn};
-use crate::html::{Page, check_writable};
+use crate::html::{Page, check_output_folder};
 use crate::input;
 use crate::input::parse_scheduler;
 use crate::output::{print, print_json};
@@ -70,7 +70,7 @@ struct Predicted {
 
 /// Replays the reads in every requested combination.
 pub fn run(args: &ReplayArgs) -> CommandResult {
-    check_writable(args.html.as_deref())?;
+    check_output_folder(args.html.as_deref())?;
     let storages = storages(&args.storages)?;
     let policies = PolicyChoices {
         readaheads: input::specs(&args.readahead)?,

@@ -7,14 +7,14 @@ use readpath_eval::reproduce::{EXPERIMENTS, Experiment, Grid, ReproducedTable, T
 
 use crate::args::ReproduceArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::html::check_writable;
+use crate::html::check_output_folder;
 use crate::output::{print, print_json};
 use crate::progress::{Interrupt, RunProgress};
 use crate::table::{Column, Table, count, number};
 
 /// Prints the named tables, or all.
 pub fn run(args: &ReproduceArgs) -> CommandResult {
-    check_writable(args.html.as_deref())?;
+    check_output_folder(args.html.as_deref())?;
     let experiments = select_tables(&args.tables)?;
     let is_c_chosen = experiments.iter().any(|experiment| experiment.name == "C");
     if args.server.is_some() && !is_c_chosen {

@@ -18,7 +18,7 @@ mod start;
 
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::html::check_writable;
+use crate::html::check_output_folder;
 use crate::output;
 use crate::plan::RunPlan;
 
@@ -27,7 +27,7 @@ pub fn run(args: &RunArgs) -> CommandResult {
     if args.fio_options {
         return fio_options::print_all();
     }
-    check_writable(args.html.as_deref())?;
+    check_output_folder(args.html.as_deref())?;
     match RunPlan::of(args)? {
         RunPlan::Job(plan) => {
             let mut rows = Vec::new();

@@ -34,7 +34,8 @@ pub struct BenchCell {
     /// Processor time of the library ÷ processor time of the fastest baseline.
     pub cpu_ratio: Option<f64>,
     /// Baseline of the goal, if it is not the fastest one.
-    pub judged_beside: Option<&'static str>,
+    #[serde(rename = "judged_beside")]
+    pub goal_baseline: Option<&'static str>,
     /// Time of the goal's baseline ÷ the library's time. Equals `ratio` if that baseline is the
     /// fastest.
     pub judged_ratio: Option<f64>,
@@ -64,7 +65,8 @@ pub struct Figures {
     /// Reason of an abort or a failure.
     pub broken_off: Option<String>,
     /// True if `seconds` is the time until an abort, a lower bound of the duration.
-    pub is_bound: bool,
+    #[serde(rename = "is_bound")]
+    pub is_lower_bound: bool,
 }
 
 /// Summary of the cells of one state.
@@ -81,7 +83,8 @@ pub struct StateSummary {
     /// Row with the smallest ratio.
     pub minimum_row: Option<String>,
     /// Number of cells that miss their goal, including cells without a figure of the library.
-    pub below: usize,
+    #[serde(rename = "below")]
+    pub missed_goals: usize,
 }
 
 /// Computes the figures of a cell and compares them with its goal.
@@ -92,20 +95,24 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
     let [ours, pread, mmap, o_direct] =
         std::array::from_fn(|index| figures(&cell.contenders[index]));
-    let peers = [(Baseline::Pread, &pread), (Baseline::Mmap, &mmap), (Baseline::Direct, &o_direct)];
-    let best = peers
+    let baselines =
+        [(Baseline::Pread, &pread), (Baseline::Mmap, &mmap), (Baseline::Direct, &o_direct)];
+    let best = baselines
         .iter()
-        .filter(|(_, figures)| !figures.is_bound)
-        .filter_map(|&(peer, figures)| Some((peer, figures, figures.seconds?)))
-        .min_by(|left, right| left.2.total_cmp(&right.2));
+        .filter(|(_, figures)| !figures.is_lower_bound)
+        .filter_map(|&(baseline, figures)| Some((baseline, figures, figures.seconds?)))
+        .min_by(|(.., left_seconds), (.., right_seconds)| left_seconds.total_cmp(right_seconds));
     let ratio_to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
-    let ratio = ratio_to(best.map(|best| best.2));
-    let cpu_ratio = best.and_then(|best| Some(ours.cpu_seconds? / best.1.cpu_seconds?));
+    let ratio = ratio_to(best.map(|(.., seconds)| seconds));
+    let cpu_ratio = best.and_then(|(_, figures, _)| Some(ours.cpu_seconds? / figures.cpu_seconds?));
     let goal = cell.state.goal(cell.row.is_mapping());
-    let other_judge = goal.peer.filter(|peer| best.is_some_and(|best| best.0 != *peer));
-    let judged_ratio = match goal.peer {
-        Some(judge) => {
-            ratio_to(peers.iter().find(|(peer, _)| *peer == judge).and_then(|peer| peer.1.seconds))
+    let best_baseline = best.map(|(baseline, ..)| baseline);
+    let goal_baseline =
+        goal.baseline.filter(|baseline| best_baseline.is_some_and(|best| best != *baseline));
+    let judged_ratio = match goal.baseline {
+        Some(wanted) => {
+            let found = baselines.iter().find(|(baseline, _)| *baseline == wanted);
+            ratio_to(found.and_then(|(_, figures)| figures.seconds))
         }
         None => ratio,
     };
@@ -114,7 +121,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
             .cpu_ratio_max
             .is_some_and(|ratio_max| cpu_ratio.is_some_and(|ratio| ratio > ratio_max));
     let is_met = match judged_ratio {
-        Some(ratio) => Some(ratio >= goal.ratio_min && !exceeds_cpu_limit && !ours.is_bound),
+        Some(ratio) => Some(ratio >= goal.ratio_min && !exceeds_cpu_limit && !ours.is_lower_bound),
         // The library failed where a baseline has figures: the goal is missed.
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
@@ -123,10 +130,10 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         row: cell.row.name.clone(),
         state: cell.state,
         bytes,
-        best: best.map(|best| best.0.name()),
+        best: best_baseline.map(Baseline::name),
         ratio,
         cpu_ratio,
-        judged_beside: other_judge.map(Baseline::name),
+        goal_baseline: goal_baseline.map(Baseline::name),
         judged_ratio,
         ratio_min: goal.ratio_min,
         is_met,
@@ -153,7 +160,7 @@ fn note(cell: &RowState<'_>) -> Option<String> {
             let text = match &runs.abort_reason {
                 // The table already shows an aborted baseline.
                 Some(AbortReason::TooSlow { .. }) if *contender != Contender::Ours => None,
-                Some(reason) => Some(reason.words()),
+                Some(reason) => Some(reason.text()),
                 None if runs.oom_kills > 0 => Some(format!(
                     "{} more runs were killed: the group's memory did not suffice",
                     runs.oom_kills
@@ -171,7 +178,7 @@ fn note(cell: &RowState<'_>) -> Option<String> {
 
 impl AbortReason {
     /// Formats the reason of an abort for the table's notes.
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         match self {
             AbortReason::Failed(reason) => reason.clone(),
             AbortReason::OutOfMemory => "killed: the group's memory did not suffice".to_owned(),
@@ -184,29 +191,29 @@ impl AbortReason {
 
 impl Figures {
     /// Computes the medians of a contender's runs. An aborted contender has only the bound of its
-    /// time.
+    /// time. `bytes` is the number of bytes that the measured passes of a run request.
     fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
-        let median = |of: &dyn Fn(&super::one::Measurement) -> Option<f64>| {
-            let values: Option<Vec<f64>> = measured.iter().map(of).collect();
+        let median = |figure: &dyn Fn(&super::one::Measurement) -> Option<f64>| {
+            let values: Option<Vec<f64>> = measured.iter().map(figure).collect();
             values.and_then(median)
         };
-        let bound = match runs.abort_reason {
+        let bound_seconds = match runs.abort_reason {
             // The run may have been aborted in its first pass. No bound for the second pass
             // follows.
             Some(AbortReason::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
             _ => None,
         };
-        let seconds = bound.or_else(|| median(&|run| Some(run.seconds)));
+        let seconds = bound_seconds.or_else(|| median(&|run| Some(run.seconds)));
         Figures {
             seconds,
             mib_per_s: seconds.map(|seconds| bytes as f64 / f64::from(1 << 20) / seconds),
-            cpu_seconds: median(&|run| Some(run.cpu_seconds)).filter(|_| bound.is_none()),
+            cpu_seconds: median(&|run| Some(run.cpu_seconds)).filter(|_| bound_seconds.is_none()),
             peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
             device_bytes: median(&|run| Some(run.device_bytes? as f64)).map(|bytes| bytes as u64),
             seconds_by_run: measured.iter().map(|run| run.seconds).collect(),
-            broken_off: runs.abort_reason.as_ref().map(AbortReason::words),
-            is_bound: bound.is_some(),
+            broken_off: runs.abort_reason.as_ref().map(AbortReason::text),
+            is_lower_bound: bound_seconds.is_some(),
         }
     }
 }
@@ -238,7 +245,7 @@ impl StateSummary {
             geometric_mean: (!ratios.is_empty()).then(|| mean.exp()),
             minimum: slowest.and_then(|cell| cell.ratio),
             minimum_row: slowest.map(|cell| cell.row.clone()),
-            below: of_state().filter(|cell| cell.is_met == Some(false)).count(),
+            missed_goals: of_state().filter(|cell| cell.is_met == Some(false)).count(),
         }
     }
 }
@@ -249,6 +256,7 @@ mod tests {
     use super::super::rows::{Row, Scale};
     use super::*;
 
+    /// One run per duration in seconds, each with the same processor time.
     fn runs(seconds: &[f64], cpu_seconds: f64) -> ContenderRuns {
         let measured = seconds.iter().map(|&seconds| Measurement {
             seconds,
@@ -261,67 +269,75 @@ mod tests {
         ContenderRuns { measured: measured.collect(), ..ContenderRuns::default() }
     }
 
-    fn judged(state: CacheState, row: &str, ways: [ContenderRuns; 4]) -> BenchCell {
+    /// Judged cell of the row of this name, with the runs of the library, pread, mmap and O_DIRECT.
+    fn judged(state: CacheState, row: &str, contenders: [ContenderRuns; 4]) -> BenchCell {
         let row = Row::of(row, Scale::Usual).unwrap();
-        judge(&RowState { row: &row, state, contenders: ways, stray_pages: 0 })
+        judge(&RowState { row: &row, state, contenders, stray_pages: 0 })
     }
 
-    /// Throughput of 16 MiB. Medians: library 0.5 s, baselines 0.4 s and 0.2 s; one baseline is
-    /// aborted.
+    /// Throughput of 16 MiB in 0.5 s: 32 MiB/s. Medians: library 0.5 s, pread 0.4 s, mmap 0.2 s.
+    /// The shorter bound of the aborted O_DIRECT does not count.
     #[test]
     fn cell_ratio_compares_with_fastest_completed_baseline() {
-        let slow = ContenderRuns {
+        let aborted = ContenderRuns {
             abort_reason: Some(AbortReason::TooSlow { seconds: 0.1 }),
             ..ContenderRuns::default()
         };
-        let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
-        let cell = judged(CacheState::Cold, "stream/16MiB/4KiB", ways);
+        let contenders =
+            [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), aborted];
+        let cell = judged(CacheState::Cold, "stream/16MiB/4KiB", contenders);
         assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(0.2 / 0.5)));
         assert_eq!(cell.cpu_ratio, Some(0.3 / 0.2));
         assert_eq!((cell.ours.mib_per_s, cell.is_met), (Some(32.0), Some(false)));
-        assert!(cell.o_direct.is_bound && cell.o_direct.cpu_seconds.is_none());
+        assert!(cell.o_direct.is_lower_bound && cell.o_direct.cpu_seconds.is_none());
     }
 
+    /// A cached copy is judged against pread: 0.95 of its time meets the minimum of 0.9. A mapping
+    /// is judged against mmap, the fastest one: 0.5 misses it.
     #[test]
     fn cached_cells_are_judged_against_pread_for_copies_mmap_for_mappings() {
-        let ways = || [runs(&[1.0], 0.1), runs(&[0.95], 0.1), runs(&[0.5], 0.1), runs(&[9.0], 0.1)];
-        let copy = judged(CacheState::Cached, "stream/16MiB/4KiB", ways());
-        assert_eq!((copy.judged_beside, copy.judged_ratio), (Some("pread"), Some(0.95)));
+        let contenders =
+            || [runs(&[1.0], 0.1), runs(&[0.95], 0.1), runs(&[0.5], 0.1), runs(&[9.0], 0.1)];
+        let copy = judged(CacheState::Cached, "stream/16MiB/4KiB", contenders());
+        assert_eq!((copy.goal_baseline, copy.judged_ratio), (Some("pread"), Some(0.95)));
         assert_eq!((copy.ratio, copy.is_met), (Some(0.5), Some(true)));
-        let mapping = judged(CacheState::Cached, "map/touches", ways());
-        assert_eq!((mapping.judged_beside, mapping.is_met), (None, Some(false)));
+        let mapping = judged(CacheState::Cached, "map/touches", contenders());
+        assert_eq!((mapping.goal_baseline, mapping.is_met), (None, Some(false)));
     }
 
+    /// The library needs twice the processor time of pread, which only a faster library may.
     #[test]
     fn cold_cell_without_speedup_is_judged_by_cpu_time() {
-        let ways =
-            |ours| [runs(&[ours], 0.2), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
-        assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(1.0)).is_met, Some(false));
-        assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(0.9)).is_met, Some(true));
+        let contenders = |our_seconds| {
+            [runs(&[our_seconds], 0.2), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)]
+        };
+        assert_eq!(judged(CacheState::Cold, "copy/16MiB", contenders(1.0)).is_met, Some(false));
+        assert_eq!(judged(CacheState::Cold, "copy/16MiB", contenders(0.9)).is_met, Some(true));
     }
 
+    /// Ratios of the two completed cells: 1 s ÷ 0.25 s, and 1 s ÷ 1 s.
     #[test]
     fn cell_with_killed_library_run_misses_goal_and_enters_no_mean() {
         let killed = ContenderRuns {
             abort_reason: Some(AbortReason::OutOfMemory),
             ..ContenderRuns::default()
         };
-        let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
-        let [pread, mmap, direct] = peers();
+        let baselines = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
+        let [pread, mmap, direct] = baselines();
         let lost =
             judged(CacheState::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
         assert_eq!((lost.ratio, lost.is_met), (None, Some(false)));
         assert!(lost.note.as_ref().is_some_and(|note| note.contains("killed")));
-        let won = |seconds: f64| {
-            let [pread, mmap, direct] = peers();
+        let completed = |seconds: f64| {
+            let [pread, mmap, direct] = baselines();
             judged(
                 CacheState::Short,
                 "stream/256MiB/4KiB",
                 [runs(&[seconds], 0.1), pread, mmap, direct],
             )
         };
-        let summary = StateSummary::of(CacheState::Short, &[lost, won(0.25), won(1.0)]);
-        assert_eq!((summary.cells, summary.below), (2, 1));
+        let summary = StateSummary::of(CacheState::Short, &[lost, completed(0.25), completed(1.0)]);
+        assert_eq!((summary.cells, summary.missed_goals), (2, 1));
         // Square root of 4 × 1.
         assert!((summary.geometric_mean.unwrap() - 2.0).abs() < 1e-9);
         assert_eq!(summary.minimum, Some(1.0));

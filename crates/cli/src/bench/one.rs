@@ -59,7 +59,7 @@ impl Contender {
     pub const fn name(self) -> &'static str {
         match self.baseline() {
             None => "ours",
-            Some(peer) => peer.name(),
+            Some(baseline) => baseline.name(),
         }
     }
 }
@@ -126,25 +126,25 @@ pub fn run() -> CommandResult {
 fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     let files: Vec<PathBuf> =
         row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();
-    let [before, measured] = order.state.passes();
+    let [passes_before, measured_passes] = order.state.passes();
     let mut start = MeasurementStart::now();
-    let mut opened = Opened::open_accesses(order.contender, row, &files)?;
+    let mut open = OpenAccesses::open_accesses(order.contender, row, &files)?;
     let mut sum = Checksum::default();
-    if before > 0 {
-        for _ in 0..before {
-            opened.accesses().pass()?;
+    if passes_before > 0 {
+        for _ in 0..passes_before {
+            open.accesses().pass()?;
         }
         start = MeasurementStart::now();
     }
-    for _ in 0..measured {
-        sum = opened.accesses().pass()?;
+    for _ in 0..measured_passes {
+        sum = open.accesses().pass()?;
     }
     // The measurement of a second pass ends before closing: the cost of closing belongs to all
     // passes.
-    let passed = (before > 0).then(|| start.end());
-    let note = opened.note();
-    drop(opened);
-    let figures = passed.unwrap_or_else(|| start.end());
+    let figures_before_close = (passes_before > 0).then(|| start.end());
+    let note = open.note();
+    drop(open);
+    let figures = figures_before_close.unwrap_or_else(|| start.end());
     Ok(Measurement { checksum: sum.0, note, ..figures })
 }
 
@@ -182,49 +182,57 @@ impl MeasurementStart {
     }
 }
 
-/// Open accesses of a row.
-enum Opened {
+/// Accesses of a row with its files open, by the kind of contender.
+enum OpenAccesses {
     Ours(LibraryAccesses),
-    Peers(Box<dyn Accesses>),
+    Baseline(Box<dyn Accesses>),
 }
 
-impl Opened {
+impl OpenAccesses {
     /// Opens the accesses of the row for one contender.
-    fn open_accesses(contender: Contender, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
+    fn open_accesses(
+        contender: Contender,
+        row: &Row,
+        files: &[PathBuf],
+    ) -> io::Result<OpenAccesses> {
         Ok(match contender.baseline() {
-            None => Opened::Ours(LibraryAccesses::open(row.work, row.data, files)?),
-            Some(peer) => Opened::Peers(open_baseline(peer, row, files)?),
+            None => OpenAccesses::Ours(LibraryAccesses::open(row.work, row.data, files)?),
+            Some(baseline) => OpenAccesses::Baseline(open_baseline(baseline, row, files)?),
         })
     }
 
     /// Returns the opened accesses, of the library or of a baseline.
     fn accesses(&mut self) -> &mut dyn Accesses {
         match self {
-            Opened::Ours(ours) => &mut *ours.accesses,
-            Opened::Peers(accesses) => &mut **accesses,
+            OpenAccesses::Ours(ours) => &mut *ours.accesses,
+            OpenAccesses::Baseline(accesses) => &mut **accesses,
         }
     }
 
     /// Returns the caveat of the library about its figures. `None` without one, and for baselines.
     fn note(&self) -> Option<String> {
         match self {
-            Opened::Ours(ours) => ours.note(),
-            Opened::Peers(_) => None,
+            OpenAccesses::Ours(ours) => ours.note(),
+            OpenAccesses::Baseline(_) => None,
         }
     }
 }
 
 /// Opens the accesses of the row through a baseline, without any access. Mapped batches have no
 /// queue depth.
-fn open_baseline(peer: Baseline, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
-    let first = &files[0];
+fn open_baseline(
+    baseline: Baseline,
+    row: &Row,
+    files: &[PathBuf],
+) -> io::Result<Box<dyn Accesses>> {
+    let first_file = &files[0];
     let file = || -> io::Result<Arc<dyn ReadAt>> {
         // SAFETY: the file belongs to this run, and no process changes it after its creation.
-        Ok(Arc::from(unsafe { peer.open(first) }?))
+        Ok(Arc::from(unsafe { baseline.open(first_file) }?))
     };
     let stream = || -> io::Result<Box<dyn SequentialFile>> {
-        // SAFETY: as above.
-        unsafe { peer.open_stream(first) }
+        // SAFETY: no process changes a file of this run after its creation.
+        unsafe { baseline.open_stream(first_file) }
     };
     Ok(match row.work {
         RowAccesses::Offsets(pattern) => {
@@ -239,16 +247,16 @@ fn open_baseline(peer: Baseline, row: &Row, files: &[PathBuf]) -> io::Result<Box
             Box::new(Ranges::over(stream()?, format.ranges(row.data.bytes())))
         }
         RowAccesses::WholeFiles { threads } => {
-            // SAFETY: as above.
-            let open = move |path: &std::path::Path| unsafe { peer.open(path) };
+            // SAFETY: no process changes a file of this run after its creation.
+            let open = move |path: &std::path::Path| unsafe { baseline.open(path) };
             Box::new(WholeFiles::over(Box::new(open), files.to_vec(), threads))
         }
-        RowAccesses::Batch { pattern, depth } => match peer {
-            // Touches have no depth.
+        RowAccesses::Batch { pattern, depth } => match baseline {
+            // Accesses to mapped memory have no queue depth.
             Baseline::Mmap => Box::new(PatternReads::over(file()?, pattern, ByteUse::Copied)),
             Baseline::Pread | Baseline::Direct => {
-                let is_direct = peer == Baseline::Direct;
-                let ring = RingReads::open(first, pattern, depth, is_direct);
+                let is_direct = baseline == Baseline::Direct;
+                let ring = RingReads::open(first_file, pattern, depth, is_direct);
                 Box::new(ring.map_err(io::Error::other)?)
             }
         },

@@ -25,6 +25,7 @@ pub struct LibraryAccesses {
 
 /// Object that reports how the bytes were read, for the caveat.
 enum CaveatSource {
+    /// `mode` is the mode of the open file; `None` if each pass opens the files itself.
     Path { path: ReadPath, mode: Option<Mode> },
     Mapping(Arc<MemoryFile<Mapping>>),
 }
@@ -33,32 +34,32 @@ impl LibraryAccesses {
     /// Opens the files of the row for its kind of access, with the default options of the library.
     /// A mapping has the memory limit of the row.
     pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<LibraryAccesses> {
-        let first = &files[0];
+        let first_file = &files[0];
         if let RowAccesses::Mapped { pattern, byte_use, memory_bytes } = work {
             let mut builder = Mapping::builder();
             if let Some(bytes) = memory_bytes {
                 builder = builder.memory(bytes);
             }
             // SAFETY: the file belongs to this run, and no process changes it after its creation.
-            let mapping = unsafe { builder.open(first) }.map_err(io::Error::other)?;
+            let mapping = unsafe { builder.open(first_file) }.map_err(io::Error::other)?;
             let mapping = Arc::new(MemoryFile(mapping));
             let accesses =
                 PatternReads::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, pattern, byte_use);
-            let through = CaveatSource::Mapping(mapping);
-            return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source: through });
+            let caveat_source = CaveatSource::Mapping(mapping);
+            return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
         let path = ReadPath::builder().build().map_err(io::Error::other)?;
         if let RowAccesses::WholeFiles { threads } = work {
-            let through = CaveatSource::Path { path: path.clone(), mode: None };
-            let open = move |name: &Path| Ok(Box::new(OurFile(open(&path, name)?)) as _);
+            let caveat_source = CaveatSource::Path { path: path.clone(), mode: None };
+            let open = move |name: &Path| Ok(Box::new(LibraryFile(open_file(&path, name)?)) as _);
             let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
-            return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source: through });
+            return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
-        let file = open(&path, first)?;
-        let through = CaveatSource::Path { path: path.clone(), mode: Some(file.mode()) };
+        let file = open_file(&path, first_file)?;
+        let caveat_source = CaveatSource::Path { path: path.clone(), mode: Some(file.mode()) };
         let accesses: Box<dyn Accesses> = match work {
             RowAccesses::Offsets(pattern) => {
-                Box::new(PatternReads::over(Arc::new(OurFile(file)), pattern, ByteUse::Copied))
+                Box::new(PatternReads::over(Arc::new(LibraryFile(file)), pattern, ByteUse::Copied))
             }
             RowAccesses::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
             RowAccesses::Copied => Box::new(Copied::over(Box::new(file.reader()))),
@@ -73,7 +74,7 @@ impl LibraryAccesses {
                 unreachable!("opened above")
             }
         };
-        Ok(LibraryAccesses { accesses, caveat_source: through })
+        Ok(LibraryAccesses { accesses, caveat_source })
     }
 
     /// Returns a caveat for the row, or `None`. There is one if the file is read without direct
@@ -93,14 +94,14 @@ impl LibraryAccesses {
 }
 
 /// Opens a file on the read path, with the error as an I/O error.
-fn open(path: &ReadPath, name: &Path) -> io::Result<File> {
+fn open_file(path: &ReadPath, name: &Path) -> io::Result<File> {
     path.open(name).map_err(io::Error::other)
 }
 
 /// Library file as a [`ReadAt`].
-struct OurFile(File);
+struct LibraryFile(File);
 
-impl ReadAt for OurFile {
+impl ReadAt for LibraryFile {
     fn bytes(&self) -> u64 {
         self.0.len()
     }
@@ -135,14 +136,16 @@ impl Accesses for BatchReads {
         let BatchReads { batch, file, pattern, depth, buffer } = self;
         let mut sum = Checksum::default();
         let mut offsets = pattern.of_thread(0);
-        let mut under_way = 0;
+        let mut in_flight_count = 0;
         loop {
-            for offset in offsets.by_ref().take(*depth - under_way) {
-                batch.read(file, offset, pattern.read_bytes, offset)?;
-                under_way += 1;
+            for offset in offsets.by_ref().take(*depth - in_flight_count) {
+                // The ticket of a read is its offset, which the checksum needs.
+                let ticket = offset;
+                batch.read(file, offset, pattern.read_bytes, ticket)?;
+                in_flight_count += 1;
             }
             let Some(read) = batch.wait_into(|_, _| &mut *buffer)? else { return Ok(sum) };
-            under_way -= 1;
+            in_flight_count -= 1;
             sum.add(read.ticket, &buffer[..read.bytes?]);
         }
     }

@@ -5,7 +5,7 @@ use super::{BenchDocument, picture, tell};
 use crate::html::Page;
 
 /// Page with the picture, one table per state, and the notes.
-pub fn of(document: &BenchDocument<'_>) -> Page {
+pub fn matrix_page(document: &BenchDocument<'_>) -> Page {
     let BenchDocument { notes, summary, results, .. } = document;
     let title = document.title();
     let lead = "The same accesses by the library with default options, pread, mmap and O_DIRECT, \
@@ -19,7 +19,7 @@ pub fn of(document: &BenchDocument<'_>) -> Page {
         let rows: Vec<&BenchCell> =
             results.iter().filter(|cell| cell.state == summary.state).collect();
         page.heading(summary.state.name());
-        page.paragraph(&tell::line(summary));
+        page.paragraph(&tell::summary_sentence(summary));
         page.table(summary.state.description(), &tell::cells_table(&rows));
         page.notes(
             rows.iter().filter_map(|cell| Some(format!("{}: {}", cell.row, cell.note.as_ref()?))),

@@ -26,11 +26,11 @@ const FIELD_PAD: f64 = 14.0;
 const TOP: f64 = 92.0;
 
 /// Colour of a cell that meets its goal.
-const MET: &str = "#1a7f37";
+const MET_COLOUR: &str = "#1a7f37";
 /// Colour of a cell that misses its goal.
-const BELOW: &str = "#cf222e";
+const MISSED_COLOUR: &str = "#cf222e";
 /// Colour of a cell without a comparison.
-const UNJUDGED: &str = "#6e7781";
+const UNJUDGED_COLOUR: &str = "#6e7781";
 
 /// Returns the text of the picture.
 pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> String {
@@ -55,44 +55,51 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
         if row_index % 2 == 1 {
             let top = y - LINE_HEIGHT / 2.0;
             let inner = width - 10.0;
-            put(
+            append_line(
                 &mut svg,
                 &format!(
                     "<rect x=\"5\" y=\"{top}\" width=\"{inner}\" height=\"{LINE_HEIGHT}\" fill=\"#f6f8fa\"/>"
                 ),
             );
         }
-        put(&mut svg, &format!("<text x=\"8\" y=\"{}\">{}</text>", y + 4.0, escaped(name)));
+        append_line(&mut svg, &format!("<text x=\"8\" y=\"{}\">{}</text>", y + 4.0, escaped(name)));
     }
     for (field, summary) in summaries.iter().enumerate() {
         let left = NAMES_WIDTH + FIELD_WIDTH * field as f64;
-        header(&mut svg, left, bottom, summary);
+        draw_field_header(&mut svg, left, bottom, summary);
         for cell in cells.iter().filter(|cell| cell.state == summary.state) {
             let line = names.iter().position(|name| *name == cell.row);
-            dot(&mut svg, left, line_middle(line.expect("every cell's row has a line")), cell);
+            let y = line_middle(line.expect("every cell's row has a line"));
+            draw_cell(&mut svg, left, y, cell);
         }
     }
     let legend =
         "Fastest of pread, mmap and O_DIRECT ÷ the library: right of 1, the library is faster.";
-    put(
+    append_line(
         &mut svg,
         &format!("<text x=\"8\" y=\"{}\" fill=\"#57606a\">{legend}</text>", bottom + 38.0),
     );
-    for (x, colour, word) in [(520.0, MET, "meets its goal"), (620.0, BELOW, "below")] {
-        put(
+    // Legend of the dots' colours, each at a fixed position.
+    let dots = [(520.0, MET_COLOUR, "meets its goal"), (620.0, MISSED_COLOUR, "below")];
+    for (x, colour, label) in dots {
+        append_line(
             &mut svg,
             &format!("<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{colour}\"/>", bottom + 34.0),
         );
-        put(&mut svg, &format!("<text x=\"{}\" y=\"{}\">{word}</text>", x + 8.0, bottom + 38.0));
+        append_line(
+            &mut svg,
+            &format!("<text x=\"{}\" y=\"{}\">{label}</text>", x + 8.0, bottom + 38.0),
+        );
     }
     svg + "</svg>\n"
 }
 
-/// Draws the name, the summary and the scale of one state's field.
-fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
+/// Draws the name, the summary and the scale of one state's field. `left` is the field's left edge,
+/// and `bottom` the lower end of the scale's lines, in pixels.
+fn draw_field_header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     let middle = left + FIELD_WIDTH / 2.0;
     let mut centred = |y: f64, size: u32, text: &str| {
-        put(
+        append_line(
             svg,
             &format!(
                 "<text x=\"{middle}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"middle\">{text}</text>"
@@ -102,21 +109,21 @@ fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     centred(44.0, 13, summary.state.name());
     let mean = number(summary.geometric_mean, 2);
     centred(60.0, 11, &format!("mean {mean}, min {}", number(summary.minimum, 2)));
-    centred(74.0, 11, &format!("{} of {} miss the goal", summary.below, summary.cells));
-    for (ratio, word) in MARKS {
-        let x = place(left, ratio);
+    centred(74.0, 11, &format!("{} of {} miss the goal", summary.missed_goals, summary.cells));
+    for (ratio, label) in MARKS {
+        let x = ratio_x(left, ratio);
         let colour = if ratio == 1.0 { "#24292f" } else { "#d0d7de" };
-        put(
+        append_line(
             svg,
             &format!(
                 "<line x1=\"{x}\" y1=\"{}\" x2=\"{x}\" y2=\"{bottom}\" stroke=\"{colour}\"/>",
                 TOP - 6.0
             ),
         );
-        put(
+        append_line(
             svg,
             &format!(
-                "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" fill=\"#57606a\">{word}</text>",
+                "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" fill=\"#57606a\">{label}</text>",
                 bottom + 14.0
             ),
         );
@@ -125,11 +132,11 @@ fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
 
 /// Draws the dot of a cell with its figures as a tooltip. A cell without a figure of the library is
 /// a cross at the edge.
-fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
+fn draw_cell(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let colour = match cell.is_met {
-        Some(true) => MET,
-        Some(false) => BELOW,
-        None => UNJUDGED,
+        Some(true) => MET_COLOUR,
+        Some(false) => MISSED_COLOUR,
+        None => UNJUDGED_COLOUR,
     };
     let title = format!(
         "{} {}: {} of {}",
@@ -141,8 +148,8 @@ fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let title = format!("<title>{}</title>", escaped(&title));
     match cell.ratio {
         Some(ratio) => {
-            let x = place(left, ratio);
-            put(
+            let x = ratio_x(left, ratio);
+            append_line(
                 svg,
                 &format!(
                     "<circle cx=\"{x:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\">{title}</circle>"
@@ -151,7 +158,7 @@ fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
         }
         None => {
             let x = left + FIELD_PAD;
-            put(
+            append_line(
                 svg,
                 &format!(
                     "<path d=\"M{} {}l6 6m0 -6l-6 6\" stroke=\"{colour}\" stroke-width=\"2\">{title}</path>",
@@ -163,19 +170,20 @@ fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     }
 }
 
-/// Vertical middle of the row with this index.
+/// Vertical middle of the row with this index, in pixels.
 fn line_middle(row_index: usize) -> f64 {
     TOP + LINE_HEIGHT * (row_index as f64 + 0.5)
 }
 
-/// Horizontal position of a ratio in the field that begins at `left`. The scale is logarithmic.
-fn place(left: f64, ratio: f64) -> f64 {
+/// Horizontal position of a ratio, in pixels, in the field that begins at `left`. The scale is
+/// logarithmic.
+fn ratio_x(left: f64, ratio: f64) -> f64 {
     let share = (ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).ln() / RATIO_MAX.ln() + 1.0) / 2.0;
     left + FIELD_PAD + share * (FIELD_WIDTH - 2.0 * FIELD_PAD)
 }
 
 /// Appends an element as a line.
-fn put(svg: &mut String, element: &str) {
+fn append_line(svg: &mut String, element: &str) {
     writeln!(svg, "{element}").expect("a text takes whatever is written to it");
 }
 
@@ -186,9 +194,9 @@ mod tests {
     #[test]
     fn ratio_of_one_is_drawn_in_the_middle_and_extremes_at_the_edge() {
         let (left, right) = (100.0 + FIELD_PAD, 100.0 + FIELD_WIDTH - FIELD_PAD);
-        assert_eq!(place(100.0, 1.0), (left + right) / 2.0);
-        assert_eq!((place(100.0, 1e-9), place(100.0, 1e9)), (left, right));
+        assert_eq!(ratio_x(100.0, 1.0), (left + right) / 2.0);
+        assert_eq!((ratio_x(100.0, 1e-9), ratio_x(100.0, 1e9)), (left, right));
         // A quarter is halfway to a sixteenth.
-        assert!((place(100.0, 0.25) - (3.0 * left + right) / 4.0).abs() < 1e-9);
+        assert!((ratio_x(100.0, 0.25) - (3.0 * left + right) / 4.0).abs() < 1e-9);
     }
 }

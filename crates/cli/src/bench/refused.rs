@@ -39,26 +39,27 @@ impl DeniedInterface {
 
     /// Returns the system calls to deny. A call with rules is denied if one of them matches; a call
     /// without rules is always denied.
-    fn calls(self) -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
-        let always = |calls: &[i64]| calls.iter().map(|&call| (call, Vec::new())).collect();
+    fn denied_calls(self) -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
+        let unconditional = |calls: &[i64]| calls.iter().map(|&call| (call, Vec::new())).collect();
         Ok(match self {
-            DeniedInterface::IoUring => always(&[
+            DeniedInterface::IoUring => unconditional(&[
                 libc::SYS_io_uring_setup,
                 libc::SYS_io_uring_enter,
                 libc::SYS_io_uring_register,
             ]),
-            DeniedInterface::Aio => always(&[libc::SYS_io_setup, libc::SYS_io_submit]),
+            DeniedInterface::Aio => unconditional(&[libc::SYS_io_setup, libc::SYS_io_submit]),
             DeniedInterface::Userfaultfd => {
                 let (equal, length) = (SeccompCmpOp::Eq, SeccompCmpArgLen::Dword);
+                // Argument 1 of the system call ioctl is its request code.
                 let is_new = SeccompCondition::new(1, length, equal, NEW_USERFAULTFD)?;
-                let device = SeccompRule::new(vec![is_new])?;
-                vec![(libc::SYS_userfaultfd, Vec::new()), (libc::SYS_ioctl, vec![device])]
+                let new_from_device = SeccompRule::new(vec![is_new])?;
+                vec![(libc::SYS_userfaultfd, Vec::new()), (libc::SYS_ioctl, vec![new_from_device])]
             }
         })
     }
 }
 
-/// Denies the interfaces with `EPERM` from now on, for this thread and the threads it starts.
+/// Denies the interfaces with `EPERM`, irrevocably, for this thread and the threads it starts.
 ///
 /// # Errors
 /// The kernel rejected the seccomp filter.
@@ -68,7 +69,7 @@ pub fn deny(interfaces: &[DeniedInterface]) -> Result<(), Error> {
     }
     let mut rules = BTreeMap::new();
     for interface in interfaces {
-        rules.extend(interface.calls()?);
+        rules.extend(interface.denied_calls()?);
     }
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let target = std::env::consts::ARCH.try_into()?;

@@ -27,8 +27,11 @@ use crate::exit::Failure;
 use crate::progress::Interrupt;
 use crate::worker::{AnswerError, OrderPath, WorkerProcess, WorkerTask};
 
-/// Time limit of a baseline and of the library, as multiples of the cell's fastest baseline so far.
-const TIME_LIMIT_FACTORS: [u32; 2] = [3, 10];
+/// Time limit of a baseline, as a multiple of the cell's fastest baseline so far.
+const BASELINE_TIME_LIMIT_FACTOR: u32 = 3;
+
+/// Time limit of the library, as a multiple of the cell's fastest baseline so far.
+const LIBRARY_TIME_LIMIT_FACTOR: u32 = 10;
 
 /// Extra time on each limit, for the start of the process and the noise of short cells.
 const TIME_LIMIT_EXTRA: Duration = Duration::from_millis(500);
@@ -105,15 +108,15 @@ impl<'r> Matrix<'_, 'r> {
     /// Returns every cell, without measurements.
     pub fn cells(&self) -> Vec<RowState<'r>> {
         let cell = |state: CacheState, row| {
-            let ways = std::array::from_fn(|_| ContenderRuns::default());
-            RowState { row, state, contenders: ways, stray_pages: 0 }
+            let contenders = std::array::from_fn(|_| ContenderRuns::default());
+            RowState { row, state, contenders, stray_pages: 0 }
         };
-        let suits = |state: CacheState| move |row: &&Row| state.applies_to(row, self.scale);
-        let of_state = |&state: &CacheState| {
-            let rows = self.rows.iter().filter(suits(state));
+        let applies = |state: CacheState| move |row: &&Row| state.applies_to(row, self.scale);
+        let cells_of_state = |&state: &CacheState| {
+            let rows = self.rows.iter().filter(applies(state));
             rows.map(move |row| cell(state, row))
         };
-        self.states.iter().flat_map(of_state).collect()
+        self.states.iter().flat_map(cells_of_state).collect()
     }
 
     /// Measures the cells until all runs are done or the time limit is reached.
@@ -123,36 +126,37 @@ impl<'r> Matrix<'_, 'r> {
     /// measurements made until then.
     pub fn measure(&self, cells: &mut [RowState<'r>]) -> Result<(), Failure> {
         let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
-        let measured = self.measure_by(cells, &bar);
+        let measured = self.run_rounds(cells, &bar);
         bar.finish_and_clear();
         measured
     }
 
     /// Runs the rounds over all cells, until the deadline. The results are added to `cells`.
     /// Different checksums of one row are a failure.
-    fn measure_by(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
+    fn run_rounds(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
-        let mut sums: HashMap<&str, (u64, Contender)> = HashMap::new();
+        let mut checksums: HashMap<&str, (u64, Contender)> = HashMap::new();
         // Duration of a cold pass of each row by its fastest baseline. Cold cells come first in a
-        // round.
-        let mut cold: HashMap<&str, f64> = HashMap::new();
+        // round, so that the cells of other states find it.
+        let mut cold_seconds: HashMap<&str, f64> = HashMap::new();
         for round in 0..self.runs {
-            for (number, cell) in cells.iter_mut().enumerate() {
+            for (cell_index, cell) in cells.iter_mut().enumerate() {
                 let data = cell.row.data;
                 let files = files.entry(data).or_insert_with(|| data.files(self.folder));
-                let cold_pass = cold.get(cell.row.name.as_str()).copied();
-                for at in contender_order(round as usize + number) {
+                let cold_pass_seconds = cold_seconds.get(cell.row.name.as_str()).copied();
+                for index in contender_order(round as usize + cell_index) {
                     if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         return Ok(());
                     }
-                    if let Some(sum) = self.measure_contender(cell, at, files, cold_pass)? {
-                        check_checksums(&mut sums, cell.row, Contender::ALL[at], sum)?;
+                    let sum = self.measure_contender(cell, index, files, cold_pass_seconds)?;
+                    if let Some(sum) = sum {
+                        check_checksums(&mut checksums, cell.row, Contender::ALL[index], sum)?;
                     }
                 }
                 if let (CacheState::Cold, Some(fastest)) =
                     (cell.state, cell.fastest_baseline_seconds())
                 {
-                    cold.insert(&cell.row.name, fastest);
+                    cold_seconds.insert(&cell.row.name, fastest);
                 }
                 bar.inc(1);
             }
@@ -162,17 +166,17 @@ impl<'r> Matrix<'_, 'r> {
 
     /// Measures one contender once more, unless it was aborted before. Repeats a run that was
     /// killed for memory. Returns the checksum of the bytes, or `None` if the contender is aborted.
-    /// `cold_pass` is the duration of a cold pass in seconds, if known.
+    /// `cold_pass_seconds` is the duration of a cold pass in seconds, if known.
     fn measure_contender(
         &self,
         cell: &mut RowState<'r>,
         contender_index: usize,
         files: &[(PathBuf, u64)],
-        cold_pass: Option<f64>,
+        cold_pass_seconds: Option<f64>,
     ) -> Result<Option<u64>, Failure> {
         while cell.contenders[contender_index].abort_reason.is_none() {
             let outcome =
-                self.measure_once(cell, Contender::ALL[contender_index], files, cold_pass)?;
+                self.measure_once(cell, Contender::ALL[contender_index], files, cold_pass_seconds)?;
             let runs = &mut cell.contenders[contender_index];
             match outcome {
                 Ok(measured) => {
@@ -192,17 +196,17 @@ impl<'r> Matrix<'_, 'r> {
     }
 
     /// Makes one measurement in a new process. Returns the measurement, or the reason for which it
-    /// was aborted. An outer error ends the whole run. `cold_pass` is the duration of a cold pass
-    /// in seconds, if known.
+    /// was aborted. An outer error ends the whole run. `cold_pass_seconds` is the duration of a
+    /// cold pass, if known.
     fn measure_once(
         &self,
         cell: &mut RowState<'r>,
         contender: Contender,
         files: &[(PathBuf, u64)],
-        cold_pass: Option<f64>,
+        cold_pass_seconds: Option<f64>,
     ) -> Result<Result<Measurement, AbortReason>, Failure> {
-        let failure_at = |what: &str, error: &dyn std::fmt::Display| {
-            Failure::Run(format!("{}: {what}: {error}", cell.row.name))
+        let failure_at = |step: &str, error: &dyn std::fmt::Display| {
+            Failure::Run(format!("{}: {step}: {error}", cell.row.name))
         };
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
         let group = group.map_err(|error| failure_at("a memory group", &error))?;
@@ -225,9 +229,8 @@ impl<'r> Matrix<'_, 'r> {
         // An ended process is detected below, together with the reason.
         let _ = worker.send_order(&order);
         let start = Instant::now();
-        match worker
-            .receive_answer(Some(start + cell.time_limit(contender, cold_pass)), self.interrupt)
-        {
+        let deadline = start + cell.time_limit(contender, cold_pass_seconds);
+        match worker.receive_answer(Some(deadline), self.interrupt) {
             Ok(MeasurementOutcome::Measured(measured)) => Ok(Ok(measured)),
             Ok(MeasurementOutcome::Failed(reason)) => Ok(Err(AbortReason::Failed(reason))),
             Err(AnswerError::Interrupted) => Err(Failure::Interrupted),
@@ -261,23 +264,26 @@ impl RowState<'_> {
 
     /// Time limit of a measurement. It derives from the fastest baseline of the cell, or else from
     /// the time of a cold pass in seconds.
-    fn time_limit(&self, contender: Contender, cold_pass: Option<f64>) -> Duration {
-        let limit_factor = TIME_LIMIT_FACTORS[usize::from(contender == Contender::Ours)];
-        let longest = match (self.fastest_baseline_seconds(), cold_pass) {
+    fn time_limit(&self, contender: Contender, cold_pass_seconds: Option<f64>) -> Duration {
+        let limit_factor = match contender {
+            Contender::Ours => LIBRARY_TIME_LIMIT_FACTOR,
+            _ => BASELINE_TIME_LIMIT_FACTOR,
+        };
+        let limit = match (self.fastest_baseline_seconds(), cold_pass_seconds) {
             (Some(fastest), _) => {
                 // The wait includes the first pass, which may take far longer.
-                let data = self.row.data.bytes() as f64;
-                let first = cold_pass.unwrap_or(data / COLD_BYTES_PER_SECOND);
-                let first = if self.state == CacheState::Second { first } else { 0.0 };
-                Duration::from_secs_f64(fastest + first) * limit_factor
+                let data_bytes = self.row.data.bytes() as f64;
+                let first_pass = cold_pass_seconds.unwrap_or(data_bytes / COLD_BYTES_PER_SECOND);
+                let first_pass = if self.state == CacheState::Second { first_pass } else { 0.0 };
+                Duration::from_secs_f64(fastest + first_pass) * limit_factor
             }
-            (None, Some(cold_pass)) => {
+            (None, Some(cold_pass_seconds)) => {
                 let passes: u32 = self.state.passes().iter().sum();
-                Duration::from_secs_f64(cold_pass) * passes * SHORT_TIME_LIMIT_FACTOR
+                Duration::from_secs_f64(cold_pass_seconds) * passes * SHORT_TIME_LIMIT_FACTOR
             }
             (None, None) => TIME_LIMIT_MAX,
         };
-        (longest + TIME_LIMIT_EXTRA).min(TIME_LIMIT_MAX)
+        (limit + TIME_LIMIT_EXTRA).min(TIME_LIMIT_MAX)
     }
 }
 
@@ -293,22 +299,22 @@ fn contender_order(round: usize) -> [usize; 4] {
 /// Assumed minimum speed of a cold pass in bytes per second, for its time limit.
 const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
-/// Checks that all contenders of a row read the same bytes in all states. `sums` has the first
+/// Checks that all contenders of a row read the same bytes in all states. `checksums` has the first
 /// checksum of each row; a new row is added.
 fn check_checksums<'a>(
-    sums: &mut HashMap<&'a str, (u64, Contender)>,
+    checksums: &mut HashMap<&'a str, (u64, Contender)>,
     row: &'a Row,
     contender: Contender,
     sum: u64,
 ) -> Result<(), Failure> {
-    let (first, by) = *sums.entry(&row.name).or_insert((sum, contender));
-    match first == sum {
+    let (first_sum, first_contender) = *checksums.entry(&row.name).or_insert((sum, contender));
+    match first_sum == sum {
         true => Ok(()),
         false => Err(Failure::Run(format!(
             "{}: {} has read other bytes than {}",
             row.name,
             contender.name(),
-            by.name()
+            first_contender.name()
         ))),
     }
 }
@@ -324,18 +330,20 @@ mod tests {
     use super::super::rows;
     use super::*;
 
+    /// Two contenders read checksum 7 and a third one 8: the error names the first and the third.
     #[test]
     fn checksum_mismatch_error_names_both_contenders() {
         let row = &rows::rows(Scale::Small)[0];
-        let mut sums = HashMap::new();
-        check_checksums(&mut sums, row, Contender::Pread, 7).unwrap();
-        check_checksums(&mut sums, row, Contender::Ours, 7).unwrap();
-        let Err(Failure::Run(message)) = check_checksums(&mut sums, row, Contender::Mmap, 8) else {
-            panic!()
-        };
+        let mut checksums = HashMap::new();
+        check_checksums(&mut checksums, row, Contender::Pread, 7).unwrap();
+        check_checksums(&mut checksums, row, Contender::Ours, 7).unwrap();
+        let different = check_checksums(&mut checksums, row, Contender::Mmap, 8);
+        let Err(Failure::Run(message)) = different else { panic!() };
         assert_eq!(message, format!("{}: mmap has read other bytes than pread", row.name));
     }
 
+    /// Rounds 5 to 8: each contender once at each position, and each ordered pair of two contenders
+    /// once in sequence.
     #[test]
     fn round_orders_balance_positions_and_predecessors_of_contenders() {
         let orders: Vec<[usize; 4]> = (5..9).map(contender_order).collect();
@@ -343,9 +351,9 @@ mod tests {
             seen.sort_unstable();
             seen
         };
-        let places = orders.iter().flat_map(|order| order.iter().copied().enumerate()).collect();
-        let all = (0..4).flat_map(|place| (0..4).map(move |way| (place, way)));
-        assert_eq!(sorted(places), all.collect::<Vec<_>>());
+        let positions = orders.iter().flat_map(|order| order.iter().copied().enumerate()).collect();
+        let all = (0..4).flat_map(|position| (0..4).map(move |contender| (position, contender)));
+        assert_eq!(sorted(positions), all.collect::<Vec<_>>());
         let pairs = orders.iter().flat_map(|order| order.windows(2).map(|it| (it[0], it[1])));
         let others = (0..4).flat_map(|one| (0..4).map(move |other| (one, other)));
         assert_eq!(
@@ -358,9 +366,11 @@ mod tests {
     #[test]
     fn run_time_limit_is_a_multiple_of_the_fastest_baseline() {
         let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
-        let longest = |state, seconds: Option<f64>, way, cold_pass| {
-            let mut ways: [ContenderRuns; 4] = std::array::from_fn(|_| ContenderRuns::default());
-            ways[1].measured.extend(seconds.map(|seconds| Measurement {
+        // `seconds` is the time of the only completed baseline, pread.
+        let limit_seconds = |state, seconds: Option<f64>, contender, cold_pass_seconds| {
+            let mut contenders: [ContenderRuns; 4] =
+                std::array::from_fn(|_| ContenderRuns::default());
+            contenders[1].measured.extend(seconds.map(|seconds| Measurement {
                 seconds,
                 cpu_seconds: 0.0,
                 peak_bytes: None,
@@ -368,17 +378,18 @@ mod tests {
                 checksum: 0,
                 note: None,
             }));
-            let cell = RowState { row: &row, state, contenders: ways, stray_pages: 0 };
-            cell.time_limit(way, cold_pass).as_secs_f64()
+            let cell = RowState { row: &row, state, contenders, stray_pages: 0 };
+            cell.time_limit(contender, cold_pass_seconds).as_secs_f64()
         };
-        assert_eq!(longest(CacheState::Cold, None, Contender::Direct, None), 60.0);
-        assert_eq!(longest(CacheState::Cold, Some(2.0), Contender::Direct, Some(2.0)), 6.5);
-        assert_eq!(longest(CacheState::Cold, Some(2.0), Contender::Ours, Some(2.0)), 20.5);
+        assert_eq!(limit_seconds(CacheState::Cold, None, Contender::Direct, None), 60.0);
+        assert_eq!(limit_seconds(CacheState::Cold, Some(2.0), Contender::Direct, Some(2.0)), 6.5);
+        assert_eq!(limit_seconds(CacheState::Cold, Some(2.0), Contender::Ours, Some(2.0)), 20.5);
         // The first pass takes 3 s, or 2.68 s at 100 MB/s if its time is not known.
-        assert_eq!(longest(CacheState::Second, Some(1.0), Contender::Direct, Some(3.0)), 12.5);
-        let second = longest(CacheState::Second, Some(1.0), Contender::Direct, None);
+        let second = limit_seconds(CacheState::Second, Some(1.0), Contender::Direct, Some(3.0));
+        assert_eq!(second, 12.5);
+        let second = limit_seconds(CacheState::Second, Some(1.0), Contender::Direct, None);
         assert!((second - 11.553).abs() < 0.001, "{second}");
         // Two passes of 1 s each.
-        assert_eq!(longest(CacheState::Short, None, Contender::Direct, Some(1.0)), 8.5);
+        assert_eq!(limit_seconds(CacheState::Short, None, Contender::Direct, Some(1.0)), 8.5);
     }
 }

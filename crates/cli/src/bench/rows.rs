@@ -133,7 +133,8 @@ impl Row {
         }
     }
 
-    /// Size of the program's own buffer in bytes, where it matters for little memory.
+    /// Size in bytes of the buffer into which a program copies mapped bytes; 0 for other rows. Only
+    /// this buffer may be as large as the file, and thus leave too little memory for the cache.
     pub fn buffer_bytes(&self) -> u64 {
         match self.work {
             RowAccesses::Mapped { pattern, byte_use: ByteUse::Copied, .. } => pattern.read_bytes,
@@ -159,7 +160,7 @@ impl Data {
     /// Paths of the files in the run's folder, each with its length.
     pub fn files(self, folder: &Path) -> Vec<(PathBuf, u64)> {
         match self {
-            Data::File { bytes } => vec![(folder.join(size(bytes)), bytes)],
+            Data::File { bytes } => vec![(folder.join(format_size(bytes)), bytes)],
             Data::Files { count } => {
                 let folder = folder.join("files");
                 let path = |file_number: usize| folder.join(format!("{file_number:04}"));
@@ -172,15 +173,15 @@ impl Data {
 
 /// Returns all rows, in the order of the table. `scale` selects the sizes.
 pub fn rows(scale: Scale) -> Vec<Row> {
-    let (small, large, divisor) = match scale {
+    let (small_bytes, large_bytes, divisor) = match scale {
         Scale::Small => (MIB, 4 * MIB, 64),
         Scale::Usual | Scale::Full => (16 * MIB, 256 * MIB, 1),
     };
-    let mut sizes = vec![small, large];
+    let mut sizes = vec![small_bytes, large_bytes];
     sizes.extend((scale == Scale::Full).then_some(2048 * MIB));
-    let mut rows = streams(&sizes);
-    rows.extend(at_random(large, divisor));
-    rows.extend(with_gaps(small, large));
+    let mut rows = sequential_rows(&sizes);
+    rows.extend(random_rows(large_bytes, divisor));
+    rows.extend(strided_and_backward_rows(small_bytes, large_bytes));
     for threads in [1, 8] {
         let count = (2000 / divisor) as usize;
         let name = format!("files/{count}/{threads}-threads");
@@ -190,62 +191,65 @@ pub fn rows(scale: Scale) -> Vec<Row> {
             work: RowAccesses::WholeFiles { threads },
         });
     }
-    let of_large = |name: String, work| Row { name, data: Data::File { bytes: large }, work };
+    let large_file = Data::File { bytes: large_bytes };
+    let row_of_large_file = |name: String, work| Row { name, data: large_file, work };
     for format in FileFormat::ALL {
-        rows.push(of_large(format!("format/{}", format.name()), RowAccesses::Format(format)));
+        let name = format!("format/{}", format.name());
+        rows.push(row_of_large_file(name, RowAccesses::Format(format)));
     }
-    rows.extend(mapped(large, divisor));
+    rows.extend(mapped_rows(large_bytes, divisor));
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let pattern = AccessPattern::random(large, read_bytes, count / divisor, 1);
+        let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, 1);
         let work = RowAccesses::Batch { pattern, depth: 32 };
-        rows.push(of_large(format!("batch/{}/32-deep", size(read_bytes)), work));
+        rows.push(row_of_large_file(format!("batch/{}/32-deep", format_size(read_bytes)), work));
     }
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let pattern = AccessPattern::random(large, read_bytes, count / divisor, 32);
+        let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, 32);
         let work = RowAccesses::Futures(pattern);
-        rows.push(of_large(format!("futures/{}/32-tasks", size(read_bytes)), work));
+        rows.push(row_of_large_file(format!("futures/{}/32-tasks", format_size(read_bytes)), work));
     }
-    let work = RowAccesses::Futures(AccessPattern::all(AccessOrder::Forward, large, 64 * KIB));
-    rows.push(of_large("futures/stream/64KiB".to_owned(), work));
+    let pattern = AccessPattern::all(AccessOrder::Forward, large_bytes, 64 * KIB);
+    let work = RowAccesses::Futures(pattern);
+    rows.push(row_of_large_file("futures/stream/64KiB".to_owned(), work));
     rows
 }
 
 /// Rows of sequential reads: by `read_at`, by `Reader`, and by `std::io::copy`.
-fn streams(sizes: &[u64]) -> Vec<Row> {
+fn sequential_rows(sizes: &[u64]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> RowAccesses| {
-        for block in [4 * KIB, 64 * KIB, MIB] {
-            let name = format!("{name}/{}/{}", size(bytes), size(block));
-            rows.push(Row { name, data: Data::File { bytes }, work: work(block) });
+        for block_bytes in [4 * KIB, 64 * KIB, MIB] {
+            let name = format!("{name}/{}/{}", format_size(bytes), format_size(block_bytes));
+            rows.push(Row { name, data: Data::File { bytes }, work: work(block_bytes) });
         }
     };
     for &bytes in sizes {
-        add("stream", bytes, &|block| {
-            RowAccesses::Offsets(AccessPattern::all(AccessOrder::Forward, bytes, block))
+        add("stream", bytes, &|block_bytes| {
+            RowAccesses::Offsets(AccessPattern::all(AccessOrder::Forward, bytes, block_bytes))
         });
     }
     for &bytes in sizes {
-        add("reader", bytes, &|block| RowAccesses::Blocks { bytes: block });
+        add("reader", bytes, &|block_bytes| RowAccesses::Blocks { bytes: block_bytes });
     }
     let copied = |&bytes| {
-        let name = format!("copy/{}", size(bytes));
+        let name = format!("copy/{}", format_size(bytes));
         Row { name, data: Data::File { bytes }, work: RowAccesses::Copied }
     };
     rows.extend(sizes.iter().map(copied));
     rows
 }
 
-/// Rows of random reads by 1, 8 and 32 threads in a file of `large` bytes. `divisor` reduces the
-/// number of reads.
-fn at_random(large: u64, divisor: u64) -> Vec<Row> {
+/// Rows of random reads by 1, 8 and 32 threads in a file of `large_bytes` bytes. `divisor` reduces
+/// the number of reads.
+fn random_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {
         for threads in [1, 8, 32] {
-            let pattern = AccessPattern::random(large, read_bytes, count / divisor, threads);
-            let name = format!("random/{}/{threads}-threads", size(read_bytes));
+            let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, threads);
+            let name = format!("random/{}/{threads}-threads", format_size(read_bytes));
             rows.push(Row {
                 name,
-                data: Data::File { bytes: large },
+                data: Data::File { bytes: large_bytes },
                 work: RowAccesses::Offsets(pattern),
             });
         }
@@ -254,46 +258,46 @@ fn at_random(large: u64, divisor: u64) -> Vec<Row> {
 }
 
 /// Rows of strided and backward reads.
-fn with_gaps(small: u64, large: u64) -> Vec<Row> {
-    let row = |order, bytes, block| {
+fn strided_and_backward_rows(small_bytes: u64, large_bytes: u64) -> Vec<Row> {
+    let row = |order, bytes, block_bytes| {
         let name = match order {
             AccessOrder::Stride { step_bytes } => {
-                format!("stride/{}-of-{}", size(block), size(step_bytes))
+                format!("stride/{}-of-{}", format_size(block_bytes), format_size(step_bytes))
             }
-            _ => format!("backward/{}/{}", size(bytes), size(block)),
+            _ => format!("backward/{}/{}", format_size(bytes), format_size(block_bytes)),
         };
-        let work = RowAccesses::Offsets(AccessPattern::all(order, bytes, block));
+        let work = RowAccesses::Offsets(AccessPattern::all(order, bytes, block_bytes));
         Row { name, data: Data::File { bytes }, work }
     };
     let stride = |step_bytes| AccessOrder::Stride { step_bytes };
     vec![
-        row(stride(64 * KIB), large, 4 * KIB),
-        row(stride(256 * KIB), large, 64 * KIB),
-        row(AccessOrder::Backward, small, 4 * KIB),
-        row(AccessOrder::Backward, large, 64 * KIB),
+        row(stride(64 * KIB), large_bytes, 4 * KIB),
+        row(stride(256 * KIB), large_bytes, 64 * KIB),
+        row(AccessOrder::Backward, small_bytes, 4 * KIB),
+        row(AccessOrder::Backward, large_bytes, 64 * KIB),
     ]
 }
 
-/// Rows of mappings of `large` bytes: copies, touches, and mappings limited to a quarter of the
-/// file. `divisor` reduces the number of touches.
-fn mapped(large: u64, divisor: u64) -> Vec<Row> {
+/// Rows of mappings of `large_bytes` bytes: copies, touches, and mappings limited to a quarter of
+/// the file. `divisor` reduces the number of touches.
+fn mapped_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
     let row = |name: String, pattern, byte_use, memory_bytes| {
         let work = RowAccesses::Mapped { pattern, byte_use, memory_bytes };
-        Row { name, data: Data::File { bytes: large }, work }
+        Row { name, data: Data::File { bytes: large_bytes }, work }
     };
-    let stream = |block| AccessPattern::all(AccessOrder::Forward, large, block);
+    let stream = |block_bytes| AccessPattern::all(AccessOrder::Forward, large_bytes, block_bytes);
     let mut rows = Vec::new();
-    for block in [4 * KIB, 64 * KIB, MIB] {
-        let name = format!("map/stream/{}", size(block));
-        rows.push(row(name, stream(block), ByteUse::Copied, None));
+    for block_bytes in [4 * KIB, 64 * KIB, MIB] {
+        let name = format!("map/stream/{}", format_size(block_bytes));
+        rows.push(row(name, stream(block_bytes), ByteUse::Copied, None));
     }
-    rows.push(row("map/stream/whole".to_owned(), stream(large), ByteUse::Copied, None));
-    let touches = AccessPattern::random(large, 8, 8192 / divisor, 1);
-    let slices = AccessPattern::random(large, 64 * KIB, 2048 / divisor, 1);
+    rows.push(row("map/stream/whole".to_owned(), stream(large_bytes), ByteUse::Copied, None));
+    let touches = AccessPattern::random(large_bytes, 8, 8192 / divisor, 1);
+    let slices = AccessPattern::random(large_bytes, 64 * KIB, 2048 / divisor, 1);
     rows.push(row("map/touches".to_owned(), touches, ByteUse::InPlace, None));
     rows.push(row("map/slices/64KiB".to_owned(), slices, ByteUse::InPlace, None));
     // Larger than memory: the mapping is limited to a quarter of the file.
-    let quarter = Some(large / 4);
+    let quarter = Some(large_bytes / 4);
     rows.push(row(
         "map-in-quarter/stream/64KiB".to_owned(),
         stream(64 * KIB),
@@ -305,7 +309,7 @@ fn mapped(large: u64, divisor: u64) -> Vec<Row> {
 }
 
 /// Formats a size in the largest unit that divides it.
-pub fn size(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1024 * MIB) => format!("{}GiB", bytes >> 30),
         _ if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes >> 20),

@@ -79,11 +79,13 @@ impl CacheState {
         if self != CacheState::Short {
             return true;
         }
-        let is_short = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
-        let has_room = row.buffer_bytes() * 8 <= row.bytes();
+        // The group must be smaller than the data, so that the data does not fit into it.
+        let exceeds_group = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
+        // The program's own buffer may take half of the group, which is a quarter of the bytes.
+        let has_small_buffer = row.buffer_bytes() * 8 <= row.bytes();
         // A row with its own memory limit does not depend on the memory of the process.
-        let says_how_much = matches!(row.work, RowAccesses::Mapped { memory_bytes: Some(_), .. });
-        is_short && has_room && !says_how_much
+        let has_own_limit = matches!(row.work, RowAccesses::Mapped { memory_bytes: Some(_), .. });
+        exceeds_group && has_small_buffer && !has_own_limit
     }
 
     /// Memory limit of the process in bytes; `None`: no limit.
@@ -91,19 +93,21 @@ impl CacheState {
         (self == CacheState::Short).then(|| (row.bytes() / 4).max(GROUP_BYTES_MIN))
     }
 
-    /// Returns the goal of a cell in this state. `is_mapping` selects the baseline: a mapping or
-    /// `pread(2)`.
+    /// Returns the goal of a cell in this state. `is_mapping` selects the baseline of
+    /// cached cells: a mapping or `pread(2)`.
     pub const fn goal(self, is_mapping: bool) -> CellGoal {
-        let copies = if is_mapping { Baseline::Mmap } else { Baseline::Pread };
+        let same_access = if is_mapping { Baseline::Mmap } else { Baseline::Pread };
         match self {
-            CacheState::Cold => CellGoal { peer: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) },
+            CacheState::Cold => {
+                CellGoal { baseline: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) }
+            }
             CacheState::Cached => {
-                CellGoal { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None }
+                CellGoal { baseline: Some(same_access), ratio_min: 0.9, cpu_ratio_max: None }
             }
             CacheState::Second => {
-                CellGoal { peer: Some(Baseline::Pread), ratio_min: 0.97, cpu_ratio_max: None }
+                CellGoal { baseline: Some(Baseline::Pread), ratio_min: 0.97, cpu_ratio_max: None }
             }
-            CacheState::Short => CellGoal { peer: None, ratio_min: 1.0, cpu_ratio_max: None },
+            CacheState::Short => CellGoal { baseline: None, ratio_min: 1.0, cpu_ratio_max: None },
         }
     }
 }
@@ -112,7 +116,7 @@ impl CacheState {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellGoal {
     /// Baseline of the comparison; `None`: the fastest.
-    pub peer: Option<Baseline>,
+    pub baseline: Option<Baseline>,
     /// Minimum ratio of the baseline's time to the library's.
     pub ratio_min: f64,
     /// Maximum ratio of the library's processor time to the baseline's. Applies where the library
@@ -130,7 +134,7 @@ pub fn prepare(
     files: &[(PathBuf, u64)],
     interrupt: &Interrupt,
 ) -> Result<u64, Failure> {
-    let mut pages = 0;
+    let mut stray_pages = 0;
     let mut buffer = vec![0; 1 << 20];
     for (path, _) in files {
         if interrupt.is_signalled() {
@@ -138,21 +142,21 @@ pub fn prepare(
         }
         let missing = read_into_page_cache(path, &mut buffer);
         let missing = missing.map_err(|error| Failure::usage_of(path.display(), error))?;
-        pages += if state.is_cold() { 0 } else { missing };
+        stray_pages += if state.is_cold() { 0 } else { missing };
     }
     if state.is_cold() {
         for (path, _) in files {
-            pages += make_cold(path, &mut || !interrupt.is_signalled())?.resident;
+            stray_pages += make_cold(path, &mut || !interrupt.is_signalled())?.resident;
         }
     }
-    Ok(pages)
+    Ok(stray_pages)
 }
 
 /// Reads the whole file into the kernel page cache. Returns the number of pages that are missing
 /// from it.
 fn read_into_page_cache(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
-    let is_there = |residency: cold::Residency| residency.resident == residency.pages;
-    if is_there(cold::residency(path)?) {
+    let is_complete = |residency: cold::Residency| residency.resident == residency.pages;
+    if is_complete(cold::residency(path)?) {
         return Ok(0);
     }
     let mut file = File::open(path)?;

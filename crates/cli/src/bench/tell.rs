@@ -5,17 +5,17 @@ use super::states::CacheState;
 use crate::table::{Column, Table, mib, number};
 
 /// Returns the text to print.
-pub fn text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -> String {
+pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -> String {
     let mut text = String::new();
     for summary in summaries {
-        text += &table(summary.state, cells);
+        text += &state_text(summary.state, cells);
     }
     for note in notes {
         text += &format!("{note}\n");
     }
     text += "\n";
     for summary in summaries {
-        text += &line(summary);
+        text += &summary_sentence(summary);
     }
     text
 }
@@ -24,23 +24,23 @@ pub fn text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
     let columns: [Column<&BenchCell>; 12] = [
         ("row", |cell| cell.row.clone()),
-        ("readpath MiB/s", |cell| rate(&cell.ours)),
-        ("pread", |cell| rate(&cell.pread)),
-        ("mmap", |cell| rate(&cell.mmap)),
-        ("O_DIRECT", |cell| rate(&cell.o_direct)),
+        ("readpath MiB/s", |cell| throughput(&cell.ours)),
+        ("pread", |cell| throughput(&cell.pread)),
+        ("mmap", |cell| throughput(&cell.mmap)),
+        ("O_DIRECT", |cell| throughput(&cell.o_direct)),
         ("best", |cell| cell.best.unwrap_or("-").to_owned()),
         ("ratio", |cell| number(cell.ratio, 2)),
         ("cpu s", |cell| number(cell.ours.cpu_seconds, 3)),
         ("cpu ratio", |cell| number(cell.cpu_ratio, 2)),
         ("peak MiB", |cell| mib(cell.ours.peak_bytes)),
         ("read MiB", |cell| mib(cell.ours.device_bytes)),
-        ("misses goal", |cell| below(cell)),
+        ("misses goal", |cell| miss_reason(cell)),
     ];
     Table::of(rows, &columns, 1)
 }
 
 /// Text of one state: title, table and caveats.
-fn table(state: CacheState, cells: &[BenchCell]) -> String {
+fn state_text(state: CacheState, cells: &[BenchCell]) -> String {
     let rows: Vec<&BenchCell> = cells.iter().filter(|cell| cell.state == state).collect();
     let table = cells_table(&rows);
     let mut text = format!("{}: {}\n\n{table}\n", state.name(), state.description());
@@ -53,8 +53,8 @@ fn table(state: CacheState, cells: &[BenchCell]) -> String {
 }
 
 /// Throughput in MiB/s. A leading `<` marks an aborted run, of which it is an upper bound.
-fn rate(figures: &Figures) -> String {
-    let sign = if figures.is_bound { "<" } else { "" };
+fn throughput(figures: &Figures) -> String {
+    let sign = if figures.is_lower_bound { "<" } else { "" };
     match figures.mib_per_s {
         Some(rate) => format!("{sign}{rate:.0}"),
         None => "-".to_owned(),
@@ -62,11 +62,11 @@ fn rate(figures: &Figures) -> String {
 }
 
 /// Returns the reason for which a cell misses its goal; empty if it does not.
-fn below(cell: &BenchCell) -> String {
+fn miss_reason(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();
     }
-    match (cell.judged_ratio, cell.judged_beside) {
+    match (cell.judged_ratio, cell.goal_baseline) {
         (Some(ratio), _) if ratio >= cell.ratio_min => "processor time".to_owned(),
         (Some(ratio), Some(peer)) => format!("{ratio:.2} of {peer}"),
         (Some(_), None) => "<".to_owned(),
@@ -75,7 +75,7 @@ fn below(cell: &BenchCell) -> String {
 }
 
 /// Summary of a state in one sentence.
-pub fn line(summary: &StateSummary) -> String {
+pub fn summary_sentence(summary: &StateSummary) -> String {
     let minimum = match (summary.minimum, &summary.minimum_row) {
         (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),
         _ => "-".to_owned(),
@@ -86,6 +86,6 @@ pub fn line(summary: &StateSummary) -> String {
         summary.state.name(),
         summary.cells,
         number(summary.geometric_mean, 2),
-        summary.below,
+        summary.missed_goals,
     )
 }

@@ -6,7 +6,7 @@ use readpath_trace::references::OPTIMUM;
 
 use super::MissCell;
 use crate::exit::Failure;
-use crate::html::axes::{Axis, Chart, PlotArea, plain};
+use crate::html::axes::{Axis, Chart, PlotArea, format_number};
 use crate::html::lines::{self, ChartLine, DASHED, DOTTED};
 use crate::html::standalone;
 
@@ -37,13 +37,13 @@ impl PictureFormat {
 const HEIGHT: f64 = 320.0;
 
 /// Draws the curves of each trace, one chart below the other.
-pub fn draw(cells: &[MissCell], kind: PictureFormat) -> String {
+pub fn draw(cells: &[MissCell], format: PictureFormat) -> String {
     let charts: Vec<_> = cells
         .chunk_by(|a, b| a.trace == b.trace)
         .map(|cells| (caption(cells), curves(cells)))
         .collect();
     let text = standalone::svg(&charts);
-    match kind {
+    match format {
         PictureFormat::Svg => text,
         PictureFormat::Html => format!(
             "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
@@ -89,8 +89,8 @@ pub fn curves(cells: &[MissCell]) -> Chart {
         lines.push(ChartLine { name, points, series, dashes, has_steps: false });
     }
     let area = PlotArea::new(
-        Axis::logarithmic("memory in blocks", pages_min, pages_max, plain),
-        Axis::linear("miss ratio", highest.max(0.01), plain),
+        Axis::logarithmic("memory in blocks", pages_min, pages_max, format_number),
+        Axis::linear("miss ratio", highest.max(0.01), format_number),
         HEIGHT,
     );
     lines::chart(&cells[0].trace, &area, &lines)

@@ -24,12 +24,15 @@ pub struct RealTimeDevice {
     thread: Option<JoinHandle<()>>,
 }
 
+/// State that the engine's thread shares with the file system's threads.
 struct EngineShared {
     clock: Clock,
     state: Mutex<ServedState>,
+    /// Wakes the engine's thread after a new request, or to stop.
     wake: Condvar,
 }
 
+/// Device with its requests. A *part* is a piece of a request that the device accepts in one go.
 struct ServedState {
     device: BoxedDevice,
     caps: DeviceCaps,
@@ -47,6 +50,7 @@ struct ServedState {
     finished: Vec<(Time, Pending)>,
     /// One entry per answer: from its due time to the time it was given.
     answered: ReadCounters,
+    /// True if the thread must end when no request is in flight.
     is_stopping: bool,
 }
 
@@ -145,7 +149,7 @@ impl EngineShared {
             if !state.finished.is_empty() {
                 let finished = std::mem::take(&mut state.finished);
                 drop(state);
-                let answered = self.answer(finished);
+                let answered = self.give_answers(finished);
                 state = self.lock();
                 for (due, answered_at, bytes) in answered {
                     state.answered.record(due, answered_at, bytes);
@@ -168,7 +172,7 @@ impl EngineShared {
 
     /// Calls the answer of each finished request. Returns the due time, the time of the answer, and
     /// the bytes of each.
-    fn answer(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, Time, u64)> {
+    fn give_answers(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, Time, u64)> {
         finished
             .into_iter()
             .map(|(due, pending)| {
@@ -186,7 +190,7 @@ impl ServedState {
             && at <= now
         {
             while let Some(completion) = self.device.poll(at) {
-                self.finish(completion.id.0, completion.at, completion.outcome);
+                self.complete_part(completion.id.0, completion.at, completion.outcome);
             }
             self.submit_waiting(at);
         }
@@ -200,11 +204,11 @@ impl ServedState {
             u64::from(self.caps.request_sectors_max) / alignment_sectors * alignment_sectors;
         let mut start = offset / SECTOR_BYTES / alignment_sectors * alignment_sectors;
         let end = (offset + bytes).div_ceil(SECTOR_BYTES * alignment_sectors) * alignment_sectors;
-        let request = self.number();
+        let request = self.new_number();
         let mut parts_left = 0;
         while start < end {
             let sectors = (end - start).min(sectors_max) as u32;
-            let part = self.number();
+            let part = self.new_number();
             self.parts.insert(part, request);
             self.waiting.push_back(DeviceRequest { id: RequestId(part), op, start, sectors });
             start += u64::from(sectors);
@@ -224,7 +228,7 @@ impl ServedState {
     }
 
     /// Records the completion of a part, and of its request with the last part.
-    fn finish(&mut self, part: u32, end: Time, outcome: Outcome) {
+    fn complete_part(&mut self, part: u32, end: Time, outcome: Outcome) {
         self.in_flight -= 1;
         let request = self.parts.remove(&part).expect("every part belongs to a request");
         let pending = self.requests.get_mut(&request).expect("it is pending until its last part");
@@ -243,7 +247,7 @@ impl ServedState {
     }
 
     /// Returns a number that no request or part in flight has.
-    fn number(&mut self) -> u32 {
+    fn new_number(&mut self) -> u32 {
         loop {
             let candidate = self.next_number;
             self.next_number = candidate.wrapping_add(1);
@@ -263,6 +267,7 @@ mod tests {
 
     use super::*;
 
+    /// Started engine of the device with this specification.
     fn engine(text: &str) -> RealTimeDevice {
         let spec = Spec::parse(text).unwrap();
         RealTimeDevice::start(registry::build(&spec, 1).unwrap()).unwrap()
@@ -270,16 +275,16 @@ mod tests {
 
     /// Submits reads of `bytes` bytes at all offsets at once. Returns the answers in order of
     /// arrival.
-    fn read(
+    fn read_all(
         engine: &RealTimeDevice,
-        places: &[u64],
+        offsets: &[u64],
         bytes: u64,
     ) -> Vec<(u64, Result<(), DeviceError>)> {
         let (sender, receiver) = mpsc::channel();
-        for &place in places {
+        for &offset in offsets {
             let sender = sender.clone();
-            let answer = Box::new(move |result| sender.send((place, result)).unwrap());
-            engine.submit(Op::Read, place, bytes, answer);
+            let answer = Box::new(move |result| sender.send((offset, result)).unwrap());
+            engine.submit(Op::Read, offset, bytes, answer);
         }
         drop(sender);
         receiver.iter().collect()
@@ -290,7 +295,7 @@ mod tests {
     fn answers_arrive_no_earlier_than_modelled_completion_times() {
         let engine = engine("ssd,channels=1,dies_per_channel=1,read_lsb=20ms,read_msb=20ms");
         let clock = Clock::start();
-        let answers = read(&engine, &[0, 4_096, 1 << 20], 4_096);
+        let answers = read_all(&engine, &[0, 4_096, 1 << 20], 4_096);
         assert!(clock.now() >= Time::from_ms(60), "{}", clock.now());
         assert_eq!(answers, [(0, Ok(())), (4_096, Ok(())), (1 << 20, Ok(()))]);
         // The engine counts an answer just after giving it.
@@ -300,14 +305,16 @@ mod tests {
         assert_eq!(engine.answered().bytes, 3 * 4_096);
     }
 
+    /// The sector of 512 bytes at 1 MiB is bad. Requests are split into parts of 64 KiB, and the
+    /// device has two of them at a time.
     #[test]
     fn medium_error_fails_only_overlapping_requests_also_split_ones() {
         let engine = engine("faulty:ssd,bad_from=1m,bad_bytes=512,ssd.request_max=64k,ssd.depth=2");
-        let bad = Err(DeviceError::Medium);
-        // An unaligned range is widened to whole sectors.
-        assert_eq!(read(&engine, &[3], 10), [(3, Ok(()))]);
-        assert_eq!(read(&engine, &[(1 << 20) + 511], 1), [((1 << 20) + 511, bad)]);
-        assert_eq!(read(&engine, &[0], 2 << 20), [(0, bad)]);
-        assert_eq!(read(&engine, &[2 << 20], 2 << 20), [(2 << 20, Ok(()))]);
+        let medium_error = Err(DeviceError::Medium);
+        // The first range lies in sector 0, and the second is the last byte of the bad sector.
+        assert_eq!(read_all(&engine, &[3], 10), [(3, Ok(()))]);
+        assert_eq!(read_all(&engine, &[(1 << 20) + 511], 1), [((1 << 20) + 511, medium_error)]);
+        assert_eq!(read_all(&engine, &[0], 2 << 20), [(0, medium_error)]);
+        assert_eq!(read_all(&engine, &[2 << 20], 2 << 20), [(2 << 20, Ok(()))]);
     }
 }

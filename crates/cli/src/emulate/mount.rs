@@ -41,7 +41,7 @@ pub struct Mount {
     bytes: u64,
     /// Time of the mount, reported as the time of the file.
     mounted_at: SystemTime,
-    /// User and group of the file.
+    /// User id and group id of the file.
     owner: (u32, u32),
 }
 
@@ -74,7 +74,7 @@ impl Mount {
         }
     }
 
-    /// Number of the `bytes` bytes at `offset` that lie in the file.
+    /// Length of the part within the file of a range of `bytes` bytes at `offset`.
     fn bytes_within(&self, offset: u64, bytes: u64) -> u64 {
         bytes.min(self.bytes.saturating_sub(offset))
     }
@@ -86,8 +86,8 @@ impl Filesystem for Mount {
         // Without this capability a loop device on top has one request in flight. A kernel that
         // lacks it (before 3.14) still works, with one request at a time.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
-        let refused = |_| io::Error::other("the FUSE connection refuses its limits");
-        config.set_max_background(BACKGROUND_MAX).map_err(refused)?;
+        let limit_error = |_| io::Error::other("the FUSE connection refuses its limits");
+        config.set_max_background(BACKGROUND_MAX).map_err(limit_error)?;
         config
             .set_max_write(WRITE_BYTES_MAX)
             .map_err(|_| io::Error::other("the FUSE connection refuses writes of 1 MiB"))?;
@@ -237,7 +237,7 @@ impl Filesystem for Mount {
     }
 }
 
-/// Error number of a device error.
+/// Error number that a program gets for a device error.
 fn errno(error: DeviceError) -> Errno {
     match error {
         DeviceError::Medium => Errno::EIO,

@@ -6,8 +6,9 @@ use super::{cells_table, policies_table, workloads_table};
 use crate::html::Page;
 use crate::html::heat::{self, HeatCell, HeatMap};
 
-/// Page with a map of all cells, the tables, and the causes of losses.
-pub fn of(
+/// Page with a map of all cells, the tables, and the causes of losses. `sentences` summarize the
+/// cells, and `policies` names the tested policies.
+pub fn matrix_page(
     judged: &[JudgedCell],
     summary: &MatrixSummary,
     sentences: &[String],
@@ -25,7 +26,7 @@ pub fn of(
          processes. Point at a square for its figures.",
         processes.join(", ")
     );
-    page.picture(&caption, &heat::draw(&title, &map(judged)));
+    page.picture(&caption, &heat::draw(&title, &heat_map(judged)));
     page.heading("Cells");
     let cells: Vec<&JudgedCell> = judged.iter().collect();
     page.table("A row for each cell", &cells_table(&cells));
@@ -41,7 +42,7 @@ pub fn of(
 }
 
 /// Heat map with one row per workload and one column per device.
-fn map(judged: &[JudgedCell]) -> HeatMap {
+fn heat_map(judged: &[JudgedCell]) -> HeatMap {
     let mut map = HeatMap::default();
     let index_of = |names: &mut Vec<String>, name: &str| {
         names.iter().position(|other| other == name).unwrap_or_else(|| {

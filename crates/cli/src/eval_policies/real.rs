@@ -53,22 +53,22 @@ pub struct FirstAndSecond {
 /// scratch files. `policies` is the tested pair; `None` tests a path with default options.
 pub fn judge_all(
     path: &Path,
-    work: &[MatrixWorkload],
+    workloads: &[MatrixWorkload],
     policies: Option<&Policies>,
     size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<FirstAndSecond, Failure> {
     let is_folder = path.is_dir();
     if !is_folder {
-        check_bytes(path, work, size)?;
+        check_bytes(path, workloads, size)?;
     }
-    let bar = ProgressBar::new(work.len() as u64);
+    let bar = ProgressBar::new(workloads.len() as u64);
     let mut judged = FirstAndSecond::default();
     let mut data: Option<Data> = None;
-    for work in work {
+    for work in workloads {
         let files = work.workload(size.seed, size.part).files;
-        let is_there = data.as_ref().is_some_and(|data| data.has_sizes(&files));
-        if !is_there {
+        let has_files = data.as_ref().is_some_and(|data| data.has_sizes(&files));
+        if !has_files {
             // Remove the old files before the new ones are created.
             data = None;
         }
@@ -89,9 +89,16 @@ pub fn judge_all(
 }
 
 /// Checks that the file or device is large enough for all workloads.
-fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
-    let bytes = |work: &MatrixWorkload| work.workload(size.seed, size.part).contiguous_starts().1;
-    let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
+fn check_bytes(
+    path: &Path,
+    workloads: &[MatrixWorkload],
+    size: CellSize,
+) -> Result<(), Failure> {
+    let bytes = |work: &MatrixWorkload| {
+        let (_, end) = work.workload(size.seed, size.part).contiguous_starts();
+        end
+    };
+    let need_bytes = workloads.iter().map(bytes).max().unwrap_or(0);
     let (_, have_bytes) = mode_and_length(path, RawFile::builder())?;
     if have_bytes < need_bytes {
         return Err(Failure::Usage(format!(
@@ -103,13 +110,21 @@ fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(
     Ok(())
 }
 
+/// Start of a workload's file on the storage.
+struct FileStart {
+    /// Index into [`Data::paths`].
+    path_index: usize,
+    /// Start in the file or device at that path, in bytes.
+    offset: u64,
+}
+
 /// Files of a workload on the storage.
 struct Data {
     files: Vec<workload::WorkloadFile>,
     /// Files or device that contain the workload's files.
     paths: Vec<PathBuf>,
-    /// Index into `paths` and start offset of each file. An empty file has an arbitrary place.
-    file_starts: Vec<(usize, u64)>,
+    /// Start of each file. An empty file has an arbitrary one.
+    file_starts: Vec<FileStart>,
     _scratch_files: ScratchFiles,
 }
 
@@ -121,17 +136,17 @@ impl Data {
         seed: u64,
         interrupt: &Interrupt,
     ) -> Result<Data, Failure> {
-        let (mut paths, mut places) = (Vec::new(), Vec::new());
-        let mut made = ScratchFiles::default();
+        let (mut paths, mut file_starts) = (Vec::new(), Vec::new());
+        let mut scratch_files = ScratchFiles::default();
         for file in &files {
-            places.push((paths.len(), 0));
+            file_starts.push(FileStart { path_index: paths.len(), offset: 0 });
             if file.bytes > 0 {
                 let path = folder.join(format!("readpath-regret.{}", paths.len()));
-                made.add(&path, file.bytes, seed, interrupt)?;
+                scratch_files.add(&path, file.bytes, seed, interrupt)?;
                 paths.push(path);
             }
         }
-        Ok(Data { files, paths, file_starts: places, _scratch_files: made })
+        Ok(Data { files, paths, file_starts, _scratch_files: scratch_files })
     }
 
     /// Lays all files out one after the other in the existing file at `path`.
@@ -140,13 +155,13 @@ impl Data {
         let file_starts = files.iter().map(|file| {
             let start = end;
             end += file.bytes.next_multiple_of(PAGE_BYTES);
-            (0, start)
+            FileStart { path_index: 0, offset: start }
         });
         let (file_starts, paths) = (file_starts.collect(), vec![path.to_path_buf()]);
         Data { files, paths, file_starts, _scratch_files: ScratchFiles::default() }
     }
 
-    /// True if the files have these sizes.
+    /// True if the workload's files have the sizes of `files`.
     fn has_sizes(&self, files: &[workload::WorkloadFile]) -> bool {
         let bytes =
             |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
@@ -185,21 +200,21 @@ fn run_contenders(
     let no_rows: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut rows = [no_rows.clone(), no_rows];
     for round in 0..ROUNDS {
-        for turn in 0..contenders.len() {
-            let contender = (round + turn) % contenders.len();
+        for position in 0..contenders.len() {
+            let contender_index = (round + position) % contenders.len();
             if interrupt.is_signalled() {
                 return Err(Failure::Interrupted);
             }
-            let run = || {
+            let measure = || {
                 let workload = work.workload(size.seed, size.part);
-                let row = match &contenders[contender] {
+                let row = match &contenders[contender_index] {
                     Contender::Library(policies) => run_library(data, workload, policies.as_ref()),
                     Contender::Kernel => run_kernel(data, workload),
                 };
                 row.map_err(|error| Failure::usage_of(data.paths[0].display(), error))
             };
-            for rows in &mut rows {
-                rows[contender].push(run()?);
+            for rows_of_pass in &mut rows {
+                rows_of_pass[contender_index].push(measure()?);
             }
         }
     }
@@ -207,7 +222,7 @@ fn run_contenders(
 }
 
 /// Reads exactly the bytes of the buffer at an offset.
-type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
+type ReadExactAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 
 /// Runs the workload once through the library, on cold files. `policies` selects them and the
 /// library's own cache; `None` leaves the defaults.
@@ -227,7 +242,7 @@ fn run_library(
     let files: Result<Vec<readpath::File>, _> =
         data.paths.iter().map(|path| read_path.open(path)).collect();
     let files = files?;
-    let handle = |file_index: usize| -> io::Result<ReadAt> {
+    let handle = |file_index: usize| -> io::Result<ReadExactAt> {
         let file = files[file_index].reopen();
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
@@ -252,7 +267,7 @@ fn run_library(
 fn run_kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
     let queue = kernel_queue(&data.paths[0]);
-    let handle = |file_index: usize| -> io::Result<ReadAt> {
+    let handle = |file_index: usize| -> io::Result<ReadExactAt> {
         let file = std::fs::File::open(&data.paths[file_index])?;
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
@@ -268,17 +283,17 @@ fn read_all(
     workload: Workload,
     storage: &str,
     data: &Data,
-    open: &dyn Fn(usize) -> io::Result<ReadAt>,
+    open: &dyn Fn(usize) -> io::Result<ReadExactAt>,
 ) -> io::Result<ResultRow> {
     let start = Barrier::new(workload.processes.len());
     let mut readers = Vec::new();
     for process in workload.processes {
-        let path_index = |id: FileId| data.file_starts[id.0 as usize].0;
+        let path_index = |id: FileId| data.file_starts[id.0 as usize].path_index;
         let files = process.files().into_iter().map(|id| Ok((id, open(path_index(id))?)));
-        let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
+        let files: io::Result<Vec<(FileId, ReadExactAt)>> = files.collect();
         readers.push((process, files?));
     }
-    let tallies: Vec<io::Result<ReadCounters>> = std::thread::scope(|scope| {
+    let counters_by_process: Vec<io::Result<ReadCounters>> = std::thread::scope(|scope| {
         let threads: Vec<_> = readers
             .into_iter()
             .map(|(process, files)| {
@@ -290,18 +305,18 @@ fn read_all(
         joined.map(|read_counters| read_counters.expect("a reader does not panic")).collect()
     });
     let mut total = ReadCounters::default();
-    for read_counters in tallies {
+    for read_counters in counters_by_process {
         total.add(&read_counters?);
     }
     Ok(ResultRow::new("listed", storage, &total))
 }
 
 /// Performs the reads of one process sequentially, after all threads have reached the barrier
-/// `start`. `file_starts` has the path index and the start in bytes of each file.
+/// `start`. `file_starts` has the start of each file of the workload.
 fn read_process(
     mut process: Process,
-    mut files: Vec<(FileId, ReadAt)>,
-    file_starts: &[(usize, u64)],
+    mut files: Vec<(FileId, ReadExactAt)>,
+    file_starts: &[FileStart],
     start: &Barrier,
 ) -> io::Result<ReadCounters> {
     let mut buffer = vec![1; process.block_bytes_max() as usize];
@@ -315,7 +330,7 @@ fn read_process(
                 let index = files.iter().position(|(id, _)| *id == operation.file);
                 let index = index.expect("the files of a process are known");
                 let read_at = &files[index].1;
-                let offset = file_starts[operation.file.0 as usize].1 + operation.offset;
+                let offset = file_starts[operation.file.0 as usize].offset + operation.offset;
                 read_at(&mut buffer[..operation.bytes as usize], offset)?;
                 std::hint::black_box(&buffer);
                 let ended = clock.now();

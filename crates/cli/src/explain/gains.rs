@@ -3,7 +3,7 @@
 use readpath_record::explain::gain::Gain;
 
 /// Returns the gain of a remedy, without a full stop. `run_seconds` is the time of the recording.
-pub fn text(gain: &Gain, run_seconds: f64) -> String {
+pub fn gain_text(gain: &Gain, run_seconds: f64) -> String {
     match gain {
         Gain::Measured { with, saved_seconds, low, high, requests } => format!(
             "{saved_seconds:.2} s of {run_seconds:.2} s, with {with} ({low:.2} to {high:.2}; measured by \

@@ -4,9 +4,9 @@ use readpath_record::explain::{Explanation, ReadShape};
 use readpath_sim::job::printable;
 
 use super::pictures::{DrawnRead, Pictures};
-use super::{gains, headline, other_reads_text, tables, verdict};
+use super::{file_and_thread_tables, gains, headline, no_findings_text, other_reads_text};
 use crate::html::Page;
-use crate::html::axes::{Axis, PlotArea, percent, plain, time};
+use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
@@ -17,8 +17,8 @@ const FILES_MAX: usize = 4;
 /// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
 
-/// Returns the page.
-pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
+/// Page with the findings, the pictures, and the tables of files and threads.
+pub fn explanation_page(explanation: &Explanation, pictures: &Pictures) -> Page {
     let mut page = Page::new("What a program reads", &headline(explanation));
     if explanation.lost > 0 {
         page.paragraph(&format!("{} events were lost: figures are too low.", explanation.lost));
@@ -28,26 +28,26 @@ pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
     }
     page.heading("Findings");
     match explanation.findings.is_empty() {
-        true => page.paragraph(&verdict(explanation)),
-        false => findings(&mut page, explanation),
+        true => page.paragraph(&no_findings_text(explanation)),
+        false => add_findings(&mut page, explanation),
     }
     if explanation.shape.reads == 0 {
         return page;
     }
-    places(&mut page, &explanation.shape, pictures);
-    times(&mut page, pictures);
-    depth(&mut page, pictures);
-    use_of_bytes(&mut page, &explanation.shape);
-    working_set(&mut page, &explanation.shape);
+    add_offset_pictures(&mut page, &explanation.shape, pictures);
+    add_latency_picture(&mut page, pictures);
+    add_depth_picture(&mut page, pictures);
+    add_byte_use_picture(&mut page, &explanation.shape);
+    add_working_set_picture(&mut page, &explanation.shape);
     page.heading("Files and threads");
-    let [files, threads] = tables(&explanation.shape);
+    let [files, threads] = file_and_thread_tables(&explanation.shape);
     page.table("Files, the one that was waited for the longest first", &files);
     page.table("Threads, the one that waited the longest first", &threads);
     page
 }
 
 /// Adds a bar chart of the costs, and a paragraph for each finding.
-fn findings(page: &mut Page, explanation: &Explanation) {
+fn add_findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
     let bars: Vec<ChartBar> =
         findings.iter().map(|finding| ChartBar::new(&finding.title, finding.seconds, 1)).collect();
@@ -61,26 +61,30 @@ fn findings(page: &mut Page, explanation: &Explanation) {
             format!("Remedy: {}.", finding.remedy),
         ]);
         if let Some(gain) = &finding.gain {
-            page.notes([format!("Gain: {}.", gains::text(gain, explanation.seconds))]);
+            page.notes([format!("Gain: {}.", gains::gain_text(gain, explanation.seconds))]);
         }
     }
 }
 
-/// Splits the reads into those that waited for a device and the others.
-fn kinds(reads: &[&DrawnRead], piece: impl Fn(&DrawnRead) -> [f64; 4]) -> [DotSeries; 2] {
-    let pieces = |waited: bool| {
+/// Splits the reads into those that waited for a device and the others. `rectangle` returns the
+/// left, right, bottom and top value of a read.
+fn split_by_wait(
+    reads: &[&DrawnRead],
+    rectangle: impl Fn(&DrawnRead) -> [f64; 4],
+) -> [DotSeries; 2] {
+    let rectangles = |waited: bool| {
         let reads = reads.iter().filter(|read| (read.waited_ns > 0) == waited);
-        reads.map(|read| piece(read)).collect()
+        reads.map(|read| rectangle(read)).collect()
     };
-    let kind = |name: &str, series, waited| {
+    let dot_series = |name: &str, series, waited| {
         let name = name.to_owned();
-        DotSeries { name, series, is_thin: waited, pieces: pieces(waited) }
+        DotSeries { name, series, is_thin: waited, pieces: rectangles(waited) }
     };
-    [kind("waited for a device", 1, true), kind("did not wait", 2, false)]
+    [dot_series("waited for a device", 1, true), dot_series("did not wait", 2, false)]
 }
 
 /// Draws the offsets of the reads over time, one picture per file.
-fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
+fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
         let is_of_file = |read: &&DrawnRead| pictures.paths.get(&read.file) == Some(&file.path);
@@ -88,15 +92,15 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
         if reads.is_empty() {
             continue;
         }
-        let piece = |read: &DrawnRead| {
+        let rectangle = |read: &DrawnRead| {
             let first = read.offset as f64 / MIB;
             let last = first + read.bytes as f64 / MIB;
             [read.begin_ns as f64 / 1e9, read.end_ns as f64 / 1e9, first, last]
         };
-        let end_max = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
-        let field = PlotArea::new(
-            seconds(pictures),
-            Axis::linear("MiB in the file", end_max, plain),
+        let end_max = reads.iter().map(|read| rectangle(read)[3]).fold(0.0, f64::max);
+        let plot_area = PlotArea::new(
+            time_axis(pictures),
+            Axis::linear("MiB in the file", end_max, format_number),
             260.0,
         );
         let sampling = match pictures.reads.keep_every() {
@@ -107,49 +111,51 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
             format!("{}: each read at its place and time.{sampling}", printable(&file.path));
         page.picture(
             &caption,
-            &dots::draw("Reads by place and time", &field, &kinds(&reads, piece)),
+            &dots::draw("Reads by place and time", &plot_area, &split_by_wait(&reads, rectangle)),
         );
     }
 }
 
 /// Draws the latency of the reads over time.
-fn times(page: &mut Page, pictures: &Pictures) {
+fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
     let latency_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
     let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
     let latencies = || reads.iter().map(|read| latency_us(read));
     let (latency_min, latency_max) =
         (latencies().fold(f64::MAX, f64::min), latencies().fold(0.0, f64::max));
-    let field = PlotArea::new(
-        seconds(pictures),
-        Axis::logarithmic("it took", latency_min, latency_max, time),
+    let plot_area = PlotArea::new(
+        time_axis(pictures),
+        Axis::logarithmic("it took", latency_min, latency_max, format_us),
         260.0,
     );
-    let piece = |read: &DrawnRead| {
+    let rectangle = |read: &DrawnRead| {
         let begin_seconds = read.begin_ns as f64 / 1e9;
         [begin_seconds, begin_seconds, latency_us(read), latency_us(read)]
     };
     let caption = "Each read: when it began, and how long it took.";
-    page.picture(caption, &dots::draw("Latency over time", &field, &kinds(&reads, piece)));
+    let series = split_by_wait(&reads, rectangle);
+    page.picture(caption, &dots::draw("Latency over time", &plot_area, &series));
 }
 
 /// Draws the number of requests at the devices over time.
-fn depth(page: &mut Page, pictures: &Pictures) {
+fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     let points = pictures.depths();
     if points.is_empty() {
         return;
     }
     page.heading("Queue depth");
     let depth_max = points.iter().map(|point| point.1).fold(1.0, f64::max);
-    let field = PlotArea::new(seconds(pictures), Axis::linear("requests", depth_max, plain), 200.0);
+    let depth_axis = Axis::linear("requests", depth_max, format_number);
+    let plot_area = PlotArea::new(time_axis(pictures), depth_axis, 200.0);
     let name = "reading requests at the devices".to_owned();
     let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";
-    page.picture(caption, &lines::draw("Depth over time", &field, &[line]));
+    page.picture(caption, &lines::draw("Depth over time", &plot_area, &[line]));
 }
 
-/// Draws the use of the fetched bytes.
-fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
+/// Draws how many fetched bytes were returned, fetched again, or never requested.
+fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;
     let bars = [
@@ -163,24 +169,24 @@ fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
 }
 
 /// Draws the miss ratio over the size of a memory.
-fn working_set(page: &mut Page, shape: &ReadShape) {
+fn add_working_set_picture(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
     let Some(most) = points.last().map(|point| point.0) else { return };
     page.heading("Working set");
-    let field = PlotArea::new(
-        Axis::logarithmic("MiB of memory", points[0].0, most, plain),
-        Axis::linear("not found in memory", 1.0, percent),
+    let plot_area = PlotArea::new(
+        Axis::logarithmic("MiB of memory", points[0].0, most, format_number),
+        Axis::linear("not found in memory", 1.0, format_percent),
         260.0,
     );
     let name = "pages that a memory of that size would not hold".to_owned();
     let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
     let caption =
         "Where the line falls, a memory of that size holds pages that the program reads again.";
-    page.picture(caption, &lines::draw("Working set", &field, &[line]));
+    page.picture(caption, &lines::draw("Working set", &plot_area, &[line]));
 }
 
 /// Horizontal axis: time of the recording in seconds.
-fn seconds(pictures: &Pictures) -> Axis {
-    Axis::linear("time in s", pictures.end_ns as f64 / 1e9, plain)
+fn time_axis(pictures: &Pictures) -> Axis {
+    Axis::linear("time in s", pictures.end_ns as f64 / 1e9, format_number)
 }

@@ -77,7 +77,7 @@ impl Pictures {
             }
             Record::Request(request) if request.work == DeviceOperation::Read => {
                 self.end_ns = self.end_ns.max(request.end_ns);
-                self.busy(request.begin_ns, request.end_ns);
+                self.add_busy_time(request.begin_ns, request.end_ns);
             }
             Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
             _ => {}
@@ -87,15 +87,15 @@ impl Pictures {
     /// Mean number of read requests at the devices, per span: its start in seconds, and the number.
     pub fn depths(&self) -> Vec<(f64, f64)> {
         let spans = (0..).zip(&self.busy_ns);
-        let depth = |(nth, busy_ns): (u64, &u64)| {
-            ((nth * self.span_ns) as f64 / 1e9, *busy_ns as f64 / self.span_ns as f64)
+        let depth = |(span_index, busy_ns): (u64, &u64)| {
+            ((span_index * self.span_ns) as f64 / 1e9, *busy_ns as f64 / self.span_ns as f64)
         };
         spans.map(depth).collect()
     }
 
     /// Adds the time of a request to the spans it covers. Doubles the spans' length when the
     /// request ends after the last one.
-    fn busy(&mut self, begin_ns: u64, end_ns: u64) {
+    fn add_busy_time(&mut self, begin_ns: u64, end_ns: u64) {
         while end_ns / self.span_ns >= SPANS_MAX as u64 {
             let pairs = self.busy_ns.chunks(2).map(|pair| pair.iter().sum());
             self.busy_ns = pairs.collect();
@@ -105,9 +105,9 @@ impl Pictures {
         if self.busy_ns.len() <= last {
             self.busy_ns.resize(last + 1, 0);
         }
-        for nth in begin_ns / self.span_ns..=end_ns / self.span_ns {
-            let (from, to) = (nth * self.span_ns, (nth + 1) * self.span_ns);
-            self.busy_ns[nth as usize] += to.min(end_ns) - from.max(begin_ns);
+        for span_index in begin_ns / self.span_ns..=end_ns / self.span_ns {
+            let (from, to) = (span_index * self.span_ns, (span_index + 1) * self.span_ns);
+            self.busy_ns[span_index as usize] += to.min(end_ns) - from.max(begin_ns);
         }
     }
 }
@@ -118,12 +118,13 @@ mod tests {
 
     use super::*;
 
+    /// Record of a read request.
     fn request(begin_ns: u64, end_ns: u64) -> Record {
         Record::Request(RequestRecord { begin_ns, end_ns, ..RequestRecord::default() })
     }
 
     /// Spans of 1 ms: two requests of 2 ms that start at 0 and at 1 ms. A third at 600 ms exceeds
-    /// 512 spans.
+    /// 512 spans: spans of 2 ms then hold the means of two earlier ones.
     #[test]
     fn queue_depths_are_averaged_per_time_span() {
         const MS: u64 = 1_000_000;
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!((depths.len(), depths[300]), (301, (0.6, 0.5)));
     }
 
+    /// 100,000 reads that end at 0, 1, 2 … ns: the end of a kept read shows its index.
     #[test]
     fn read_samples_stay_bounded_and_evenly_spaced() {
         let mut pictures = Pictures::default();
@@ -144,9 +146,10 @@ mod tests {
             pictures.add_record(&Record::Read(ReadRecord { end_ns, ..ReadRecord::default() }));
         }
         assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.items().len()));
-        let places = (0..).zip(pictures.reads.items());
-        assert!(
-            places.into_iter().all(|(nth, read)| read.end_ns == nth * pictures.reads.keep_every())
-        );
+        let mut numbered = (0..).zip(pictures.reads.items());
+        let is_spaced = |(index, read): (u64, &DrawnRead)| {
+            read.end_ns == index * pictures.reads.keep_every()
+        };
+        assert!(numbered.all(is_spaced));
     }
 }

@@ -14,13 +14,13 @@ const SHOWN_SHARE_MIN: f64 = 0.01;
 
 /// Writes the wall time by activity. Without it, writes how much time is not explained by the waits
 /// and the processor time.
-pub(super) fn write(out: &mut String, explanation: &Explanation) -> fmt::Result {
+pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fmt::Result {
     if explanation.time.is_empty() {
         return match explanation.other_seconds {
             Some(other) if other >= UNKNOWN_SHARE_MIN * explanation.seconds => {
                 let percent = percent(other, explanation);
-                let mut ways = explanation.shape.ways.iter();
-                let uses = match ways.any(|(way, _)| *way == ReadMethod::Fault) {
+                let mut methods = explanation.shape.ways.iter();
+                let uses = match methods.any(|(method, _)| *method == ReadMethod::Fault) {
                     true => "network or a busy processor",
                     // A recording without root has no faults.
                     false => "network, a busy processor or page faults of mappings",
@@ -35,18 +35,20 @@ pub(super) fn write(out: &mut String, explanation: &Explanation) -> fmt::Result 
         };
     }
     writeln!(out, "\nIts time, each moment counted once")?;
-    let mut line = |name: &str, spent: f64| {
-        writeln!(out, "  {name:44} {spent:8.2} s {:4.0} %", percent(spent, explanation))
+    let mut write_line = |name: &str, spent_seconds: f64| {
+        let percent = percent(spent_seconds, explanation);
+        writeln!(out, "  {name:44} {spent_seconds:8.2} s {percent:4.0} %")
     };
     let shown_seconds_min = SHOWN_SHARE_MIN * explanation.seconds;
     let (shown, rest): (Vec<&ActivityTime>, Vec<&ActivityTime>) =
         explanation.time.iter().partition(|time| time.seconds >= shown_seconds_min);
     for time in shown {
-        line(name(time.activity), time.seconds)?;
+        write_line(activity_name(time.activity), time.seconds)?;
     }
     let rest_seconds: f64 = rest.iter().map(|time| time.seconds).sum();
+    // Shorter times would be printed as 0.00 s.
     if rest_seconds >= 0.005 {
-        line("other", rest_seconds)?;
+        write_line("other", rest_seconds)?;
     }
     Ok(())
 }
@@ -60,7 +62,7 @@ pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String>
     (!is_of_reads).then(|| {
         format!(
             "most of its time: {}, {:.2} s ({share:.0} %)",
-            name(longest.activity),
+            activity_name(longest.activity),
             longest.seconds
         )
     })
@@ -80,7 +82,7 @@ fn percent(seconds: f64, explanation: &Explanation) -> f64 {
 }
 
 /// Name of an activity.
-fn name(activity: Activity) -> &'static str {
+fn activity_name(activity: Activity) -> &'static str {
     match activity {
         Activity::Processor => "running on a processor",
         Activity::ProcessorQueue => "waiting for a processor",

@@ -6,6 +6,7 @@ use super::escaped;
 #[derive(Clone, Debug)]
 pub struct Axis {
     name: String,
+    /// Values at both ends.
     least: f64,
     most: f64,
     is_logarithmic: bool,
@@ -29,12 +30,12 @@ impl Axis {
     }
 
     /// Position of a value on the axis, from 0 to 1.
-    fn share(&self, value: f64) -> f64 {
-        let share = match self.is_logarithmic {
+    fn position(&self, value: f64) -> f64 {
+        let position = match self.is_logarithmic {
             true => (value.max(self.least) / self.least).ln() / (self.most / self.least).ln(),
             false => (value - self.least) / (self.most - self.least),
         };
-        share.clamp(0.0, 1.0)
+        position.clamp(0.0, 1.0)
     }
 
     /// Returns the values with a grid line: powers of ten, with their doubles and fivefolds in at
@@ -44,13 +45,13 @@ impl Axis {
             let decades = (self.most / self.least).log10().round() as i32;
             let factors: &[f64] = if decades <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
             return (0..=decades)
-                .flat_map(|nth| factors.iter().map(move |factor| factor * 10f64.powi(nth)))
+                .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
                 .map(|mark| self.least * mark)
                 .filter(|mark| *mark <= self.most * 1.001)
                 .collect();
         }
         let step = nice_step(self.most / 6.0);
-        (0..).map(|nth| f64::from(nth) * step).take_while(|mark| *mark <= self.most).collect()
+        (0..).map(|index| f64::from(index) * step).take_while(|mark| *mark <= self.most).collect()
     }
 }
 
@@ -69,6 +70,7 @@ fn nice_step(step_min: f64) -> f64 {
 pub struct PlotArea {
     x: Axis,
     y: Axis,
+    /// Height of the plot area in pixels, without the legend.
     height: f64,
 }
 
@@ -83,12 +85,15 @@ pub struct Chart {
     pub height: f64,
 }
 
+/// Width of the drawing, in pixels.
 const WIDTH: f64 = 900.0;
+/// Margins around the plot area, in pixels. The lower one holds the marks and the axis name.
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 10.0;
 const BELOW: f64 = 44.0;
-const LEGEND_LINE: f64 = 18.0;
+/// Height of a line of the legend, in pixels.
+const LEGEND_LINE_HEIGHT: f64 = 18.0;
 
 impl PlotArea {
     /// Creates a plot area of this height in pixels.
@@ -98,12 +103,12 @@ impl PlotArea {
 
     /// Returns the horizontal position of a value in pixels, from the left.
     pub fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT)
+        LEFT + self.x.position(value) * (WIDTH - LEFT - RIGHT)
     }
 
     /// Returns the vertical position of a value in pixels, from the top.
     pub fn y(&self, value: f64) -> f64 {
-        TOP + (1.0 - self.y.share(value)) * (self.height - TOP)
+        TOP + (1.0 - self.y.position(value)) * (self.height - TOP)
     }
 
     /// Returns the text of [`PlotArea::chart`].
@@ -114,25 +119,26 @@ impl PlotArea {
     /// Draws `inner` in the plot area. The legend below has a name and a CSS class for each series.
     pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
+        // Lines of the legend: text, and horizontal end in pixels.
         let mut lines = vec![(String::new(), LEFT)];
         for (name, class) in legend {
             let width = 34.0 + 7.2 * name.chars().count() as f64;
-            if lines.last().is_some_and(|line| line.1 + width > WIDTH && line.1 > LEFT) {
+            if lines.last().is_some_and(|&(_, end)| end + width > WIDTH && end > LEFT) {
                 lines.push((String::new(), LEFT));
             }
-            let y = bottom + BELOW + LEGEND_LINE * lines.len() as f64 - 6.0;
-            let line = lines.last_mut().expect("there is one");
-            line.0 += &format!(
+            let y = bottom + BELOW + LEGEND_LINE_HEIGHT * lines.len() as f64 - 6.0;
+            let (text, end) = lines.last_mut().expect("there is one");
+            *text += &format!(
                 "<rect class=\"{class}\" x=\"{:.0}\" y=\"{:.0}\" width=\"14\" height=\"10\" rx=\"2\"/>\
                  <text x=\"{:.0}\" y=\"{y:.0}\">{}</text>\n",
-                line.1,
+                *end,
                 y - 9.0,
-                line.1 + 20.0,
+                *end + 20.0,
                 escaped(name)
             );
-            line.1 += width;
+            *end += width;
         }
-        let legend_height = if legend.is_empty() { 0.0 } else { LEGEND_LINE * lines.len() as f64 };
+        let legend_height = if legend.is_empty() { 0.0 } else { LEGEND_LINE_HEIGHT * lines.len() as f64 };
         let height = bottom + BELOW + legend_height;
         let mut svg = format!(
             "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -184,7 +190,7 @@ impl PlotArea {
 }
 
 /// Formats a number with a precision that suits its size.
-pub fn plain(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
@@ -195,17 +201,17 @@ pub fn plain(value: f64) -> String {
 }
 
 /// Formats a time in µs with the unit that suits it.
-pub fn time(us: f64) -> String {
+pub fn format_us(us: f64) -> String {
     match us {
-        us if us < 1.0 => format!("{} ns", plain(us * 1e3)),
-        us if us < 1e3 => format!("{} µs", plain(us)),
-        us if us < 1e6 => format!("{} ms", plain(us / 1e3)),
-        us => format!("{} s", plain(us / 1e6)),
+        us if us < 1.0 => format!("{} ns", format_number(us * 1e3)),
+        us if us < 1e3 => format!("{} µs", format_number(us)),
+        us if us < 1e6 => format!("{} ms", format_number(us / 1e3)),
+        us => format!("{} s", format_number(us / 1e6)),
     }
 }
 
 /// Formats a share as a percentage.
-pub fn percent(share: f64) -> String {
+pub fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
@@ -213,18 +219,20 @@ pub fn percent(share: f64) -> String {
 mod tests {
     use super::*;
 
+    /// A logarithmic axis for 3 to 700 goes from 1 to 1000: three decades, with four powers of ten. The
+    /// value 10 lies at a third. One for 20,000 to 70,000 has one decade, with finer marks.
     #[test]
     fn axes_place_values_and_tick_marks_to_scale() {
-        let axis = Axis::logarithmic("", 3.0, 700.0, plain);
+        let axis = Axis::logarithmic("", 3.0, 700.0, format_number);
         assert_eq!((axis.least, axis.most), (1.0, 1000.0));
-        assert!((axis.share(10.0) - 1.0 / 3.0).abs() < 1e-9);
+        assert!((axis.position(10.0) - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(axis.marks().len(), 4);
-        let decade = Axis::logarithmic("", 20_000.0, 70_000.0, plain);
+        let decade = Axis::logarithmic("", 20_000.0, 70_000.0, format_number);
         assert_eq!(decade.marks(), [1e4, 2e4, 5e4, 1e5]);
-        let axis = Axis::linear("", 1_000.0, plain);
+        let axis = Axis::linear("", 1_000.0, format_number);
         assert_eq!(axis.marks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
-        assert_eq!((axis.share(-5.0), axis.share(2_000.0)), (0.0, 1.0));
-        let field = PlotArea::new(axis.clone(), axis, 100.0);
-        assert_eq!((field.x(0.0), field.y(0.0)), (LEFT, 100.0));
+        assert_eq!((axis.position(-5.0), axis.position(2_000.0)), (0.0, 1.0));
+        let plot_area = PlotArea::new(axis.clone(), axis, 100.0);
+        assert_eq!((plot_area.x(0.0), plot_area.y(0.0)), (LEFT, 100.0));
     }
 }

@@ -26,19 +26,21 @@ pub struct HeatCell {
     pub tooltip: String,
 }
 
-const LINE: f64 = 18.0;
-const HEAD: f64 = 92.0;
+/// Height of a row, in pixels.
+const ROW_HEIGHT: f64 = 18.0;
+/// Height of the column names, in pixels.
+const HEADER_HEIGHT: f64 = 92.0;
 /// Factor from 1 at which the colour is strongest.
 const FULL_COLOUR_FACTOR: f64 = 2.0;
 
 /// Draws the map.
 pub fn draw(label: &str, map: &HeatMap) -> String {
-    let longest = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let left = 16.0 + 7.4 * longest as f64;
-    let column = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
+    let name_chars_max = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let left = 16.0 + 7.4 * name_chars_max as f64;
+    let column_width = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
     let (width, height) = (
-        (left + column * map.columns.len() as f64 + 60.0).max(600.0),
-        HEAD + LINE * map.rows.len() as f64 + 34.0,
+        (left + column_width * map.columns.len() as f64 + 60.0).max(600.0),
+        HEADER_HEIGHT + ROW_HEIGHT * map.rows.len() as f64 + 34.0,
     );
     let mut svg = format!(
         "<svg class=\"plot\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
@@ -46,11 +48,11 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
         escaped(label)
     );
     for (index, name) in map.columns.iter().enumerate() {
-        let x = left + column * (index as f64 + 0.5);
+        let x = left + column_width * (index as f64 + 0.5);
         svg += &format!(
             "<text transform=\"translate({:.1} {:.0}) rotate(-40)\">{}</text>\n",
             x - 3.0,
-            HEAD - 8.0,
+            HEADER_HEIGHT - 8.0,
             escaped(name)
         );
     }
@@ -58,7 +60,7 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
         svg += &format!(
             "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>\n",
             left - 8.0,
-            HEAD + LINE * index as f64 + 13.0,
+            HEADER_HEIGHT + ROW_HEIGHT * index as f64 + 13.0,
             escaped(name)
         );
     }
@@ -67,32 +69,33 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
             |other: &&HeatCell| (other.row, other.column) == (cell.row, cell.column);
         let cell_count = map.cells.iter().filter(is_same_field).count();
         let index_in_field = map.cells[..index].iter().filter(is_same_field).count();
-        let cell_width = (column - 2.0) / cell_count as f64;
-        let x = left + column * cell.column as f64 + 1.0 + cell_width * index_in_field as f64;
-        let y = HEAD + LINE * cell.row as f64 + 1.0;
+        let cell_width = (column_width - 2.0) / cell_count as f64;
+        let field_left = left + column_width * cell.column as f64 + 1.0;
+        let x = field_left + cell_width * index_in_field as f64;
+        let y = HEADER_HEIGHT + ROW_HEIGHT * cell.row as f64 + 1.0;
         svg += &format!(
             "{}<title>{}</title></rect></g>\n",
-            square(x, y, cell_width - 0.5, cell.ratio),
+            open_square(x, y, cell_width - 0.5, cell.ratio),
             escaped(&cell.tooltip)
         );
     }
-    svg + &scale(height) + "</svg>\n"
+    svg + &legend(height) + "</svg>\n"
 }
 
-/// Opening of a coloured square; the caller adds a tooltip and closes it.
-fn square(x: f64, y: f64, width: f64, ratio: f64) -> String {
+/// Opening tags of a coloured square; the caller adds a tooltip and closes them.
+fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
     let shape =
-        format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.0}\"", LINE - 2.0);
+        format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.0}\"", ROW_HEIGHT - 2.0);
     format!(
         "<g><rect class=\"even\" {shape}/><rect class=\"{class}\" {shape} fill-opacity=\"{:.2}\">",
         strength.abs().powf(0.7)
     )
 }
 
-/// Legend of the colours below the map.
-fn scale(height: f64) -> String {
+/// Legend of the colours below the map. `height` is the height of the picture in pixels.
+fn legend(height: f64) -> String {
     let mut text = String::new();
     for (number, (ratio, name)) in [
         (0.5, "½ or less"),
@@ -107,7 +110,7 @@ fn scale(height: f64) -> String {
     {
         let x = 12.0 + 92.0 * number as f64;
         let y = height - 24.0;
-        text += &square(x, y, 14.0, ratio);
+        text += &open_square(x, y, 14.0, ratio);
         text += &format!(
             "</rect></g><text class=\"faint\" x=\"{:.0}\" y=\"{:.0}\">{name}</text>\n",
             x + 19.0,

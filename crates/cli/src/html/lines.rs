@@ -3,9 +3,9 @@
 use super::axes::{Chart, PlotArea};
 use super::escaped;
 
-/// Lengths of a dashed line.
+/// Lengths of a dash and a gap of a dashed line, in pixels.
 pub const DASHED: &str = "5 3";
-/// Lengths of a dotted line.
+/// Lengths of a dot and a gap of a dotted line, in pixels.
 pub const DOTTED: &str = "1 3";
 
 /// Line of the chart.
@@ -19,17 +19,17 @@ pub struct ChartLine {
     pub series: usize,
     /// Lengths of the dashes and gaps in pixels; empty for a solid line.
     pub dashes: &'static str,
-    /// True for a step line.
+    /// True for a step line, which keeps its value up to the next point.
     pub has_steps: bool,
 }
 
 /// Returns the text of [`chart`].
-pub fn draw(label: &str, field: &PlotArea, lines: &[ChartLine]) -> String {
-    chart(label, field, lines).svg
+pub fn draw(label: &str, plot_area: &PlotArea, lines: &[ChartLine]) -> String {
+    chart(label, plot_area, lines).svg
 }
 
 /// Draws the lines in a plot area, with a legend below.
-pub fn chart(label: &str, field: &PlotArea, lines: &[ChartLine]) -> Chart {
+pub fn chart(label: &str, plot_area: &PlotArea, lines: &[ChartLine]) -> Chart {
     const CLASSES: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     let mut inner = String::new();
@@ -37,15 +37,15 @@ pub fn chart(label: &str, field: &PlotArea, lines: &[ChartLine]) -> Chart {
     for line in lines {
         let series = line.series % 8;
         let mut points = String::new();
-        let mut last = None;
+        let mut last_y_value = None;
         for &(x, y) in &line.points {
             if line.has_steps
-                && let Some(last_y) = last
+                && let Some(last_y) = last_y_value
             {
-                points += &format!("{:.1},{:.1} ", field.x(x), field.y(last_y));
+                points += &format!("{:.1},{:.1} ", plot_area.x(x), plot_area.y(last_y));
             }
-            points += &format!("{:.1},{:.1} ", field.x(x), field.y(y));
-            last = Some(y);
+            points += &format!("{:.1},{:.1} ", plot_area.x(x), plot_area.y(y));
+            last_y_value = Some(y);
         }
         let dashes = match line.dashes {
             "" => String::new(),
@@ -63,13 +63,13 @@ pub fn chart(label: &str, field: &PlotArea, lines: &[ChartLine]) -> Chart {
                 inner += &format!(
                     "<circle class=\"fill s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>",
                     series,
-                    field.x(x),
-                    field.y(y)
+                    plot_area.x(x),
+                    plot_area.y(y)
                 );
             }
             inner += "\n";
         }
         legend.push((line.name.clone(), CLASSES[series]));
     }
-    field.chart(label, &inner, &legend)
+    plot_area.chart(label, &inner, &legend)
 }

@@ -57,7 +57,7 @@ fn styles() -> String {
     styles
 }
 
-/// Colour of a name in the light theme of the page: its first definition.
+/// Value of the CSS variable `--NAME` in the page's light theme, which is defined first.
 fn colour(name: &str) -> &'static str {
     let css = include_str!("page.css");
     let key = format!("--{name}: ");
@@ -67,13 +67,15 @@ fn colour(name: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::axes::{Axis, PlotArea, plain};
+    use super::super::axes::{Axis, PlotArea, format_number};
     use super::super::lines::{self, ChartLine};
     use super::*;
 
+    /// Two charts of 900 × 162 pixels. Each adds a caption of 24 and two margins of 10: the height is
+    /// 2 × 206 = 412, the width 920, and the second chart begins at 206 + 34 = 240.
     #[test]
     fn charts_lie_below_each_other_in_plain_colours() {
-        let axis = || Axis::linear("n", 10.0, plain);
+        let axis = || Axis::linear("n", 10.0, format_number);
         let line = ChartLine {
             name: "a < b".to_owned(),
             points: vec![(0.0, 10.0), (10.0, 0.0)],

@@ -11,18 +11,18 @@ use crate::exit::CommandResult;
 use crate::output::print_json;
 use crate::table::{Column, Table, duration, number};
 
-/// Short description of a cell.
-pub fn name(cell: &MeasurementCell) -> String {
+/// Short description of a cell: access, request size, and number of requests in flight.
+pub fn cell_name(cell: &MeasurementCell) -> String {
     let MeasurementCell { access, bytes, depth } = cell;
-    let size = size(*bytes);
+    let size = format_size(*bytes);
     match access {
         ProfileAccess::Random => format!("random {size}, {depth} in flight"),
         ProfileAccess::Following => format!("sequential {size}, {depth} in flight"),
         ProfileAccess::Near(distance) if *distance < 0 => {
-            format!("{size}, {} back", self::size(distance.unsigned_abs()))
+            format!("{size}, {} back", format_size(distance.unsigned_abs()))
         }
         ProfileAccess::Near(distance) => {
-            format!("{size}, {} on", self::size(distance.unsigned_abs()))
+            format!("{size}, {} on", format_size(distance.unsigned_abs()))
         }
         ProfileAccess::Streams(count) => format!("{size}, {count} streams in turn"),
     }
@@ -35,14 +35,14 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
         [("at random", &description.random), ("sequential", &description.following)]
     {
         text += &format!("\ntime of a request, {what}, by queue depth\n");
-        text += &by_depth(description, lines);
+        text += &depth_table(description, lines);
     }
     let is_alone = |sample: &&ProfileSample| {
         matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_))
     };
     let rows: Vec<&ProfileSample> = samples.iter().filter(is_alone).collect();
     let columns: [Column<&ProfileSample>; 4] = [
-        ("one in flight", |sample| name(&sample.cell)),
+        ("one in flight", |sample| cell_name(&sample.cell)),
         ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
         ("p50", |sample| duration(Some(sample.quantile_ns(0.5) as f64 / 1e3))),
         ("p99", |sample| duration(Some(sample.quantile_ns(0.99) as f64 / 1e3))),
@@ -52,12 +52,12 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
 }
 
 /// Table with one row per size and one column per depth.
-fn by_depth(description: &StorageDescription, lines: &[SizeCosts]) -> String {
+fn depth_table(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let depths = description.depths.iter().map(u32::to_string);
     let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
     let mut table = Table::with_header(header.collect(), 1);
     for line in lines {
-        let mut cells = vec![size(line.bytes)];
+        let mut cells = vec![format_size(line.bytes)];
         cells.extend(
             (0..description.depths.len()).map(|index| duration(line.us.get(index).copied())),
         );
@@ -81,7 +81,7 @@ fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
         // Noise, or a device whose cost does not depend on the size.
         return format!(
             "a random request of {} takes {}, a larger one no more: the cost of a KiB is unknown",
-            size(first.bytes),
+            format_size(first.bytes),
             duration(Some(first.us[0]))
         );
     }
@@ -124,15 +124,15 @@ fn summary(description: &StorageDescription) -> String {
 }
 
 /// Spread between the rounds of a cell, in a sentence.
-pub fn spread(trust: &ProfileReliability) -> String {
-    match trust.median_spread {
+pub fn spread_sentence(reliability: &ProfileReliability) -> String {
+    match reliability.median_spread {
         None => "each cell was measured once, so its spread is not known: give more --seconds and \
                  --bytes"
             .to_owned(),
         Some(spread) => format!(
             "slowest to fastest round of a cell: {spread:.2} in the median; cells at {ROUND_RATIO_MAX} or \
              more: {}",
-            trust.disagreeing_cells.len()
+            reliability.disagreeing_cells.len()
         ),
     }
 }
@@ -141,33 +141,34 @@ pub fn spread(trust: &ProfileReliability) -> String {
 const WARNINGS_MAX: usize = 4;
 
 /// Returns warnings about cells whose rounds disagree, and about cells that contradict each other.
-pub fn warnings(trust: &ProfileReliability, samples: &[ProfileSample]) -> Vec<String> {
+pub fn warnings(reliability: &ProfileReliability, samples: &[ProfileSample]) -> Vec<String> {
     let time = |ns: f64| duration(Some(ns / 1e3));
-    let contradiction = |Contradiction { lighter: less, heavier: more }: &Contradiction| {
+    let contradiction = |Contradiction { lighter, heavier }: &Contradiction| {
+        let ((lighter_cell, lighter_ns), (heavier_cell, heavier_ns)) = (lighter, heavier);
         format!(
             "not possible: {} took {} each, and {} took {}: other work disturbed one of them",
-            name(&more.0),
-            time(more.1),
-            name(&less.0),
-            time(less.1)
+            cell_name(heavier_cell),
+            time(*heavier_ns),
+            cell_name(lighter_cell),
+            time(*lighter_ns)
         )
     };
-    let apart = |cell: &MeasurementCell| {
+    let disagreement = |cell: &MeasurementCell| {
         let sample = samples.iter().find(|sample| sample.cell == *cell)?;
         let (fastest, slowest) = (sample.rounds_ns.first()?, sample.rounds_ns.last()?);
         Some(format!(
             "rounds disagree: {} took from {} to {} in {} rounds",
-            name(cell),
+            cell_name(cell),
             time(*fastest),
             time(*slowest),
             sample.rounds_ns.len()
         ))
     };
     let mut lines: Vec<String> =
-        trust.contradictions.iter().take(WARNINGS_MAX).map(contradiction).collect();
-    lines.extend(trust.disagreeing_cells.iter().take(WARNINGS_MAX).filter_map(apart));
-    let more = trust.contradictions.len().saturating_sub(WARNINGS_MAX)
-        + trust.disagreeing_cells.len().saturating_sub(WARNINGS_MAX);
+        reliability.contradictions.iter().take(WARNINGS_MAX).map(contradiction).collect();
+    lines.extend(reliability.disagreeing_cells.iter().take(WARNINGS_MAX).filter_map(disagreement));
+    let more = reliability.contradictions.len().saturating_sub(WARNINGS_MAX)
+        + reliability.disagreeing_cells.len().saturating_sub(WARNINGS_MAX);
     if more > 0 {
         lines.push(format!("and {more} more that are not reliable"));
     }
@@ -204,7 +205,7 @@ struct Latency {
 }
 
 /// Prints the JSON document with one result per cell.
-pub fn document(samples: &[ProfileSample]) -> CommandResult {
+pub fn print_cells(samples: &[ProfileSample]) -> CommandResult {
     let result = |sample: &ProfileSample| {
         let cell = sample.cell;
         let (access, distance_bytes, streams) = match cell.access {
@@ -233,7 +234,7 @@ pub fn document(samples: &[ProfileSample]) -> CommandResult {
 }
 
 /// Formats a size in GiB, MiB or KiB, rounded down.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
@@ -245,6 +246,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
+    /// Sample of random reads of 4 KiB at this depth, with one round per mean latency in µs.
     fn sample(depth: u32, rounds_us: &[f64]) -> ProfileSample {
         let cell = MeasurementCell { access: ProfileAccess::Random, bytes: 4096, depth };
         let round = |us: &f64| {
@@ -264,21 +266,24 @@ mod tests {
     #[test]
     fn cost_of_a_kib_is_never_negative() {
         let costs = |kib: u64, us: f64| SizeCosts { bytes: kib << 10, us: vec![us] };
-        let said = |us| random_cost(&costs(4, 60.0), &costs(1028, us));
-        assert_eq!(said(316.0), "a random request costs 59.0 us, each KiB of it 0.2 us more");
-        assert!(said(59.0).contains("takes 60.0 us") && said(59.0).contains("is unknown"));
+        let cost_text = |us| random_cost(&costs(4, 60.0), &costs(1028, us));
+        assert_eq!(cost_text(316.0), "a random request costs 59.0 us, each KiB of it 0.2 us more");
+        assert!(cost_text(59.0).contains("takes 60.0 us") && cost_text(59.0).contains("is unknown"));
     }
 
+    /// A request alone took 6.0 ms, but with 64 in flight only 2.5 ms each, which cannot be. The rounds
+    /// of the latter differ by a factor of 2.
     #[test]
     fn warnings_name_unreliable_measurements() {
         let samples = [sample(1, &[6000.0, 6100.0]), sample(64, &[2500.0, 5000.0])];
-        let trust = ProfileReliability::of(&samples);
-        let lines = warnings(&trust, &samples);
+        let reliability = ProfileReliability::of(&samples);
+        let lines = warnings(&reliability, &samples);
         let impossible = "not possible: random 4 KiB, 64 in flight took 2.50 ms each, and random \
                           4 KiB, 1 in flight took 6.00 ms: other work disturbed one of them";
-        let apart = "rounds disagree: random 4 KiB, 64 in flight took from 2.50 ms to 5.00 ms in 2 \
+        let disagreement = "rounds disagree: random 4 KiB, 64 in flight took from 2.50 ms to 5.00 ms in 2 \
                      rounds";
-        assert_eq!(lines, [impossible, apart]);
-        assert!(spread(&trust).ends_with("cells at 1.5 or more: 1"), "{}", spread(&trust));
+        assert_eq!(lines, [impossible, disagreement]);
+        let spread = spread_sentence(&reliability);
+        assert!(spread.ends_with("cells at 1.5 or more: 1"), "{spread}");
     }
 }

@@ -18,7 +18,7 @@ pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     let jobs: Vec<Value> = rows
         .iter()
         .enumerate()
-        .flat_map(|(group, row)| row.sections.iter().map(move |section| job(group, row, section)))
+        .flat_map(|(row_index, row)| row.sections.iter().map(move |section| job_element(row_index, row, section)))
         .collect();
     let document = json!({
         "fio version": concat!("readpath-", env!("CARGO_PKG_VERSION")),
@@ -33,7 +33,7 @@ pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
 }
 
 /// Element of `jobs` for one job section of a row.
-fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
+fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value {
     let [reads, writes] = &section.directions;
     let errors = reads.errors + writes.errors;
     let runtime_ms = (section.seconds * 1e3).round() as u64;
@@ -51,15 +51,15 @@ fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
     options.insert("numjobs".to_owned(), json!(section.processes.to_string()));
     let mut job = json!({
         "jobname": section.name,
-        "groupid": group,
+        "groupid": row_index,
         "error": if errors > 0 { EIO } else { 0 },
         "eta": 0,
         "elapsed": section.seconds.ceil() as u64,
         "job options": options,
-        "read": direction(reads),
-        "write": direction(writes),
-        "trim": direction(&DirectionResults::default()),
-        "sync": { "total_ios": 0, "lat_ns": spread(&Statistics::default(), 0) },
+        "read": direction_object(reads),
+        "write": direction_object(writes),
+        "trim": direction_object(&DirectionResults::default()),
+        "sync": { "total_ios": 0, "lat_ns": latency_object(&Statistics::default(), 0) },
         "job_runtime": runtime_ms,
         "usr_cpu": 0.0,
         "sys_cpu": 0.0,
@@ -71,9 +71,10 @@ fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
         job[name] = json!({});
     }
     let bins = Bins::of([reads, writes]);
-    job["latency_ns"] = bins.below(&BIN_BOUNDS_NS, 1, 1_000);
-    job["latency_us"] = bins.below(&BIN_BOUNDS_US_MS, 1_000, 1_000_000);
-    job["latency_ms"] = bins.below(&[&BIN_BOUNDS_US_MS[..], &[2000]].concat(), 1_000_000, u64::MAX);
+    job["latency_ns"] = bins.percentages(&BIN_BOUNDS_NS, 1, US_NS);
+    job["latency_us"] = bins.percentages(&BIN_BOUNDS_US_MS, US_NS, MS_NS);
+    let bounds_ms = [&BIN_BOUNDS_US_MS[..], &[2000]].concat();
+    job["latency_ms"] = bins.percentages(&bounds_ms, MS_NS, u64::MAX);
     for name in ["latency_depth", "latency_target", "latency_window"] {
         job[name] = json!(0);
     }
@@ -85,11 +86,11 @@ fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
 const EIO: u32 = 5;
 
 /// Object `read` or `write` of a section.
-fn direction(figures: &DirectionResults) -> Value {
+fn direction_object(figures: &DirectionResults) -> Value {
     let ms = figures.span.ns() as f64 / 1e6;
     let per_s = |amount: f64| if ms > 0.0 { amount * 1e3 / ms } else { 0.0 };
     let bytes_per_s = per_s(figures.bytes as f64);
-    let mut completion = spread(&figures.latency_ns, figures.operations);
+    let mut completion = latency_object(&figures.latency_ns, figures.operations);
     if figures.operations > 0 {
         let percentiles = PERCENTILES.iter().zip(&figures.latency_ns.percentiles);
         let named = percentiles.map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
@@ -105,9 +106,9 @@ fn direction(figures: &DirectionResults) -> Value {
         "total_ios": figures.operations,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": spread(&Statistics::default(), 0),
+        "slat_ns": latency_object(&Statistics::default(), 0),
         "clat_ns": completion,
-        "lat_ns": spread(&figures.latency_ns, figures.operations),
+        "lat_ns": latency_object(&figures.latency_ns, figures.operations),
         "bw_min": 0, "bw_max": 0, "bw_agg": 0.0, "bw_mean": bytes_per_s / 1024.0, "bw_dev": 0.0,
         "bw_samples": 0,
         "iops_min": 0, "iops_max": 0, "iops_mean": per_s(figures.operations as f64),
@@ -116,10 +117,14 @@ fn direction(figures: &DirectionResults) -> Value {
 }
 
 /// Latency object with minimum, maximum, mean and standard deviation.
-fn spread(spread: &Statistics, count: u64) -> Value {
-    let Statistics { min, max, mean, deviation, .. } = spread;
+fn latency_object(statistics: &Statistics, count: u64) -> Value {
+    let Statistics { min, max, mean, deviation, .. } = statistics;
     json!({ "min": min, "max": max, "mean": mean, "stddev": deviation, "N": count })
 }
+
+/// Nanoseconds in a microsecond, and in a millisecond.
+const US_NS: u64 = 1_000;
+const MS_NS: u64 = 1_000_000;
 
 /// Upper bounds of fio's latency bins below a microsecond, in nanoseconds.
 const BIN_BOUNDS_NS: [u64; 9] = [2, 4, 10, 20, 50, 100, 250, 500, 1000];
@@ -147,8 +152,10 @@ impl Bins {
     }
 
     /// Percentage of operations in each bin. A bin ends at one of `bounds`, in units of `unit_ns`
-    /// nanoseconds, and starts at the previous one. Bins end at `end_ns`, exclusive.
-    fn below(&self, bounds: &[u64], unit_ns: u64, end_ns: u64) -> Value {
+    /// nanoseconds, and starts at the previous one. Bins end at `end_ns`, exclusive;
+    /// with `u64::MAX`, a last bin holds all longer latencies.
+    fn percentages(&self, bounds: &[u64], unit_ns: u64, end_ns: u64) -> Value {
+        // The bins of larger units begin where the bins of the smaller unit end.
         let mut low = if unit_ns == 1 { 0 } else { unit_ns };
         let mut shares = Map::new();
         let mut add = |name: String, low: u64, high: u64| {

@@ -32,14 +32,14 @@ impl Measured {
 }
 
 /// Verdict on the rows of a job: the fastest one, by throughput.
-pub fn of_job(rows: &[ResultRow]) -> String {
+pub fn job_verdict(rows: &[ResultRow]) -> String {
     let failed: Vec<String> = rows
         .iter()
         .filter(|row| row.errors > 0)
         .map(|row| format!("{} operations failed on {}.", row.errors, row.storage))
         .collect();
     let measured =
-        measured(rows, job_parts, |row| Some((row.mib_per_s?, summary(&row.runs_mib_per_s))));
+        rows_with_figure(rows, job_name_parts, |row| Some((row.mib_per_s?, run_summary(&row.runs_mib_per_s))));
     let verdict = match (rows, &measured[..]) {
         ([row], [one]) => format!(
             "{}: {:.1} MiB/s, {} operations a second, 99 % of them within {}.",
@@ -49,7 +49,7 @@ pub fn of_job(rows: &[ResultRow]) -> String {
             duration(row.latency_us.p99)
         ),
         (_, []) => "No operation has ended.".to_owned(),
-        (_, measured) => fastest(measured, "MiB/s", 1),
+        (_, measured) => ranking_sentence(measured, "MiB/s", 1),
     };
     let sections = section_verdicts(rows);
     format!("{}\n{sections}", [failed, vec![verdict]].concat().join(" "))
@@ -64,40 +64,40 @@ fn section_verdicts(rows: &[ResultRow]) -> String {
         return String::new();
     }
     let verdict = |section_index: usize| {
-        let measured = measured(rows, job_parts, |row| {
+        let measured = rows_with_figure(rows, job_name_parts, |row| {
             let section = row.sections.get(section_index)?;
-            let runs = summary(&section.runs_mib_per_s);
+            let runs = run_summary(&section.runs_mib_per_s);
             Some((runs.map(|runs| runs.median).or(section.mib_per_s)?, runs))
         });
         let name = &first.sections[section_index].name;
         match measured.is_empty() {
             true => format!("  {name}: no operation has ended.\n"),
-            false => format!("  {name}: {}\n", fastest(&measured, "MiB/s", 1)),
+            false => format!("  {name}: {}\n", ranking_sentence(&measured, "MiB/s", 1)),
         }
     };
     (0..first.sections.len()).map(verdict).collect()
 }
 
 /// Parts of the name of a job's row.
-fn job_parts(row: &ResultRow) -> Vec<String> {
+fn job_name_parts(row: &ResultRow) -> Vec<String> {
     name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw])
 }
 
 /// Summary of the runs of a row or a section, if it was run repeatedly.
-fn summary(runs: &Option<Vec<f64>>) -> Option<RunSummary> {
+fn run_summary(runs: &Option<Vec<f64>>) -> Option<RunSummary> {
     RunSummary::of(runs.as_deref()?)
 }
 
 /// Verdict on the rows of loads: for each load the fastest row, by time.
-pub fn of_loads(rows: &[LoadRow]) -> String {
+pub fn load_verdicts(rows: &[LoadRow]) -> String {
     let mut text = String::new();
     for rows in rows.chunk_by(|a, b| a.job == b.job) {
         let parts = |row: &LoadRow| name_parts(&row.storage, [&row.swapin, &row.scheduler]);
-        let measured = measured(rows, parts, |row| Some((row.iops?, None)));
+        let measured = rows_with_figure(rows, parts, |row| Some((row.iops?, None)));
         let verdict = match &measured[..] {
             [] => "no touch has ended.".to_owned(),
             [one] => format!("{}: {:.0} touches a second.", one.name, one.figure),
-            measured => fastest(measured, "touches a second", 0),
+            measured => ranking_sentence(measured, "touches a second", 0),
         };
         text += &format!("{}: {verdict}\n", rows[0].job);
     }
@@ -105,7 +105,7 @@ pub fn of_loads(rows: &[LoadRow]) -> String {
 }
 
 /// Returns the rows with a figure, with their names. Rows without a figure are left out.
-fn measured<R>(
+fn rows_with_figure<R>(
     rows: &[R],
     parts: impl Fn(&R) -> Vec<String>,
     figure: impl Fn(&R) -> Option<(f64, Option<RunSummary>)>,
@@ -126,8 +126,9 @@ fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> 
     [vec![storage.to_owned()], policies.into()].concat()
 }
 
-/// Sentence on the fastest of several rows, the next one and the slowest one.
-fn fastest(measured: &[Measured], unit: &str, decimals: usize) -> String {
+/// Sentence on the fastest of several rows, the next one and the slowest one. `decimals` is the
+/// number of decimal places of the figures.
+fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|a, b| b.figure.total_cmp(&a.figure));
     let (first, last) = (order[0], order[order.len() - 1]);
@@ -149,13 +150,13 @@ fn fastest(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut text = format!("{names} {are} fastest: {} {unit}", figure(first));
     let next = order[level.len()];
     if !std::ptr::eq(next, last) {
-        text += &format!(", {} times {}", times(first, next), next.name);
+        text += &format!(", {} times {}", ratio_text(first, next), next.name);
     }
-    text + &format!(", {} times {}.", times(first, last), last.name)
+    text + &format!(", {} times {}.", ratio_text(first, last), last.name)
 }
 
 /// Formats the ratio of the larger to the smaller figure as text.
-fn times(larger: &Measured, smaller: &Measured) -> String {
+fn ratio_text(larger: &Measured, smaller: &Measured) -> String {
     match larger.figure / smaller.figure {
         ratio if ratio >= 100.0 => format!("{ratio:.0}"),
         ratio if ratio >= 10.0 => format!("{ratio:.1}"),
@@ -188,6 +189,7 @@ fn distinct_names<R>(rows: &[R], parts: impl Fn(&R) -> Vec<String>) -> Vec<Strin
 mod tests {
     use super::*;
 
+    /// Rows with these names and figures, of one run each.
     fn measured_rows(all: &[(&str, f64)]) -> Vec<Measured> {
         all.iter()
             .map(|(name, figure)| Measured {
@@ -207,25 +209,26 @@ mod tests {
         };
         let (wide, high) = (row("wide", &[90.0, 100.0, 160.0]), row("high", &[150.0, 180.0]));
         assert_eq!(
-            fastest(&[wide, high], "MiB/s", 0),
+            ranking_sentence(&[wide, high], "MiB/s", 0),
             "All rows are level: 100 (90 to 160) to 150 (150 to 180) MiB/s."
         );
         let (low, high) = (row("low", &[90.0, 100.0, 149.0]), row("high", &[150.0, 200.0, 210.0]));
         assert_eq!(
-            fastest(&[low, high], "MiB/s", 0),
+            ranking_sentence(&[low, high], "MiB/s", 0),
             "high is fastest: 200 (150 to 210) MiB/s, 2.00 times low."
         );
     }
 
+    /// Ratios of the figures: 999 ÷ 333, and 999 ÷ 33.3.
     #[test]
     fn fastest_row_is_named_with_the_next_and_the_slowest() {
-        let said = |all: &[(&str, f64)]| fastest(&measured_rows(all), "MiB/s", 1);
+        let sentence = |all: &[(&str, f64)]| ranking_sentence(&measured_rows(all), "MiB/s", 1);
         assert_eq!(
-            said(&[("hdd", 33.3), ("nvme", 999.0), ("ssd", 333.0)]),
+            sentence(&[("hdd", 33.3), ("nvme", 999.0), ("ssd", 333.0)]),
             "nvme is fastest: 999.0 MiB/s, 3.00 times ssd, 30.0 times hdd."
         );
         assert_eq!(
-            said(&[("hdd", 10.0), ("ssd", 25.0)]),
+            sentence(&[("hdd", 10.0), ("ssd", 25.0)]),
             "ssd is fastest: 25.0 MiB/s, 2.50 times hdd."
         );
     }
@@ -233,18 +236,19 @@ mod tests {
     /// 105 is within 5 % of 100, and 106 is not.
     #[test]
     fn rows_within_a_twentieth_are_level() {
-        let said = |all: &[(&str, f64)]| fastest(&measured_rows(all), "MiB/s", 1);
+        let sentence = |all: &[(&str, f64)]| ranking_sentence(&measured_rows(all), "MiB/s", 1);
         assert_eq!(
-            said(&[("a", 100.0), ("b", 105.0)]),
+            sentence(&[("a", 100.0), ("b", 105.0)]),
             "All rows are level: 100.0 to 105.0 MiB/s."
         );
-        assert_eq!(said(&[("a", 100.0), ("b", 106.0)]), "b is fastest: 106.0 MiB/s, 1.06 times a.");
+        assert_eq!(sentence(&[("a", 100.0), ("b", 106.0)]), "b is fastest: 106.0 MiB/s, 1.06 times a.");
         assert_eq!(
-            said(&[("a", 104.0), ("b", 105.0), ("c", 50.0)]),
+            sentence(&[("a", 104.0), ("b", 105.0), ("c", 50.0)]),
             "b, a are level and fastest: 105.0 MiB/s, 2.10 times c."
         );
     }
 
+    /// Each row is a storage, a readahead policy and a scheduler.
     #[test]
     fn names_are_the_storage_and_the_policies_that_differ() {
         let named = |rows: &[[&str; 3]]| {

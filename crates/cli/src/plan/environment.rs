@@ -8,7 +8,7 @@ use readpath_sim::job::{Environment, JobError, JobFile};
 
 /// Parses the job file at `path`.
 pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
-    let file = |name: &str| included(name, path);
+    let file = |name: &str| read_included_file(name, path);
     let variable = |name: &str| std::env::var(name).ok();
     let system = rustix::system::sysinfo();
     let memory_bytes = system.totalram as u64 * u64::from(system.mem_unit);
@@ -25,12 +25,12 @@ pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
 
 /// Reads a file that a job file includes. The name is relative to the current folder or, as in fio,
 /// to the folder of the job file.
-fn included(name: &str, job_file: &Path) -> Result<String, String> {
-    let beside = job_file.parent().map(|folder| folder.join(name));
-    let here = PathBuf::from(name);
-    let path = match beside {
-        Some(beside) if !here.exists() => beside,
-        _ => here,
+fn read_included_file(name: &str, job_file: &Path) -> Result<String, String> {
+    let next_to_job_file = job_file.parent().map(|folder| folder.join(name));
+    let in_current_folder = PathBuf::from(name);
+    let path = match next_to_job_file {
+        Some(next_to_job_file) if !in_current_folder.exists() => next_to_job_file,
+        _ => in_current_folder,
     };
     let text = input_file::text(&path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| error.to_string())

@@ -1,6 +1,6 @@
 //! Demo run as a self-contained SVG: time on the horizontal axis, offsets on the vertical axis.
 
-use crate::html::axes::{Axis, PlotArea, plain};
+use crate::html::axes::{Axis, PlotArea, format_number};
 use crate::html::{dots, standalone};
 
 /// Colour of a mark, by its meaning.
@@ -81,8 +81,8 @@ pub fn svg(scene: &Scene) -> String {
         .iter()
         .fold((0.0_f64, 0.0_f64), |(x, y), mark| (x.max(mark.x.1), y.max(mark.y.1)));
     let area = PlotArea::new(
-        Axis::linear(scene.x_name, x_max * 1.01, plain),
-        Axis::linear(scene.y_name, y_max * 1.02, plain),
+        Axis::linear(scene.x_name, x_max * 1.01, format_number),
+        Axis::linear(scene.y_name, y_max * 1.02, format_number),
         HEIGHT,
     );
     let mut inner = String::new();
@@ -92,7 +92,7 @@ pub fn svg(scene: &Scene) -> String {
             _ => MARK_HEIGHT_MIN,
         };
         let pieces = marks.iter().map(|mark| [mark.x.0, mark.x.1, mark.y.0, mark.y.1]);
-        inner += &dots::path(marks[0].colour.class(), &area, height_min, pieces);
+        inner += &dots::draw_rectangles(marks[0].colour.class(), &area, height_min, pieces);
     }
     let legend: Vec<(String, &str)> = scene
         .legend

@@ -4,7 +4,7 @@ use readpath_eval::reproduce::{Grid, ReproducedTable};
 
 use super::figures;
 use crate::html::Page;
-use crate::html::axes::{Axis, PlotArea, plain};
+use crate::html::axes::{Axis, PlotArea, format_number};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine, DASHED};
 
@@ -75,8 +75,8 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
     let x_max = all_points().map(|point| point.0).fold(0.0, f64::max);
     let y_max = all_points().map(|point| point.1).fold(0.0, f64::max);
     let field = PlotArea::new(
-        Axis::linear(&grid.over, x_max, plain),
-        Axis::linear(&table.unit, y_max, plain),
+        Axis::linear(&grid.over, x_max, format_number),
+        Axis::linear(&table.unit, y_max, format_number),
         300.0,
     );
     lines::draw(&table.title, &field, &drawn)

@@ -27,7 +27,7 @@ pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Resul
     let (mode, workload) = open(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
     let queue = kernel_queue(path);
-    let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
+    let is_warm = note::start_caveat(mode, &residency).filter(|_| residency.resident > 0);
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::usage_of(path.display(), error))
     };

@@ -74,7 +74,7 @@ pub fn run(
     let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
     let read_path = build(run, setup, onlookers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
-    let note = note::start(file.mode(), &residency);
+    let note = note::start_caveat(file.mode(), &residency);
     let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == JobEngine::Mmap);
     let mapping = match is_mapped {
         true => Some(map(run, path, setup).map_err(|error| about(&error))?),

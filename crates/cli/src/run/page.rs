@@ -5,7 +5,7 @@ use readpath_sim::observe::{Events, ReadEvent};
 use readpath_sim::report::ResultRow;
 
 use crate::html::Page;
-use crate::html::axes::{Axis, PlotArea, percent, plain, time};
+use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine, DASHED};
@@ -175,8 +175,8 @@ fn latencies(distributions: &[ChartLine]) -> String {
     let (latency_min, latency_max) =
         (all_latencies().fold(f64::MAX, f64::min), all_latencies().fold(0.0, f64::max));
     let field = PlotArea::new(
-        Axis::logarithmic("latency", latency_min, latency_max, time),
-        Axis::linear("share of operations", 1.0, percent),
+        Axis::logarithmic("latency", latency_min, latency_max, format_us),
+        Axis::linear("share of operations", 1.0, format_percent),
         300.0,
     );
     lines::draw("Distribution of latencies", &field, distributions)
@@ -189,8 +189,8 @@ fn timeline(page: &mut Page, events: &Events) {
     let end_times = end_times.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
     let end_ms_max = end_times.fold(0.0, f64::max);
     let field = |axis_name: &str, axis_max: f64| {
-        let x = Axis::linear("time in ms", end_ms_max, plain);
-        PlotArea::new(x, Axis::linear(axis_name, axis_max, plain), 260.0)
+        let x = Axis::linear("time in ms", end_ms_max, format_number);
+        PlotArea::new(x, Axis::linear(axis_name, axis_max, format_number), 260.0)
     };
 
     if !events.reads.is_empty() {

@@ -27,7 +27,7 @@ pub fn run(
 ) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
-    let note = note::start(mode, &residency);
+    let note = note::start_caveat(mode, &residency);
     let backend = run.library.backend.unwrap_or_default();
     let probe_file = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = note::join(note, note::backend_caveat(probe_file.backend()));
