@@ -263,7 +263,7 @@ fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
     for row in cells.chunks(policies.len() + 1) {
         let mut line = vec![row[0].trace.clone(), row[0].size.clone(), row[0].pages.to_string()];
         line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
-        table.row(line);
+        table.add_row(line);
     }
     table.in_blocks()
 }

@@ -101,7 +101,7 @@ fn report_text(report: &ConformanceReport, system: &str) -> String {
 fn make_scratch_file(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = format!("readpath-conform-{}", std::process::id());
     let path = folder_for_large_files().join(name);
-    let sized = scratch.begin(&path)?.set_len(SCRATCH_FILE_BYTES);
+    let sized = scratch.create_empty(&path)?.set_len(SCRATCH_FILE_BYTES);
     sized.map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(path)
 }

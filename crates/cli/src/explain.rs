@@ -117,8 +117,8 @@ struct TemporaryRecording {
 }
 
 impl TemporaryRecording {
-    /// Chooses a path in the folder for temporary files. If `is_removed_on_drop`, dropping the value
-    /// removes the file.
+    /// Chooses a path in the folder for temporary files. If `is_removed_on_drop`, dropping the
+    /// value removes the file.
     fn new(is_removed_on_drop: bool) -> TemporaryRecording {
         let name = format!("readpath-explain-{}.rec", std::process::id());
         TemporaryRecording { path: std::env::temp_dir().join(name), is_removed_on_drop }
@@ -147,8 +147,8 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     })?;
     let mut explanation = explainer.finish();
     if args.gains != MeasureGains::Never {
-        let signals_before = signals::number();
-        explain::measure(&mut explanation, &mut || signals::number() == signals_before);
+        let signals_before = signals::signal_count();
+        explain::measure(&mut explanation, &mut || signals::signal_count() == signals_before);
     }
     if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
         page::explanation_page(&explanation, pictures).write(path)?;

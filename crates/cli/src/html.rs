@@ -69,7 +69,8 @@ impl Page {
         for (column, name) in table.header().iter().enumerate() {
             let name = if name.is_empty() { "what" } else { name };
             let class_attribute = column_class(column, table);
-            text += &format!("<th scope=\"col\"{class_attribute}><button>{}</button></th>", escaped(name));
+            let name = escaped(name);
+            text += &format!("<th scope=\"col\"{class_attribute}><button>{name}</button></th>");
         }
         text += "</tr></thead>\n";
         for (index, row) in table.rows().iter().enumerate() {
@@ -187,7 +188,7 @@ mod tests {
         let name = "<script>alert('&\"')</script>";
         let mut page = Page::new(name, name);
         let mut table = Table::with_header(vec![name.to_owned(), "MiB/s".to_owned()], 1);
-        table.row(vec![name.to_owned(), "1.5".to_owned()]);
+        table.add_row(vec![name.to_owned(), "1.5".to_owned()]);
         page.table(name, &table);
         page.heading(name);
         page.notes([name.to_owned()]);

@@ -109,7 +109,7 @@ pub fn main() -> ExitCode {
         Command::Eval(EvalCommand::Policies(args)) => eval_policies::run(&args),
         Command::Eval(EvalCommand::Eviction(args)) => eval_eviction::run(&args),
         Command::CheckKernel(args) => check_kernel::run(&args),
-        Command::Completions(args) => shells::complete(&args),
+        Command::Completions(args) => shells::print_completions(&args),
         Command::Man(args) => shells::write_manual(&args),
         Command::Worker { task: WorkerTask::Bench } => bench::run_one(),
         Command::Worker { task: WorkerTask::Touch } => touch_memory::run(),

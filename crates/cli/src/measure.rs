@@ -89,7 +89,8 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
     check_output_folder(args.toml.as_deref())?;
     let interrupt = Interrupt::listen();
     let mut scratch_files = ScratchFiles::default();
-    let path = locate_storage(&args.path, scratch_bytes, args.seed, &mut scratch_files, &interrupt)?;
+    let path =
+        locate_storage(&args.path, scratch_bytes, args.seed, &mut scratch_files, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
         Failure::usage_of(error, "its kernel cache would be measured; name a file on a disk")
     })?;
@@ -99,7 +100,7 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
             path.display(),
             format!(
                 "has {bytes} bytes, and a profile needs {} MiB; name a larger file, a block \
-                 device, or a folder, in which a file is scratch_files",
+                 device, or a folder, in which a file is made",
                 STORAGE_BYTES_MIN >> 20
             ),
         ));
@@ -221,7 +222,8 @@ impl Rounds<'_> {
                 }
                 let cell_index =
                     self.cells.iter().position(|known| known == cell).expect("it was measured");
-                let remaining_measurements = ((doubtful.len() - index) * (REPEATS_MAX - repeat)) as u32;
+                let remaining_measurements =
+                    ((doubtful.len() - index) * (REPEATS_MAX - repeat)) as u32;
                 self.measure(
                     cell_index,
                     time_left / remaining_measurements,
@@ -296,8 +298,8 @@ fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     }
 }
 
-/// Returns the named file or block device. For a folder, creates a scratch file of `scratch_bytes` bytes
-/// there, and adds it to `scratch_files`.
+/// Returns the named file or block device. For a folder, creates a scratch file of `scratch_bytes`
+/// bytes there, and adds it to `scratch_files`.
 fn locate_storage(
     path: &Path,
     scratch_bytes: u64,

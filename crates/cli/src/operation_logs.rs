@@ -61,7 +61,7 @@ impl OperationLogs {
             return Ok(());
         }
         let name = printable(&path.display().to_string());
-        if let Some(input_path) = input_paths.iter().find(|input_path| is_same_file(input_path, &path)) {
+        if let Some(input_path) = input_paths.iter().find(|input| is_same_file(input, &path)) {
             return Err(Failure::Usage(format!(
                 "the log {name} would overwrite {}, which the run needs; give another name",
                 printable(&input_path.display().to_string())

@@ -15,7 +15,9 @@ pub use document::print_document;
 use run_summary::RunSummary;
 
 use crate::exit::{CommandResult, Failure};
-use crate::table::{self, Column, Table, columns_max, count, duration, mib, number, text};
+use crate::table::{
+    self, Column, Table, columns_max, count, duration, mib, number, text_or_dash,
+};
 
 /// JSON document of a run.
 #[derive(Serialize)]
@@ -30,9 +32,9 @@ struct RunDocument<'a, T> {
 /// more.
 const ROW_COLUMNS: [Column<ResultRow>; 4] = [
     ("storage", |row| row.storage.clone()),
-    ("readahead", |row| text(row.readahead.as_ref())),
-    ("scheduler", |row| text(row.scheduler.as_ref())),
-    ("engine", |row| text(row.engine.as_ref())),
+    ("readahead", |row| text_or_dash(row.readahead.as_ref())),
+    ("scheduler", |row| text_or_dash(row.scheduler.as_ref())),
+    ("engine", |row| text_or_dash(row.engine.as_ref())),
 ];
 
 /// Numeric columns of a job's row.
@@ -57,9 +59,9 @@ const FIGURE_COLUMNS: [Column<ResultRow>; 14] = [
 const LOAD_COLUMNS: [Column<LoadRow>; 19] = [
     ("load", |row| row.job.clone()),
     ("storage", |row| row.storage.clone()),
-    ("swap-in", |row| text(row.swapin.as_ref())),
-    ("scheduler", |row| text(row.scheduler.as_ref())),
-    ("engine", |row| text(row.engine.as_ref())),
+    ("swap-in", |row| text_or_dash(row.swapin.as_ref())),
+    ("scheduler", |row| text_or_dash(row.scheduler.as_ref())),
+    ("engine", |row| text_or_dash(row.engine.as_ref())),
     ("seconds", |row| number(row.seconds, 2)),
     ("touches/s", |row| number(row.iops, 0)),
     ("p50", |row| duration(row.latency_us.p50)),
@@ -108,18 +110,20 @@ pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> Comman
 pub fn job_table(rows: &[ResultRow]) -> Table {
     let mut columns = ROW_COLUMNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {
-        columns.insert(3, ("raw", |row| text(row.raw.as_ref())));
+        columns.insert(3, ("raw", |row| text_or_dash(row.raw.as_ref())));
     }
     let label_columns = columns.len();
     columns.extend(FIGURE_COLUMNS);
     let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
     if is_repeated {
         // The range of the runs stands behind the throughput, the first figure.
-        columns.insert(label_columns + 1, ("range", |row| format_range(row.runs_mib_per_s.as_deref())));
+        let range: Column<ResultRow> =
+            ("range", |row| format_range(row.runs_mib_per_s.as_deref()));
+        columns.insert(label_columns + 1, range);
     }
     let mut table = Table::of(&[], &columns, label_columns);
     for row in rows {
-        table.row(columns.iter().map(|(_, cell)| cell(row)).collect());
+        table.add_row(columns.iter().map(|(_, cell)| cell(row)).collect());
         if row.sections.len() > 1 {
             add_section_rows(row, label_columns, is_repeated, &mut table);
         }
@@ -157,7 +161,7 @@ fn add_section_rows(row: &ResultRow, label_columns: usize, is_repeated: bool, ta
         cells.extend([latency.p50, latency.p99, latency.max].map(duration));
         let columns = label_columns + FIGURE_COLUMNS.len() + usize::from(is_repeated);
         cells.resize(columns, String::new());
-        table.row(cells);
+        table.add_row(cells);
     }
 }
 

@@ -26,7 +26,8 @@ pub type UnpackedStream = Box<dyn BufRead + Send>;
 /// # Errors
 /// The file can't be read, or its first bytes are not of the compression that its name says.
 pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
-    let failure = |error: io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
+    let failure =
+        |error: io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
     let file = || File::open(path).map_err(failure);
     let buffered = || file().map(|file| BufReader::with_capacity(BUFFER_BYTES, file));
     let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
@@ -136,8 +137,8 @@ fn error_text(error: impl Display) -> String {
 mod tests {
     use super::*;
 
-    /// 16 MiB of zeros, packed to a few kilobytes by each installed program. A limit of exactly 16 MiB
-    /// is enough, and one byte less is not.
+    /// 16 MiB of zeros, packed to a few kilobytes by each installed program. A limit of exactly
+    /// 16 MiB is enough, and one byte less is not.
     #[test]
     fn decompressed_size_is_limited() {
         let decoders: [(&str, Unpack); 3] = [("gzip", gzip), ("xz", xz), ("zstd", zstd)];

@@ -20,7 +20,7 @@ enum PolicyKind {
     Eviction,
 }
 
-/// Policies by kind, registered ones included.
+/// Each kind with its name and its policies, registered ones included.
 fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 5] {
     [
         (PolicyKind::Readahead, "readahead", readahead::policies().collect()),
@@ -40,9 +40,9 @@ struct FoundPolicy {
 
 /// Prints the list or one policy in full, or draws a demo run of the policy.
 pub fn run(args: &PoliciesArgs) -> CommandResult {
-    let Some(name) = &args.name else { return print(&list()) };
-    let found = find(name)?;
-    let Some(file) = &args.picture else { return print_plain(&page(&found)) };
+    let Some(name) = &args.name else { return print(&list_text()) };
+    let found = find_policies(name)?;
+    let Some(picture_path) = &args.picture else { return print_plain(&full_text(&found)) };
     let [found] = &found[..] else {
         let names: Vec<String> = found
             .iter()
@@ -54,18 +54,18 @@ pub fn run(args: &PoliciesArgs) -> CommandResult {
             names.join(" or ")
         )));
     };
-    let scene = demo_run::of(found.kind, found.policy.name).map_err(Failure::usage)?;
-    std::fs::write(file, picture::svg(&scene)).map_err(|error| {
+    let scene = demo_run::draw(found.kind, found.policy.name).map_err(Failure::usage)?;
+    std::fs::write(picture_path, picture::svg(&scene)).map_err(|error| {
         Failure::Usage(format!(
             "--picture {}: {error}; name a file that can be written",
-            file.display()
+            picture_path.display()
         ))
     })?;
-    print(&format!("{}: {}\n", file.display(), scene.figures_line))
+    print(&format!("{}: {}\n", picture_path.display(), scene.figures_line))
 }
 
 /// List of all policies by kind, one line each.
-fn list() -> String {
+fn list_text() -> String {
     let mut text = String::new();
     for (_, kind, policies) in kinds() {
         text += &format!("{kind}:\n");
@@ -78,7 +78,7 @@ fn list() -> String {
 
 /// Returns the policies with this name. `none` is a readahead and a swap-in policy; `swap-in/none`
 /// is unambiguous.
-fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
+fn find_policies(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let all_policies = || {
         kinds().into_iter().flat_map(|(kind, kind_name, policies)| {
             policies.into_iter().map(move |policy| FoundPolicy { kind, kind_name, policy })
@@ -100,7 +100,7 @@ fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
 }
 
 /// Full descriptions of the found policies.
-fn page(found: &[FoundPolicy]) -> String {
+fn full_text(found: &[FoundPolicy]) -> String {
     let pages: Vec<String> = found
         .iter()
         .map(|FoundPolicy { kind_name, policy, .. }| {
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn policy_name_of_two_kinds_is_qualified_by_its_kind() {
         let kinds = |name: &str| -> Vec<PolicyKind> {
-            find(name).unwrap().iter().map(|found| found.kind).collect()
+            find_policies(name).unwrap().iter().map(|found| found.kind).collect()
         };
         assert_eq!(kinds("none"), [PolicyKind::Readahead, PolicyKind::SwapIn]);
         assert_eq!(kinds("swap-in/none"), [PolicyKind::SwapIn]);
-        assert!(find("scheduler/none").is_err());
+        assert!(find_policies("scheduler/none").is_err());
     }
 }

@@ -93,7 +93,7 @@ impl RunProgress {
     pub fn new(label: String, interrupt: Interrupt) -> RunProgress {
         // indicatif shows no bar if standard error is no terminal.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-        bar.set_style(spinner());
+        bar.set_style(spinner_style());
         bar.set_message(label);
         RunProgress { bar, interrupt }
     }
@@ -109,7 +109,7 @@ impl RunProgress {
             && self.bar.length() != Some(total)
         {
             self.bar.set_length(total);
-            self.bar.set_style(style());
+            self.bar.set_style(bar_style());
         }
         self.bar.set_position(progress.bytes);
         if self.interrupt.is_signalled() { ProgressAnswer::Stop } else { ProgressAnswer::Continue }
@@ -123,7 +123,7 @@ impl Drop for RunProgress {
 }
 
 /// Style with the total known.
-fn style() -> ProgressStyle {
+fn bar_style() -> ProgressStyle {
     ProgressStyle::with_template(
         "{msg}  {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
     )
@@ -131,7 +131,7 @@ fn style() -> ProgressStyle {
 }
 
 /// Style with the total unknown.
-fn spinner() -> ProgressStyle {
+fn spinner_style() -> ProgressStyle {
     ProgressStyle::with_template("{msg}  {spinner} {bytes} {bytes_per_sec} {elapsed}")
         .expect("the template is well formed")
 }

@@ -164,15 +164,15 @@ pub fn advise(args: AdviseArgs) -> CommandResult {
 }
 
 /// Default path of the recording.
-const OUTPUT: &str = "readpath.rec";
+const OUTPUT_DEFAULT: &str = "readpath.rec";
 
-/// Default limit of prefetched, unused pages. It is the smaller of `MEMORY_BYTES` and the
-/// `MEMORY_DIVISOR`th part of the machine's memory.
-const MEMORY_BYTES: u64 = 256 << 20;
-const MEMORY_DIVISOR: u64 = 8;
+/// Default limit of prefetched, unused pages: the smaller of `BUDGET_BYTES_DEFAULT_MAX` and the
+/// `BUDGET_MEMORY_DIVISOR`th part of the machine's memory.
+const BUDGET_BYTES_DEFAULT_MAX: u64 = 256 << 20;
+const BUDGET_MEMORY_DIVISOR: u64 = 8;
 
 /// Minimum of this limit: one readahead window.
-const MEMORY_BYTES_MIN: u64 = 1 << 20;
+const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 /// Interval of reading the kernel's buffers.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
@@ -180,8 +180,9 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of listing the processes of a control group.
 const GROUP_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Number of rounds in which last events may arrive after the end of the process.
-const FINAL_READS: u32 = 3;
+/// Number of further readings of the kernel's buffers after the end of the process, for its last
+/// events.
+const FINAL_READINGS: u32 = 3;
 
 /// Records until the program ends, the time is over, or a signal comes. Then writes the end of the
 /// recording and prints its summary.
@@ -192,20 +193,21 @@ fn run(args: RecordPlan) -> CommandResult {
         Ok(Duration::from_nanos(time_max.ns()))
     });
     let time_max = time_max.transpose()?;
-    let budget = args.is_advised.then(|| budget(args.memory.as_deref())).transpose()?;
-    signals::count()?;
-    if let Some(bytes_max) = budget.filter(|_| !args.from.is_empty()) {
+    let budget_bytes =
+        args.is_advised.then(|| prefetch_budget_bytes(args.memory.as_deref())).transpose()?;
+    signals::start_counting()?;
+    if let Some(bytes_max) = budget_bytes.filter(|_| !args.from.is_empty()) {
         return from_set::run(&args, time_max, bytes_max);
     }
     file_limit::report_as_error();
-    let started = match budget {
+    let started = match budget_bytes {
         Some(budget_bytes) => Recorder::start_advised(budget_bytes),
         None => Recorder::start(),
     };
     let mut recorder = match started {
         Ok(recorder) => recorder,
         Err(_) if may_preload(&args) => {
-            return preloaded::run(&args, time_max, budget);
+            return preloaded::run(&args, time_max, budget_bytes);
         }
         Err(error) => {
             let is_root = rustix::process::geteuid().is_root();
@@ -217,65 +219,66 @@ fn run(args: RecordPlan) -> CommandResult {
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
-    let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT)));
+    let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT_DEFAULT)));
     let failure = |error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),
         None => Failure::usage(error),
     };
     let sink = match &output {
         Some(path) => Output::create(path).map_err(failure)?,
-        None => Output::none(),
+        None => Output::discarding(),
     };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
-    let before = CpuTime::of_children();
+    let cpu_before = CpuTime::of_children();
     let (name, mut child) = start_or_attach(&args, &mut recorder)?;
     writer.put(recorder.first_record(&name)).map_err(failure)?;
     let start = Instant::now();
     let mut status = None;
     let mut has_exited = false;
-    let mut group_listed = start;
-    let mut ended_early = OutputError::default();
+    let mut group_listed_at = start;
+    let mut output_error = OutputError::default();
     while !signals::is_interrupted() && !has_exited {
         recorder.wait(READ_INTERVAL).map_err(failure)?;
         recorder.record(&mut writer).map_err(failure)?;
-        ended_early.check(&sink, output.as_deref(), start);
+        output_error.report_once(&sink, output.as_deref(), start);
         has_exited = match &mut child {
             Some(child) => {
                 status = child.try_wait().map_err(Failure::usage)?;
                 status.is_some()
             }
-            None => has_ended(&args, &mut recorder, &mut group_listed)?,
+            None => has_ended(&args, &mut recorder, &mut group_listed_at)?,
         };
         if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;
         }
     }
-    // Its child processes may live on; the last events of the program itself arrive soon.
-    for _ in 0..FINAL_READS {
+    // The last events of the program arrive soon. Its child processes may live on unrecorded.
+    for _ in 0..FINAL_READINGS {
         std::thread::sleep(READ_INTERVAL);
         recorder.record(&mut writer).map_err(failure)?;
     }
-    let processor_time = CpuTime::of_children().since(before);
+    let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
     let summary = recorder.finish(writer, processor_ns, has_exited).map_err(failure)?;
-    ended_early.check(&sink, output.as_deref(), start);
+    output_error.report_once(&sink, output.as_deref(), start);
     let shown_output =
-        output.as_deref().filter(|_| args.is_output_kept && !ended_early.has_occurred());
+        output.as_deref().filter(|_| args.is_output_kept && !output_error.has_occurred());
     print_summary(shown_output, &summary, child.is_some() && !has_exited);
-    ended_early.result()?;
+    output_error.result()?;
     program_failure(&name, status, output.is_some())
 }
 
-/// Error of the recording's file, which ends the recording and not the program.
+/// Message about an error of the recording's file, which ends the recording and not the program.
+/// `None` without an error.
 #[derive(Debug, Default)]
 struct OutputError(Option<String>);
 
 impl OutputError {
-    /// Reports the error that ended the output, once, as soon as there is one. `began` is the start
+    /// Reports the error that ended the output, once, as soon as there is one. `start` is the start
     /// of the recording.
-    fn check(&mut self, sink: &Output, path: Option<&Path>, began: Instant) {
+    fn report_once(&mut self, sink: &Output, path: Option<&Path>, start: Instant) {
         let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         let text = format!("{}: {error}: the recording ended after {seconds:.2} s", path.display());
         notice::print(format_args!("{text}; the program runs on"));
         self.0 = Some(text);
@@ -311,7 +314,7 @@ fn start_or_attach(
         let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok((name, None));
     }
-    let (name, command) = program(args);
+    let (name, command) = program_command(args);
     let child = recorder
         .spawn(command)
         .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
@@ -319,7 +322,7 @@ fn start_or_attach(
 }
 
 /// Returns the file name of the program, and the command that starts it.
-fn program(args: &RecordPlan) -> (String, Command) {
+fn program_command(args: &RecordPlan) -> (String, Command) {
     let program = &args.command[0];
     let mut command = Command::new(program);
     command.args(&args.command[1..]);
@@ -342,9 +345,9 @@ fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) ->
 /// Attaches to new processes of a control group. Returns the number of all its processes.
 pub(crate) fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usize, Failure> {
     recorder.attach_group(group).map_err(|error| {
-        let what =
+        let remedy =
             "give the folder of a control group, with a list of its processes in cgroup.procs";
-        Failure::usage_of(group.display(), format!("{error}; {what}"))
+        Failure::usage_of(group.display(), format!("{error}; {remedy}"))
     })
 }
 
@@ -353,14 +356,14 @@ pub(crate) fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usiz
 fn has_ended(
     args: &RecordPlan,
     recorder: &mut Recorder,
-    last_listed: &mut Instant,
+    listed_at: &mut Instant,
 ) -> Result<bool, Failure> {
     if let Some(process) = args.pid {
         return Ok(!Path::new(&format!("/proc/{process}")).exists());
     }
     match &args.cgroup {
-        Some(group) if last_listed.elapsed() >= GROUP_LIST_INTERVAL => {
-            *last_listed = Instant::now();
+        Some(group) if listed_at.elapsed() >= GROUP_LIST_INTERVAL => {
+            *listed_at = Instant::now();
             // A control group can be removed only when it has no process.
             Ok(!group.exists() || attach_group(group, recorder)? == 0)
         }
@@ -386,15 +389,15 @@ fn tracing_failure(error: TracefsError) -> Failure {
 }
 
 /// Returns the limit of prefetched, unused bytes: `memory_option`, or the default. Refuses less
-/// than `MEMORY_BYTES_MIN`.
-fn budget(memory_option: Option<&str>) -> Result<u64, Failure> {
+/// than `BUDGET_BYTES_MIN`.
+fn prefetch_budget_bytes(memory_option: Option<&str>) -> Result<u64, Failure> {
     let Some(text) = memory_option else {
         let memory = rustix::system::sysinfo();
-        let total = memory.totalram as u64 * u64::from(memory.mem_unit);
-        return Ok(MEMORY_BYTES.min(total / MEMORY_DIVISOR));
+        let machine_bytes = memory.totalram as u64 * u64::from(memory.mem_unit);
+        return Ok(BUDGET_BYTES_DEFAULT_MAX.min(machine_bytes / BUDGET_MEMORY_DIVISOR));
     };
     let bytes = input::size("--memory", text)?;
-    if bytes < MEMORY_BYTES_MIN {
+    if bytes < BUDGET_BYTES_MIN {
         return Err(Failure::Usage(format!("--memory {text}: give 1MiB or more")));
     }
     Ok(bytes)
@@ -403,9 +406,9 @@ fn budget(memory_option: Option<&str>) -> Result<u64, Failure> {
 /// Prints the summary of a recording on standard error: its path, lost events, and the result of
 /// the advice. `is_running` adds that the program runs on.
 fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
-    let RecordingSummary { seconds, lost, unlocated_reads: unplaced, help } = summary;
+    let RecordingSummary { seconds, lost, unlocated_reads, help } = summary;
     if let Some(help) = help {
-        advised::lines(help).iter().for_each(notice::print);
+        advised::report_lines(help).iter().for_each(notice::print);
     }
     if let Some(path) = path.map(Path::display) {
         notice::print(format_args!(
@@ -416,10 +419,10 @@ fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bo
         let holes = if path.is_some() { ": the recording has holes" } else { "" };
         notice::print(format_args!("{lost} events were lost{holes}"));
     }
-    if *unplaced > 0 && path.is_some() {
+    if *unlocated_reads > 0 && path.is_some() {
         notice::print(format_args!(
-            "{unplaced} reads by AIO or io_uring are counted in it, without file and range: these \
-             were not seen"
+            "{unlocated_reads} reads by AIO or io_uring are counted in it, without file and range: \
+             these were not seen"
         ));
     }
     if is_running {

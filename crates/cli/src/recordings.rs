@@ -140,6 +140,7 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
 /// Buffered text output to a file or to standard output.
 struct Output {
     writer: Box<dyn Write>,
+    /// Path of the file; `None` for standard output.
     path: Option<PathBuf>,
 }
 
@@ -150,15 +151,15 @@ impl Output {
             None => Box::new(BufWriter::new(io::stdout())),
             Some(path) => {
                 let file = File::create(path);
-                let about = |error| Failure::usage_of(path.display(), error);
-                Box::new(BufWriter::new(file.map_err(about)?))
+                let failure = |error| Failure::usage_of(path.display(), error);
+                Box::new(BufWriter::new(file.map_err(failure)?))
             }
         };
         Ok(Output { writer, path })
     }
 
     /// Writes a piece of text.
-    fn put(&mut self, text: impl Display) -> CommandResult {
+    fn write_text(&mut self, text: impl Display) -> CommandResult {
         let written = write!(self.writer, "{text}");
         written.map_err(|error| self.write_failure(error))
     }
@@ -183,7 +184,7 @@ fn show(path: &Path) -> CommandResult {
     let mut out = Output::open(None)?;
     for_each_record(path, |record| {
         let line = serde_json::to_string(&record).expect("a record can be written as JSON");
-        out.put(format_args!("{line}\n"))
+        out.write_text(format_args!("{line}\n"))
     })?;
     out.finish()
 }
@@ -191,14 +192,15 @@ fn show(path: &Path) -> CommandResult {
 /// Copies the records that end within a time span. Names, openings, mappings and advice stay, and
 /// totals of the whole recording are dropped.
 fn cut(args: &CutArgs) -> CommandResult {
-    let time = |option: &str, text: &str| {
+    let time_ns = |option: &str, text: &str| {
         let span = job::span(text);
-        let wrong = |expected| Failure::Usage(format!("{option} {text}: expected {expected}"));
-        span.map(|span| span.ns()).map_err(wrong)
+        let failure = |expected| Failure::Usage(format!("{option} {text}: expected {expected}"));
+        span.map(|span| span.ns()).map_err(failure)
     };
-    let from = time("--from", &args.from)?;
-    let to = args.to.as_deref().map(|text| time("--to", text)).transpose()?.unwrap_or(u64::MAX);
-    if from >= to {
+    let from_ns = time_ns("--from", &args.from)?;
+    let to_ns = args.to.as_deref().map(|text| time_ns("--to", text)).transpose()?;
+    let to_ns = to_ns.unwrap_or(u64::MAX);
+    if from_ns >= to_ns {
         return Err(Failure::Usage(format!("--from {} is not before --to", args.from)));
     }
     copy_with_changes(&args.recording, &args.output, |record| {
@@ -213,9 +215,9 @@ fn cut(args: &CutArgs) -> CommandResult {
             // These totals belong to the whole recording.
             Record::TimeSpent(_) | Record::OthersRequests(_) => return None,
             // Names, openings, mappings and advice stay: later records depend on them.
-            _ => from,
+            _ => from_ns,
         };
-        (from..to).contains(&ended_ns).then_some(record)
+        (from_ns..to_ns).contains(&ended_ns).then_some(record)
     })
 }
 
@@ -237,29 +239,29 @@ fn anonymize_record(mut record: Record) -> Record {
 
 /// Copies a recording with each record replaced by the result of `change`; `None` drops it.
 fn copy_with_changes(
-    from: &Path,
-    to: &Path,
+    source: &Path,
+    target: &Path,
     change: impl Fn(Record) -> Option<Record>,
 ) -> CommandResult {
-    let about = |error: io::Error| Failure::usage_of(to.display(), error);
-    if same_file(from, to) {
+    let failure = |error: io::Error| Failure::usage_of(target.display(), error);
+    if is_same_file(source, target) {
         return Err(Failure::usage_of(
-            to.display(),
+            target.display(),
             "it is the recording itself: name another file",
         ));
     }
     let mut writer =
-        RecordingWriter::new(BufWriter::new(File::create(to).map_err(about)?)).map_err(about)?;
-    for_each_record(from, |record| match change(record) {
-        Some(record) => writer.put(record).map_err(about),
+        RecordingWriter::new(BufWriter::new(File::create(target).map_err(failure)?)).map_err(failure)?;
+    for_each_record(source, |record| match change(record) {
+        Some(record) => writer.put(record).map_err(failure),
         None => Ok(()),
     })?;
-    writer.finish().map_err(about)?;
+    writer.finish().map_err(failure)?;
     Ok(())
 }
 
 /// True if both paths lead to the same existing file.
-fn same_file(left: &Path, right: &Path) -> bool {
+fn is_same_file(left: &Path, right: &Path) -> bool {
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();
     canonical(left).is_some_and(|left| Some(left) == canonical(right))
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::args::ReplayArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::html::bars::{self, ChartBar as Drawn};
+use crate::html::bars::{self, ChartBar};
 use crate::html::{Page, check_output_folder};
 use crate::input;
 use crate::input::parse_scheduler;
@@ -90,15 +90,15 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     let memories = memories(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
     let mut real = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
-    let to_do = policies.rows(&storages, &memories);
-    to_do.iter().try_for_each(|to_do| to_do.check(&real))?;
+    let plans = policies.rows(&storages, &memories);
+    plans.iter().try_for_each(|plan| plan.check(&real))?;
     let mut rows = vec![recorded_row(&recorded)];
-    for to_do in &to_do {
-        let row = match to_do.storage {
+    for plan in &plans {
+        let row = match plan.storage {
             Storage::Modelled(device) => {
-                simulate_row(to_do, device, &recorded, args.seed, &interrupt)?
+                simulate_row(plan, device, &recorded, args.seed, &interrupt)?
             }
-            _ => replay_real(to_do, &recorded, &mut real)?,
+            _ => replay_real(plan, &recorded, &mut real)?,
         };
         if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
@@ -107,12 +107,12 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     }
     drop(real);
     if let Some(path) = &args.html {
-        page(&recorded, &rows).write(path)?;
+        replay_page(&recorded, &rows).write(path)?;
     }
     if args.json {
         return print_json(&rows, args.seed);
     }
-    print(&text(&recorded, &rows))
+    print(&results_text(&recorded, &rows))
 }
 
 /// Parses the storages of `--on`.
@@ -139,7 +139,7 @@ fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, F
         Some(_) if recorded_bytes == 0 => Err(Failure::Usage(format!(
             "--memory {text}: the recording doesn't say how much memory its machine has; leave the + out"
         ))),
-        Some(more) => Ok(Some(recorded_bytes + input::size("--memory", more)?)),
+        Some(added) => Ok(Some(recorded_bytes + input::size("--memory", added)?)),
     };
     texts.iter().map(bytes).collect()
 }
@@ -187,7 +187,7 @@ impl PolicyChoices {
 
 impl RowPlan<'_> {
     /// Returns the row on real storage; `None` for a modelled device.
-    fn real(&self) -> Result<Option<RealRow<'_>>, Failure> {
+    fn real_row(&self) -> Result<Option<RealRow<'_>>, Failure> {
         let memory_bytes = self.memory_bytes;
         let policies = || Policies::new(self.readahead, self.eviction, self.scheduler);
         Ok(match self.storage {
@@ -201,15 +201,15 @@ impl RowPlan<'_> {
 
     /// Checks that the row can run, as far as the check is cheap. Fails with the reason.
     fn check(&self, real: &RealStorage<'_>) -> CommandResult {
-        let Some(row) = self.real()? else { return Ok(()) };
+        let Some(row) = self.real_row()? else { return Ok(()) };
         let memory = rustix::system::sysinfo();
-        let total = memory.totalram as u64 * u64::from(memory.mem_unit);
+        let machine_bytes = memory.totalram as u64 * u64::from(memory.mem_unit);
         match row.memory_bytes {
-            Some(bytes) if bytes > total => Err(Failure::Usage(format!(
+            Some(bytes) if bytes > machine_bytes => Err(Failure::Usage(format!(
                 "--memory: {} MiB on {}: this machine has {} MiB; more of it is for modelled devices",
                 bytes >> 20,
                 self.storage,
-                total >> 20
+                machine_bytes >> 20
             ))),
             _ => real.check(row.folder),
         }
@@ -219,11 +219,11 @@ impl RowPlan<'_> {
 /// Runs a row on real storage. Returns its figures, with the recorded time after the last read
 /// added to its seconds.
 fn replay_real(
-    to_do: &RowPlan<'_>,
+    plan: &RowPlan<'_>,
     recorded: &RecordedProgram,
     real: &mut RealStorage<'_>,
 ) -> Result<Predicted, Failure> {
-    let row = to_do.real()?.expect("what is no model is real storage");
+    let row = plan.real_row()?.expect("what is no model is real storage");
     let (played, note) = real.replay(&row)?;
     let seconds = played.seconds + recorded.time_after_last_read.seconds();
     let (readahead, scheduler, eviction) = match &row.policies {
@@ -239,7 +239,7 @@ fn replay_real(
     };
     let read_bytes: u64 = recorded.threads().iter().map(ReadList::bytes).sum();
     Ok(Predicted {
-        storage: to_do.storage.to_string(),
+        storage: plan.storage.to_string(),
         readahead: Some(readahead),
         scheduler,
         eviction,
@@ -257,20 +257,20 @@ fn replay_real(
 
 /// Simulates a row on a modelled device.
 fn simulate_row(
-    to_do: &RowPlan<'_>,
+    plan: &RowPlan<'_>,
     device: &Spec,
     recorded: &RecordedProgram,
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<Predicted, Failure> {
-    let policies = [to_do.readahead, to_do.eviction, to_do.scheduler].map(Clone::clone);
-    let memory_bytes = to_do.memory_bytes.unwrap_or_else(|| default_memory_bytes(recorded));
-    let setup = setup(recorded, device, policies, memory_bytes, seed);
+    let policies = [plan.readahead, plan.eviction, plan.scheduler].map(Clone::clone);
+    let memory_bytes = plan.memory_bytes.unwrap_or_else(|| default_memory_bytes(recorded));
+    let setup = simulation_setup(recorded, device, policies, memory_bytes, seed);
     let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
     let _modelled = interrupt.begin_modelled_run();
-    let mut tell = |progress| bar.update(progress);
+    let mut on_progress = |progress| bar.update(progress);
     let (row, time) = recorded
-        .simulate(&setup, RunObserver::progress(&mut tell))
+        .simulate(&setup, RunObserver::progress(&mut on_progress))
         .map_err(|error| Failure::usage_of(&setup.device, error))?;
     Ok(predicted_row(recorded, &setup, memory_bytes, &row, time.seconds()))
 }
@@ -285,21 +285,22 @@ fn default_memory_bytes(recorded: &RecordedProgram) -> u64 {
 }
 
 /// Returns the setup of a modelled row on `device`, with a cache of `memory_bytes`.
-fn setup(
+fn simulation_setup(
     recorded: &RecordedProgram,
     device: &Spec,
     [readahead, eviction, scheduler]: [Spec; 3],
     memory_bytes: u64,
     seed: u64,
 ) -> SimulationSetup {
-    let usual = SimulationSetup::new(device.clone());
+    let default_setup = SimulationSetup::new(device.clone());
     let window_bytes = match recorded.readahead_bytes {
-        0 => usual.window_bytes,
+        0 => default_setup.window_bytes,
         bytes => bytes.next_multiple_of(PAGE_BYTES),
     };
-    let needed = recorded.file_bytes() + SPARE_BYTES;
-    let memory_bytes = memory_bytes.min(needed);
-    SimulationSetup { readahead, eviction, scheduler, memory_bytes, window_bytes, seed, ..usual }
+    let needed_bytes = recorded.file_bytes() + SPARE_BYTES;
+    // A larger cache than all files would change nothing.
+    let memory_bytes = memory_bytes.min(needed_bytes);
+    SimulationSetup { readahead, eviction, scheduler, memory_bytes, window_bytes, seed, ..default_setup }
 }
 
 /// Row of the program as recorded.
@@ -350,9 +351,9 @@ fn predicted_row(
 fn table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),
-        ("readahead", |row| crate::table::text(row.readahead.as_ref())),
-        ("eviction", |row| crate::table::text(row.eviction.as_ref())),
-        ("scheduler", |row| crate::table::text(row.scheduler.as_ref())),
+        ("readahead", |row| crate::table::text_or_dash(row.readahead.as_ref())),
+        ("eviction", |row| crate::table::text_or_dash(row.eviction.as_ref())),
+        ("scheduler", |row| crate::table::text_or_dash(row.scheduler.as_ref())),
         ("memory MiB", |row| count(row.memory_bytes.map(|bytes| bytes >> 20))),
         ("seconds", |row| number(Some(row.seconds), 2)),
         ("times as fast", |row| number(Some(row.times_as_fast), 2)),
@@ -365,13 +366,13 @@ fn table(rows: &[Predicted]) -> Table {
 }
 
 /// Formats the sentence, the table and the caveats.
-fn text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
+fn results_text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let notes: String = notes(recorded, rows).map(|note| format!("{note}\n")).collect();
-    format!("{} {}.\n\n{}{notes}", program(recorded), sentence(recorded, rows), table(rows))
+    format!("{} {}.\n\n{}{notes}", summary_start(recorded), summary(recorded, rows), table(rows))
 }
 
 /// Summarizes the rows in a sentence; of many rows, only the fastest.
-fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
+fn summary(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let (first, others) = rows.split_first().expect("as recorded is the first");
     let row_text = |row: &Predicted| {
         format!("{} {:.2} s", describe_differences(recorded, row, others), row.seconds)
@@ -393,8 +394,8 @@ fn describe_differences(
     others: &[Predicted],
 ) -> String {
     let is_one_of_several = |value_of: fn(&Predicted) -> &Option<String>| {
-        let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
-        of_storage.any(|other| value_of(other) != value_of(row))
+        let mut rows_of_storage = others.iter().filter(|other| other.storage == row.storage);
+        rows_of_storage.any(|other| value_of(other) != value_of(row))
     };
     let mut parts = Vec::new();
     let policies: [fn(&Predicted) -> &Option<String>; 2] =
@@ -409,8 +410,8 @@ fn describe_differences(
     }
     if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != default_memory_bytes(recorded)) {
         parts.push(match recorded.memory_bytes {
-            machine if machine > 0 && bytes > machine => {
-                format!("{} MiB more memory", (bytes - machine) >> 20)
+            machine_bytes if machine_bytes > 0 && bytes > machine_bytes => {
+                format!("{} MiB more memory", (bytes - machine_bytes) >> 20)
             }
             _ => format!("{} MiB of memory", bytes >> 20),
         });
@@ -424,32 +425,32 @@ fn describe_differences(
 /// Caveats about the rows.
 fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
     let RecordedProgram { cached_before, lost, .. } = *recorded;
-    let found = (cached_before > 0).then(|| {
+    let cached_note = (cached_before > 0).then(|| {
         format!(
             "{cached_before} reads hit pages that were in memory before; they hit again in every \
                 row"
         )
     });
-    let lost = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
-    let of_rows =
+    let lost_note = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
+    let row_notes =
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
-    found.into_iter().chain(lost).chain(of_rows)
+    cached_note.into_iter().chain(lost_note).chain(row_notes)
 }
 
 /// Rows as an HTML page.
-fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
+fn replay_page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
     let lead = "Replay of a recorded program's reads, on modelled devices in virtual time and on \
         real storage in real time. Each thread waits for its reads and keeps its recorded think \
         times.";
-    let mut page = Page::new(program(recorded).trim_end_matches(':'), lead);
+    let mut page = Page::new(summary_start(recorded).trim_end_matches(':'), lead);
     let bar = |row: &Predicted| {
         let policies = [&row.readahead, &row.eviction].into_iter().flatten().cloned();
         let memory = row.memory_bytes.map(|bytes| format!("{} MiB", bytes >> 20));
         let parts = std::iter::once(row.storage.clone()).chain(policies).chain(memory);
         let series = usize::from(row.readahead.is_none());
-        Drawn::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, series)
+        ChartBar::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, series)
     };
-    let bars: Vec<Drawn> = rows.iter().map(bar).collect();
+    let bars: Vec<ChartBar> = rows.iter().map(bar).collect();
     let caption =
         "Seconds of the program, less is better: orange as recorded, blue as it would be.";
     page.picture(caption, &bars::draw("Time of the program in each row", "s", &bars));
@@ -459,7 +460,7 @@ fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
 }
 
 /// Start of the summary sentence, with the name of the program.
-fn program(recorded: &RecordedProgram) -> String {
+fn summary_start(recorded: &RecordedProgram) -> String {
     match recorded.program.as_str() {
         "" => "The time of the programs:".to_owned(),
         program => format!("The time of {program}:"),

@@ -21,7 +21,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
         return Err(Failure::Usage("--server counts table C's READs: name that table".to_owned()));
     }
     // Count first: an error then appears before the long simulations.
-    let counted = args.server.as_deref().map(wire_count::count).transpose()?;
+    let counted = args.server.as_deref().map(wire_count::count_reads).transpose()?;
     let interrupt = Interrupt::listen();
     let _modelled = interrupt.begin_modelled_run();
     let mut tables = Vec::new();
@@ -34,7 +34,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
         }
     }
     if let Some(path) = &args.html {
-        page::of(&tables, counted.as_deref().map(wire_count::text)).write(path)?;
+        page::reproduction_page(&tables, counted.as_deref().map(wire_count::rows_text)).write(path)?;
     }
     if args.json {
         let value = |table: &ReproducedTable| serde_json::to_value(table).expect("plain data");
@@ -44,9 +44,9 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
         return print_json(&results, args.seed);
     }
     print(&verdict(&tables))?;
-    tables.iter().try_for_each(|table| print(&text(table)))?;
+    tables.iter().try_for_each(|table| print(&table_text(table)))?;
     if let Some(counted) = &counted {
-        print(&wire_count::text(counted))?;
+        print(&wire_count::rows_text(counted))?;
     }
     Ok(())
 }
@@ -59,8 +59,8 @@ fn select_tables(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> 
     let find = |name: &String| {
         let is_named = |experiment: &&Experiment| experiment.name.eq_ignore_ascii_case(name);
         EXPERIMENTS.iter().find(is_named).ok_or_else(|| {
-            let there: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-            Failure::Usage(format!("no table is called `{name}`; there are: {}", there.join(", ")))
+            let names_of_all: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+            Failure::Usage(format!("no table is called `{name}`; there are: {}", names_of_all.join(", ")))
         })
     };
     names.iter().map(find).collect()
@@ -99,13 +99,13 @@ fn verdict(tables: &[ReproducedTable]) -> String {
          {}: {} published, {} modelled.\n\n",
         pairs.len(),
         farthest.name,
-        figure(farthest.published),
-        figure(farthest.modelled)
+        format_figure(farthest.published),
+        format_figure(farthest.modelled)
     )
 }
 
 /// Formats a figure of a table: without decimals from 100 on.
-fn figure(value: f64) -> String {
+fn format_figure(value: f64) -> String {
     number(Some(value), if value < 100.0 { 2 } else { 0 })
 }
 
@@ -135,7 +135,7 @@ fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
 }
 
 /// Returns the figures of one table.
-fn figures(reproduced: &ReproducedTable) -> Table {
+fn figures_table(reproduced: &ReproducedTable) -> Table {
     match &reproduced.grid {
         Some(grid) => grid_table(grid),
         None => rows_table(reproduced),
@@ -143,8 +143,8 @@ fn figures(reproduced: &ReproducedTable) -> Table {
 }
 
 /// Formats a table with its title and the machine.
-fn text(reproduced: &ReproducedTable) -> String {
-    let table = figures(reproduced);
+fn table_text(reproduced: &ReproducedTable) -> String {
+    let table = figures_table(reproduced);
     format!(
         "Table {}: {}, in {}\nMachine: {}\n\n{table}\n",
         reproduced.table, reproduced.title, reproduced.unit, reproduced.machine
@@ -160,21 +160,22 @@ fn grid_table(grid: &Grid) -> Table {
     let mut table = Table::with_header(header.collect(), 3);
     for row in &grid.rows {
         let is_published = row.published.iter().any(Option::is_some);
+        // Only the first line of a row has the label and the policies.
         let names = [row.label.clone(), row.policies.clone()];
         let mut names = names.into_iter();
-        let mut line = |kind: &str, figures: Vec<Option<f64>>| {
+        let mut add_line = |kind: &str, figures: Vec<Option<f64>>| {
             let mut cells = vec![
                 names.next().unwrap_or_default(),
                 names.next().unwrap_or_default(),
                 kind.to_owned(),
             ];
             cells.extend(figures.into_iter().map(|figure| number(figure, 0)));
-            table.row(cells);
+            table.add_row(cells);
         };
         if is_published {
-            line("published", row.published.clone());
+            add_line("published", row.published.clone());
         }
-        line("modelled", row.modelled.iter().copied().map(Some).collect());
+        add_line("modelled", row.modelled.iter().copied().map(Some).collect());
     }
     table
 }
@@ -202,6 +203,7 @@ fn rows_table(reproduced: &ReproducedTable) -> Table {
 mod tests {
     use super::*;
 
+    /// Ratios of 2.4 to 2.0 (a factor of 1.2) and of 0.5 to 0.25 (a factor of 2) are compared.
     #[test]
     fn verdict_counts_near_figures_and_names_the_farthest() {
         let row = |label: &str, published_ratio, modelled_ratio| TableRow {

@@ -15,7 +15,8 @@ use crate::exit::Failure;
 use crate::progress::Interrupt;
 use registry::CREATED_PATHS;
 
-/// Files created by this run. Dropping the value removes them.
+/// Files created by this run, each with its record in the cleanup journal. Dropping the value
+/// removes the files and the records.
 #[derive(Debug, Default)]
 pub struct ScratchFiles(Vec<(PathBuf, Record)>);
 
@@ -29,13 +30,13 @@ impl ScratchFiles {
         seed: u64,
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
-        let file = self.begin(path)?;
+        let file = self.create_empty(path)?;
         let filled = fill(&file, bytes, seed, interrupt).and_then(|()| file.sync_all());
         filled.map_err(|error| fill_failure(path, &error))
     }
 
     /// Creates an empty file, with a record in the cleanup journal. The path must not exist.
-    pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
+    pub fn create_empty(&mut self, path: &Path) -> Result<File, Failure> {
         let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
         match Record::write_record(CleanupKind::File, path) {
             Ok(record) => {
@@ -70,6 +71,7 @@ impl Drop for ScratchFiles {
 #[derive(Debug)]
 pub struct ScratchFolder {
     path: PathBuf,
+    /// Record in the cleanup journal, removed on drop after the folder.
     _record: Record,
 }
 

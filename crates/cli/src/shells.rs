@@ -11,7 +11,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_plain};
 
 /// Prints the completion script of a shell.
-pub fn complete(args: &CompletionsArgs) -> CommandResult {
+pub fn print_completions(args: &CompletionsArgs) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "readpath", &mut text);
     print_plain(&String::from_utf8(text).expect("completions are UTF-8"))
@@ -19,14 +19,14 @@ pub fn complete(args: &CompletionsArgs) -> CommandResult {
 
 /// Writes a manual page for the command and for each visible subcommand, and prints their number.
 pub fn write_manual(args: &ManArgs) -> CommandResult {
-    let failed = |path: &Path, error| {
-        Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))
+    let failure = |path: &Path, error| {
+        Failure::Usage(format!("{}: {error}; name a folder that can be page_count", path.display()))
     };
-    std::fs::create_dir_all(&args.folder).map_err(|error| failed(&args.folder, error))?;
+    std::fs::create_dir_all(&args.folder).map_err(|error| failure(&args.folder, error))?;
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     let subcommands = root.get_subcommands().filter(|command| !command.is_hide_set());
-    let mut written = 0;
+    let mut page_count = 0;
     for command in std::iter::once(&root).chain(subcommands) {
         let name = match command.get_name() {
             "readpath" => "readpath".to_owned(),
@@ -38,9 +38,9 @@ pub fn write_manual(args: &ManArgs) -> CommandResult {
         clap_mangen::Man::new(command.clone().display_name(name.clone()))
             .title(name)
             .render(&mut page)
-            .expect("memory takes what is written");
-        std::fs::write(&path, page).map_err(|error| failed(&path, error))?;
-        written += 1;
+            .expect("memory takes what is page_count");
+        std::fs::write(&path, page).map_err(|error| failure(&path, error))?;
+        page_count += 1;
     }
-    print(&format!("{}: {written} pages\n", args.folder.display()))
+    print(&format!("{}: {page_count} pages\n", args.folder.display()))
 }

@@ -38,7 +38,7 @@ impl Table {
     }
 
     /// Adds a row with as many cells as the header.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub fn add_row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.header.len());
         self.rows.push(cells);
     }
@@ -269,7 +269,7 @@ impl fmt::Display for Table {
 }
 
 /// Formats a text; `-` for `None`.
-pub fn text(value: Option<&String>) -> String {
+pub fn text_or_dash(value: Option<&String>) -> String {
     value.map_or_else(|| "-".to_owned(), String::clone)
 }
 
@@ -321,7 +321,7 @@ mod tests {
         for cells in
             [["hdd", "none", "8.5", "1 ms", "-", "0.2"], ["ssd", "none", "99", "2 ms", "-", "1"]]
         {
-            table.row(cells.map(str::to_owned).into());
+            table.add_row(cells.map(str::to_owned).into());
         }
         table
     }
@@ -363,8 +363,8 @@ mod tests {
     #[test]
     fn long_text_is_broken_within_its_column() {
         let mut table = Table::with_header(vec!["name".to_owned(), "text".to_owned()], 9);
-        table.row(vec!["a".to_owned(), "one two three four five six seven".to_owned()]);
-        table.row(vec!["bcdefg".to_owned(), "eight".to_owned()]);
+        table.add_row(vec!["a".to_owned(), "one two three four five six seven".to_owned()]);
+        table.add_row(vec!["bcdefg".to_owned(), "eight".to_owned()]);
         let expected = "name    text\n\
                         a       one two three four\n        five six seven\n\
                         bcdefg  eight\n";

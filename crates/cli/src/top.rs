@@ -72,7 +72,7 @@ pub struct TopArgs {
 /// Shows tables until the count is reached, a signal comes, or the process has ended.
 pub fn run(args: &TopArgs) -> CommandResult {
     let interval = interval(args.interval.as_deref())?;
-    signals::count()?;
+    signals::start_counting()?;
     file_limit::report_as_error();
     let mut recorder = Recorder::start_live().map_err(unavailable)?;
     for gap in recorder.gaps() {
@@ -254,7 +254,7 @@ fn rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let mut row = vec![live.process.to_string(), printable(&live.name), cause];
     let waited = explanation.waited_seconds;
     row.extend(cells(waited, shape.reads, shape.got_bytes, shape.fetched_bytes, depth));
-    table.row(row);
+    table.add_row(row);
     // Libraries and the like are read by every program.
     let matters = |file: &&FileStatistics| {
         file.waited_seconds >= 0.01 * seconds || 10 * file.got_bytes >= shape.got_bytes
@@ -263,6 +263,6 @@ fn rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
         let mut row = vec!["  ".to_owned(), printable(&file.path), String::new()];
         let waited = file.waited_seconds;
         row.extend(cells(waited, file.reads, file.got_bytes, file.fetched_bytes, String::new()));
-        table.row(row);
+        table.add_row(row);
     }
 }

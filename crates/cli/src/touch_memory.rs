@@ -81,7 +81,7 @@ pub struct Touched {
 /// Takes the order, maps and fills the memory, and answers. Then waits for the order to begin,
 /// makes the touches, and answers with their figures.
 pub fn run() -> CommandResult {
-    let mut orders = Orders::take(WorkerTask::Touch);
+    let mut orders = Orders::from_stdin(WorkerTask::Touch);
     let order: TouchTask = orders.next()?;
     let memory = match order.map() {
         Ok(memory) => memory,

@@ -178,7 +178,7 @@ pub struct Orders {
 impl Orders {
     /// Takes the standard input of the worker as its orders, locked until the end of the process.
     /// Arranges that this process dies with its parent.
-    pub fn take(task: WorkerTask) -> Orders {
+    pub fn from_stdin(task: WorkerTask) -> Orders {
         // A worker without a parent has no orders left.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         Orders { lines: io::stdin().lock().lines(), task }

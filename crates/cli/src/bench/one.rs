@@ -110,7 +110,7 @@ pub struct Measurement {
 /// Takes the order from the parent process, denies the system calls that it names, measures, and
 /// writes the answer.
 pub fn run() -> CommandResult {
-    let order: MeasurementOrder = Orders::take(WorkerTask::Bench).next()?;
+    let order: MeasurementOrder = Orders::from_stdin(WorkerTask::Bench).next()?;
     let row = Row::of(&order.row, order.scale)
         .ok_or_else(|| Failure::usage_of(&order.row, "no row has this name"))?;
     refused::deny(&order.refused)

@@ -138,7 +138,8 @@ impl PlotArea {
             );
             *end += width;
         }
-        let legend_height = if legend.is_empty() { 0.0 } else { LEGEND_LINE_HEIGHT * lines.len() as f64 };
+        let legend_lines = if legend.is_empty() { 0 } else { lines.len() };
+        let legend_height = LEGEND_LINE_HEIGHT * legend_lines as f64;
         let height = bottom + BELOW + legend_height;
         let mut svg = format!(
             "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -219,8 +220,8 @@ pub fn format_percent(share: f64) -> String {
 mod tests {
     use super::*;
 
-    /// A logarithmic axis for 3 to 700 goes from 1 to 1000: three decades, with four powers of ten. The
-    /// value 10 lies at a third. One for 20,000 to 70,000 has one decade, with finer marks.
+    /// A logarithmic axis for 3 to 700 goes from 1 to 1000: three decades, with four powers of ten.
+    /// The value 10 lies at a third. An axis for 20,000 to 70,000 has one decade, with finer marks.
     #[test]
     fn axes_place_values_and_tick_marks_to_scale() {
         let axis = Axis::logarithmic("", 3.0, 700.0, format_number);

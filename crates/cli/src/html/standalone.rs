@@ -71,8 +71,8 @@ mod tests {
     use super::super::lines::{self, ChartLine};
     use super::*;
 
-    /// Two charts of 900 × 162 pixels. Each adds a caption of 24 and two margins of 10: the height is
-    /// 2 × 206 = 412, the width 920, and the second chart begins at 206 + 34 = 240.
+    /// Two charts of 900 × 162 pixels. Each adds a caption of 24 and two margins of 10: the height
+    /// is 2 × 206 = 412, the width 920, and the second chart begins at 206 + 34 = 240.
     #[test]
     fn charts_lie_below_each_other_in_plain_colours() {
         let axis = || Axis::linear("n", 10.0, format_number);

@@ -62,7 +62,7 @@ fn depth_table(description: &StorageDescription, lines: &[SizeCosts]) -> String 
             (0..description.depths.len()).map(|index| duration(line.us.get(index).copied())),
         );
         cells.push(number(Some(most_bytes_per_us(description, line)), 1));
-        table.row(cells);
+        table.add_row(cells);
     }
     table.to_string()
 }
@@ -268,11 +268,12 @@ mod tests {
         let costs = |kib: u64, us: f64| SizeCosts { bytes: kib << 10, us: vec![us] };
         let cost_text = |us| random_cost(&costs(4, 60.0), &costs(1028, us));
         assert_eq!(cost_text(316.0), "a random request costs 59.0 us, each KiB of it 0.2 us more");
-        assert!(cost_text(59.0).contains("takes 60.0 us") && cost_text(59.0).contains("is unknown"));
+        let unknown_cost = cost_text(59.0);
+        assert!(unknown_cost.contains("takes 60.0 us") && unknown_cost.contains("is unknown"));
     }
 
-    /// A request alone took 6.0 ms, but with 64 in flight only 2.5 ms each, which cannot be. The rounds
-    /// of the latter differ by a factor of 2.
+    /// A request alone took 6.0 ms, but with 64 in flight only 2.5 ms each, which cannot be. The
+    /// rounds of the latter differ by a factor of 2.
     #[test]
     fn warnings_name_unreliable_measurements() {
         let samples = [sample(1, &[6000.0, 6100.0]), sample(64, &[2500.0, 5000.0])];
@@ -280,8 +281,8 @@ mod tests {
         let lines = warnings(&reliability, &samples);
         let impossible = "not possible: random 4 KiB, 64 in flight took 2.50 ms each, and random \
                           4 KiB, 1 in flight took 6.00 ms: other work disturbed one of them";
-        let disagreement = "rounds disagree: random 4 KiB, 64 in flight took from 2.50 ms to 5.00 ms in 2 \
-                     rounds";
+        let disagreement = "rounds disagree: random 4 KiB, 64 in flight took from 2.50 ms to \
+                            5.00 ms in 2 rounds";
         assert_eq!(lines, [impossible, disagreement]);
         let spread = spread_sentence(&reliability);
         assert!(spread.ends_with("cells at 1.5 or more: 1"), "{spread}");

@@ -18,7 +18,9 @@ pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     let jobs: Vec<Value> = rows
         .iter()
         .enumerate()
-        .flat_map(|(row_index, row)| row.sections.iter().map(move |section| job_element(row_index, row, section)))
+        .flat_map(|(row_index, row)| {
+            row.sections.iter().map(move |section| job_element(row_index, row, section))
+        })
         .collect();
     let document = json!({
         "fio version": concat!("readpath-", env!("CARGO_PKG_VERSION")),

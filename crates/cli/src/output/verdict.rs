@@ -38,8 +38,9 @@ pub fn job_verdict(rows: &[ResultRow]) -> String {
         .filter(|row| row.errors > 0)
         .map(|row| format!("{} operations failed on {}.", row.errors, row.storage))
         .collect();
-    let measured =
-        rows_with_figure(rows, job_name_parts, |row| Some((row.mib_per_s?, run_summary(&row.runs_mib_per_s))));
+    let measured = rows_with_figure(rows, job_name_parts, |row| {
+        Some((row.mib_per_s?, run_summary(&row.runs_mib_per_s)))
+    });
     let verdict = match (rows, &measured[..]) {
         ([row], [one]) => format!(
             "{}: {:.1} MiB/s, {} operations a second, 99 % of them within {}.",
@@ -241,7 +242,10 @@ mod tests {
             sentence(&[("a", 100.0), ("b", 105.0)]),
             "All rows are level: 100.0 to 105.0 MiB/s."
         );
-        assert_eq!(sentence(&[("a", 100.0), ("b", 106.0)]), "b is fastest: 106.0 MiB/s, 1.06 times a.");
+        assert_eq!(
+            sentence(&[("a", 100.0), ("b", 106.0)]),
+            "b is fastest: 106.0 MiB/s, 1.06 times a."
+        );
         assert_eq!(
             sentence(&[("a", 104.0), ("b", 105.0), ("c", 50.0)]),
             "b, a are level and fastest: 105.0 MiB/s, 2.10 times c."

@@ -75,6 +75,7 @@ pub struct LibraryOptions {
 }
 
 impl LibraryOptions {
+    /// Takes the options of the library from the command line.
     fn of(args: &RunArgs) -> LibraryOptions {
         LibraryOptions {
             page_cache: args.page_cache.map(PageCacheMode::page_cache),
@@ -140,13 +141,13 @@ impl JobPlan {
         let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
         let memory_bytes = memory_bytes(memory)?;
         if let Some(trace) = &run.trace {
-            trace.refuse(&storages)?;
+            trace.check_storages(&storages)?;
         }
-        refuse_raw(&run, args.chunking.is_some(), &storages)?;
+        refuse_raw_combinations(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args.overwrite, &storages)?;
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
             simulate::check_memory(&run.jobs, memory_bytes).map_err(|error| {
-                Failure::usage_of(format!("--memory {memory}"), run.about(error))
+                Failure::usage_of(format!("--memory {memory}"), run.job_file_error(error))
             })?;
         }
         let rows: Vec<JobRow> = storages
@@ -156,7 +157,7 @@ impl JobPlan {
         for row in rows.iter().filter(|row| matches!(row.runner, JobRunner::Modelled)) {
             simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
         }
-        let made_bytes = args.create.then(|| run.bytes()).transpose()?;
+        let created_file_bytes = args.create.then(|| run.file_bytes()).transpose()?;
         let runs = args.runs.map_or(1, NonZero::get);
         if runs > 1 && run.jobs.jobs.iter().any(|job| job.logs.is_any()) {
             return Err(Failure::Usage(format!(
@@ -165,7 +166,7 @@ impl JobPlan {
             )));
         }
         let log = Log::of(args, &storages);
-        Ok(JobPlan { run, rows, created_file_bytes: made_bytes, log, runs })
+        Ok(JobPlan { run, rows, created_file_bytes, log, runs })
     }
 }
 
@@ -178,6 +179,7 @@ struct Policies {
 }
 
 impl Policies {
+    /// Parses the policies on the command line, with the default of each kind that it lacks.
     fn of(args: &RunArgs) -> Result<Policies, Failure> {
         Ok(Policies {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
@@ -205,27 +207,29 @@ impl Policies {
         let mut rows = Vec::new();
         for (readahead_index, readahead) in self.readaheads.iter().enumerate() {
             for (scheduler_index, scheduler) in self.schedulers.iter().enumerate() {
-                for (chunking_index, raw) in self.chunkings.iter().enumerate() {
+                for (chunking_index, chunking) in self.chunkings.iter().enumerate() {
                     let runner = JobRunner::of(storage, is_raw);
-                    let is_first_of_cached = (readahead_index, scheduler_index) == (0, 0);
+                    let is_first_pair = (readahead_index, scheduler_index) == (0, 0);
                     // The kernel has its own policies, and a raw file has neither readahead nor a
                     // scheduler.
                     let (label, is_repeated) = match runner {
                         JobRunner::Kernel(_) => {
-                            (storage.to_string(), !is_first_of_cached || chunking_index > 0)
+                            (storage.to_string(), !is_first_pair || chunking_index > 0)
                         }
-                        JobRunner::Raw(_) => (format!("{storage} {raw}"), !is_first_of_cached),
-                        _ if is_raw => (format!("{storage} {readahead} {scheduler} {raw}"), false),
+                        JobRunner::Raw(_) => (format!("{storage} {chunking}"), !is_first_pair),
+                        _ if is_raw => {
+                            (format!("{storage} {readahead} {scheduler} {chunking}"), false)
+                        }
                         _ => (format!("{storage} {readahead} {scheduler}"), false),
                     };
                     let setup = SimulationSetup {
                         readahead: readahead.clone(),
                         scheduler: scheduler.clone(),
                         eviction: self.eviction.clone(),
-                        chunking: raw.clone(),
+                        chunking: chunking.clone(),
                         memory_bytes,
                         seed: run.seed,
-                        ..SimulationSetup::new(device(storage))
+                        ..SimulationSetup::new(device_spec(storage))
                     };
                     let storage = storage.to_string();
                     rows.push(JobRow { storage, label, runner, setup, is_repeated });
@@ -244,7 +248,7 @@ pub(super) fn eviction_policy(text: &str) -> Result<Spec, Failure> {
 }
 
 /// Device specification of the storage. Other storages than models get a placeholder name.
-fn device(storage: &Storage) -> Spec {
+fn device_spec(storage: &Storage) -> Spec {
     match storage {
         Storage::Modelled(device) => device.clone(),
         Storage::Nfs(_) => Spec::plain("nfs"),
@@ -253,6 +257,8 @@ fn device(storage: &Storage) -> Spec {
 }
 
 impl JobRunner {
+    /// Returns the runner for a storage. `is_raw` is true if the job file has jobs with
+    /// `ioengine=raw`.
     fn of(storage: &Storage, is_raw: bool) -> JobRunner {
         match storage {
             Storage::Modelled(_) => JobRunner::Modelled,
@@ -280,7 +286,7 @@ impl JobRow {
             _ if matches!(error, SimulateError::Stuck(_)) => {
                 Failure::Run(format!("{}: {error}", self.storage))
             }
-            ErrorSubject::Job => Failure::usage(run.about(error)),
+            ErrorSubject::Job => Failure::usage(run.job_file_error(error)),
             ErrorSubject::Policies => Failure::usage(error),
             ErrorSubject::Storage => Failure::usage_of(&self.storage, error),
         }
@@ -309,8 +315,8 @@ impl JobRun {
             .map_err(|error| Failure::usage_of(printable(&path.display().to_string()), error))?;
         let jobs = match args.runtime.as_deref() {
             None => jobs,
-            Some(most) => jobs.with_runtime_limit(most).map_err(|expected| {
-                Failure::Usage(format!("--runtime {}: expected {expected}", printable(most)))
+            Some(limit_text) => jobs.with_runtime_limit(limit_text).map_err(|expected| {
+                Failure::Usage(format!("--runtime {}: expected {expected}", printable(limit_text)))
             })?,
         };
         let trace = TraceSource::of_jobs(&jobs, path)?;
@@ -326,7 +332,7 @@ impl JobRun {
     }
 
     /// Error message with the job file in front.
-    pub fn about(&self, error: impl Display) -> String {
+    pub fn job_file_error(&self, error: impl Display) -> String {
         format!("{}: {error}", printable(&self.path.display().to_string()))
     }
 
@@ -336,20 +342,25 @@ impl JobRun {
     }
 
     /// Returns the total length in bytes of all files of the job, laid out one after the other.
-    fn bytes(&self) -> Result<u64, Failure> {
+    fn file_bytes(&self) -> Result<u64, Failure> {
         if let Some(trace) = &self.trace {
             return Ok(trace.bytes());
         }
         let workload = Workload::new(&self.jobs, FileSource::Modelled, self.seed)
-            .map_err(|error| Failure::usage(self.about(error)))?;
-        Ok(workload.contiguous_starts().1)
+            .map_err(|error| Failure::usage(self.job_file_error(error)))?;
+        let (_, end) = workload.contiguous_starts();
+        Ok(end)
     }
 }
 
 /// Refuses three combinations: a chunking policy without raw jobs, raw jobs on an NFS file, and on
 /// `file:` raw jobs together with others. The last two kinds of jobs take different paths on
 /// `file:`.
-fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> CommandResult {
+fn refuse_raw_combinations(
+    run: &JobRun,
+    is_policy_named: bool,
+    storages: &[Storage],
+) -> CommandResult {
     let job_file = run.path.display();
     if !run.jobs.has_raw() {
         return match is_policy_named {
@@ -365,9 +376,9 @@ fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> Comm
              set direct=1 and another ioengine there, or leave {storage} out"
         )));
     }
-    let cached = run.jobs.jobs.iter().find(|job| job.engine != JobEngine::Raw);
+    let other_job = run.jobs.jobs.iter().find(|job| job.engine != JobEngine::Raw);
     let file = storages.iter().find(|storage| matches!(storage, Storage::File(_)));
-    match (cached, file) {
+    match (other_job, file) {
         (Some(job), Some(storage)) => Err(Failure::Usage(format!(
             "{job_file}: on {storage} raw jobs can't run together with other jobs, and `{}` is \
                 not raw; move it to another job file",

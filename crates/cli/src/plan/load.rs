@@ -20,7 +20,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 /// Swap-in policy of the kernel's rows.
-const KERNEL: &str = "kernel";
+const KERNEL_POLICY: &str = "kernel";
 
 /// Default swap-in policy of a region.
 const REGION_SWAPIN_DEFAULT: &str = "adaptive";
@@ -83,7 +83,7 @@ impl LoadPlan {
         let mut rows = Vec::new();
         for load in &loads {
             for storage in &storages {
-                let on = LoadOn { load, storage, args };
+                let combination = LoadOnStorage { load, storage, args };
                 for swapin in
                     some_or_default(swapins.iter().filter(|policy| applies_to(policy, storage)))
                 {
@@ -93,7 +93,7 @@ impl LoadPlan {
                         _ => some_or_default(schedulers.iter()),
                     };
                     for scheduler in schedulers {
-                        rows.push(on.row(swapin, scheduler)?);
+                        rows.push(combination.row(swapin, scheduler)?);
                     }
                 }
             }
@@ -109,18 +109,19 @@ fn some_or_default<'a>(policies: impl Iterator<Item = &'a Spec>) -> Vec<Option<&
 }
 
 /// Combination of a load and a storage.
-struct LoadOn<'a> {
+struct LoadOnStorage<'a> {
     load: &'a MemoryLoad,
     storage: &'a Storage,
     args: &'a RunArgs,
 }
 
-impl LoadOn<'_> {
+impl LoadOnStorage<'_> {
     /// Returns the row with these policies, or the reason that it cannot run. `None` stands for the
     /// storage's default policy.
     fn row(&self, swapin: Option<&Spec>, scheduler: Option<&Spec>) -> Result<LoadRun, Failure> {
         let device = match self.storage {
             Storage::Modelled(device) => device.clone(),
+            // The device of other storages is not used.
             _ => Spec::plain("hdd"),
         };
         let mut setup = LoadSetup { seed: self.args.seed, ..LoadSetup::new(device) };
@@ -146,7 +147,7 @@ impl LoadOn<'_> {
             Storage::Kernel(path) => {
                 check_swap_storage(path, self.args.overwrite)?;
                 SwapArea::check(path, self.load.swap_bytes).map_err(Failure::usage)?;
-                let page_cluster = swapin.map_or(Ok(None), page_cluster)?;
+                let page_cluster = swapin.map_or(Ok(None), parse_page_cluster)?;
                 LoadRunner::Kernel { path: path.clone(), page_cluster }
             }
             Storage::File(_) | Storage::Nfs(_) => {
@@ -214,23 +215,23 @@ fn read_loads(args: &RunArgs) -> Result<Vec<MemoryLoad>, Failure> {
 /// True if the policy applies to the storage. The kernel has only the policy `kernel`; all other
 /// policies are for readpath.
 fn applies_to(policy: &Spec, storage: &Storage) -> bool {
-    matches!(storage, Storage::Kernel(_)) == (policy.name == KERNEL)
+    matches!(storage, Storage::Kernel(_)) == (policy.name == KERNEL_POLICY)
 }
 
 /// Refuses a policy that no row would use, a probable typing error.
 fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResult {
     for policy in swapins {
-        if policy.name == KERNEL {
-            page_cluster(policy)?;
+        if policy.name == KERNEL_POLICY {
+            parse_page_cluster(policy)?;
         }
         if !storages.iter().any(|storage| applies_to(policy, storage)) {
-            let on = if policy.name == KERNEL {
+            let storage_kind = if policy.name == KERNEL_POLICY {
                 "kernel:PATH"
             } else {
                 "a modelled device or region:PATH"
             };
             return Err(Failure::Usage(format!(
-                "--swapin {policy} is for {on}, and --on names none"
+                "--swapin {policy} is for {storage_kind}, and --on names none"
             )));
         }
     }
@@ -238,7 +239,7 @@ fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResu
 }
 
 /// Returns the value of `page_cluster` in `kernel,page_cluster=N`, if given.
-fn page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
+fn parse_page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
     policy.only(&["page_cluster"]).map_err(Failure::usage)?;
     let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
     let value = policy.integer("page_cluster", 0, bounds).map_err(Failure::usage)? as u32;
@@ -263,10 +264,10 @@ fn check_region_storage(path: &Path) -> Result<(), Failure> {
 /// Checks that the path exists, and that swapping destroys no data unless `may_overwrite` permits
 /// it. A folder gets a scratch file; a file or a device loses its content.
 fn check_swap_storage(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
-    let shown = path.display();
+    let path_text = path.display();
     if !path.exists() {
         return Err(Failure::Usage(format!(
-            "{shown}: does not exist; check the path, or name a folder or block device"
+            "{path_text}: does not exist; check the path, or name a folder or block device"
         )));
     }
     if path.is_dir() {
@@ -276,7 +277,7 @@ fn check_swap_storage(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "{shown}: would be swapped to and lose its content; add --overwrite if it may be lost, \
+        "{path_text}: would be swapped to and lose its content; add --overwrite if it may be lost, \
             or name a folder for a scratch file"
     )))
 }

@@ -31,17 +31,17 @@ impl Log {
 
 /// Checks that a job has decisions to log. Refuses the kernel, and policies of which neither keeps
 /// a log.
-pub fn check_job(storage: &Storage, readahead: &Spec, policy: &Spec) -> CommandResult {
+pub fn check_job(storage: &Storage, readahead: &Spec, scheduler: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     // The ability to keep a log does not depend on the device.
     let limits = ReadaheadLimits::default();
     let keeps_log = readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log();
-    check_any_log(keeps_log, ("readahead", readahead), policy)
+    check_any_log(keeps_log, ("readahead", readahead), scheduler)
 }
 
 /// Checks that a load has decisions to log. Refuses the kernel, regions, and policies of which
 /// neither keeps a log.
-pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandResult {
+pub fn check_load(storage: &Storage, swapin: &Spec, scheduler: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     if let Storage::Region(_) = storage {
         return Err(Failure::Usage(format!(
@@ -49,7 +49,7 @@ pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandRes
         )));
     }
     let keeps_log = swapin::build(swapin, false).map_err(Failure::usage)?.keeps_log();
-    check_any_log(keeps_log, ("swap-in", swapin), policy)
+    check_any_log(keeps_log, ("swap-in", swapin), scheduler)
 }
 
 /// Refuses rows of the kernel, which does not report its decisions.
@@ -63,25 +63,25 @@ fn refuse_kernel(storage: &Storage) -> CommandResult {
     }
 }
 
-/// Checks that the scheduler `policy` or the other policy of the row keeps a log. `keeps_log` is
+/// Checks that the scheduler or the other policy of the row keeps a log. `keeps_log` is
 /// true if the other policy does; `kind` is its kind.
 fn check_any_log(
     keeps_log: bool,
     (kind, other_policy): (&str, &Spec),
-    policy: &Spec,
+    scheduler: &Spec,
 ) -> CommandResult {
-    if keeps_log || scheduler_keeps_log(policy)? {
+    if keeps_log || scheduler_keeps_log(scheduler)? {
         return Ok(());
     }
     Err(Failure::Usage(format!(
         "--log: neither the scheduler `{}` nor the {kind} policy `{}` keeps a log of its \
          decisions; the schedulers `cfq` and `adaptive` do, and the {kind} policy `adaptive`",
-        policy.name, other_policy.name
+        scheduler.name, other_policy.name
     )))
 }
 
 /// True if the scheduler keeps a log, on a device with arbitrary properties.
-fn scheduler_keeps_log(policy: &Spec) -> Result<bool, Failure> {
+fn scheduler_keeps_log(scheduler: &Spec) -> Result<bool, Failure> {
     let caps = DeviceCaps {
         sectors: 1 << 20,
         request_sectors_max: 256,
@@ -89,6 +89,6 @@ fn scheduler_keeps_log(policy: &Spec) -> Result<bool, Failure> {
         is_rotational: true,
         alignment_sectors: 1,
     };
-    let mut scheduler = scheduler::build(policy, &caps).map_err(Failure::usage)?;
+    let mut scheduler = scheduler::build(scheduler, &caps).map_err(Failure::usage)?;
     Ok(scheduler.decisions().is_some())
 }

@@ -87,6 +87,8 @@ impl fmt::Display for Storage {
 mod tests {
     use super::*;
 
+    /// Commas separate devices and their parameters; behind `file:` and in a URL they belong to the
+    /// path. A storage without a path is an error.
     #[test]
     fn storage_option_splits_device_lists_but_not_paths() {
         let texts = ["hdd,drive=sata,ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g?slots=2"];

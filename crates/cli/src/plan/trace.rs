@@ -13,7 +13,8 @@ use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::packed;
 
-/// Maximum number of requests in flight on real storage when the trace's own times are kept.
+/// Maximum number of requests in flight on real storage in an *open* replay, which keeps the
+/// trace's own times.
 const OPEN_DEPTH_REAL: u32 = 256;
 
 /// Maximum memory of these requests in bytes. Each has a buffer of the largest request's size; a
@@ -34,7 +35,7 @@ pub struct TraceSource {
     speed_milli: Option<u64>,
     /// Maximum number of operations in flight.
     depth: u32,
-    change: RequestTransform,
+    transform: RequestTransform,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
     engine: JobEngine,
@@ -46,18 +47,21 @@ pub struct TraceSource {
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct RequestTransform {
+    /// Divisor of the offsets.
     scale: u64,
+    /// Multiple to which the offsets are rounded down.
     align_bytes: u64,
     /// True for the directions that are left out: reads, writes.
     skips: [bool; 2],
 }
 
 impl RequestTransform {
+    /// Leaves every request as it is.
     const NONE: RequestTransform = RequestTransform { scale: 1, align_bytes: 1, skips: [false; 2] };
 
     /// Applies the changes to a request: scaled and aligned offset. `None` if its direction is
     /// skipped.
-    fn of(self, request: TraceRequest) -> Option<TraceRequest> {
+    fn apply(self, request: TraceRequest) -> Option<TraceRequest> {
         let offset = request.offset / self.scale / self.align_bytes * self.align_bytes;
         (!self.skips[request.op as usize]).then_some(TraceRequest { offset, ..request })
     }
@@ -68,7 +72,7 @@ impl TraceSource {
     pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
         let format = match &args.trace {
             Some(name) => Some(find_format(name)?),
-            None => TraceFormat::detect(&start(&args.job)?),
+            None => TraceFormat::detect(&first_bytes(&args.job)?),
         };
         let Some(format) = format else {
             return match (args.speed, args.closed) {
@@ -92,8 +96,8 @@ impl TraceSource {
 
     /// Returns the trace named by a job (`read_iolog`), or `None` without one.
     pub fn of_jobs(jobs: &JobFile, job_file: &Path) -> Result<Option<TraceSource>, Failure> {
-        let replays = |job: &Job| job.replay.clone();
-        let Some(replay) = jobs.jobs.iter().find_map(replays) else { return Ok(None) };
+        let replay_options = |job: &Job| job.replay.clone();
+        let Some(replay) = jobs.jobs.iter().find_map(replay_options) else { return Ok(None) };
         let ReplayOptions { names, keeps_times, time_percent, scale, align_bytes, redirect, skips } =
             replay;
         let [name] = names.as_slice() else {
@@ -108,25 +112,25 @@ impl TraceSource {
                 "a job with read_iolog runs alone; give it a file of its own",
             ));
         }
-        let here = PathBuf::from(name);
+        let in_current_folder = PathBuf::from(name);
         let path = match job_file.parent().map(|folder| folder.join(name)) {
-            Some(beside) if !here.exists() => beside,
-            _ => here,
+            Some(next_to_job_file) if !in_current_folder.exists() => next_to_job_file,
+            _ => in_current_folder,
         };
-        let format = TraceFormat::detect(&start(&path)?).ok_or_else(|| {
+        let format = TraceFormat::detect(&first_bytes(&path)?).ok_or_else(|| {
             Failure::usage_of(
                 printable(&path.display().to_string()),
                 "is no trace in a format that is known",
             )
         })?;
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
-        let change = RequestTransform { scale: scale.into(), align_bytes, skips };
+        let transform = RequestTransform { scale: scale.into(), align_bytes, skips };
         let job = &jobs.jobs[0];
         // Reads through the cache with their own times run one at a time, as the kernel executes
         // them.
         let is_one_by_one = keeps_times && !job.is_direct;
         let depth = if is_one_by_one { 1 } else { job.depth };
-        let read = TraceSource::read(&path, format, speed_milli, depth, change)?;
+        let read = TraceSource::read(&path, format, speed_milli, depth, transform)?;
         Ok(Some(TraceSource {
             is_redirected: redirect.is_some(),
             engine: job.engine,
@@ -143,25 +147,25 @@ impl TraceSource {
         format: TraceFormat,
         speed_milli: Option<u64>,
         depth: u32,
-        change: RequestTransform,
+        transform: RequestTransform,
     ) -> Result<TraceSource, Failure> {
-        let about = |error: &dyn std::fmt::Display| {
+        let failure = |error: &dyn std::fmt::Display| {
             Failure::usage_of(printable(&path.display().to_string()), error)
         };
         let mut reader = TraceReader::new(packed::open(path)?, format);
         let kept = reader.by_ref().filter_map(|request| match request {
-            Ok(request) => change.of(request).map(Ok),
+            Ok(request) => transform.apply(request).map(Ok),
             Err(error) => Some(Err(error)),
         });
-        let survey = TraceSummary::of(kept).map_err(|error| about(&error))?;
+        let summary = TraceSummary::of(kept).map_err(|error| failure(&error))?;
         Ok(TraceSource {
             path: path.to_owned(),
             format,
-            summary: survey,
+            summary,
             note: reader.note(),
             speed_milli,
             depth,
-            change,
+            transform,
             is_redirected: false,
             engine: JobEngine::Libaio,
             is_direct: true,
@@ -215,10 +219,10 @@ impl TraceSource {
         }
         let notes: Vec<&str> = self.note.into_iter().chain(placement.note.as_deref()).collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        let change = self.change;
+        let transform = self.transform;
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
             .map_while(Result::ok)
-            .filter_map(move |request| change.of(request));
+            .filter_map(move |request| transform.apply(request));
         let workload =
             block_trace::trace_workload(&job, &self.summary, placement, self.speed_milli, requests);
         Ok((workload, note))
@@ -230,7 +234,7 @@ impl TraceSource {
     }
 
     /// Refuses storages that cannot replay a trace: files on a server.
-    pub fn refuse(&self, storages: &[Storage]) -> CommandResult {
+    pub fn check_storages(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             if let Storage::Nfs(_) = storage {
                 return Err(Failure::Usage(format!(
@@ -254,11 +258,11 @@ fn find_format(name: &str) -> Result<TraceFormat, Failure> {
 
 /// First bytes of a file, to detect its format. Empty if it is no regular file; the later full read
 /// reports the error.
-fn start(path: &Path) -> Result<Vec<u8>, Failure> {
+fn first_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let about =
+    let failure =
         |error: std::io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
-    Ok(packed::open(path)?.fill_buf().map_err(about)?.to_vec())
+    Ok(packed::open(path)?.fill_buf().map_err(failure)?.to_vec())
 }

@@ -49,27 +49,27 @@ const TRANSFER: &str = "[transfer]\nfilename=one\nioengine=raw\nrw=read\nbs=4m\n
 ///
 /// # Errors
 /// No policy has that name.
-pub fn of(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
+pub fn draw(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
     let policy = Spec::plain(policy);
     match kind {
-        PolicyKind::Readahead => Ok(readahead(policy)),
-        PolicyKind::SwapIn => Ok(swap_in(policy)),
-        PolicyKind::Scheduler => Ok(scheduler(policy)),
-        PolicyKind::Chunking => Ok(raw(policy)),
-        PolicyKind::Eviction => eviction(policy),
+        PolicyKind::Readahead => Ok(draw_readahead(policy)),
+        PolicyKind::SwapIn => Ok(draw_swap_in(policy)),
+        PolicyKind::Scheduler => Ok(draw_scheduler(policy)),
+        PolicyKind::Chunking => Ok(draw_chunking(policy)),
+        PolicyKind::Eviction => draw_eviction(policy),
     }
 }
 
 /// Simulates a job and returns its row and its events.
-fn observed(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
+fn simulate_job(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     let job = JobFile::parse(job).expect("the job of a lesson is well formed");
     let observer = Observer::new(EVENTS_MAX);
-    let guests = Participants { observer: Some(observer.clone()), policy_maker: None };
+    let participants = Participants { observer: Some(observer.clone()), policy_maker: None };
     let row = simulate_with(
         "lesson",
         &job,
         setup,
-        guests,
+        participants,
         RunObserver::progress(&mut |_| ProgressAnswer::Continue),
     )
     .expect("a policy by its name alone, and a device that is there");
@@ -88,22 +88,22 @@ fn ms_in_device(request: &RequestEvent) -> (f64, f64) {
 }
 
 /// Returns the start and the end, in MiB, of the range of the device that a request moved.
-fn extent(request: &RequestEvent) -> (f64, f64) {
+fn device_range_mib(request: &RequestEvent) -> (f64, f64) {
     let start = request.sector * SECTOR_BYTES;
     let end = start + u64::from(request.sectors) * SECTOR_BYTES;
     (start as f64 / MIB, end as f64 / MIB)
 }
 
 /// Draws the device's reads over time: used and unused bytes, and the program's reads.
-fn readahead(policy: Spec) -> Scene {
+fn draw_readahead(policy: Spec) -> Scene {
     let job = if policy.name == "runs" { MAPPED_RECORDS } else { STREAM_THEN_RANDOM };
     let name = policy.to_string();
     let setup = SimulationSetup { readahead: policy, ..SimulationSetup::new(Spec::plain("hdd")) };
-    let (_, events) = observed(job, &setup);
+    let (_, events) = simulate_job(job, &setup);
     // The file starts at the device's first byte: offsets in both are equal.
-    let pages_end =
-        events.requests.iter().map(|request| extent(request).1 * MIB).fold(0.0, f64::max);
-    let mut is_used = vec![false; (pages_end / PAGE_BYTES as f64) as usize + 1];
+    let end_byte =
+        events.requests.iter().map(|request| device_range_mib(request).1 * MIB).fold(0.0, f64::max);
+    let mut is_used = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
     for read in &events.reads {
         let bytes = read.bytes.expect("the modelled disk of a lesson doesn't fail");
         for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
@@ -115,9 +115,10 @@ fn readahead(policy: Spec) -> Scene {
     let mut marks = Vec::new();
     let (mut used_pages, mut unused_pages) = (0u64, 0u64);
     for request in &events.requests {
-        let first = request.sector * SECTOR_BYTES / PAGE_BYTES;
-        let end = first + (u64::from(request.sectors) * SECTOR_BYTES).div_ceil(PAGE_BYTES);
-        let pages: Vec<u64> = (first..end).collect();
+        let first_page = request.sector * SECTOR_BYTES / PAGE_BYTES;
+        let request_bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        let end_page = first_page + request_bytes.div_ceil(PAGE_BYTES);
+        let pages: Vec<u64> = (first_page..end_page).collect();
         for run in pages.chunk_by(|&a, &b| is_used[a as usize] == is_used[b as usize]) {
             let is_used = is_used[run[0] as usize];
             *if is_used { &mut used_pages } else { &mut unused_pages } += run.len() as u64;
@@ -135,7 +136,7 @@ fn readahead(policy: Spec) -> Scene {
         y: (read.offset as f64 / MIB, read.offset as f64 / MIB),
         colour: Colour::Requested,
     }));
-    let last = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
+    let last_done_ns = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
     Scene {
         title: format!("readahead {name}, on hdd"),
         x_name: "ms",
@@ -151,14 +152,14 @@ fn readahead(policy: Spec) -> Scene {
             events.requests.len(),
             used_pages * PAGE_BYTES / 1024,
             unused_pages * PAGE_BYTES / 1024,
-            milliseconds(last)
+            milliseconds(last_done_ns)
         ),
         marks,
     }
 }
 
 /// Draws the swap area's requests of a sweep and of random touches.
-fn swap_in(policy: Spec) -> Scene {
+fn draw_swap_in(policy: Spec) -> Scene {
     let name = policy.to_string();
     let setup = LoadSetup {
         swapin: policy,
@@ -169,6 +170,7 @@ fn swap_in(policy: Spec) -> Scene {
     };
     let mut marks = Vec::new();
     let mut lines = Vec::new();
+    // Start of the next run on the horizontal axis.
     let mut scene_ms = 0.0;
     for (pattern, touches, order_text) in [
         (load::TouchPattern::Sequential, 1100, "in order"),
@@ -181,16 +183,18 @@ fn swap_in(policy: Spec) -> Scene {
         };
         let (row, events) = observe_load(&load, &setup, EVENTS_MAX)
             .expect("a policy by its name alone, and a device that is there");
-        let first = events.requests.first().map_or(0.0, |request| ms_in_device(request).0);
-        let mut last: f64 = 0.0;
+        let first_ms = events.requests.first().map_or(0.0, |request| ms_in_device(request).0);
+        let mut last_ms: f64 = 0.0;
         for request in &events.requests {
             let (from, to) = ms_in_device(request);
-            let shifted = |ms: f64| ms - first + scene_ms;
-            last = last.max(shifted(to));
+            let shifted = |ms: f64| ms - first_ms + scene_ms;
+            last_ms = last_ms.max(shifted(to));
             let colour = if request.is_write { Colour::Written } else { Colour::Read };
-            marks.push(Mark { x: (shifted(from), shifted(to)), y: extent(request), colour });
+            let x = (shifted(from), shifted(to));
+            marks.push(Mark { x, y: device_range_mib(request), colour });
         }
-        scene_ms = last * 1.03;
+        // A gap separates the two runs.
+        scene_ms = last_ms * 1.03;
         let reads = events.requests.iter().filter(|request| !request.is_write).count();
         let pages_in = row.pages_in.unwrap_or(0);
         lines.push(format!("{order_text}: {reads} reads of {pages_in} pages"));
@@ -206,7 +210,7 @@ fn swap_in(policy: Spec) -> Scene {
 }
 
 /// Draws the requests of four programs in the order of the scheduler.
-fn scheduler(policy: Spec) -> Scene {
+fn draw_scheduler(policy: Spec) -> Scene {
     let name = policy.to_string();
     let readahead = Spec::plain("none");
     let setup = SimulationSetup {
@@ -214,50 +218,55 @@ fn scheduler(policy: Spec) -> Scene {
         readahead,
         ..SimulationSetup::new(Spec::plain("hdd"))
     };
-    let (row, events) = observed(FOUR_STREAMS, &setup);
+    let (row, events) = simulate_job(FOUR_STREAMS, &setup);
     let marks = events.requests.iter().map(|request| {
         let process = request.sector * SECTOR_BYTES / STREAM_BYTES;
-        let (from, to) = extent(request);
+        let (from, to) = device_range_mib(request);
         Mark {
             x: ms_in_device(request),
             y: (from / 1024.0, to / 1024.0),
-            colour: Colour::of(process),
+            colour: Colour::of_program(process),
         }
     });
-    let last = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
+    let last_done_ns = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
     Scene {
         title: format!("scheduler {name}, on hdd"),
         x_name: "ms",
         y_name: "GiB of the disk",
-        legend: (0..4).map(|process| (Colour::of(process), "")).collect(),
+        legend: (0..4).map(|process| (Colour::of_program(process), "")).collect(),
         figures_line: format!(
             "{} requests of four programs, {:.1} MiB/s, {:.0} ms",
             events.requests.len(),
             row.mib_per_s.unwrap_or(0.0),
-            milliseconds(last)
+            milliseconds(last_done_ns)
         ),
         marks: marks.collect(),
     }
 }
 
 /// Draws the chunks of one transfer.
-fn raw(policy: Spec) -> Scene {
+fn draw_chunking(policy: Spec) -> Scene {
     let name = policy.to_string();
     let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
     let setup = SimulationSetup { chunking: policy, ..SimulationSetup::new(disks) };
-    let (_, events) = observed(TRANSFER, &setup);
+    let (_, events) = simulate_job(TRANSFER, &setup);
     let marks = events.requests.iter().map(|request| Mark {
         x: ms_in_device(request),
-        y: extent(request),
+        y: device_range_mib(request),
         colour: Colour::Read,
     });
-    let last = events.requests.iter().filter_map(|request| request.done_ns).max().unwrap_or(0);
+    let last_done_ns =
+        events.requests.iter().filter_map(|request| request.done_ns).max().unwrap_or(0);
     Scene {
         title: format!("raw {name}, on two disks side by side"),
         x_name: "ms",
         y_name: "MiB of the transfer",
         legend: vec![(Colour::Read, "a chunk, while it is in flight")],
-        figures_line: format!("{} chunks, {:.1} ms", events.requests.len(), milliseconds(last)),
+        figures_line: format!(
+            "{} chunks, {:.1} ms",
+            events.requests.len(),
+            milliseconds(last_done_ns)
+        ),
         marks: marks.collect(),
     }
 }
@@ -270,21 +279,21 @@ const CACHE_BLOCKS: u32 = 100;
 fn references() -> BlockTrace {
     // Pseudorandom numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;
-    let mut below = |end: u64| {
+    let mut random_below = |end: u64| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % end) as u32
     };
     let mut references: Vec<u32> = (0..4).flat_map(|_| 180..310).collect();
-    references.extend((0..150).map(|_| below(60)));
+    references.extend((0..150).map(|_| random_below(60)));
     for block in 60..180 {
-        references.extend([block, below(60)]);
+        references.extend([block, random_below(60)]);
     }
     BlockTrace { references, blocks: 310, note: None }
 }
 
 /// Draws the hits and misses of each reference.
-fn eviction(policy: Spec) -> Result<Scene, SpecError> {
+fn draw_eviction(policy: Spec) -> Result<Scene, SpecError> {
     let trace = references();
     let mut cache = Simulation::new(eviction::build(&policy, CACHE_BLOCKS)?, CACHE_BLOCKS);
     let mut misses = 0u64;
@@ -314,19 +323,20 @@ fn eviction(policy: Spec) -> Result<Scene, SpecError> {
 mod tests {
     use super::*;
 
-    /// Each of the 310 blocks misses at least once.
+    /// Each of the 310 blocks misses at least once. The trace has 150 references to the hot set,
+    /// 240 of the mixed scan, and 4 rounds of the loop over the blocks 180 to 309.
     #[test]
     fn eviction_policies_miss_at_least_as_often_as_the_optimum() {
         let trace = references();
         assert_eq!(trace.references.len(), 150 + 240 + 4 * 130);
-        let least = belady(&trace, CACHE_BLOCKS);
-        assert!(least >= 310, "each block is missed once at least: {least}");
+        let misses_min = belady(&trace, CACHE_BLOCKS);
+        assert!(misses_min >= 310, "each block is missed once at least: {misses_min}");
         for policy in eviction::POLICIES {
-            let missed = eviction(Spec::plain(policy.name)).unwrap();
-            let missed = missed.marks.iter().filter(|mark| mark.colour == Colour::Waste).count();
-            assert!(missed as u64 >= least, "{}", policy.name);
+            let scene = draw_eviction(Spec::plain(policy.name)).unwrap();
+            let misses = scene.marks.iter().filter(|mark| mark.colour == Colour::Waste).count();
+            assert!(misses as u64 >= misses_min, "{}", policy.name);
         }
-        let lru = eviction(Spec::plain("lru")).unwrap();
+        let lru = draw_eviction(Spec::plain("lru")).unwrap();
         // `lru` never hits in a loop larger than memory.
         let of_loop = lru.marks.iter().filter(|mark| mark.y.0 >= 180.0);
         assert!(
@@ -339,7 +349,7 @@ mod tests {
     /// reuse distance. Each later round of the loop therefore misses 130 - 99 = 31 blocks.
     #[test]
     fn lirs_keeps_the_part_of_the_loop_that_fits() {
-        let scene = eviction(Spec::plain("lirs")).unwrap();
+        let scene = draw_eviction(Spec::plain("lirs")).unwrap();
         let is_missed = |mark: &&Mark| mark.colour == Colour::Waste;
         assert_eq!(scene.marks[130..520].iter().filter(is_missed).count(), 3 * 31);
     }
@@ -348,7 +358,7 @@ mod tests {
     /// 20 at random.
     #[test]
     fn readahead_none_transfers_no_unused_bytes() {
-        let scene = readahead(Spec::plain("none"));
+        let scene = draw_readahead(Spec::plain("none"));
         assert!(scene.marks.iter().all(|mark| mark.colour != Colour::Waste));
         assert!(scene.figures_line.starts_with("212 reads, 2"), "{}", scene.figures_line);
     }
@@ -357,10 +367,11 @@ mod tests {
     #[test]
     fn ring_policy_overlaps_chunks_in_flight() {
         let overlaps = |policy: &str| {
-            let scene = raw(Spec::plain(policy));
-            let mut stays: Vec<(f64, f64)> = scene.marks.iter().map(|mark| mark.x).collect();
-            stays.sort_by(|a, b| a.0.total_cmp(&b.0));
-            stays.windows(2).any(|pair| pair[1].0 < pair[0].1)
+            let scene = draw_chunking(Spec::plain(policy));
+            let mut flight_times_ms: Vec<(f64, f64)> =
+                scene.marks.iter().map(|mark| mark.x).collect();
+            flight_times_ms.sort_by(|a, b| a.0.total_cmp(&b.0));
+            flight_times_ms.windows(2).any(|pair| pair[1].0 < pair[0].1)
         };
         assert!(overlaps("ring"));
     }

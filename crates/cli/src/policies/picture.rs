@@ -22,7 +22,7 @@ pub enum Colour {
 
 impl Colour {
     /// Returns the colour of a program.
-    pub fn of(program: u64) -> Colour {
+    pub fn of_program(program: u64) -> Colour {
         Colour::Program((program % 4) as u8)
     }
 
@@ -97,8 +97,8 @@ pub fn svg(scene: &Scene) -> String {
     let legend: Vec<(String, &str)> = scene
         .legend
         .iter()
-        .filter(|(_, words)| !words.is_empty())
-        .map(|&(colour, words)| (words.to_owned(), colour.class()))
+        .filter(|(_, text)| !text.is_empty())
+        .map(|&(colour, text)| (text.to_owned(), colour.class()))
         .collect();
     let caption = format!("{} ({})", scene.title, scene.figures_line);
     let chart = area.chart(&scene.title, &inner, &legend);

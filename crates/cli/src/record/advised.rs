@@ -2,26 +2,26 @@
 
 use readpath_record::capture::{AdviceResult, StopReason};
 
-/// The lines of the report, without the name of the command.
-pub fn lines(help: &AdviceResult) -> Vec<String> {
+/// Lines of the report, without the name of the command.
+pub fn report_lines(help: &AdviceResult) -> Vec<String> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     if help.prefetched_bytes == 0 {
         return vec!["no page was prefetched: no read was predictable".to_owned()];
     }
-    let used = help.used_bytes.min(help.prefetched_bytes);
-    let percent = used as f64 / help.prefetched_bytes as f64 * 100.0;
+    let used_bytes = help.used_bytes.min(help.prefetched_bytes);
+    let percent = used_bytes as f64 / help.prefetched_bytes as f64 * 100.0;
     let mut lines = vec![format!(
         "brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({percent:.0} %); at most {:.1} MiB \
             were unused at a time, {:.1} MiB by the kernel's count",
         mib(help.prefetched_bytes),
         help.files,
         if help.files == 1 { "file" } else { "files" },
-        mib(used),
+        mib(used_bytes),
         mib(help.unused_bytes_max),
         mib(help.resident_bytes_max),
     )];
-    if let Some(vain) = help.stop_reason {
-        lines.push(stopped(help, vain, percent));
+    if let Some(stop_reason) = help.stop_reason {
+        lines.push(stop_line(help, stop_reason, percent));
     }
     let measured_waits = [("without", help.without), ("with", help.with)];
     for (when, waits) in measured_waits.into_iter().filter(|(_, waits)| waits.read_bytes > 0) {
@@ -39,21 +39,22 @@ pub fn lines(help: &AdviceResult) -> Vec<String> {
     lines
 }
 
-/// Why and how often advice stopped.
-fn stopped(help: &AdviceResult, vain: StopReason, percent: f64) -> String {
-    let why = match vain {
-        // It paid again after the rest.
+/// Line with the reason for which advice stopped, and how often it did. `percent` is the used part
+/// of the prefetched bytes.
+fn stop_line(help: &AdviceResult, stop_reason: StopReason, percent: f64) -> String {
+    let reason = match stop_reason {
+        // Over the whole run half or more was used: only a part of the run was below.
         StopReason::Unused if percent >= 50.0 => "for a while less than half was used".to_owned(),
         StopReason::Unused => format!("{percent:.0} % of what was brought in was used"),
         StopReason::WaitsGrew => "the program waited longer with advice than without".to_owned(),
     };
-    let often = match (help.pauses, help.is_stopped) {
+    let pauses_text = match (help.pauses, help.is_stopped) {
         (0, _) => String::new(),
-        (rests, true) => format!("; advice did not pay {rests} times, and was given up"),
+        (pauses, true) => format!("; advice did not pay {pauses} times, and was given up"),
         (1, false) => "; advice did not pay and rested".to_owned(),
-        (rests, false) => format!("; advice did not pay and rested {rests} times"),
+        (pauses, false) => format!("; advice did not pay and rested {pauses} times"),
     };
-    format!("stopped: {why}{often}")
+    format!("stopped: {reason}{pauses_text}")
 }
 
 #[cfg(test)]
@@ -62,7 +63,8 @@ mod tests {
 
     use super::*;
 
-    /// Lookups in a database: nothing in the report reads as a gain.
+    /// A quarter of a MiB of 4 MiB was used: 6 %. The waits without and with advice are of
+    /// different parts of the run, and the report must not present them as a gain.
     #[test]
     fn advice_without_benefit_is_reported_as_stopped() {
         let mib = 1 << 20;
@@ -76,11 +78,11 @@ mod tests {
             stop_reason: Some(StopReason::Unused),
             ..AdviceResult::default()
         };
-        let report = lines(&help).join("\n");
+        let report = report_lines(&help).join("\n");
         assert!(report.contains("stopped: 6 % of what was brought in was used"), "{report}");
         assert!(report.contains("without advice it waited 0.04 s for 0.0 MiB"), "{report}");
         assert!(!report.contains("a MiB") && report.contains("no measure of a gain"), "{report}");
-        let paid = AdviceResult { stop_reason: None, pauses: 0, ..help };
-        assert!(!lines(&paid).join("\n").contains("stopped"));
+        let used_advice = AdviceResult { stop_reason: None, pauses: 0, ..help };
+        assert!(!report_lines(&used_advice).join("\n").contains("stopped"));
     }
 }

@@ -9,13 +9,13 @@ use readpath_record::notice;
 use readpath_record::recorded_set::{BroughtIn, RecordedSet};
 use readpath_sim::job::printable;
 
-use super::{RecordPlan, program, program_failure};
+use super::{RecordPlan, program_command, program_failure};
 use crate::exit::{CommandResult, Failure};
 use crate::recordings::for_each_record;
 use crate::signals;
 use crate::table;
 
-/// Interval of looking for the end of the program.
+/// Interval of the checks for the end of the program.
 const WAIT_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Number of files that a message names; it counts the others.
@@ -36,11 +36,11 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
         let problem = "has no read of a file; record the program by `readpath record`";
         return Err(Failure::usage_of(plan.from[0].display(), problem));
     }
-    let (name, mut command) = program(plan);
+    let (name, mut command) = program_command(plan);
     let is_over = AtomicBool::new(false);
     let began = Instant::now();
     let (brought_in, duration, ended) = std::thread::scope(|scope| {
-        let bringing_in = scope.spawn(|| {
+        let prefetch_thread = scope.spawn(|| {
             let brought_in = set.bring_in(bytes_max, &is_over);
             (brought_in, began.elapsed())
         });
@@ -50,11 +50,11 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
         };
         let ended = run_program(&mut command, is_stopped);
         is_over.store(true, Ordering::Relaxed);
-        let (brought_in, duration) = bringing_in.join().expect("it does not panic");
+        let (brought_in, duration) = prefetch_thread.join().expect("it does not panic");
         (brought_in, duration, ended)
     });
     let status = ended.map_err(|error| Failure::usage_of(plan.command[0].display(), error))?;
-    lines(&brought_in, duration, &printable(&name)).iter().for_each(notice::print);
+    report_lines(&brought_in, duration, &printable(&name)).iter().for_each(notice::print);
     if status.is_none() {
         notice::print("the program runs on");
     }
@@ -77,7 +77,7 @@ fn run_program(
 }
 
 /// Formats the lines of the report. `duration` is the time in which the pages were brought in.
-fn lines(result: &BroughtIn, duration: Duration, program: &str) -> Vec<String> {
+fn report_lines(result: &BroughtIn, duration: Duration, program: &str) -> Vec<String> {
     let mib = |bytes| format!("{} MiB", table::mib(Some(bytes)));
     let files =
         |count: usize| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
@@ -97,7 +97,7 @@ fn lines(result: &BroughtIn, duration: Duration, program: &str) -> Vec<String> {
         let beyond = mib(result.beyond_limit_bytes);
         lines.push(format!("{beyond} were not brought in: --memory allows no more"));
     }
-    let named = |names: Vec<String>| {
+    let list_names = |names: Vec<String>| {
         let more = names.len().saturating_sub(NAMED_FILES_MAX);
         let shown = names.into_iter().take(NAMED_FILES_MAX).collect::<Vec<String>>().join(", ");
         if more == 0 { shown } else { format!("{shown} and {more} more") }
@@ -107,17 +107,17 @@ fn lines(result: &BroughtIn, duration: Duration, program: &str) -> Vec<String> {
         lines.push(format!(
             "{} left out, with another inode or length than in the recording: {}",
             files(result.changed.len()),
-            named(names)
+            list_names(names)
         ));
     }
     if !result.missing.is_empty() {
-        let name = |(path, why): &(PathBuf, String)| {
-            format!("{}: {why}", printable(&path.to_string_lossy()))
+        let name = |(path, reason): &(PathBuf, String)| {
+            format!("{}: {reason}", printable(&path.to_string_lossy()))
         };
         lines.push(format!(
             "{} left out, which cannot be opened: {}",
             files(result.missing.len()),
-            named(result.missing.iter().map(name).collect())
+            list_names(result.missing.iter().map(name).collect())
         ));
     }
     lines

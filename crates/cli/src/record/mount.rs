@@ -16,7 +16,7 @@ use crate::output::print;
 use crate::progress::Interrupt;
 use crate::table::{self, Column, Table};
 
-/// Longest search for a file, and the number of folder entries after which it ends.
+/// Longest search for a file, and the number of folder entries after which the search ends.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 const ENTRIES_MAX: usize = 20_000;
 
@@ -35,10 +35,11 @@ pub fn run(path_argument: &Path) -> CommandResult {
     } else {
         path_argument.to_owned()
     };
-    let file = open(&path)?;
-    let continues = &mut || !interrupt.is_signalled();
-    match compare(&file, 0, setting.bytes, continues) {
-        Ok(Some(trial)) => print(&text(&path, &setting, &trial)),
+    let file = open_direct(&path)?;
+    let should_continue = &mut || !interrupt.is_signalled();
+    let start_offset = 0;
+    match compare(&file, start_offset, setting.bytes, should_continue) {
+        Ok(Some(trial)) => print(&trial_text(&path, &setting, &trial)),
         Ok(None) => Err(Failure::Interrupted),
         Err(error) => {
             let needed = format!("{error}; a file of {} MiB is needed", FILE_BYTES_MIN >> 20);
@@ -48,7 +49,7 @@ pub fn run(path_argument: &Path) -> CommandResult {
 }
 
 /// Opens a file or a block device for direct reads. Other objects are refused.
-fn open(path: &Path) -> Result<File, Failure> {
+fn open_direct(path: &Path) -> Result<File, Failure> {
     let kind = fs::metadata(path).map_err(|error| Failure::usage_of(path.display(), error))?;
     if !kind.is_file() && !kind.file_type().is_block_device() {
         let problem = "is no folder, file or block device";
@@ -101,15 +102,19 @@ fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
 }
 
 /// Table of the windows, and the command that sets the fastest.
-fn text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String {
+fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String {
     let columns: [Column<(usize, &TriedWindow)>; 4] = [
         ("window KiB", |(_, window)| (window.bytes >> 10).to_string()),
-        ("MiB/s", |(_, window)| rate(window.median())),
-        ("lowest", |(_, window)| rate(window.seconds_per_byte[window.seconds_per_byte.len() - 1])),
-        ("highest", |(_, window)| rate(window.seconds_per_byte[0])),
+        ("MiB/s", |(_, window)| format_rate(window.median())),
+        // The times per byte are in ascending order: the last one is the lowest rate.
+        ("lowest", |(_, window)| {
+            format_rate(window.seconds_per_byte[window.seconds_per_byte.len() - 1])
+        }),
+        ("highest", |(_, window)| format_rate(window.seconds_per_byte[0])),
     ];
     let rows: Vec<(usize, &TriedWindow)> = trial.tried.iter().enumerate().collect();
     let table = Table::of(&rows, &columns, 0);
+    // Window 0 is the present one.
     let [present, chosen] =
         [0, trial.chosen].map(|window_index| trial.tried[window_index].bytes >> 10);
     let advice = match trial.chosen {
@@ -130,6 +135,6 @@ fn text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String 
 }
 
 /// Formats a rate in MiB/s from seconds per byte.
-fn rate(seconds_per_byte: f64) -> String {
+fn format_rate(seconds_per_byte: f64) -> String {
     table::number(Some(1.0 / seconds_per_byte / f64::from(1 << 20)), 0)
 }

@@ -21,6 +21,7 @@ const LINKS_MAX: u32 = 40;
 #[derive(Clone, Debug)]
 pub struct Output(Rc<RefCell<State>>);
 
+/// State that all clones of an output share.
 #[derive(Debug)]
 struct State {
     /// `None` without a file to write, and after an error.
@@ -37,8 +38,8 @@ impl Output {
         Ok(Output::new(Some(BufWriter::new(open_for_writing(path)?))))
     }
 
-    /// Drops all writes.
-    pub fn none() -> Output {
+    /// Creates an output that drops all writes.
+    pub fn discarding() -> Output {
         Output::new(None)
     }
 
@@ -54,7 +55,7 @@ impl Output {
 
     /// Applies `write` to the file, and returns its result, or `dropped` without a file. An error
     /// ends the file and is kept.
-    fn with<T>(&self, dropped: T, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>) -> T {
+    fn apply<T>(&self, dropped: T, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>) -> T {
         let mut state = self.0.borrow_mut();
         let Some(file) = &mut state.file else { return dropped };
         match write(file) {
@@ -73,12 +74,12 @@ impl Write for Output {
     /// Writes to the file, or drops the data without one. An error of the file is kept and not
     /// returned.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        Ok(self.with(data.len(), |file| file.write(data)))
+        Ok(self.apply(data.len(), |file| file.write(data)))
     }
 
     /// Flushes the file. An error is kept and not returned.
     fn flush(&mut self) -> io::Result<()> {
-        self.with((), BufWriter::flush);
+        self.apply((), BufWriter::flush);
         Ok(())
     }
 }
@@ -91,7 +92,7 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
     for _ in 0..LINKS_MAX {
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return created(&path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return create_new_file(&path),
             Err(error) => return Err(error),
         };
         let kind = metadata.file_type();
@@ -123,11 +124,11 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
         // Root writes to no file that another user has put there: it may be a hard link.
         if own_user == 0 && (!is_trusted || metadata.nlink() > 1) {
             fs::remove_file(&path)?;
-            return created(&path);
+            return create_new_file(&path);
         }
         let file = nofollow_options().open(&path)?;
-        let now = file.metadata()?;
-        if (now.dev(), now.ino()) != (metadata.dev(), metadata.ino()) {
+        let opened = file.metadata()?;
+        if (opened.dev(), opened.ino()) != (metadata.dev(), metadata.ino()) {
             return Err(unsafe_path_error(
                 "another file has come in its place; try again".to_owned(),
             ));
@@ -139,8 +140,8 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
 }
 
 /// Error for a path that is not safe to write.
-fn unsafe_path_error(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, why)
+fn unsafe_path_error(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
 
 /// Options that fail on a symbolic link.
@@ -151,7 +152,7 @@ fn nofollow_options() -> OpenOptions {
 }
 
 /// Creates a file that must not exist yet.
-fn created(path: &Path) -> io::Result<File> {
+fn create_new_file(path: &Path) -> io::Result<File> {
     nofollow_options().create_new(true).open(path)
 }
 

@@ -13,13 +13,13 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::output::Output;
 use super::{
-    OUTPUT, OutputError, READ_INTERVAL, RecordPlan, print_summary, program, program_failure,
-    sampled,
+    OUTPUT_DEFAULT, OutputError, READ_INTERVAL, RecordPlan, print_summary, program_command,
+    program_failure, sampled,
 };
 use crate::exit::{CommandResult, Failure};
 use crate::signals;
 
-/// Pause between two looks at the shared memory while it fills quickly.
+/// Pause between two readings of the shared memory while it fills quickly.
 const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
 /// Records without root, by a preloaded library, until the program ends, the time is over, or a
@@ -47,7 +47,8 @@ pub fn run(
              the page cache had"
         }
     });
-    let output = args.output.clone().or(budget_bytes.is_none().then(|| PathBuf::from(OUTPUT)));
+    let default_output = budget_bytes.is_none().then(|| PathBuf::from(OUTPUT_DEFAULT));
+    let output = args.output.clone().or(default_output);
     let failure = |error: std::io::Error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),
         None => Failure::usage(error),
@@ -59,11 +60,11 @@ pub fn run(
     }
     let sink = match &output {
         Some(path) => Output::create(path).map_err(failure)?,
-        None => Output::none(),
+        None => Output::discarding(),
     };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
-    let before = CpuTime::of_children();
-    let (name, command) = program(args);
+    let cpu_before = CpuTime::of_children();
+    let (name, command) = program_command(args);
     let mut child = preload
         .spawn(command)
         .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
@@ -71,30 +72,31 @@ pub fn run(
     let (start, mut status, mut counts) = (Instant::now(), None, None);
     // Sample the process until the preloaded library reports from it.
     let mut sampling = Sampled::start(child.id()).ok();
-    let (mut samples, mut ended_early, mut is_busy) = (None, OutputError::default(), false);
+    let (mut samples, mut output_error, mut is_busy) = (None, OutputError::default(), false);
     while !signals::is_interrupted() && status.is_none() {
         std::thread::sleep(match is_busy || preload.is_awake() {
             true => READ_INTERVAL_BUSY,
             false => READ_INTERVAL,
         });
         is_busy = preload.record(&mut writer).map_err(failure)?;
-        ended_early.check(&sink, output.as_deref(), start);
+        output_error.report_once(&sink, output.as_deref(), start);
         sampling = sampling.filter(|_| preload.programs() == 0);
         sampling.iter_mut().for_each(Sampled::sample_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
             samples = sampling.take().map(Sampled::finish);
-            let waited = wait_counted(&mut child).map_err(Failure::usage)?;
-            (status, counts) = (Some(waited.0), waited.1);
+            let (exit_status, kernel_counts) =
+                wait_counted(&mut child).map_err(Failure::usage)?;
+            (status, counts) = (Some(exit_status), kernel_counts);
         }
         if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;
         }
     }
-    let processor_time = CpuTime::of_children().since(before);
+    let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
     let recorded = preload.finish(writer, processor_ns, status.is_some()).map_err(failure)?;
-    ended_early.check(&sink, output.as_deref(), start);
-    ended_early.result()?;
+    output_error.report_once(&sink, output.as_deref(), start);
+    output_error.result()?;
     if recorded.programs == 0 {
         samples = samples.or_else(|| sampling.map(Sampled::finish));
         match (samples, counts) {

@@ -20,7 +20,7 @@ const ROWS_MAX: usize = 20;
 
 /// Samples a process until it ends, the time is over, or a signal comes. Returns `None` if this
 /// user may not inspect it.
-pub fn run(process: u32, args: &RecordPlan, span: Option<Duration>) -> Option<CommandResult> {
+pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Option<CommandResult> {
     let mut sampled = match Sampled::start(process) {
         Ok(sampled) => sampled,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
@@ -39,7 +39,7 @@ pub fn run(process: u32, args: &RecordPlan, span: Option<Duration>) -> Option<Co
             no recording",
     );
     let began = Instant::now();
-    let is_over = || span.is_some_and(|span| began.elapsed() >= span);
+    let is_over = || time_max.is_some_and(|time_max| began.elapsed() >= time_max);
     while !signals::is_interrupted() && !is_over() && !sampled.is_over() {
         std::thread::sleep(READ_INTERVAL);
         sampled.sample_if_due();
@@ -101,19 +101,20 @@ fn format_counters(counts: KernelCounts, seconds: f64) -> String {
     text
 }
 
+/// Columns of the table of files. Sizes are in MiB.
 const COLUMNS: [table::Column<SampledFile>; 9] = [
     ("file", |file| file.path.clone()),
     ("how", |file| if file.is_mapped { "mapped" } else { "open" }.to_owned()),
     ("size", |file| table::mib(Some(file.bytes))),
     ("moved", |file| table::mib(Some(file.moved_bytes))),
-    ("cached first", |file| pages(file, |cache| cache.first_pages)),
-    ("cached last", |file| pages(file, |cache| cache.last_pages)),
-    ("came", |file| pages(file, |cache| cache.added_pages)),
-    ("in pieces of", |file| pages(file, |cache| cache.added_pages / cache.added_runs.max(1))),
-    ("left", |file| pages(file, |cache| cache.removed_pages)),
+    ("cached first", |file| cached_mib(file, |cache| cache.first_pages)),
+    ("cached last", |file| cached_mib(file, |cache| cache.last_pages)),
+    ("came", |file| cached_mib(file, |cache| cache.added_pages)),
+    ("in pieces of", |file| cached_mib(file, |cache| cache.added_pages / cache.added_runs.max(1))),
+    ("left", |file| cached_mib(file, |cache| cache.removed_pages)),
 ];
 
 /// Formats a number of cached pages in MiB; `-` if unknown.
-fn pages(file: &SampledFile, which: fn(&SampledCache) -> u64) -> String {
-    table::mib(file.cache.as_ref().map(|cache| which(cache) * PAGE_BYTES))
+fn cached_mib(file: &SampledFile, page_count: fn(&SampledCache) -> u64) -> String {
+    table::mib(file.cache.as_ref().map(|cache| page_count(cache) * PAGE_BYTES))
 }

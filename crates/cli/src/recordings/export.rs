@@ -11,22 +11,23 @@ use super::{ExportFormat, Output, for_each_record};
 use crate::exit::CommandResult;
 
 /// Process id under which the requests of devices appear.
-const DEVICES: u32 = 0;
+const DEVICES_PROCESS_ID: u32 = 0;
 
 /// Writes a recording in a format.
 pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> CommandResult {
     match format {
-        ExportFormat::Iolog => iolog(path, out),
-        ExportFormat::Chrome => chrome(path, out),
+        ExportFormat::Iolog => write_iolog(path, out),
+        ExportFormat::Chrome => write_chrome(path, out),
     }
 }
 
 /// Writes fio's iolog, version 3: lines for the first use of a file, and a line for each read.
-fn iolog(path: &Path, out: &mut Output) -> CommandResult {
+fn write_iolog(path: &Path, out: &mut Output) -> CommandResult {
+    // Name of each file, and whether its `open` line is written.
     let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
     let (mut last_us, mut mapped) = (0, MappedUse::default());
-    let mut line = |text: String| out.put(format_args!("{text}\n"));
-    line(TRACE_HEADER.to_owned())?;
+    let mut write_line = |text: String| out.write_text(format_args!("{text}\n"));
+    write_line(TRACE_HEADER.to_owned())?;
     for_each_record(path, |record| {
         match record {
             // Spaces separate the fields of a line, and thus cannot occur in names.
@@ -40,11 +41,11 @@ fn iolog(path: &Path, out: &mut Output) -> CommandResult {
                 let us = (read.begin_ns / 1000).max(last_us);
                 last_us = us;
                 if !std::mem::replace(is_open, true) {
-                    line(format!("{us} {name} add"))?;
-                    line(format!("{us} {name} open"))?;
+                    write_line(format!("{us} {name} add"))?;
+                    write_line(format!("{us} {name} open"))?;
                 }
                 for read in mapped.reads(&read) {
-                    line(format!("{us} {name} read {} {}", read.offset, read.bytes_read()))?;
+                    write_line(format!("{us} {name} read {} {}", read.offset, read.bytes_read()))?;
                 }
             }
             Record::Mapped(range) => mapped.map(&range),
@@ -54,47 +55,47 @@ fn iolog(path: &Path, out: &mut Output) -> CommandResult {
     })?;
     for (name, is_open) in files.values() {
         if *is_open {
-            line(format!("{last_us} {name} close"))?;
+            write_line(format!("{last_us} {name} close"))?;
         }
     }
     Ok(())
 }
 
 /// Writes the trace event format: a list of complete events, with times in microseconds.
-fn chrome(path: &Path, out: &mut Output) -> CommandResult {
+fn write_chrome(path: &Path, out: &mut Output) -> CommandResult {
     let mut files: BTreeMap<u32, String> = BTreeMap::new();
     let mut threads: BTreeMap<u32, ThreadName> = BTreeMap::new();
     let mut is_first = true;
-    let mut event = |event: serde_json::Value| {
+    let mut write_event = |event: serde_json::Value| {
         let separator = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
-        out.put(format_args!("{separator}{event}"))
+        out.write_text(format_args!("{separator}{event}"))
     };
-    event(json!({"ph": "M", "name": "process_name", "pid": DEVICES, "args": {"name": "devices"}}))?;
+    write_event(json!({"ph": "M", "name": "process_name", "pid": DEVICES_PROCESS_ID, "args": {"name": "devices"}}))?;
     for_each_record(path, |record| {
         match record {
             Record::File(file) => {
                 files.insert(file.file, file.path);
             }
             Record::Device(device) => {
-                event(json!({
-                    "ph": "M", "name": "thread_name", "pid": DEVICES, "tid": device.device,
+                write_event(json!({
+                    "ph": "M", "name": "thread_name", "pid": DEVICES_PROCESS_ID, "tid": device.device,
                     "args": {"name": device.name},
                 }))?;
             }
             Record::Thread(thread) => {
-                event(json!({
+                write_event(json!({
                     "ph": "M", "name": "thread_name", "pid": thread.process, "tid": thread.task,
                     "args": {"name": thread.name},
                 }))?;
                 threads.insert(thread.thread, thread);
             }
-            Record::Read(read) => event(read_event(&read, &files, &threads[&read.thread]))?,
-            Record::Request(request) => event(request_event(&request))?,
+            Record::Read(read) => write_event(read_event(&read, &files, &threads[&read.thread]))?,
+            Record::Request(request) => write_event(request_event(&request))?,
             _ => {}
         }
         Ok(())
     })?;
-    out.put("\n]\n")
+    out.write_text("\n]\n")
 }
 
 /// Event of a read, on the row of its thread.
@@ -116,7 +117,7 @@ fn read_event(
 /// Event of a device request.
 fn request_event(request: &RequestRecord) -> serde_json::Value {
     json!({
-        "ph": "X", "cat": "request", "name": request.work, "pid": DEVICES, "tid": request.device,
+        "ph": "X", "cat": "request", "name": request.work, "pid": DEVICES_PROCESS_ID, "tid": request.device,
         "ts": micros(request.begin_ns), "dur": micros(request.end_ns - request.begin_ns),
         "args": {"place": request.place, "bytes": request.bytes, "ahead": request.is_ahead},
     })

@@ -20,18 +20,18 @@ use crate::packed;
 /// Creates a recording from a trace of strace or of block requests. Prints the numbers of
 /// imported reads and of calls that are left out.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
-    let about = |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
+    let trace_failure = |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
     let mut source = packed::open(&args.trace)?;
-    let start = source.fill_buf().map_err(|error| about(&error))?.to_owned();
-    let format = TraceFormat::detect(&start).filter(|format| *format != TraceFormat::Recording);
-    let (records, note) = if strace::is_start(&start) {
-        let imported = strace::records(source).map_err(|error| about(&error))?;
+    let first_bytes = source.fill_buf().map_err(|error| trace_failure(&error))?.to_owned();
+    let format = TraceFormat::detect(&first_bytes).filter(|format| *format != TraceFormat::Recording);
+    let (records, note) = if strace::is_start(&first_bytes) {
+        let imported = strace::records(source).map_err(|error| trace_failure(&error))?;
         let left_out = imported.left_out;
         let note = (!left_out.0.is_empty()).then(|| format!("not imported: {left_out}"));
         (imported.records, note)
     } else if let Some(format) = format {
         let mut reader = block_trace::TraceReader::new(source, format);
-        let records = requests(&mut reader).map_err(|error| about(&error))?;
+        let records = reads_of_requests(&mut reader).map_err(|error| trace_failure(&error))?;
         (records, reader.note().map(str::to_owned))
     } else {
         let names = block_trace::FORMATS.iter().map(|(name, _)| *name);
@@ -40,16 +40,16 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
             "neither the text of `strace -f -ttt -T` nor a trace in one of {}",
             names.join(", ")
         );
-        return Err(about(&text));
+        return Err(trace_failure(&text));
     };
-    let about = |error| Failure::usage_of(args.output.display(), error);
-    let file = File::create(&args.output).map_err(about)?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
+    let output_failure = |error| Failure::usage_of(args.output.display(), error);
+    let file = File::create(&args.output).map_err(output_failure)?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(output_failure)?;
     let reads = records.iter().filter(|record| matches!(record, Record::Read(_))).count();
     for record in records {
-        writer.put(record).map_err(about)?;
+        writer.put(record).map_err(output_failure)?;
     }
-    writer.finish().map_err(about)?;
+    writer.finish().map_err(output_failure)?;
     notice::print(format_args!("{reads} reads in {}", args.output.display()));
     if let Some(note) = note {
         notice::print(format_args!("{}: {note}", args.trace.display()));
@@ -57,8 +57,9 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
     Ok(())
 }
 
-/// Converts a trace of requests to reads. The trace has no durations: each read has length zero.
-fn requests<R: BufRead>(
+/// Converts a trace of requests to reads. The trace has no durations: each read
+/// ends when it begins.
+fn reads_of_requests<R: BufRead>(
     reader: &mut block_trace::TraceReader<R>,
 ) -> Result<Vec<Record>, TraceError> {
     let start = RecordingStart {
@@ -68,10 +69,10 @@ fn requests<R: BufRead>(
     };
     let mut records = vec![Record::Start(start), Record::Thread(ThreadName::default())];
     let mut devices = BTreeSet::new();
-    let mut at_ns = 0;
+    let mut last_ns = 0;
     for request in reader {
         let request = request?;
-        at_ns = request.at.ns();
+        last_ns = request.at.ns();
         if request.op != Op::Read {
             continue;
         }
@@ -81,8 +82,8 @@ fn requests<R: BufRead>(
             records.push(Record::File(recording::FileRecord { file, path, ..Default::default() }));
         }
         records.push(Record::Read(ReadRecord {
-            end_ns: at_ns,
-            begin_ns: at_ns,
+            end_ns: last_ns,
+            begin_ns: last_ns,
             way: ReadMethod::Pread,
             file,
             offset: request.offset,
@@ -91,6 +92,6 @@ fn requests<R: BufRead>(
             ..ReadRecord::default()
         }));
     }
-    records.push(Record::End(RecordingEnd { at_ns, processor_ns: None, has_exited: true }));
+    records.push(Record::End(RecordingEnd { at_ns: last_ns, processor_ns: None, has_exited: true }));
     Ok(records)
 }

@@ -8,42 +8,42 @@ use std::rc::Rc;
 
 use readpath_trace::recording::{MergedRecords, Record, RecordingWriter};
 
-use super::{MergeArgs, records, same_file};
+use super::{MergeArgs, records, is_same_file};
 use crate::exit::{CommandResult, Failure};
 
 /// First failure in any of the interleaved recordings.
-type Wrong = Rc<RefCell<Option<Failure>>>;
+type SharedFailure = Rc<RefCell<Option<Failure>>>;
 
 /// Merges the recordings. The memory use is one block of each.
 pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
-    if recordings.iter().any(|recording| same_file(recording, output)) {
-        let why = "it is one of the recordings; name another file";
-        return Err(Failure::usage_of(output.display(), why));
+    if recordings.iter().any(|recording| is_same_file(recording, output)) {
+        let problem = "it is one of the recordings; name another file";
+        return Err(Failure::usage_of(output.display(), problem));
     }
-    let wrong = Wrong::default();
-    let parts = recordings.iter().map(|recording| intact(recording, &wrong));
+    let first_failure = SharedFailure::default();
+    let parts = recordings.iter().map(|recording| intact_records(recording, &first_failure));
     let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
-    let merged = MergedRecords::new(parts).map_err(|error| match wrong.take() {
+    let merged = MergedRecords::new(parts).map_err(|error| match first_failure.take() {
         Some(failure) => failure,
         None => Failure::Usage(error.to_string()),
     })?;
-    let about = |error: std::io::Error| Failure::usage_of(output.display(), error);
-    let file = File::create(output).map_err(about)?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
+    let failure = |error: std::io::Error| Failure::usage_of(output.display(), error);
+    let file = File::create(output).map_err(failure)?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(failure)?;
     for record in merged {
-        writer.put(record).map_err(about)?;
+        writer.put(record).map_err(failure)?;
     }
-    if let Some(failure) = wrong.take() {
+    if let Some(failure) = first_failure.take() {
         return Err(failure);
     }
-    writer.finish().map_err(about)?;
+    writer.finish().map_err(failure)?;
     Ok(())
 }
 
-/// Iterator over the records up to the first damaged one, whose error goes to `wrong`.
-fn intact(path: &Path, wrong: &Wrong) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
-    let wrong = Rc::clone(wrong);
-    let keep = move |failure| _ = wrong.replace(Some(failure));
+/// Iterator over the records up to the first damaged one, whose error goes to `first_failure`.
+fn intact_records(path: &Path, first_failure: &SharedFailure) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
+    let first_failure = Rc::clone(first_failure);
+    let keep = move |failure| _ = first_failure.replace(Some(failure));
     Ok(records(path)?.map_while(move |record| record.map_err(&keep).ok()))
 }

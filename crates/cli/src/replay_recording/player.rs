@@ -69,10 +69,10 @@ pub struct Played {
 /// Takes the order, loads the recording, and reports the memory that the process needs. Then waits
 /// for the order to begin, replays, and answers.
 pub fn run() -> CommandResult {
-    let mut orders = Orders::take(WorkerTask::Replay);
+    let mut orders = Orders::from_stdin(WorkerTask::Replay);
     let order: ReplayOrder = orders.next()?;
-    let recorded = recorded(&order)?;
-    let own_bytes = PROCESS_BYTES + recorded.threads().iter().map(buffers_bytes).sum::<u64>();
+    let recorded = load_recording(&order)?;
+    let own_bytes = PROCESS_BYTES + recorded.threads().iter().map(all_buffers_bytes).sum::<u64>();
     write_answer(&ReplayReply::Ready { own_bytes })?;
     let _: ReplayBegin = orders.next()?;
     write_answer(&match replay_all(&order, &recorded) {
@@ -82,14 +82,14 @@ pub fn run() -> CommandResult {
 }
 
 /// Loads the recording. The parent process has already reported a truncated one.
-fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
-    let about = |error: TraceError| Failure::usage_of(order.recording.0.display(), error);
+fn load_recording(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
+    let failure = |error: TraceError| Failure::usage_of(order.recording.0.display(), error);
     let mut gathered = RecordingInput::default();
-    for record in RecordingReader::new(open_buffered(&order.recording.0)?).map_err(about)? {
+    for record in RecordingReader::new(open_buffered(&order.recording.0)?).map_err(failure)? {
         match record {
             Ok(record) => gathered.take(&record),
             Err(TraceError::Cut { .. }) => break,
-            Err(error) => return Err(about(error)),
+            Err(error) => return Err(failure(error)),
         }
     }
     let no_reads = || Failure::usage_of(order.recording.0.display(), "has no read to replay");
@@ -97,7 +97,7 @@ fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
 }
 
 /// Size of the buffers of all workers of a thread, in bytes.
-fn buffers_bytes(thread: &ReadList) -> u64 {
+fn all_buffers_bytes(thread: &ReadList) -> u64 {
     let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(0);
     // Bytes of a mapping are resident twice: in the mapping and in the copy.
     2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
@@ -105,43 +105,43 @@ fn buffers_bytes(thread: &ReadList) -> u64 {
 
 /// Makes all reads with all workers, and measures them. Returns the first error.
 fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
-    let ways = ReadMethods::new(order, recorded)?;
-    let lines: Vec<RecordedThread<'_>> =
-        recorded.threads().iter().map(|thread| RecordedThread::new(thread, &ways)).collect();
+    let methods = ReadMethods::new(order, recorded)?;
+    let recorded_threads: Vec<RecordedThread<'_>> =
+        recorded.threads().iter().map(|thread| RecordedThread::new(thread, &methods)).collect();
     let workers: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
     let barrier = Barrier::new(workers + 1);
     let (clock, is_over) = (OnceLock::new(), AtomicBool::new(false));
-    let last = std::thread::scope(|scope| {
+    let last_end = std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for line in &lines {
-            for _ in 0..line.thread.depth {
-                let memory = RawMemory::new(buffer_bytes(line.thread) as usize);
+        for recorded_thread in &recorded_threads {
+            for _ in 0..recorded_thread.thread.depth {
+                let memory = RawMemory::new(worker_buffer_bytes(recorded_thread.thread) as usize);
                 let memory = memory.map_err(|error| error.to_string());
                 let (barrier, clock, is_over) = (&barrier, &clock, &is_over);
                 threads.push(scope.spawn(move || {
                     barrier.wait();
                     let clock = *clock.get_or_init(Clock::start);
                     let worked = memory
-                        .and_then(|mut memory| line.replay_reads(&mut memory, clock, is_over));
+                        .and_then(|mut memory| recorded_thread.replay_reads(&mut memory, clock, is_over));
                     is_over.fetch_or(worked.is_err(), Ordering::Relaxed);
                     worked
                 }));
             }
         }
         barrier.wait();
-        let mut last = Time::ZERO;
+        let mut last_end = Time::ZERO;
         for thread in threads {
-            last = last.max(thread.join().map_err(|_| "a thread has panicked".to_owned())??);
+            last_end = last_end.max(thread.join().map_err(|_| "a thread has panicked".to_owned())??);
         }
-        Ok::<Time, String>(last)
+        Ok::<Time, String>(last_end)
     })?;
-    drop(lines);
-    let (device_requests, device_bytes) = ways.counted();
-    Ok(Played { seconds: last.seconds(), device_requests, device_bytes, note: ways.note() })
+    drop(recorded_threads);
+    let (device_requests, device_bytes) = methods.device_counts();
+    Ok(Played { seconds: last_end.seconds(), device_requests, device_bytes, note: methods.note() })
 }
 
 /// Returns the size of one worker's buffer in bytes: the thread's largest read, in whole pages.
-fn buffer_bytes(thread: &ReadList) -> u64 {
+fn worker_buffer_bytes(thread: &ReadList) -> u64 {
     let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(1);
     largest.next_multiple_of(PAGE_BYTES)
 }
@@ -150,7 +150,7 @@ fn buffer_bytes(thread: &ReadList) -> u64 {
 struct RecordedThread<'a> {
     thread: &'a ReadList,
     /// Read methods of the row.
-    ways: &'a ReadMethods<'a>,
+    methods: &'a ReadMethods<'a>,
     /// Index of the last read of each file, after which the file is closed.
     last_of: BTreeMap<FileId, usize>,
     cursor: Mutex<ReplayCursor>,
@@ -170,8 +170,9 @@ struct ReplayCursor {
 impl<'a> RecordedThread<'a> {
     /// Prepares the replay of a recorded thread, from its first read.
     fn new(thread: &'a ReadList, methods: &'a ReadMethods<'a>) -> RecordedThread<'a> {
-        let ats = thread.reads.iter().enumerate().map(|(at, reading)| (reading.file, at));
-        RecordedThread { thread, ways: methods, last_of: ats.collect(), cursor: Mutex::default() }
+        let indices = thread.reads.iter().enumerate().map(|(index, reading)| (reading.file, index));
+        // A later read of a file replaces the index of an earlier one.
+        RecordedThread { thread, methods, last_of: indices.collect(), cursor: Mutex::default() }
     }
 
     /// Makes reads until none is left or a worker has failed. Returns the end of its last read.
@@ -190,7 +191,7 @@ impl<'a> RecordedThread<'a> {
                 false => reading.bytes,
             };
             read_fn(&mut memory[..bytes as usize], reading.offset).map_err(|problem| {
-                format!("{} at byte {}: {problem}", self.ways.name(reading.file), reading.offset)
+                format!("{} at byte {}: {problem}", self.methods.name(reading.file), reading.offset)
             })?;
             last_end = clock.now();
         }
@@ -212,7 +213,7 @@ impl<'a> RecordedThread<'a> {
         let read_fn = match cursor.open.get(&reading.file) {
             Some(opened) => Arc::clone(opened),
             None => {
-                let read_fn = Arc::new(self.ways.open(reading.file, self.thread)?);
+                let read_fn = Arc::new(self.methods.open(reading.file, self.thread)?);
                 cursor.open.insert(reading.file, Arc::clone(&read_fn));
                 read_fn
             }

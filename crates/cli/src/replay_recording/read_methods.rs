@@ -63,7 +63,7 @@ pub struct ReadMethods<'a> {
     kernel_mappings: BTreeMap<FileId, Arc<PlainMapping>>,
     /// Bytes that this process had read from storage before the replay. `None` if they are not
     /// counted.
-    read_before: Option<u64>,
+    read_bytes_before: Option<u64>,
 }
 
 /// State shared by all handles of the library.
@@ -73,7 +73,7 @@ struct LibraryState {
     files: Mutex<BTreeMap<FileId, File>>,
     mappings: BTreeMap<FileId, Arc<Mapping>>,
     /// True if any thread reads with direct I/O, whose requests are not counted.
-    has_raw: bool,
+    has_direct_reads: bool,
 }
 
 impl Policies {
@@ -92,21 +92,21 @@ impl<'a> ReadMethods<'a> {
         recorded: &'a RecordedProgram,
     ) -> Result<ReadMethods<'a>, String> {
         raise_open_files();
-        let ours = order
+        let library = order
             .policies
             .as_ref()
             .map(|policies| LibraryState::new(order, policies, recorded))
             .transpose()?;
-        let kernel_mappings = match ours {
+        let kernel_mappings = match library {
             Some(_) => BTreeMap::new(),
-            None => mapped(order, recorded, map_by_kernel)?,
+            None => map_files(order, recorded, map_by_kernel)?,
         };
         Ok(ReadMethods {
             order,
             recorded,
-            library: ours,
+            library,
             kernel_mappings,
-            read_before: storage_read_bytes(),
+            read_bytes_before: storage_read_bytes(),
         })
     }
 
@@ -120,10 +120,10 @@ impl<'a> ReadMethods<'a> {
     pub fn open(&self, file: FileId, thread: &ReadList) -> Result<ReadFn, String> {
         let path = &self.order.files[file.0 as usize].0;
         match &self.library {
-            Some(ours) => ours.open(file, path, thread),
+            Some(library) => library.open(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
                 Some(mapping) if thread.engine == JobEngine::Mmap => {
-                    Ok(copied(mapping, |mapping| {
+                    Ok(copying_read_fn(mapping, |mapping| {
                         // SAFETY: the scratch file belongs to this run, and no process changes it
                         // while it exists.
                         unsafe { mapping.as_slice() }
@@ -136,17 +136,17 @@ impl<'a> ReadMethods<'a> {
 
     /// Returns the requests to the device and their bytes since the start of the replay. `None`
     /// where they are not counted.
-    pub fn counted(&self) -> (Option<u64>, Option<u64>) {
-        let counted = self.library.as_ref().filter(|ours| !ours.has_raw);
-        if let Some(ours) = counted.filter(|ours| ours.is_counted()) {
-            let stats = ours.path.stats();
-            let mapped = ours.mappings.values().map(|mapping| mapping.stats());
-            let (requests, bytes) = mapped.fold((0, 0), |(requests, bytes), mapped| {
-                (requests + mapped.device_reads, bytes + mapped.device_read_bytes)
+    pub fn device_counts(&self) -> (Option<u64>, Option<u64>) {
+        let counting_library = self.library.as_ref().filter(|library| !library.has_direct_reads);
+        if let Some(library) = counting_library.filter(|library| library.is_counted()) {
+            let stats = library.path.stats();
+            let mapping_stats = library.mappings.values().map(|mapping| mapping.stats());
+            let (requests, bytes) = mapping_stats.fold((0, 0), |(requests, bytes), stats| {
+                (requests + stats.device_reads, bytes + stats.device_read_bytes)
             });
             return (Some(stats.device_reads + requests), Some(stats.device_bytes + bytes));
         }
-        let read = storage_read_bytes().zip(self.read_before);
+        let read = storage_read_bytes().zip(self.read_bytes_before);
         // The kernel counts no bytes for file systems without a block device.
         let bytes = read.map(|(now, before)| now.saturating_sub(before)).filter(|&bytes| bytes > 0);
         (None, bytes)
@@ -180,9 +180,9 @@ impl LibraryState {
             None => builder,
         };
         let path = builder.build().map_err(|error| error.to_string())?;
-        let mappings = mapped(order, recorded, |path| map(path, order, policies))?;
-        let has_raw = recorded.threads().iter().any(|thread| thread.is_direct);
-        Ok(LibraryState { path, files: Mutex::default(), mappings, has_raw })
+        let mappings = map_files(order, recorded, |path| map_by_library(path, order, policies))?;
+        let has_direct_reads = recorded.threads().iter().any(|thread| thread.is_direct);
+        Ok(LibraryState { path, files: Mutex::default(), mappings, has_direct_reads })
     }
 
     /// True if the library issues all requests to the device itself.
@@ -196,7 +196,7 @@ impl LibraryState {
     /// the cache.
     fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
         if thread.engine == JobEngine::Mmap {
-            return Ok(copied(&self.mappings[&file], |mapping| mapping.as_slice()));
+            return Ok(copying_read_fn(&self.mappings[&file], |mapping| mapping.as_slice()));
         }
         if thread.is_direct {
             let raw = RawFile::open(path).map_err(|error| error.to_string())?;
@@ -221,7 +221,7 @@ impl LibraryState {
 }
 
 /// Maps each file once that a thread reads through a mapping.
-fn mapped<M>(
+fn map_files<M>(
     order: &ReplayOrder,
     recorded: &RecordedProgram,
     map: impl Fn(&Path) -> Result<M, String>,
@@ -234,7 +234,7 @@ fn mapped<M>(
 }
 
 /// Returns a read function that copies out of a mapping. `bytes` returns the bytes of the mapping.
-fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> ReadFn {
+fn copying_read_fn<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> ReadFn {
     let mapping = Arc::clone(mapping);
     Box::new(move |memory, offset| {
         let start = offset as usize;
@@ -253,7 +253,7 @@ fn map_by_kernel(path: &Path) -> Result<PlainMapping, String> {
 }
 
 /// Maps a file through the library.
-fn map(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping, String> {
+fn map_by_library(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping, String> {
     let builder = Mapping::builder().readahead(&policies.readahead);
     let builder = match order.memory_bytes {
         Some(bytes) => builder.memory(bytes),

@@ -23,8 +23,8 @@ use crate::real_file::{kernel_queue, make_cold};
 use crate::scratch_files::ScratchFolder;
 use crate::worker::{AnswerError, OrderPath, WorkerProcess, WorkerTask};
 
-/// Space that a file system needs in addition to its files: one part in this many.
-const OVERHEAD_PART: u64 = 64;
+/// Divisor of the files' bytes for the space that a file system needs in addition to them.
+const OVERHEAD_DIVISOR: u64 = 64;
 
 /// Scratch files of a recording in each named folder. Dropping the value removes them.
 pub struct RealStorage<'a> {
@@ -81,13 +81,13 @@ impl<'a> RealStorage<'a> {
         }
         let file_system = rustix::fs::statvfs(folder)
             .map_err(|errno| Failure::usage_of(folder.display(), errno))?;
-        let (free_bytes, bytes) =
+        let (free_bytes, needed_bytes) =
             (file_system.f_bavail * file_system.f_frsize, self.recorded.file_bytes());
-        if bytes + bytes / OVERHEAD_PART > free_bytes {
+        if needed_bytes + needed_bytes / OVERHEAD_DIVISOR > free_bytes {
             return failure(format!(
                 "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
                  folder with more room, or cut the recording (`readpath recording cut`)",
-                bytes.div_ceil(1 << 20),
+                needed_bytes.div_ceil(1 << 20),
                 free_bytes >> 20
             ));
         }
@@ -97,7 +97,7 @@ impl<'a> RealStorage<'a> {
     /// Replays the reads once, in a process of its own and with cold scratch files. Returns the
     /// measurements and a caveat.
     pub fn replay(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
-        let paths = self.make(row.folder)?;
+        let paths = self.scratch_paths(row.folder)?;
         let run_failure = |problem: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: the reads can't be made: {problem}", row.folder.display()))
         };
@@ -109,23 +109,23 @@ impl<'a> RealStorage<'a> {
             policies: row.policies.clone(),
             memory_bytes: row.memory_bytes,
         };
-        let failure_of = |failure_of: AnswerError| match failure_of {
+        let answer_failure = |error: AnswerError| match error {
             AnswerError::Interrupted => Failure::Interrupted,
             AnswerError::Ended(status) => {
                 run_failure(&format!("their process has ended: {status}"))
             }
-            AnswerError::Malformed(words) => run_failure(&words),
+            AnswerError::Malformed(message) => run_failure(&message),
             AnswerError::TimedOut => run_failure(&"it takes too long"),
         };
         worker.send_order(&order).map_err(|error| run_failure(&error))?;
-        let own_bytes = match worker.receive_answer(None, self.interrupt).map_err(failure_of)? {
+        let own_bytes = match worker.receive_answer(None, self.interrupt).map_err(answer_failure)? {
             ReplayReply::Ready { own_bytes } => own_bytes,
             ReplayReply::Played(_) => return Err(run_failure(&"it answered before it was asked")),
-            ReplayReply::Failed(words) => return Err(run_failure(&words)),
+            ReplayReply::Failed(message) => return Err(run_failure(&message)),
         };
         // Locals drop in reverse order: the process ends before its group is removed.
         let group = match (&row.policies, row.memory_bytes) {
-            (None, Some(bytes)) => Some(limit(bytes + own_bytes)?),
+            (None, Some(bytes)) => Some(memory_group(bytes + own_bytes)?),
             _ => None,
         };
         let mut worker = worker;
@@ -134,10 +134,10 @@ impl<'a> RealStorage<'a> {
         }
         let warm_note = self.make_cold(&paths)?;
         worker.send_order(&ReplayBegin).map_err(|error| run_failure(&error))?;
-        let played = match worker.receive_answer(None, self.interrupt).map_err(failure_of)? {
+        let played = match worker.receive_answer(None, self.interrupt).map_err(answer_failure)? {
             ReplayReply::Played(played) => played,
             ReplayReply::Ready { .. } => return Err(run_failure(&"it was ready twice")),
-            ReplayReply::Failed(words) => return Err(run_failure(&words)),
+            ReplayReply::Failed(message) => return Err(run_failure(&message)),
         };
         drop(worker);
         let notes = note::join(warm_note, played.note.clone());
@@ -145,7 +145,7 @@ impl<'a> RealStorage<'a> {
     }
 
     /// Returns the paths of the scratch files in a folder, created at its first use.
-    fn make(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    fn scratch_paths(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         if !self.scratch_folders.contains_key(folder) {
             let scratch_folder = ScratchFolder::new(folder, "readpath-replay")?;
             for (index, file) in self.recorded.files().iter().enumerate() {
@@ -182,7 +182,7 @@ impl<'a> RealStorage<'a> {
 
 /// Creates a memory cgroup for a replay through the kernel, with a limit of `bytes` bytes. Dropping
 /// it removes it.
-fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
+fn memory_group(bytes: u64) -> Result<MemoryGroup, Failure> {
     let unavailable = |error: SwapError| {
         Failure::Unavailable(format!("--memory on kernel: is a control group's: {error}"))
     };

@@ -2,14 +2,14 @@
 
 use readpath_eval::reproduce::{Grid, ReproducedTable};
 
-use super::figures;
+use super::figures_table;
 use crate::html::Page;
 use crate::html::axes::{Axis, PlotArea, format_number};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine, DASHED};
 
 /// Page with a picture for each table, and the READs counted at a server as notes.
-pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
+pub fn reproduction_page(tables: &[ReproducedTable], counted: Option<String>) -> Page {
     let lead = "Figures published in the classic threads, compared with the simulation of the \
         same workload on the same machine.";
     let mut page = Page::new("Published and modelled figures", lead);
@@ -17,15 +17,15 @@ pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
         page.heading(&format!("Table {}: {}", table.table, table.title));
         page.paragraph(&format!("Machine: {}", table.machine));
         let svg = match &table.grid {
-            Some(grid) => over_numbers(table, grid),
-            None => side_by_side(table),
+            Some(grid) => grid_chart(table, grid),
+            None => bar_chart(table),
         };
         let caption = match &table.grid {
             Some(_) => format!("In {}; published in dashes, modelled drawn through.", table.unit),
             None => format!("In {}; orange published, blue modelled.", table.unit),
         };
         page.picture(&caption, &svg);
-        page.table(&format!("In {}", table.unit), &figures(table));
+        page.table(&format!("In {}", table.unit), &figures_table(table));
     }
     if let Some(counted) = counted {
         page.heading("READs on the wire");
@@ -35,7 +35,7 @@ pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
 }
 
 /// Bar chart of published and modelled figures.
-fn side_by_side(table: &ReproducedTable) -> String {
+fn bar_chart(table: &ReproducedTable) -> String {
     let bars: Vec<ChartBar> = table
         .rows
         .iter()
@@ -50,7 +50,7 @@ fn side_by_side(table: &ReproducedTable) -> String {
 }
 
 /// Line chart of a grid: published lines dashed, modelled ones solid.
-fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
+fn grid_chart(table: &ReproducedTable, grid: &Grid) -> String {
     let points = |figures: &[Option<f64>]| -> Vec<(f64, f64)> {
         let pairs = grid.columns.iter().zip(figures);
         pairs.filter_map(|(&column, figure)| Some((f64::from(column), (*figure)?))).collect()
@@ -74,10 +74,10 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
     let all_points = || drawn.iter().flat_map(|line| &line.points);
     let x_max = all_points().map(|point| point.0).fold(0.0, f64::max);
     let y_max = all_points().map(|point| point.1).fold(0.0, f64::max);
-    let field = PlotArea::new(
+    let plot_area = PlotArea::new(
         Axis::linear(&grid.over, x_max, format_number),
         Axis::linear(&table.unit, y_max, format_number),
         300.0,
     );
-    lines::draw(&table.title, &field, &drawn)
+    lines::draw(&table.title, &plot_area, &drawn)
 }

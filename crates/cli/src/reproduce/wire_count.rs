@@ -43,7 +43,7 @@ pub struct WireRow {
 
 /// Runs each case that reads through the cache on the server's file, through a proxy, and counts
 /// its READs.
-pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
+pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
     let url = NfsUrl::parse(url).map_err(Failure::usage)?;
     let Some(port) = url.port else {
         return Err(Failure::Usage(format!(
@@ -52,19 +52,19 @@ pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
         )));
     };
     let mount_port = url.options.mount_port.unwrap_or(port);
-    let tap = Tap::to(&url.host, port)?;
-    let mount_tap = if mount_port == port { None } else { Some(Tap::to(&url.host, mount_port)?) };
-    let mut through = url.clone();
-    through.host = "127.0.0.1".to_owned();
-    through.port = Some(tap.port);
-    through.options.mount_port = mount_tap.map(|tap| tap.port);
-    through.options.rsize_bytes_max = Some(RSIZE_BYTES);
-    let through_the_cache = READ_CASES.iter().filter(|case| !case.is_direct);
-    through_the_cache.map(|case| count_case(case, &url, &through, &tap)).collect()
+    let proxy = CountingProxy::start(&url.host, port)?;
+    let mount_proxy = if mount_port == port { None } else { Some(CountingProxy::start(&url.host, mount_port)?) };
+    let mut proxy_url = url.clone();
+    proxy_url.host = "127.0.0.1".to_owned();
+    proxy_url.port = Some(proxy.port);
+    proxy_url.options.mount_port = mount_proxy.map(|proxy| proxy.port);
+    proxy_url.options.rsize_bytes_max = Some(RSIZE_BYTES);
+    let cached_cases = READ_CASES.iter().filter(|case| !case.is_direct);
+    cached_cases.map(|case| count_case(case, &url, &proxy_url, &proxy)).collect()
 }
 
 /// Formats the rows as text.
-pub fn text(rows: &[WireRow]) -> String {
+pub fn rows_text(rows: &[WireRow]) -> String {
     let columns: [Column<WireRow>; 6] = [
         ("", |row| row.label.clone()),
         ("policies", |row| row.policies.clone()),
@@ -85,7 +85,7 @@ fn count_case(
     case: &ReadCase,
     url: &NfsUrl,
     proxy_url: &NfsUrl,
-    tap: &Tap,
+    proxy: &CountingProxy,
 ) -> Result<WireRow, Failure> {
     let opened = ReadPath::builder().readahead(case.readahead).open(proxy_url.to_string());
     let file = opened.map_err(|error| Failure::usage_of(url, error))?;
@@ -95,10 +95,10 @@ fn count_case(
             file.len()
         )));
     }
-    *tap.reads.lock().expect("nothing panics under this lock") = Reads::default();
+    *proxy.reads.lock().expect("nothing panics under this lock") = Reads::default();
     let read = file.read_exact_at(&mut [0; READ_BYTES as usize], 0);
     read.map_err(|error| Failure::Run(format!("{url}: {error}")))?;
-    let reads = &tap.reads.lock().expect("nothing panics under this lock").wire_reads;
+    let reads = &proxy.reads.lock().expect("nothing panics under this lock").wire_reads;
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
     Ok(WireRow {
         table: "C".to_owned(),
@@ -123,12 +123,13 @@ struct WireRead {
 
 /// Proxy that forwards connections to a server and records the READs. Its threads end with the
 /// program.
-struct Tap {
+struct CountingProxy {
     /// Local port of the listener.
     port: u16,
     reads: Arc<Mutex<Reads>>,
 }
 
+/// READs of one case, as the proxy's threads record them.
 #[derive(Default)]
 struct Reads {
     wire_reads: Vec<WireRead>,
@@ -136,25 +137,25 @@ struct Reads {
     is_answered: bool,
 }
 
-impl Tap {
+impl CountingProxy {
     /// Starts a proxy for the port of a server, on a free port of this machine. Its threads run
     /// until the process ends.
-    fn to(host: &str, port: u16) -> Result<Tap, Failure> {
-        let refused = |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(refused)?;
-        let tap_port = listener.local_addr().map_err(refused)?.port();
+    fn start(host: &str, port: u16) -> Result<CountingProxy, Failure> {
+        let listen_failure = |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(listen_failure)?;
+        let proxy_port = listener.local_addr().map_err(listen_failure)?.port();
         let reads = Arc::<Mutex<Reads>>::default();
-        let (host, theirs) = (host.to_owned(), Arc::clone(&reads));
+        let (host, thread_reads) = (host.to_owned(), Arc::clone(&reads));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 // If the server refuses the connection, the client's connection is closed too.
                 if let Ok(server) = TcpStream::connect((host.as_str(), port)) {
                     // Both ends detect a broken connection themselves.
-                    let _ = forward(&client, &server, &theirs);
+                    let _ = forward(&client, &server, &thread_reads);
                 }
             }
         });
-        Ok(Tap { port: tap_port, reads })
+        Ok(CountingProxy { port: proxy_port, reads })
     }
 }
 
@@ -196,16 +197,17 @@ fn forward_calls(
     reads: &Mutex<Reads>,
 ) -> std::io::Result<()> {
     loop {
-        let mut mark = [0; 4];
-        from.read_exact(&mut mark)?;
-        let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        // A record mark of RPC over TCP: the length, and the highest bit in the last fragment.
+        let mut record_mark = [0; 4];
+        from.read_exact(&mut record_mark)?;
+        let mut call = vec![0; (u32::from_be_bytes(record_mark) & 0x7fff_ffff) as usize];
         from.read_exact(&mut call)?;
         if let Some(bytes) = read_size(&call) {
             let mut reads = reads.lock().expect("nothing panics under this lock");
             let is_after_answer = reads.is_answered;
             reads.wire_reads.push(WireRead { bytes, is_after_answer });
         }
-        to.write_all(&mark)?;
+        to.write_all(&record_mark)?;
         to.write_all(&call)?;
     }
 }
@@ -214,6 +216,7 @@ fn forward_calls(
 fn read_size(call: &[u8]) -> Option<u32> {
     let word =
         |offset: usize| Some(u32::from_be_bytes(*call.get(offset..offset + 4)?.first_chunk()?));
+    // Program 100003 is NFS; version 3; procedure 6 is READ.
     if (word(12)?, word(16)?, word(20)?) != (100_003, 3, 6) {
         return None;
     }
