@@ -15,9 +15,7 @@ pub use document::print_document;
 use run_summary::RunSummary;
 
 use crate::exit::{CommandResult, Failure};
-use crate::table::{
-    self, Column, Table, columns_max, count, duration, mib, number, text_or_dash,
-};
+use crate::table::{self, Column, Table, columns_max, count, duration, mib, number, text_or_dash};
 
 /// JSON document of a run.
 #[derive(Serialize)]
@@ -189,7 +187,7 @@ pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> 
 /// between words.
 pub fn print(text: &str) -> CommandResult {
     match columns_max() {
-        Some(columns_max) => print_plain(&table::broken(text, columns_max)),
+        Some(columns_max) => print_plain(&table::wrap_lines(text, columns_max)),
         None => print_plain(text),
     }
 }

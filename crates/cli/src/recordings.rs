@@ -250,8 +250,8 @@ fn copy_with_changes(
             "it is the recording itself: name another file",
         ));
     }
-    let mut writer =
-        RecordingWriter::new(BufWriter::new(File::create(target).map_err(failure)?)).map_err(failure)?;
+    let file = File::create(target).map_err(failure)?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(failure)?;
     for_each_record(source, |record| match change(record) {
         Some(record) => writer.put(record).map_err(failure),
         None => Ok(()),

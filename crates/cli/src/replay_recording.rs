@@ -300,7 +300,15 @@ fn simulation_setup(
     let needed_bytes = recorded.file_bytes() + SPARE_BYTES;
     // A larger cache than all files would change nothing.
     let memory_bytes = memory_bytes.min(needed_bytes);
-    SimulationSetup { readahead, eviction, scheduler, memory_bytes, window_bytes, seed, ..default_setup }
+    SimulationSetup {
+        readahead,
+        eviction,
+        scheduler,
+        memory_bytes,
+        window_bytes,
+        seed,
+        ..default_setup
+    }
 }
 
 /// Row of the program as recorded.
@@ -431,7 +439,8 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
                 row"
         )
     });
-    let lost_note = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
+    let lost_note =
+        (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
     let row_notes =
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
     cached_note.into_iter().chain(lost_note).chain(row_notes)

@@ -27,14 +27,16 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
     let mut tables = Vec::new();
     for experiment in experiments {
         let bar = RunProgress::new(format!("table {}", experiment.name), interrupt.clone());
-        let table = experiment.run(args.seed, 1, &mut |progress| bar.update(progress));
+        let length_divisor = 1;
+        let table = experiment.run(args.seed, length_divisor, &mut |progress| bar.update(progress));
         tables.extend(table.map_err(Failure::usage)?);
         if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
     }
     if let Some(path) = &args.html {
-        page::reproduction_page(&tables, counted.as_deref().map(wire_count::rows_text)).write(path)?;
+        let counted_text = counted.as_deref().map(wire_count::rows_text);
+        page::reproduction_page(&tables, counted_text).write(path)?;
     }
     if args.json {
         let value = |table: &ReproducedTable| serde_json::to_value(table).expect("plain data");
@@ -59,8 +61,8 @@ fn select_tables(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> 
     let find = |name: &String| {
         let is_named = |experiment: &&Experiment| experiment.name.eq_ignore_ascii_case(name);
         EXPERIMENTS.iter().find(is_named).ok_or_else(|| {
-            let names_of_all: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-            Failure::Usage(format!("no table is called `{name}`; there are: {}", names_of_all.join(", ")))
+            let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+            Failure::Usage(format!("no table is called `{name}`; there are: {}", names.join(", ")))
         })
     };
     names.iter().map(find).collect()

@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs) -> CommandResult {
             let mut rows = Vec::new();
             let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
             let outcome = job::run(&plan, &mut rows, recorded_events.as_mut());
-            print(&rows, outcome, |rows| {
+            print_completed(&rows, outcome, |rows| {
                 if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
                     page::job_page(rows, recorded_events).write(path)?;
                 }
@@ -44,7 +44,7 @@ pub fn run(args: &RunArgs) -> CommandResult {
             let mut rows = Vec::new();
             let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
             let outcome = load::run(&plan, &mut rows, recorded_events.as_mut());
-            print(&rows, outcome, |rows| {
+            print_completed(&rows, outcome, |rows| {
                 if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
                     page::load_page(rows, recorded_events).write(path)?;
                 }
@@ -55,7 +55,7 @@ pub fn run(args: &RunArgs) -> CommandResult {
 }
 
 /// Prints the completed rows, even if a later one failed, and returns `outcome`.
-fn print<R>(
+fn print_completed<R>(
     rows: &[R],
     outcome: CommandResult,
     print: impl FnOnce(&[R]) -> CommandResult,

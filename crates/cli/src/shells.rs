@@ -20,7 +20,7 @@ pub fn print_completions(args: &CompletionsArgs) -> CommandResult {
 /// Writes a manual page for the command and for each visible subcommand, and prints their number.
 pub fn write_manual(args: &ManArgs) -> CommandResult {
     let failure = |path: &Path, error| {
-        Failure::Usage(format!("{}: {error}; name a folder that can be page_count", path.display()))
+        Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))
     };
     std::fs::create_dir_all(&args.folder).map_err(|error| failure(&args.folder, error))?;
     let mut root = Cli::command().disable_help_subcommand(true);
@@ -38,7 +38,7 @@ pub fn write_manual(args: &ManArgs) -> CommandResult {
         clap_mangen::Man::new(command.clone().display_name(name.clone()))
             .title(name)
             .render(&mut page)
-            .expect("memory takes what is page_count");
+            .expect("memory takes what is written");
         std::fs::write(&path, page).map_err(|error| failure(&path, error))?;
         page_count += 1;
     }

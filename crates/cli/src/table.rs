@@ -77,7 +77,7 @@ impl Table {
         let widths = self.widths();
         let columns: Vec<usize> = (0..self.header.len()).collect();
         if line_width(&widths, &columns) <= columns_max {
-            return self.lines(&widths, &columns);
+            return self.aligned_lines(&widths, &columns);
         }
         match self.is_in_blocks {
             true => self.blocks(&widths, columns_max),
@@ -89,15 +89,16 @@ impl Table {
     fn blocks(&self, widths: &[usize], columns_max: usize) -> String {
         let names: Vec<usize> = (0..self.numbers_from).collect();
         let mut blocks = vec![names.clone()];
-        for at in self.numbers_from..self.header.len() {
+        for column in self.numbers_from..self.header.len() {
             let block = blocks.last_mut().expect("there is one");
-            block.push(at);
+            block.push(column);
             if line_width(widths, block) > columns_max && block.len() > names.len() + 1 {
                 block.pop();
-                blocks.push(names.iter().copied().chain([at]).collect());
+                blocks.push(names.iter().copied().chain([column]).collect());
             }
         }
-        let blocks: Vec<String> = blocks.iter().map(|block| self.lines(widths, block)).collect();
+        let blocks: Vec<String> =
+            blocks.iter().map(|block| self.aligned_lines(widths, block)).collect();
         blocks.join("\n")
     }
 
@@ -107,23 +108,24 @@ impl Table {
         let is_empty =
             |column: usize| self.rows.iter().all(|row| matches!(&*row[column], "" | "-"));
         let is_equal = |column: usize| {
-            let wholes = || self.rows.iter().filter(|row| !row[0].starts_with(' '));
-            let first = wholes().next().map(|row| &row[column]);
-            wholes().count() > 1 && wholes().all(|row| Some(&row[column]) == first)
+            let whole_rows = || self.rows.iter().filter(|row| !row[0].starts_with(' '));
+            let first = whole_rows().next().map(|row| &row[column]);
+            whole_rows().count() > 1 && whole_rows().all(|row| Some(&row[column]) == first)
         };
         let mut shown: Vec<usize> = (0..self.header.len()).collect();
+        // Texts of the columns left out because all rows have the same, and names of the others.
         let (mut equal, mut hidden) = (Vec::new(), Vec::new());
         while line_width(widths, &shown) > columns_max {
             let candidates = || shown.iter().copied().skip(1).rev();
-            let in_text = |column: &usize| *column < self.numbers_from;
+            let is_text = |column: &usize| *column < self.numbers_from;
             if let Some(column) = candidates().find(|column| is_empty(*column)) {
                 shown.retain(|other| *other != column);
             } else if let Some(column) =
-                candidates().filter(in_text).find(|column| is_equal(*column))
+                candidates().filter(is_text).find(|column| is_equal(*column))
             {
                 equal.insert(0, format!("{} {}", self.header[column], self.rows[0][column]));
                 shown.retain(|other| *other != column);
-            } else if let Some(column) = candidates().find(|column| !in_text(column)) {
+            } else if let Some(column) = candidates().find(|column| !is_text(column)) {
                 hidden.insert(0, self.header[column].clone());
                 shown.retain(|other| *other != column);
             } else {
@@ -132,7 +134,7 @@ impl Table {
         }
         let mut text = match line_width(widths, &shown) > columns_max {
             true => self.with_broken_texts(widths, &shown, columns_max),
-            false => self.lines(widths, &shown),
+            false => self.aligned_lines(widths, &shown),
         };
         if !equal.is_empty() {
             text += &format!("All rows: {}.\n", equal.join(", "));
@@ -160,26 +162,26 @@ impl Table {
             let Some(&column) = widest else { break };
             widths[column] -= 1;
         }
-        let mut broken = Table::with_header(self.header.clone(), self.numbers_from);
+        let mut wrapped_table = Table::with_header(self.header.clone(), self.numbers_from);
         for row in &self.rows {
             let parts: Vec<Vec<String>> = (0..row.len())
                 .map(|column| match row[column].chars().count() > widths[column] {
-                    true => wrapped(&row[column], widths[column]),
+                    true => wrap_words(&row[column], widths[column]),
                     false => vec![row[column].clone()],
                 })
                 .collect();
             let line_count = shown.iter().map(|&column| parts[column].len()).max().unwrap_or(0);
             for line in 0..line_count {
                 let cell = |parts: &Vec<String>| parts.get(line).cloned().unwrap_or_default();
-                broken.rows.push(parts.iter().map(cell).collect());
+                wrapped_table.rows.push(parts.iter().map(cell).collect());
             }
         }
-        let widths = broken.widths();
-        broken.lines(&widths, shown)
+        let widths = wrapped_table.widths();
+        wrapped_table.aligned_lines(&widths, shown)
     }
 
     /// Returns the aligned lines of the columns `shown`.
-    fn lines(&self, widths: &[usize], shown: &[usize]) -> String {
+    fn aligned_lines(&self, widths: &[usize], shown: &[usize]) -> String {
         let mut text = String::new();
         for line in std::iter::once(&self.header).chain(&self.rows) {
             let mut aligned = String::new();
@@ -205,11 +207,11 @@ const TEXT_WIDTH_MIN: usize = 12;
 
 /// Width of the lines of these columns, with two spaces between columns.
 fn line_width(widths: &[usize], shown: &[usize]) -> usize {
-    shown.iter().map(|&at| widths[at] + 2).sum::<usize>().saturating_sub(2)
+    shown.iter().map(|&column| widths[column] + 2).sum::<usize>().saturating_sub(2)
 }
 
 /// Breaks a paragraph into lines of at most `columns_max` characters, between words.
-fn wrapped(text: &str, columns_max: usize) -> Vec<String> {
+fn wrap_words(text: &str, columns_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -225,7 +227,7 @@ fn wrapped(text: &str, columns_max: usize) -> Vec<String> {
 
 /// Breaks the lines of a text that are longer than `columns_max` characters. The parts of a line
 /// have its indentation.
-pub fn broken(text: &str, columns_max: usize) -> String {
+pub fn wrap_lines(text: &str, columns_max: usize) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
         let content = line.trim_end_matches('\n');
@@ -234,8 +236,8 @@ pub fn broken(text: &str, columns_max: usize) -> String {
             continue;
         }
         let indent = &content[..content.len() - content.trim_start().len()];
-        let room = columns_max.saturating_sub(indent.len()).max(1);
-        let parts = wrapped(content, room);
+        let content_columns = columns_max.saturating_sub(indent.len()).max(1);
+        let parts = wrap_words(content, content_columns);
         let parts: Vec<String> = parts.iter().map(|part| format!("{indent}{part}")).collect();
         out += &parts.join("\n");
         out += &line[content.len()..];
@@ -314,7 +316,8 @@ mod tests {
         );
     }
 
-    /// Cells of one column each, for tables of 20 columns or less.
+    /// Table of 42 characters with two text columns. One column is empty, and one text is the same
+    /// in both rows.
     fn wide_table() -> Table {
         let header = ["storage", "policy", "MiB/s", "p99", "empty", "cpu s"];
         let mut table = Table::with_header(header.map(str::to_owned).into(), 2);
@@ -326,6 +329,8 @@ mod tests {
         table
     }
 
+    /// Widths: 42 characters for all columns, 35 without the empty one, and 27 without the equal
+    /// one as well.
     #[test]
     fn narrow_table_leaves_out_empty_equal_and_last_columns() {
         let fitted = |columns_max| wide_table().fitted(columns_max);
@@ -347,6 +352,7 @@ mod tests {
         assert_eq!(fitted(14), least);
     }
 
+    /// 30 characters have room for two of the four numeric columns next to the text columns.
     #[test]
     fn blocks_repeat_the_text_columns_and_leave_out_none() {
         let table = wide_table().in_blocks();
@@ -369,6 +375,6 @@ mod tests {
                         a       one two three four\n        five six seven\n\
                         bcdefg  eight\n";
         assert_eq!(table.fitted(28), expected);
-        assert_eq!(broken("  one two three\nshort\n", 9), "  one two\n  three\nshort\n");
+        assert_eq!(wrap_lines("  one two three\nshort\n", 9), "  one two\n  three\nshort\n");
     }
 }

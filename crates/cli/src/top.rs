@@ -24,15 +24,15 @@ use crate::table::{self, Table};
 /// Interval of reading the kernel's buffers.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Default and least interval between two tables.
-const INTERVAL: Duration = Duration::from_secs(2);
+/// Default and minimum interval between two tables.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(2);
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Number of files shown of a process.
 const FILES_SHOWN: usize = 3;
 
 /// Number of lines in a terminal of unknown height.
-const LINES: usize = 24;
+const LINES_DEFAULT: usize = 24;
 
 /// `readpath top`.
 #[derive(Debug, Args)]
@@ -71,10 +71,10 @@ pub struct TopArgs {
 
 /// Shows tables until the count is reached, a signal comes, or the process has ended.
 pub fn run(args: &TopArgs) -> CommandResult {
-    let interval = interval(args.interval.as_deref())?;
+    let interval = parse_interval(args.interval.as_deref())?;
     signals::start_counting()?;
     file_limit::report_as_error();
-    let mut recorder = Recorder::start_live().map_err(unavailable)?;
+    let mut recorder = Recorder::start_live().map_err(tracing_failure)?;
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
@@ -86,7 +86,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
     let mut begin_ns = 0;
     let mut end = Instant::now() + interval;
     while args.count.is_none_or(|count| shown < count) && !signals::is_interrupted() && !is_over() {
-        collect(&mut recorder, &mut reads, end).map_err(Failure::usage)?;
+        collect_until(&mut recorder, &mut reads, end).map_err(Failure::usage)?;
         end = (end + interval).max(Instant::now());
         // Later processes of the group are found here.
         if let Some(group) = &args.cgroup {
@@ -96,14 +96,14 @@ pub fn run(args: &TopArgs) -> CommandResult {
         let seconds = (end_ns - begin_ns) as f64 / 1e9;
         let (processes, lost) = reads.end_interval(end_ns, is_alive);
         begin_ns = end_ns;
-        show(&processes, seconds, lost, args.json)?;
+        print_interval(&processes, seconds, lost, args.json)?;
         shown += 1;
     }
     if signals::is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
 /// Returns the failure of the kernel's tracing, with the alternatives for users without root.
-fn unavailable(error: TracefsError) -> Failure {
+fn tracing_failure(error: TracefsError) -> Failure {
     let mut text = format!("the reads of all programs can't be followed: {error}");
     if !rustix::process::geteuid().is_root() {
         text += "; run it as root (`sudo readpath top`). Without root, `readpath explain -- COMMAND` \
@@ -113,13 +113,14 @@ fn unavailable(error: TracefsError) -> Failure {
 }
 
 /// Time between two tables.
-fn interval(text: Option<&str>) -> Result<Duration, Failure> {
-    let Some(text) = text else { return Ok(INTERVAL) };
-    let wrong = |expected: &str| Failure::Usage(format!("--interval {text}: expected {expected}"));
-    let span = job::span(text).map_err(|expected| wrong(&expected.to_string()))?;
+fn parse_interval(text: Option<&str>) -> Result<Duration, Failure> {
+    let Some(text) = text else { return Ok(INTERVAL_DEFAULT) };
+    let failure =
+        |expected: &str| Failure::Usage(format!("--interval {text}: expected {expected}"));
+    let span = job::span(text).map_err(|expected| failure(&expected.to_string()))?;
     let interval = Duration::from_nanos(span.ns());
     if interval < INTERVAL_MIN {
-        return Err(wrong("100ms or more"));
+        return Err(failure("100ms or more"));
     }
     Ok(interval)
 }
@@ -142,7 +143,11 @@ fn attach(args: &TopArgs, recorder: &mut Recorder) -> CommandResult {
 }
 
 /// Takes the records until the time `end`, or until a signal, and adds them to `reads`.
-fn collect(recorder: &mut Recorder, reads: &mut LiveReads, end: Instant) -> std::io::Result<()> {
+fn collect_until(
+    recorder: &mut Recorder,
+    reads: &mut LiveReads,
+    end: Instant,
+) -> std::io::Result<()> {
     while Instant::now() < end && !signals::is_interrupted() {
         recorder.wait(READ_INTERVAL)?;
         recorder.take_records(&mut |record| {
@@ -153,22 +158,28 @@ fn collect(recorder: &mut Recorder, reads: &mut LiveReads, end: Instant) -> std:
     Ok(())
 }
 
+/// True if a process with this id exists.
 fn is_alive(process: u32) -> bool {
     std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
 }
 
 /// Writes the table or the JSON object (`is_json`) of an interval to standard output. In a terminal
 /// a table replaces the last one and is cut at the height of the terminal.
-fn show(processes: &[LiveProcess], seconds: f64, lost: u64, is_json: bool) -> CommandResult {
+fn print_interval(
+    processes: &[LiveProcess],
+    seconds: f64,
+    lost: u64,
+    is_json: bool,
+) -> CommandResult {
     let mut output = std::io::stdout().lock();
     let text = match is_json {
-        true => format!("{}\n", document(processes, seconds, lost)),
-        false => text(processes, seconds, lost),
+        true => format!("{}\n", interval_json(processes, seconds, lost)),
+        false => interval_text(processes, seconds, lost),
     };
     let text = match output.is_terminal() && !is_json {
         true => {
             let height = tcgetwinsize(&output).map_or(0, |size| usize::from(size.ws_row));
-            let height = if height == 0 { LINES } else { height };
+            let height = if height == 0 { LINES_DEFAULT } else { height };
             let lines: Vec<&str> = text.lines().take(height - 1).collect();
             // Cursor to the first line, and the screen cleared.
             format!("\x1b[H\x1b[2J{}\n", lines.join("\n"))
@@ -179,7 +190,7 @@ fn show(processes: &[LiveProcess], seconds: f64, lost: u64, is_json: bool) -> Co
 }
 
 /// JSON object of an interval.
-fn document(processes: &[LiveProcess], seconds: f64, lost: u64) -> serde_json::Value {
+fn interval_json(processes: &[LiveProcess], seconds: f64, lost: u64) -> serde_json::Value {
     let process = |live: &LiveProcess| {
         let explanation = &live.explanation;
         json!({
@@ -200,12 +211,12 @@ fn document(processes: &[LiveProcess], seconds: f64, lost: u64) -> serde_json::V
 }
 
 /// Table of an interval, with a line above it.
-fn text(processes: &[LiveProcess], seconds: f64, lost: u64) -> String {
-    let waited = |live: &&LiveProcess| !live.explanation.findings.is_empty();
+fn interval_text(processes: &[LiveProcess], seconds: f64, lost: u64) -> String {
+    let has_finding = |live: &&LiveProcess| !live.explanation.findings.is_empty();
     let mut text = format!(
         "{seconds:.1} s: {} programs read, {} of them lost time to a cause\n",
         processes.len(),
-        processes.iter().filter(waited).count(),
+        processes.iter().filter(has_finding).count(),
     );
     if lost > 0 {
         text += &format!("{lost} events were lost: figures are too low\n");
@@ -222,16 +233,17 @@ fn text(processes: &[LiveProcess], seconds: f64, lost: u64) -> String {
     ];
     let mut table = Table::with_header(header.map(str::to_owned).to_vec(), 3);
     for live in processes {
-        rows(live, seconds, &mut table);
+        add_process_rows(live, seconds, &mut table);
     }
     text + &table.to_string() + "\n"
 }
 
 /// Adds the rows of a process and of its files.
-fn rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
+fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let explanation = &live.explanation;
     let shape = &explanation.shape;
     let cells = |waited: f64, reads: u64, got: u64, fetched: u64, depth: String| {
+        // Part of the returned bytes that no device fetched, in percent.
         let cached = (got > 0).then(|| 100.0 * (1.0 - (fetched as f64 / got as f64).min(1.0)));
         let per_second = |count: f64| Some(count / seconds);
         [
@@ -256,10 +268,10 @@ fn rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     row.extend(cells(waited, shape.reads, shape.got_bytes, shape.fetched_bytes, depth));
     table.add_row(row);
     // Libraries and the like are read by every program.
-    let matters = |file: &&FileStatistics| {
+    let is_notable = |file: &&FileStatistics| {
         file.waited_seconds >= 0.01 * seconds || 10 * file.got_bytes >= shape.got_bytes
     };
-    for file in shape.files.iter().filter(matters).take(FILES_SHOWN) {
+    for file in shape.files.iter().filter(is_notable).take(FILES_SHOWN) {
         let mut row = vec!["  ".to_owned(), printable(&file.path), String::new()];
         let waited = file.waited_seconds;
         row.extend(cells(waited, file.reads, file.got_bytes, file.fetched_bytes, String::new()));

@@ -31,16 +31,16 @@ pub struct TouchTask {
 
 impl TouchTask {
     /// True if this process first writes every page. With shared memory only process 0 does.
-    fn fills(&self) -> bool {
+    fn fills_pages(&self) -> bool {
         self.load.share == MemorySharing::Private || self.process == 0
     }
 
     /// Maps the private memory, or the shared memory passed by the parent process.
-    fn map(&self) -> std::io::Result<LoadMemory> {
+    fn map_memory(&self) -> std::io::Result<LoadMemory> {
         let bytes = self.load.mapping_bytes;
         match self.object {
             None => LoadMemory::private(bytes, u64::from(self.process)),
-            Some(number) => LoadMemory::shared(shared_object_passed_on(number)?, bytes, 0),
+            Some(descriptor) => LoadMemory::shared(shared_object_passed_on(descriptor)?, bytes, 0),
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct Touched {
 pub fn run() -> CommandResult {
     let mut orders = Orders::from_stdin(WorkerTask::Touch);
     let order: TouchTask = orders.next()?;
-    let memory = match order.map() {
+    let memory = match order.map_memory() {
         Ok(memory) => memory,
         Err(error) => {
             let bytes = order.load.mapping_bytes;
@@ -91,14 +91,14 @@ pub fn run() -> CommandResult {
         }
     };
     let start = Instant::now();
-    if order.fills() {
+    if order.fills_pages() {
         (0..memory.pages()).for_each(|page| memory.fill(page));
     }
     write_answer(&TouchReply::Filled { seconds: start.elapsed().as_secs_f64() })?;
     let TouchBegin = orders.next()?;
     match touch_all(&order, &memory) {
         Ok(touched) => write_answer(&TouchReply::Touched(touched)),
-        Err(wrong) => write_answer(&TouchReply::Failed(wrong.to_string())),
+        Err(wrong_page) => write_answer(&TouchReply::Failed(wrong_page.to_string())),
     }
 }
 
@@ -106,13 +106,13 @@ pub fn run() -> CommandResult {
 /// than the written ones.
 fn touch_all(order: &TouchTask, memory: &LoadMemory) -> Result<Touched, WrongPage> {
     let mut read_counters = ReadCounters::default();
-    let faults = [usage::major_faults(), usage::minor_faults()];
-    let (cpu, clock) = (CpuTime::of_process(), Clock::start());
+    let (major_before, minor_before) = (usage::major_faults(), usage::minor_faults());
+    let (cpu_before, clock) = (CpuTime::of_process(), Clock::start());
     // Read the clock once per touch: the end of one is the start of the next.
     let mut last = Time::ZERO;
-    for (nth, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
+    for (touch_index, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
         match touch.is_write {
-            true => memory.write(touch.page, nth as u64)?,
+            true => memory.write(touch.page, touch_index as u64)?,
             false => memory.read(touch.page)?,
         }
         let now = clock.now();
@@ -121,9 +121,9 @@ fn touch_all(order: &TouchTask, memory: &LoadMemory) -> Result<Touched, WrongPag
     }
     Ok(Touched {
         seconds: last.seconds(),
-        cpu_seconds: CpuTime::of_process().since(cpu).seconds(),
-        major_faults: usage::major_faults() - faults[0],
-        minor_faults: usage::minor_faults() - faults[1],
+        cpu_seconds: CpuTime::of_process().since(cpu_before).seconds(),
+        major_faults: usage::major_faults() - major_before,
+        minor_faults: usage::minor_faults() - minor_before,
         latencies: read_counters.latencies(),
     })
 }

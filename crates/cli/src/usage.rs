@@ -16,21 +16,21 @@ use crate::commands::Cli;
 pub fn parse(arguments: Vec<OsString>) -> Cli {
     match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => in_words(error).exit(),
+        Err(error) => with_plain_reason(error).exit(),
     }
 }
 
-/// Replaces the reason of a wrong value.
-fn in_words(error: clap::Error) -> clap::Error {
+/// Replaces the reason of a wrong value by the expectation of its option. Other errors stay.
+fn with_plain_reason(error: clap::Error) -> clap::Error {
     if error.kind() != ErrorKind::ValueValidation {
         return error;
     }
-    let text = |kind| match error.get(kind) {
+    let context_text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     };
     let (Some(option), Some(value)) =
-        (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue))
+        (context_text(ContextKind::InvalidArg), context_text(ContextKind::InvalidValue))
     else {
         return error;
     };
@@ -91,19 +91,20 @@ mod tests {
         "ParseIntError",
     ];
 
+    /// Values that are no numbers, or out of the bounds of most options.
     const HOSTILE: [&str; 8] =
         ["", "x", "0", "-1", "1.5", "99999999999999999999999", "0x10", "1e999"];
 
-    /// Calls `each` with every command that has options, and its name on the command line.
+    /// Calls `visit` with every command that has options, and its name on the command line.
     fn for_each_command(
         command: &clap::Command,
         path: &[String],
-        each: &mut impl FnMut(&clap::Command, &[String]),
+        visit: &mut impl FnMut(&clap::Command, &[String]),
     ) {
-        each(command, path);
+        visit(command, path);
         for inner in command.get_subcommands() {
             let path = [path, &[inner.get_name().to_owned()]].concat();
-            for_each_command(inner, &path, each);
+            for_each_command(inner, &path, visit);
         }
     }
 
@@ -122,7 +123,7 @@ mod tests {
                         continue;
                     }
                     refused += 1;
-                    let text = in_words(error).to_string();
+                    let text = with_plain_reason(error).to_string();
                     let is_named = text.contains(&format!("--{name} {value}"))
                         || text.contains(&format!("'{value}' for '--{name}"))
                         || value.is_empty();
@@ -139,17 +140,17 @@ mod tests {
 
     #[test]
     fn wrong_number_names_what_is_expected() {
-        let said = |arguments: &[&str]| {
+        let error_text = |arguments: &[&str]| {
             let error = Cli::try_parse_from([&["readpath"], arguments].concat()).unwrap_err();
-            in_words(error).to_string()
+            with_plain_reason(error).to_string()
         };
-        let seed = said(&["run", "j.fio", "--seed", "x"]);
+        let seed = error_text(&["run", "j.fio", "--seed", "x"]);
         assert!(seed.starts_with("error: --seed x: expected a whole number\n"), "{seed}");
-        let closed = said(&["run", "t", "--closed", "0"]);
+        let closed = error_text(&["run", "t", "--closed", "0"]);
         assert!(closed.contains("--closed 0: expected a whole number of at least 1"), "{closed}");
-        let depth = said(&["replay", "r.rec", "--depth", "0"]);
+        let depth = error_text(&["replay", "r.rec", "--depth", "0"]);
         assert!(depth.contains("--depth 0: expected a whole number of at least 1"), "{depth}");
-        let speed = said(&["run", "t", "--speed", "fast"]);
+        let speed = error_text(&["run", "t", "--speed", "fast"]);
         assert!(speed.contains("--speed fast: expected a number"), "{speed}");
     }
 }

@@ -25,8 +25,8 @@ pub fn run(args: &ValidateArgs) -> CommandResult {
         true => validate::ablate_trace(&args.trace, &drive, args.seed).map_err(Failure::usage)?,
         false => Vec::new(),
     };
-    let rows = rows(&report, &ablations);
-    if args.json { print_json(&rows, args.seed) } else { print(&text(&rows)) }
+    let rows = replay_rows(&report, &ablations);
+    if args.json { print_json(&rows, args.seed) } else { print(&report_text(&rows)) }
 }
 
 /// Row of the table. Times in ms.
@@ -49,21 +49,25 @@ struct ValidationRow {
 }
 
 /// Rows of the table: the full model, the observed phase, and the ablations.
-fn rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<ValidationRow> {
+fn replay_rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<ValidationRow> {
     let mut rows = vec![
-        line("as described", &report.free, None),
-        line("phase observed", &report.observed, None),
+        replay_row("as described", &report.free, None),
+        replay_row("phase observed", &report.observed, None),
     ];
     rows.extend(ablations.iter().enumerate().map(|(index, ablation)| {
         let sign = if index == 0 { "" } else { "+ " };
         let name = format!("{sign}{}", ablation.feature);
-        line(&name, &ablation.validation, Some(ablation.requests_per_s_at_16))
+        replay_row(&name, &ablation.validation, Some(ablation.requests_per_s_at_16))
     }));
     rows
 }
 
 /// Row of one replay.
-fn line(replay: &str, validation: &ModelAccuracy, at_16: Option<f64>) -> ValidationRow {
+fn replay_row(
+    replay: &str,
+    validation: &ModelAccuracy,
+    requests_per_s_at_16: Option<f64>,
+) -> ValidationRow {
     ValidationRow {
         replay: replay.to_owned(),
         requests: validation.requests,
@@ -74,12 +78,12 @@ fn line(replay: &str, validation: &ModelAccuracy, at_16: Option<f64>) -> Validat
         error_mean_ms: validation.error_mean_ms,
         error_deviation_ms: validation.error_deviation_ms,
         met_within_half_ms: validation.within_half_ms,
-        requests_per_s_at_depth_16: at_16,
+        requests_per_s_at_depth_16: requests_per_s_at_16,
     }
 }
 
 /// Formats the table with an explanation of its columns.
-fn text(rows: &[ValidationRow]) -> String {
+fn report_text(rows: &[ValidationRow]) -> String {
     let columns: [Column<ValidationRow>; 10] = [
         ("", |row| row.replay.clone()),
         ("requests", |row| row.requests.to_string()),

@@ -70,7 +70,9 @@ fn write_chrome(path: &Path, out: &mut Output) -> CommandResult {
         let separator = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
         out.write_text(format_args!("{separator}{event}"))
     };
-    write_event(json!({"ph": "M", "name": "process_name", "pid": DEVICES_PROCESS_ID, "args": {"name": "devices"}}))?;
+    write_event(json!({
+        "ph": "M", "name": "process_name", "pid": DEVICES_PROCESS_ID, "args": {"name": "devices"},
+    }))?;
     for_each_record(path, |record| {
         match record {
             Record::File(file) => {
@@ -78,7 +80,8 @@ fn write_chrome(path: &Path, out: &mut Output) -> CommandResult {
             }
             Record::Device(device) => {
                 write_event(json!({
-                    "ph": "M", "name": "thread_name", "pid": DEVICES_PROCESS_ID, "tid": device.device,
+                    "ph": "M", "name": "thread_name",
+                    "pid": DEVICES_PROCESS_ID, "tid": device.device,
                     "args": {"name": device.name},
                 }))?;
             }
@@ -117,7 +120,8 @@ fn read_event(
 /// Event of a device request.
 fn request_event(request: &RequestRecord) -> serde_json::Value {
     json!({
-        "ph": "X", "cat": "request", "name": request.work, "pid": DEVICES_PROCESS_ID, "tid": request.device,
+        "ph": "X", "cat": "request", "name": request.work,
+        "pid": DEVICES_PROCESS_ID, "tid": request.device,
         "ts": micros(request.begin_ns), "dur": micros(request.end_ns - request.begin_ns),
         "args": {"place": request.place, "bytes": request.bytes, "ahead": request.is_ahead},
     })

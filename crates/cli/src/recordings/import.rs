@@ -20,10 +20,12 @@ use crate::packed;
 /// Creates a recording from a trace of strace or of block requests. Prints the numbers of
 /// imported reads and of calls that are left out.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
-    let trace_failure = |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
+    let trace_failure =
+        |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
     let mut source = packed::open(&args.trace)?;
     let first_bytes = source.fill_buf().map_err(|error| trace_failure(&error))?.to_owned();
-    let format = TraceFormat::detect(&first_bytes).filter(|format| *format != TraceFormat::Recording);
+    let format = TraceFormat::detect(&first_bytes);
+    let format = format.filter(|format| *format != TraceFormat::Recording);
     let (records, note) = if strace::is_start(&first_bytes) {
         let imported = strace::records(source).map_err(|error| trace_failure(&error))?;
         let left_out = imported.left_out;
@@ -92,6 +94,7 @@ fn reads_of_requests<R: BufRead>(
             ..ReadRecord::default()
         }));
     }
-    records.push(Record::End(RecordingEnd { at_ns: last_ns, processor_ns: None, has_exited: true }));
+    let end = RecordingEnd { at_ns: last_ns, processor_ns: None, has_exited: true };
+    records.push(Record::End(end));
     Ok(records)
 }

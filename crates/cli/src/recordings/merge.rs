@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use readpath_trace::recording::{MergedRecords, Record, RecordingWriter};
 
-use super::{MergeArgs, records, is_same_file};
+use super::{MergeArgs, is_same_file, records};
 use crate::exit::{CommandResult, Failure};
 
 /// First failure in any of the interleaved recordings.
@@ -42,7 +42,10 @@ pub fn run(args: &MergeArgs) -> CommandResult {
 }
 
 /// Iterator over the records up to the first damaged one, whose error goes to `first_failure`.
-fn intact_records(path: &Path, first_failure: &SharedFailure) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
+fn intact_records(
+    path: &Path,
+    first_failure: &SharedFailure,
+) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
     let first_failure = Rc::clone(first_failure);
     let keep = move |failure| _ = first_failure.replace(Some(failure));
     Ok(records(path)?.map_while(move |record| record.map_err(&keep).ok()))

@@ -121,8 +121,9 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
                 threads.push(scope.spawn(move || {
                     barrier.wait();
                     let clock = *clock.get_or_init(Clock::start);
-                    let worked = memory
-                        .and_then(|mut memory| recorded_thread.replay_reads(&mut memory, clock, is_over));
+                    let worked = memory.and_then(|mut memory| {
+                        recorded_thread.replay_reads(&mut memory, clock, is_over)
+                    });
                     is_over.fetch_or(worked.is_err(), Ordering::Relaxed);
                     worked
                 }));
@@ -131,7 +132,8 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
         barrier.wait();
         let mut last_end = Time::ZERO;
         for thread in threads {
-            last_end = last_end.max(thread.join().map_err(|_| "a thread has panicked".to_owned())??);
+            let joined = thread.join().map_err(|_| "a thread has panicked".to_owned())?;
+            last_end = last_end.max(joined?);
         }
         Ok::<Time, String>(last_end)
     })?;

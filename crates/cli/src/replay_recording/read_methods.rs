@@ -253,7 +253,11 @@ fn map_by_kernel(path: &Path) -> Result<PlainMapping, String> {
 }
 
 /// Maps a file through the library.
-fn map_by_library(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping, String> {
+fn map_by_library(
+    path: &Path,
+    order: &ReplayOrder,
+    policies: &Policies,
+) -> Result<Mapping, String> {
     let builder = Mapping::builder().readahead(&policies.readahead);
     let builder = match order.memory_bytes {
         Some(bytes) => builder.memory(bytes),

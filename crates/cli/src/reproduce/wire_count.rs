@@ -53,7 +53,10 @@ pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
     };
     let mount_port = url.options.mount_port.unwrap_or(port);
     let proxy = CountingProxy::start(&url.host, port)?;
-    let mount_proxy = if mount_port == port { None } else { Some(CountingProxy::start(&url.host, mount_port)?) };
+    let mount_proxy = match mount_port == port {
+        true => None,
+        false => Some(CountingProxy::start(&url.host, mount_port)?),
+    };
     let mut proxy_url = url.clone();
     proxy_url.host = "127.0.0.1".to_owned();
     proxy_url.port = Some(proxy.port);
@@ -141,7 +144,8 @@ impl CountingProxy {
     /// Starts a proxy for the port of a server, on a free port of this machine. Its threads run
     /// until the process ends.
     fn start(host: &str, port: u16) -> Result<CountingProxy, Failure> {
-        let listen_failure = |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
+        let listen_failure =
+            |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").map_err(listen_failure)?;
         let proxy_port = listener.local_addr().map_err(listen_failure)?.port();
         let reads = Arc::<Mutex<Reads>>::default();

@@ -9,18 +9,18 @@ use readpath_core::request::Op;
 use readpath_core::splitmix;
 use readpath_sim::workload::{Process, ProcessOperation};
 
-/// Size of the unit that is derived from the seed and the offset.
-const WORD: u64 = 8;
+/// Size of a word, the unit that is derived from the seed and the offset.
+const WORD_BYTES: u64 = 8;
 
 /// Fills the buffer of a write at `offset`, if the job verifies its data.
-pub fn prepare(process: &Process, operation: ProcessOperation, offset: u64, memory: &mut [u8]) {
+pub fn fill_write(process: &Process, operation: ProcessOperation, offset: u64, memory: &mut [u8]) {
     if let (Op::Write, Some(seed)) = (operation.op, process.content_seed()) {
         fill(seed, offset, &mut memory[..operation.bytes as usize]);
     }
 }
 
 /// Verifies the bytes of a read at `offset`, if the job wrote them before.
-pub fn check(
+pub fn verify_read(
     process: &Process,
     operation: ProcessOperation,
     offset: u64,
@@ -35,7 +35,7 @@ pub fn check(
 }
 
 /// Expected bytes of the word with this index.
-fn word(seed: u64, index: u64) -> [u8; WORD as usize] {
+fn word(seed: u64, index: u64) -> [u8; WORD_BYTES as usize] {
     splitmix::mixed(seed ^ index.wrapping_mul(splitmix::STEP)).to_le_bytes()
 }
 
@@ -47,16 +47,16 @@ fn for_each_word(
     length: usize,
     mut visit: impl FnMut(std::ops::Range<usize>, &[u8]) -> bool,
 ) {
-    let mut position = 0;
-    while position < length {
-        let file_offset = offset + position as u64;
-        let skipped = (file_offset % WORD) as usize;
-        let count = (WORD as usize - skipped).min(length - position);
-        let word = word(seed, file_offset / WORD);
-        if !visit(position..position + count, &word[skipped..skipped + count]) {
+    let mut buffer_offset = 0;
+    while buffer_offset < length {
+        let file_offset = offset + buffer_offset as u64;
+        let skipped = (file_offset % WORD_BYTES) as usize;
+        let byte_count = (WORD_BYTES as usize - skipped).min(length - buffer_offset);
+        let word = word(seed, file_offset / WORD_BYTES);
+        if !visit(buffer_offset..buffer_offset + byte_count, &word[skipped..skipped + byte_count]) {
             return;
         }
-        position += count;
+        buffer_offset += byte_count;
     }
 }
 
@@ -90,7 +90,8 @@ fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Any piece of the filled data matches at its own offset and at no other.
+    /// Any piece of the filled data matches at its own offset and at no other. Byte 77 lies in the
+    /// word that begins at byte 4096 + 72 = 4168 of the file.
     #[test]
     fn filled_data_matches_only_at_its_own_offset_and_seed() {
         let mut whole = vec![0; 256];
@@ -98,6 +99,7 @@ mod tests {
         for (start, length) in [(0, 256), (8, 8), (3, 20), (100, 1), (255, 1)] {
             let piece = &whole[start..start + length];
             assert_eq!(compare(7, 4096 + start as u64, piece), Ok(()));
+            // Shorter pieces may be equal by chance.
             assert!(length < 8 || compare(7, 8192 + start as u64, piece).is_err());
             assert!(length < 8 || compare(8, 4096 + start as u64, piece).is_err());
         }

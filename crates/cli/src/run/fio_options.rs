@@ -6,6 +6,7 @@ use crate::exit::CommandResult;
 use crate::output::print;
 use crate::table::{Column, Table};
 
+/// Columns of the table of options; all are text.
 const OPTION_COLUMNS: [Column<&FioOption>; 3] = [
     ("option", |option| {
         let names = [option.name].into_iter().chain(option.aliases.iter().copied());
@@ -27,16 +28,17 @@ const OPTION_COLUMNS: [Column<&FioOption>; 3] = [
     }),
 ];
 
+/// Columns of the table of engines; all are text.
 const ENGINE_COLUMNS: [Column<FioEngine>; 3] = [
     ("ioengine", |engine| engine.name.to_owned()),
     ("class", |engine| match engine.class {
         EngineClass::Supported(_) => "honoured".to_owned(),
-        EngineClass::Replaced { replacement: by, .. } => format!("run as {}", by.name()),
+        EngineClass::Replaced { replacement, .. } => format!("run as {}", replacement.name()),
         EngineClass::Refused { .. } => "refused".to_owned(),
     }),
     ("why", |engine| match engine.class {
         EngineClass::Supported(_) => String::new(),
-        EngineClass::Replaced { difference: but, .. } => but.to_owned(),
+        EngineClass::Replaced { difference, .. } => difference.to_owned(),
         EngineClass::Refused { because } => because.to_owned(),
     }),
 ];

@@ -13,14 +13,15 @@ use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
 use crate::exit::Failure;
 
 /// Adds the device requests of a raw file, and their bytes, to the figures.
-pub fn count(figures: &mut ProcessFigures, file: &RawFile) {
+pub fn add_raw_counters(figures: &mut ProcessFigures, file: &RawFile) {
     let counters = file.stats();
     figures.counted.requests += counters.reads + counters.writes;
     figures.counted.bytes += counters.read_bytes + counters.written_bytes;
 }
 
 /// Runs a process with synchronous operations, after all processes of its phase are prepared.
-/// `call` executes one, with its offset in the common file and its buffer, and returns at its end.
+/// `call` executes one, with its buffer and its offset in the storage that holds all files of the
+/// job, and returns at its end.
 pub fn run_calls(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -36,13 +37,13 @@ pub fn run_calls(
             NextAction::Operation(operation) => {
                 let memory = &mut memory[..operation.bytes as usize];
                 let offset = shared.offset(operation);
-                content::prepare(&process, operation, offset, memory);
-                let moved = call(operation, offset, memory)
-                    .and_then(|()| content::check(&process, operation, offset, memory));
-                end(&mut process, figures, shared, (operation, now), moved);
+                content::fill_write(&process, operation, offset, memory);
+                let result = call(operation, offset, memory)
+                    .and_then(|()| content::verify_read(&process, operation, offset, memory));
+                record_operation_end(&mut process, figures, shared, (operation, now), result);
             }
-            NextAction::Sync { is_data_enough } => {
-                synced(&mut process, figures, shared, is_data_enough)
+            NextAction::Sync { is_data_enough: is_fdatasync_enough } => {
+                execute_sync(&mut process, figures, shared, is_fdatasync_enough)
             }
             NextAction::WaitUntil(time) => sleep_until(time, shared),
             NextAction::WaitForCompletion => unreachable!("a call has ended when it returns"),
@@ -55,32 +56,32 @@ pub fn run_calls(
     Ok(())
 }
 
-/// Syncs the writes of a process to the medium, and records the end or the error. Reports the sync
-/// to the process.
-fn synced(
+/// Syncs the writes of a process to the medium, by `fdatasync(2)` if that is enough. Records the
+/// end or the error, and reports the sync to the process.
+fn execute_sync(
     process: &mut Process,
     figures: &mut ProcessFigures,
     shared: &ProcessesShared<'_>,
-    is_data_enough: bool,
+    is_fdatasync_enough: bool,
 ) {
-    let synced = sync(shared.path, is_data_enough);
-    let end = shared.now();
-    figures.record_sync(end, synced.map_err(|error| error.to_string()));
-    process.synced(end);
+    let result = sync(shared.path, is_fdatasync_enough);
+    let end_time = shared.now();
+    figures.record_sync(end_time, result.map_err(|error| error.to_string()));
+    process.synced(end_time);
 }
 
 /// Transfers all bytes of one operation directly, without the cache.
-pub fn move_raw(
+pub fn transfer_raw(
     file: &RawFile,
     memory: &mut [u8],
     operation: ProcessOperation,
     offset: u64,
 ) -> Result<(), String> {
-    let moved = match operation.op {
+    let result = match operation.op {
         Op::Read => file.read_exact_at(memory, offset),
         Op::Write => file.write_all_at(memory, offset),
     };
-    moved.map_err(|RawError { fault, .. }: RawError| match fault {
+    result.map_err(|RawError { fault, .. }: RawError| match fault {
         RawFault::EndOfFile { bytes_done, .. } => short_transfer_error(bytes_done, operation),
         fault => fault.to_string(),
     })
@@ -102,7 +103,7 @@ type IssuedOperations = slab::Slab<Issued>;
 
 /// Returns the next action of a process. After an interrupt it issues no more operations, and ends
 /// when none is in flight.
-fn next(
+fn next_action(
     process: &mut Process,
     shared: &ProcessesShared<'_>,
     in_flight: &IssuedOperations,
@@ -127,25 +128,26 @@ fn check_complete(
 }
 
 /// Records the end of an operation in the figures, and reports it to the process.
-fn end(
+fn record_operation_end(
     process: &mut Process,
     figures: &mut ProcessFigures,
     shared: &ProcessesShared<'_>,
-    (operation, issued): Issued,
+    (operation, issue_time): Issued,
     result: Result<(), String>,
 ) {
     let end_time = shared.now();
-    figures.record_of(process, (operation, issued), end_time, result, shared);
+    figures.record_if_measured(process, (operation, issue_time), end_time, result, shared);
     process.completed(end_time);
 }
 
-/// Runs a process with many cached reads in flight. Each write is a synchronous call.
+/// Runs a process with many cached reads in flight. Each write is a synchronous call on `raw_file`,
+/// which is `None` if the process does not write.
 pub fn run_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,
     figures: &mut ProcessFigures,
     file: &File,
-    written: Option<&RawFile>,
+    raw_file: Option<&RawFile>,
 ) -> Result<(), Failure> {
     let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
     let mut batch = file.read_path().batch();
@@ -154,17 +156,17 @@ pub fn run_batch(
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.now();
-        let next = next(&mut process, shared, &in_flight, now);
-        match (next, written) {
+        let action = next_action(&mut process, shared, &in_flight, now);
+        match (action, raw_file) {
             (
                 NextAction::Operation(operation @ ProcessOperation { op: Op::Write, .. }),
-                Some(written),
+                Some(raw_file),
             ) => {
                 let memory = &mut memory[..operation.bytes as usize];
                 let offset = shared.offset(operation);
-                content::prepare(&process, operation, offset, memory);
-                let moved = move_raw(written, memory, operation, offset);
-                end(&mut process, figures, shared, (operation, now), moved);
+                content::fill_write(&process, operation, offset, memory);
+                let result = transfer_raw(raw_file, memory, operation, offset);
+                record_operation_end(&mut process, figures, shared, (operation, now), result);
             }
             (NextAction::Operation(operation), _) => {
                 let offset = shared.offset(operation);
@@ -174,8 +176,8 @@ pub fn run_batch(
                     batch.start();
                 }
             }
-            (NextAction::Sync { is_data_enough }, _) => {
-                synced(&mut process, figures, shared, is_data_enough);
+            (NextAction::Sync { is_data_enough: is_fdatasync_enough }, _) => {
+                execute_sync(&mut process, figures, shared, is_fdatasync_enough);
             }
             (NextAction::WaitUntil(time), _) => sleep_until(time, shared),
             (NextAction::WaitForCompletion, _) => {
@@ -184,11 +186,12 @@ pub fn run_batch(
                 let issued = in_flight.remove(read.ticket() as usize);
                 let copied = read.copy_to(&mut memory);
                 std::hint::black_box(&memory);
-                let moved = check_complete(issued.0, copied.map_err(|error| error.to_string()));
-                let offset = shared.offset(issued.0);
-                let moved =
-                    moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
-                end(&mut process, figures, shared, issued, moved);
+                let (operation, _) = issued;
+                let result = check_complete(operation, copied.map_err(|error| error.to_string()));
+                let offset = shared.offset(operation);
+                let result = result
+                    .and_then(|()| content::verify_read(&process, operation, offset, &memory));
+                record_operation_end(&mut process, figures, shared, issued, result);
             }
             (NextAction::Ended, _) => {
                 figures.record_end(&process, now);
@@ -217,13 +220,13 @@ pub fn run_raw_batch(
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.now();
-        let next = next(&mut process, shared, &in_flight, now);
-        match next {
+        let action = next_action(&mut process, shared, &in_flight, now);
+        match action {
             NextAction::Operation(operation) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;
                 let mut memory = free_memory.pop().expect("no more than the depth are in flight");
-                content::prepare(&process, operation, offset, &mut memory);
+                content::fill_write(&process, operation, offset, &mut memory);
                 let bytes = operation.bytes as usize;
                 let started = match operation.op {
                     Op::Read => batch.read(memory, bytes, offset, ticket),
@@ -231,12 +234,12 @@ pub fn run_raw_batch(
                 };
                 started.map_err(Failure::usage)?;
             }
-            NextAction::Sync { is_data_enough } => {
-                synced(&mut process, figures, shared, is_data_enough)
+            NextAction::Sync { is_data_enough: is_fdatasync_enough } => {
+                execute_sync(&mut process, figures, shared, is_fdatasync_enough)
             }
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             NextAction::WaitUntil(_) | NextAction::WaitForCompletion => {
-                let completion = match next {
+                let completion = match action {
                     NextAction::WaitUntil(time) => {
                         let time_left = Duration::from_nanos(time.since(now).ns());
                         batch.wait_for(time_left.min(INTERRUPT_CHECK_INTERVAL))
@@ -246,15 +249,16 @@ pub fn run_raw_batch(
                 let result = completion.map_err(|error| Failure::Run(error.to_string()))?;
                 let Some(RawMoved { ticket, memory, result }) = result else { continue };
                 let issued = in_flight.remove(ticket as usize);
+                let (operation, _) = issued;
                 let result =
-                    check_complete(issued.0, result.map_err(|error| error.fault.to_string()));
-                let offset = shared.offset(issued.0);
-                let result =
-                    result.and_then(|()| content::check(&process, issued.0, offset, &memory));
+                    check_complete(operation, result.map_err(|error| error.fault.to_string()));
+                let offset = shared.offset(operation);
+                let result = result
+                    .and_then(|()| content::verify_read(&process, operation, offset, &memory));
                 free_memory.push(memory);
                 figures.counted.requests += 1;
-                figures.counted.bytes += issued.0.bytes;
-                end(&mut process, figures, shared, issued, result);
+                figures.counted.bytes += operation.bytes;
+                record_operation_end(&mut process, figures, shared, issued, result);
             }
             NextAction::Ended => {
                 figures.record_end(&process, now);

@@ -12,7 +12,7 @@ use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::{Participants, device_bytes, simulate_with};
 use readpath_trace::block_trace::simulate_trace;
 
-use super::processes::Onlookers;
+use super::processes::RunObservers;
 use super::{kernel, library, raw, repeated};
 use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
@@ -36,31 +36,33 @@ pub fn run(
     let interrupt = Interrupt::listen();
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
     let log = log.transpose()?;
-    let _made = make_files(plan, &interrupt)?;
-    plan.rows.iter().try_for_each(|row| check(&plan.run, row))?;
-    let needed = needed(plan);
-    let to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
-    let mut runs_of_rows: Vec<Vec<ResultRow>> = vec![Vec::new(); to_run.len()];
-    for (round, at) in order(&to_run, plan.runs) {
+    let _created_files = make_files(plan, &interrupt)?;
+    plan.rows.iter().try_for_each(|row| check_row(&plan.run, row))?;
+    let input_paths = input_paths(plan);
+    let rows_to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
+    let mut runs_of_rows: Vec<Vec<ResultRow>> = vec![Vec::new(); rows_to_run.len()];
+    for (round, row_index) in run_order(&rows_to_run, plan.runs) {
         if interrupt.is_signalled() {
             break;
         }
-        let row = to_run[at];
+        let row = rows_to_run[row_index];
         let jobs = &plan.run.jobs;
-        let operations = OperationLogs::create(jobs, &needed, at + 1, to_run.len())?;
+        let row_number = row_index + 1;
+        let operations =
+            OperationLogs::create(jobs, &input_paths, row_number, rows_to_run.len())?;
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
-        let watchers = (log.as_ref(), observer.as_ref());
-        let measured = run_row(&plan.run, row, watchers, &operations, &interrupt);
+        let row_observers = (log.as_ref(), observer.as_ref());
+        let measured = run_row(&plan.run, row, row_observers, &operations, &interrupt);
         let mut measured = operations.finish().and(measured)?;
-        let names = match to_run.len() {
+        let log_note = match rows_to_run.len() {
             2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
-                Some(format!("its logs have -{} in their names", at + 1))
+                Some(format!("its logs have -{row_number} in their names"))
             }
             _ => None,
         };
         measured.note = note::join(measured.note, plan.run.note.clone());
-        measured.note = note::join(measured.note, names);
-        runs_of_rows[at].push(measured);
+        measured.note = note::join(measured.note, log_note);
+        runs_of_rows[row_index].push(measured);
         if let (0, Some(recorded_events), Some(observer)) =
             (round, recorded_events.as_mut(), observer)
         {
@@ -75,12 +77,12 @@ pub fn run(
 /// Returns pairs of round and row index, in the order of the runs. All rows run in the first round,
 /// rows in real time in each round. Each second round is in reverse order, so that no row always
 /// runs before another.
-fn order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
-    let has_runs: Vec<bool> =
+fn run_order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
+    let is_real_time: Vec<bool> =
         rows.iter().map(|row| !matches!(row.runner, JobRunner::Modelled)).collect();
     (0..rounds).flat_map(move |round| {
         let mut indices: Vec<usize> =
-            (0..has_runs.len()).filter(|&index| round == 0 || has_runs[index]).collect();
+            (0..is_real_time.len()).filter(|&index| round == 0 || is_real_time[index]).collect();
         if round % 2 == 1 {
             indices.reverse();
         }
@@ -91,18 +93,18 @@ fn order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
 /// Creates the missing files of the rows, if the plan requests that. Dropping the result removes
 /// them.
 fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
-    let mut made = ScratchFiles::default();
-    let Some(bytes) = plan.created_file_bytes else { return Ok(made) };
+    let mut created_files = ScratchFiles::default();
+    let Some(bytes) = plan.created_file_bytes else { return Ok(created_files) };
     for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
         if !path.exists() {
-            made.add(path, bytes, plan.run.seed, interrupt)?;
+            created_files.add(path, bytes, plan.run.seed, interrupt)?;
         }
     }
-    Ok(made)
+    Ok(created_files)
 }
 
 /// Returns the input files and storages of the run, which a log must not overwrite.
-fn needed(plan: &JobPlan) -> Vec<PathBuf> {
+fn input_paths(plan: &JobPlan) -> Vec<PathBuf> {
     let trace = plan.run.trace.as_ref().map(|trace| trace.path.as_path());
     let storages = plan.rows.iter().filter_map(|row| row.runner.path());
     let paths = [Some(plan.run.path.as_path()), trace].into_iter().flatten().chain(storages);
@@ -110,7 +112,7 @@ fn needed(plan: &JobPlan) -> Vec<PathBuf> {
 }
 
 /// Checks that a row can run on its storage, without running it.
-fn check(run: &JobRun, row: &JobRow) -> CommandResult {
+fn check_row(run: &JobRun, row: &JobRow) -> CommandResult {
     match &row.runner {
         JobRunner::Modelled => Ok(()),
         JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
@@ -135,16 +137,16 @@ fn run_row(
         log.begin_row(&row.label);
     }
     let bar = RunProgress::new(row.label.clone(), interrupt.clone());
-    let onlookers = &Onlookers { bar: &bar, decisions, operations };
+    let observers = &RunObservers { bar: &bar, decisions, operations };
     match &row.runner {
         JobRunner::Modelled => {
             let _modelled = interrupt.begin_modelled_run();
-            simulate(run, row, onlookers, observer)
+            simulate(run, row, observers, observer)
         }
-        JobRunner::Library(path) => library::run(run, path, &row.setup, onlookers),
-        JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, onlookers),
-        JobRunner::Raw(path) => raw::run(run, path, &row.setup.chunking, onlookers),
-        JobRunner::Kernel(path) => kernel::run(run, path, onlookers),
+        JobRunner::Library(path) => library::run(run, path, &row.setup, observers),
+        JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, observers),
+        JobRunner::Raw(path) => raw::run(run, path, &row.setup.chunking, observers),
+        JobRunner::Kernel(path) => kernel::run(run, path, observers),
     }
 }
 
@@ -152,35 +154,36 @@ fn run_row(
 fn simulate(
     run: &JobRun,
     row: &JobRow,
-    onlookers: &Onlookers<'_>,
+    observers: &RunObservers<'_>,
     observer: Option<&Observer>,
 ) -> Result<ResultRow, Failure> {
-    let mut on_progress = |progress| onlookers.bar.update(progress);
+    let mut on_progress = |progress| observers.bar.update(progress);
     let mut on_decision =
-        onlookers.decisions.map(|log| |decision: &LoggedDecision| log.write_decision(decision));
+        observers.decisions.map(|log| |decision: &LoggedDecision| log.write_decision(decision));
     let on_decision =
         on_decision.as_mut().map(|on_decision| on_decision as &mut dyn FnMut(&LoggedDecision));
-    let mut prepare = |workload: &mut _| onlookers.operations.attach(&run.jobs, workload);
+    let mut prepare = |workload: &mut _| observers.operations.attach(&run.jobs, workload);
     let run_observer =
         RunObserver { on_progress: &mut on_progress, on_decision, on_workload: Some(&mut prepare) };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
-        let (workload, note) = trace.workload(device_bytes, false)?;
+        let is_real = false;
+        let (workload, note) = trace.workload(device_bytes, is_real)?;
         let mut measured = simulate_trace(&run.name, &run.jobs, workload, &row.setup, run_observer)
             .map_err(|error| row.failure(run, &error))?;
         measured.note = note::join(measured.note, note);
         return Ok(measured);
     }
-    let guests = Participants { observer: observer.cloned(), ..Participants::default() };
-    simulate_with(&run.name, &run.jobs, &row.setup, guests, run_observer)
+    let participants = Participants { observer: observer.cloned(), ..Participants::default() };
+    simulate_with(&run.name, &run.jobs, &row.setup, participants, run_observer)
         .map_err(|error| row.failure(run, &error))
 }
 
 /// Turns failed operations in the rows into a failure of the command. `Ok` if none has failed.
 fn failed_operations(rows: &[ResultRow]) -> CommandResult {
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
-    let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
-    match first {
+    let first_failed = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
+    match first_failed {
         Some((storage, error)) => Err(Failure::Run(format!(
             "{failed} operations failed; the first, on {storage}: {error}"
         ))),

@@ -12,9 +12,9 @@ use readpath_sim::report::ResultRow;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
-use super::layout::open;
+use super::layout::open_and_lay_out;
 use super::processes::{
-    Onlookers, ProcessFigures, ProcessesShared, run_processes, sleep_until, sync,
+    ProcessFigures, ProcessesShared, RunObservers, run_processes, sleep_until, sync,
 };
 use crate::exit::Failure;
 use crate::note;
@@ -23,22 +23,22 @@ use crate::real_file::{kernel_queue, make_cold};
 
 /// Runs the job on `path` and returns its row. The file's pages are dropped from the kernel page
 /// cache first.
-pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<ResultRow, Failure> {
-    let (mode, workload) = open(run, path, Direct::Never)?;
-    let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
+pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<ResultRow, Failure> {
+    let (mode, workload) = open_and_lay_out(run, path, Direct::Never)?;
+    let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let queue = kernel_queue(path);
-    let is_warm = note::start_caveat(mode, &residency).filter(|_| residency.resident > 0);
+    let warm_note = note::start_caveat(mode, &residency).filter(|_| residency.resident > 0);
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::usage_of(path.display(), error))
     };
-    let ran = run_processes(run, path, workload, onlookers, &mut || {}, &run_process)?;
-    let mut row = ran.row(run, &format!("kernel:{}", path.display()));
-    row.cpu_seconds = Some(ran.cpu_seconds);
+    let run_figures = run_processes(run, path, workload, observers, &mut || {}, &run_process)?;
+    let mut row = run_figures.row(run, &format!("kernel:{}", path.display()));
+    row.cpu_seconds = Some(run_figures.cpu_seconds);
     row.page_cache = run.jobs.page_cache("kernel", "kernel");
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
-    row.engine = Some(ran.engines);
-    row.note = note::join(row.note, is_warm);
+    row.engine = Some(run_figures.engines);
+    row.note = note::join(row.note, warm_note);
     Ok(row)
 }
 
@@ -76,25 +76,25 @@ fn run_process(
         if (shared.is_stopping)() && in_flight.is_empty() {
             return Ok(figures);
         }
-        let next =
+        let action =
             if (shared.is_stopping)() { NextAction::WaitForCompletion } else { process.next(now) };
-        match next {
+        match action {
             NextAction::Operation(operation) => {
-                start(&mut file, &mut in_flight, operation, now, &process, shared);
+                issue_operation(&mut file, &mut in_flight, operation, now, &process, shared);
             }
-            NextAction::Sync { is_data_enough } => {
-                let synced = sync(shared.path, is_data_enough);
+            NextAction::Sync { is_data_enough: is_fdatasync_enough } => {
+                let synced = sync(shared.path, is_fdatasync_enough);
                 figures.record_sync(shared.now(), synced.map_err(|error| error.to_string()));
                 process.synced(shared.now());
             }
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             NextAction::WaitUntil(time) => {
                 file.wait(Some(time))?;
-                collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
+                record_completions(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
             NextAction::WaitForCompletion => {
                 file.wait(None)?;
-                collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
+                record_completions(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
             NextAction::Ended => {
                 figures.record_end(&process, now);
@@ -102,17 +102,18 @@ fn run_process(
             }
         }
         if file.free_slots() == 0 && !in_flight.is_empty() {
+            // A deadline that has passed submits the started requests without sleeping.
             file.wait(Some(Time::ZERO))?;
-            collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
+            record_completions(&mut file, &mut in_flight, &mut process, &mut figures, shared);
         }
     }
 }
 
-/// Operations of one process in flight, indexed by request id.
+/// Operations of one process in flight with their times of issue, indexed by request id.
 type KernelOperations = slab::Slab<(ProcessOperation, Time)>;
 
 /// Issues an operation on the kernel's file.
-fn start(
+fn issue_operation(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,
     operation: ProcessOperation,
@@ -126,13 +127,13 @@ fn start(
         Op::Read => file.read(id, offset, operation.bytes as u32),
         Op::Write => file.write(id, offset, operation.bytes as u32, |bytes| {
             bytes.fill(id.0 as u8);
-            content::prepare(process, operation, offset, bytes);
+            content::fill_write(process, operation, offset, bytes);
         }),
     }
 }
 
 /// Takes all completions, verifies their data, and records them. Does not wait for further ones.
-fn collect(
+fn record_completions(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,
     process: &mut Process,
@@ -150,11 +151,11 @@ fn collect(
             )),
             Outcome::Failed(error) => Some(format!("at byte {}: {error}", operation.offset)),
         };
-        let checked = match error {
+        let result = match error {
             Some(error) => Err(error),
-            None => content::check(process, operation, shared.offset(operation), bytes),
+            None => content::verify_read(process, operation, shared.offset(operation), bytes),
         };
-        figures.record_of(process, (operation, issued), completion.at, checked, shared);
+        figures.record_if_measured(process, (operation, issued), completion.at, result, shared);
         process.completed(completion.at);
     }
 }

@@ -39,7 +39,7 @@ const ATTEMPTS: u32 = 5;
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reason for a row without figures.
-enum Stopped {
+enum RunAbort {
     /// The system lacks something or refuses it.
     Unavailable(String),
     /// The run failed for another reason.
@@ -49,9 +49,9 @@ enum Stopped {
     Interrupted,
 }
 
-impl From<SwapError> for Stopped {
-    fn from(error: SwapError) -> Stopped {
-        Stopped::Unavailable(error.to_string())
+impl From<SwapError> for RunAbort {
+    fn from(error: SwapError) -> RunAbort {
+        RunAbort::Unavailable(error.to_string())
     }
 }
 
@@ -68,23 +68,23 @@ pub fn run(
     let mut row = LoadRow::new(&run.load, &run.storage);
     row.engine = Some("kernel swap".to_owned());
     row.scheduler = kernel_queue(path).and_then(|queue| queue.scheduler);
-    let lacking = |row: LoadRow, reason| LoadRow { note: Some(reason), ..row };
+    let row_without_figures = |row: LoadRow, reason| LoadRow { note: Some(reason), ..row };
     let mut oom_kills = 0;
     for _ in 0..ATTEMPTS {
-        match attempt(run, path, page_cluster, interrupt, row.clone()) {
+        match run_once(run, path, page_cluster, interrupt, row.clone()) {
             Ok(done) => return Ok(with_note(done, oom_caveat(oom_kills))),
-            Err(Stopped::OutOfMemory) => oom_kills += 1,
-            Err(Stopped::Unavailable(reason)) => return Ok(lacking(row, reason)),
-            Err(Stopped::RunFailed(reason)) => {
+            Err(RunAbort::OutOfMemory) => oom_kills += 1,
+            Err(RunAbort::Unavailable(reason)) => return Ok(row_without_figures(row, reason)),
+            Err(RunAbort::RunFailed(reason)) => {
                 return Err(Failure::Run(format!("{}: {reason}", path.display())));
             }
-            Err(Stopped::Interrupted) => return Err(Failure::Interrupted),
+            Err(RunAbort::Interrupted) => return Err(Failure::Interrupted),
         }
     }
     let reason = format!(
         "the memory cgroup's OOM killer ended all of {ATTEMPTS} attempts; give the load more memory"
     );
-    Ok(lacking(row, reason))
+    Ok(row_without_figures(row, reason))
 }
 
 /// Returns a caveat about `oom_kills` attempts ended by the OOM killer, or `None` for 0.
@@ -120,26 +120,25 @@ impl SwapCounts {
 
 /// Runs the load once and fills the row with its figures. Waits for the lock of the kernel's swap.
 /// The swap area, the memory group and `vm.page_cluster` are restored at its end.
-fn attempt(
+fn run_once(
     run: &LoadRun,
     path: &Path,
     page_cluster: Option<u32>,
     interrupt: &Interrupt,
     mut row: LoadRow,
-) -> Result<LoadRow, Stopped> {
+) -> Result<LoadRow, RunAbort> {
     let load = &run.load;
     // Locals drop in reverse order: the processes end before the area is swapped off.
-    let _turn = lock_kernel_swap(interrupt)?;
+    let _swap_lock = lock_kernel_swap(interrupt)?;
     let page_cluster_set = page_cluster.map(PageCluster::set).transpose()?;
-    let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
-    let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
-    let cleaned_setting =
-        page_cluster_set.iter().flat_map(|(_, cleanup_entry)| cleanup_entry.iter());
-    cleaned_setting.chain(&cleaned).chain(&groups_cleaned).for_each(notice::print);
+    let (area, area_notes) = SwapArea::on(path, load.swap_bytes)?;
+    let (group, group_notes) = MemoryGroup::new(load.memory_bytes)?;
+    let setting_notes = page_cluster_set.iter().flat_map(|(_, note)| note.iter());
+    setting_notes.chain(&area_notes).chain(&group_notes).for_each(notice::print);
 
     let mut processes = Processes::start(run, &group)?;
     let fill_seconds =
-        processes.fill(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
+        processes.wait_for_fill(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
     let before = SwapCounts::now(&area);
     let touched =
         processes.touch(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
@@ -166,18 +165,18 @@ fn attempt(
         let counts = after.since(before);
         row = row.with_device(counts.requests, counts.bytes);
     }
-    Ok(with_note(row, machine_caveats(page_cluster.is_some(), &processes.numbers())))
+    Ok(with_note(row, machine_caveats(page_cluster.is_some(), &processes.process_ids())))
 }
 
 /// Waits until no other run uses the kernel's swap, and prints a notice if it has to wait.
-fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, Stopped> {
+fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, RunAbort> {
     let mut is_wait_reported = false;
     loop {
-        if let Some(turn) = SwapLock::take()? {
-            return Ok(turn);
+        if let Some(lock) = SwapLock::take()? {
+            return Ok(lock);
         }
         if interrupt.is_signalled() {
-            return Err(Stopped::Interrupted);
+            return Err(RunAbort::Interrupted);
         }
         if !is_wait_reported {
             notice::print("another run uses the kernel's swap; waiting for its end");
@@ -210,31 +209,32 @@ struct Processes {
 }
 
 /// Finds the reason that a process gave no answer: the OOM killer, or another one.
-fn missing_answer_reason(gone: AnswerError, group: &MemoryGroup) -> Stopped {
-    match gone {
-        AnswerError::Interrupted => Stopped::Interrupted,
-        AnswerError::Malformed(words) => Stopped::RunFailed(words),
+fn missing_answer_reason(error: AnswerError, group: &MemoryGroup) -> RunAbort {
+    match error {
+        AnswerError::Interrupted => RunAbort::Interrupted,
+        AnswerError::Malformed(message) => RunAbort::RunFailed(message),
         AnswerError::TimedOut => unreachable!("a load takes as long as it takes"),
         AnswerError::Ended(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
             match group.counts().oom_kills {
-                0 => Stopped::RunFailed(
+                0 => RunAbort::RunFailed(
                     "a process of the load was killed by a signal from outside".to_owned(),
                 ),
-                _ => Stopped::OutOfMemory,
+                _ => RunAbort::OutOfMemory,
             }
         }
         AnswerError::Ended(status) => {
-            Stopped::RunFailed(format!("a process of the load ended early: {status}"))
+            RunAbort::RunFailed(format!("a process of the load ended early: {status}"))
         }
     }
 }
 
 impl Processes {
     /// Starts the processes in the group, with their orders. They have mapped no memory yet.
-    fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, Stopped> {
+    fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, RunAbort> {
         let load = &run.load;
-        let failure =
-            |what: &str, error: std::io::Error| Stopped::RunFailed(format!("{what}: {error}"));
+        let failure = |subject: &str, error: std::io::Error| {
+            RunAbort::RunFailed(format!("{subject}: {error}"))
+        };
         // Open until every process has its own copy of the handle; closed before the area is
         // swapped off.
         let object = match load.share {
@@ -259,22 +259,22 @@ impl Processes {
         Ok(processes)
     }
 
-    /// Process ids.
-    fn numbers(&self) -> Vec<u32> {
+    /// Ids of the processes.
+    fn process_ids(&self) -> Vec<u32> {
         self.workers.iter().map(WorkerProcess::id).collect()
     }
 
     /// Waits until all processes have filled their memory. Returns the longest time of one in
     /// seconds.
-    fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, AnswerError> {
-        let mut longest = 0.0_f64;
-        for part in &mut self.workers {
-            match part.receive_answer(None, interrupt)? {
-                TouchReply::Filled { seconds } => longest = longest.max(seconds),
-                other => return Err(unexpected(other)),
+    fn wait_for_fill(&mut self, interrupt: &Interrupt) -> Result<f64, AnswerError> {
+        let mut seconds_max = 0.0_f64;
+        for worker in &mut self.workers {
+            match worker.receive_answer(None, interrupt)? {
+                TouchReply::Filled { seconds } => seconds_max = seconds_max.max(seconds),
+                other => return Err(unexpected_answer(other)),
             }
         }
-        Ok(longest)
+        Ok(seconds_max)
     }
 
     /// Orders all processes to touch their pages, and waits for the last. Returns their
@@ -288,7 +288,7 @@ impl Processes {
         for worker in &mut self.workers {
             match worker.receive_answer(None, interrupt)? {
                 TouchReply::Touched(touched) => replies.push(touched),
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected_answer(other)),
             }
         }
         Ok(replies)
@@ -296,9 +296,9 @@ impl Processes {
 }
 
 /// Failure of an answer that does not fit the protocol.
-fn unexpected(answer: TouchReply) -> AnswerError {
+fn unexpected_answer(answer: TouchReply) -> AnswerError {
     AnswerError::Malformed(match answer {
-        TouchReply::Failed(words) => words,
+        TouchReply::Failed(message) => message,
         other => format!("unexpected answer {other:?}"),
     })
 }

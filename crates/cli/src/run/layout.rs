@@ -11,7 +11,11 @@ use crate::real_file::mode_and_length;
 
 /// Opens the storage and lays the job out on it. Returns the mode in which the file is read (direct
 /// or through the kernel page cache), and the workload.
-pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
+pub fn open_and_lay_out(
+    run: &JobRun,
+    path: &Path,
+    direct: Direct,
+) -> Result<(Mode, Workload), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = mode_and_length(path, builder)?;
     Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
@@ -23,14 +27,14 @@ pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
     if let Some(trace) = &run.trace {
         return trace.workload(have_bytes, true).map(|(workload, _)| workload);
     }
-    let about_job = |error| Failure::usage(run.about(error));
+    let job_failure = |error| Failure::usage(run.job_file_error(error));
     let seed = run.seed;
     let workload = match Workload::new(&run.jobs, FileSource::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
             let source = FileSource::One { name, bytes: have_bytes };
-            return Workload::new(&run.jobs, source, seed).map_err(about_job);
+            return Workload::new(&run.jobs, source, seed).map_err(job_failure);
         }
-        build_workload => build_workload.map_err(about_job)?,
+        workload => workload.map_err(job_failure)?,
     };
     let (starts, _) = workload.contiguous_starts();
     let ends = workload.files.iter().zip(starts).map(|(file, start)| start + file.bytes);

@@ -30,9 +30,11 @@ use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::workload::{Process, Workload};
 
-use super::issue::{count, move_raw, run_batch, run_calls, run_raw_batch};
-use super::layout::{lay_out, open};
-use super::processes::{Onlookers, ProcessFigures, ProcessesShared, count_device, run_processes};
+use super::issue::{add_raw_counters, run_batch, run_calls, run_raw_batch, transfer_raw};
+use super::layout::{lay_out, open_and_lay_out};
+use super::processes::{
+    ProcessFigures, ProcessesShared, RunObservers, run_processes, set_device_requests,
+};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::{JobRun, LibraryOptions};
@@ -42,13 +44,13 @@ use crate::real_file::make_cold;
 pub fn check(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<(), Failure> {
     check_file(run, path)?;
     check_policies(setup)?;
-    build(run, setup, false).map(drop)
+    build_read_path(run, setup, false).map(drop)
 }
 
 /// Checks that the job can run on the file.
 pub fn check_file(run: &JobRun, path: &Path) -> Result<(), Failure> {
     refuse_written_mappings(run, path)?;
-    open(run, path, Direct::Preferred).map(drop)
+    open_and_lay_out(run, path, Direct::Preferred).map(drop)
 }
 
 /// Checks the names and parameters of the policies.
@@ -67,30 +69,30 @@ pub fn run(
     run: &JobRun,
     path: &Path,
     setup: &SimulationSetup,
-    onlookers: &Onlookers<'_>,
+    observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure::usage_of(path.display(), error);
-    let (_, workload) = open(run, path, Direct::Preferred)?;
-    let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
-    let read_path = build(run, setup, onlookers.decisions.is_some())?;
-    let file = read_path.open(path).map_err(|error| about(&error))?;
+    let failure = |error: &dyn std::fmt::Display| Failure::usage_of(path.display(), error);
+    let (_, workload) = open_and_lay_out(run, path, Direct::Preferred)?;
+    let residency = make_cold(path, &mut || observers.bar.should_continue())?;
+    let read_path = build_read_path(run, setup, observers.decisions.is_some())?;
+    let file = read_path.open(path).map_err(|error| failure(&error))?;
     let note = note::start_caveat(file.mode(), &residency);
     let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == JobEngine::Mmap);
     let mapping = match is_mapped {
-        true => Some(map(run, path, setup).map_err(|error| about(&error))?),
+        true => Some(map_file(run, path, setup).map_err(|error| failure(&error))?),
         false => None,
     };
     let note = note::join(note, read_path.stats().backend.and_then(note::backend_caveat));
-    let row_mapping = mapping.as_ref().map(Mapping::mode);
-    let stack = LibraryRun::new(file, mapping, run.library.backend.unwrap_or_default());
+    let mapping_mode = mapping.as_ref().map(Mapping::mode);
+    let library_run = LibraryRun::new(file, mapping, run.library.backend.unwrap_or_default());
     let name = format!("file:{}", path.display());
-    let mut row = run_on(run, &name, path, stack, workload, onlookers)?;
-    let mapped = match row_mapping {
+    let mut row = run_and_count(run, &name, path, library_run, workload, observers)?;
+    let mapping_cache = match mapping_mode {
         Some(MappingMode::Served) => "own",
         _ => "kernel",
     };
-    row.page_cache = run.jobs.page_cache(read_path.page_cache().name(), mapped);
-    row.readahead = Some(readahead_of(read_path.page_cache(), setup));
+    row.page_cache = run.jobs.page_cache(read_path.page_cache().name(), mapping_cache);
+    row.readahead = Some(readahead_name(read_path.page_cache(), setup));
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
     Ok(row)
@@ -98,7 +100,7 @@ pub fn run(
 
 /// Checks that [`run_nfs`] could start, without running.
 pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<(), Failure> {
-    open_nfs(run, url, builder(run, setup, false)).map(drop)
+    open_nfs(run, url, path_builder(run, setup, false)).map(drop)
 }
 
 /// Runs the job on a file of an NFS server and returns its row. The note names the READ size and
@@ -107,9 +109,10 @@ pub fn run_nfs(
     run: &JobRun,
     url: &NfsUrl,
     setup: &SimulationSetup,
-    onlookers: &Onlookers<'_>,
+    observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let (file, workload) = open_nfs(run, url, builder(run, setup, onlookers.decisions.is_some()))?;
+    let builder = path_builder(run, setup, observers.decisions.is_some());
+    let (file, workload) = open_nfs(run, url, builder)?;
     let note = file.connection().map(|connection| {
         let port = match connection.is_from_reserved_port {
             true => "a reserved",
@@ -119,10 +122,10 @@ pub fn run_nfs(
     });
     let name = url.to_string();
     let page_cache = file.page_cache();
-    let stack = LibraryRun::new(file, None, run.library.backend.unwrap_or_default());
-    let mut row = run_on(run, &name, Path::new(&name), stack, workload, onlookers)?;
+    let library_run = LibraryRun::new(file, None, run.library.backend.unwrap_or_default());
+    let mut row = run_and_count(run, &name, Path::new(&name), library_run, workload, observers)?;
     row.page_cache = Some(page_cache.name().to_owned());
-    row.readahead = Some(readahead_of(page_cache, setup));
+    row.readahead = Some(readahead_name(page_cache, setup));
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
     Ok(row)
@@ -165,7 +168,7 @@ fn open_nfs(
 
 /// Returns the read path options of a row: memory, backend and policies, as far as the command line
 /// names them. `logs_decisions` enables the decision log.
-fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
+fn path_builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
     let LibraryOptions { page_cache, backend, is_memory_named, are_policies_named } = &run.library;
     let mut builder = ReadPath::builder().log_decisions(logs_decisions);
     if let Some(page_cache) = page_cache {
@@ -195,7 +198,7 @@ fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readp
 }
 
 /// Readahead policy of a row: the policy of the library for this page cache.
-fn readahead_of(page_cache: PageCache, setup: &SimulationSetup) -> String {
+fn readahead_name(page_cache: PageCache, setup: &SimulationSetup) -> String {
     match page_cache {
         PageCache::None => "none".to_owned(),
         PageCache::Kernel | PageCache::Own { .. } => setup.readahead.to_string(),
@@ -203,13 +206,17 @@ fn readahead_of(page_cache: PageCache, setup: &SimulationSetup) -> String {
 }
 
 /// Builds the read path of a row. `logs_decisions` enables its decision log.
-fn build(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> Result<ReadPath, Failure> {
-    builder(run, setup, logs_decisions).build().map_err(Failure::usage)
+fn build_read_path(
+    run: &JobRun,
+    setup: &SimulationSetup,
+    logs_decisions: bool,
+) -> Result<ReadPath, Failure> {
+    path_builder(run, setup, logs_decisions).build().map_err(Failure::usage)
 }
 
 /// Maps the file through the library, with the memory, the backend and the readahead policy of the
 /// row.
-fn map(
+fn map_file(
     run: &JobRun,
     path: &Path,
     setup: &SimulationSetup,
@@ -256,63 +263,67 @@ impl LibraryRun {
 }
 
 /// Runs the job, counts its device requests, and returns its row. `name` is the storage in the row.
-fn run_on(
+fn run_and_count(
     run: &JobRun,
     name: &str,
     path: &Path,
-    stack: LibraryRun,
+    library_run: LibraryRun,
     workload: Workload,
-    onlookers: &Onlookers<'_>,
+    observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let read_path = stack.file.read_path();
+    let read_path = library_run.file.read_path();
     let run_process =
-        |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &stack);
+        |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &library_run);
     // Each policy keeps only its last decisions, which must be taken while the job runs.
     let mut poll_decisions = || {
-        if let Some(log) = onlookers.decisions {
+        if let Some(log) = observers.decisions {
             read_path.take_decisions().iter().for_each(|decision| log.write_decision(decision));
         }
     };
     let before = storage_read_bytes();
     let run_figures =
-        run_processes(run, path, workload, onlookers, &mut poll_decisions, &run_process)?;
+        run_processes(run, path, workload, observers, &mut poll_decisions, &run_process)?;
     let mut row = run_figures.row(run, name);
     row.engine = Some(run_figures.engines);
     row.cpu_seconds = Some(run_figures.cpu_seconds);
     let stats = read_path.stats();
-    let mapped = stack.mapping.as_ref().map(Mapping::stats);
-    let mapped_reads =
+    let mapped = library_run.mapping.as_ref().map(Mapping::stats);
+    let (mapping_requests, mapping_bytes) =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
-    let requested = stack.requested_bytes.load(Ordering::Relaxed);
+    let requested_bytes = library_run.requested_bytes.load(Ordering::Relaxed);
     // The kernel does not report its device requests, only the bytes read for this process.
-    let is_kernel_cached = requested > 0 && stack.file.page_cache() == PageCache::Kernel;
+    let is_kernel_cached =
+        requested_bytes > 0 && library_run.file.page_cache() == PageCache::Kernel;
     let is_kernel_mapping =
-        stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
+        library_run.mapping.as_ref().is_some_and(|mapping| mapping.mode() != MappingMode::Served);
     let is_counted = !is_kernel_cached && !is_kernel_mapping;
-    let requests = stats.device_reads + run_figures.counted.requests + mapped_reads.0;
+    let requests = stats.device_reads + run_figures.counted.requests + mapping_requests;
     let bytes = match is_counted {
-        true => Some(stats.device_bytes + run_figures.counted.bytes + mapped_reads.1),
+        true => Some(stats.device_bytes + run_figures.counted.bytes + mapping_bytes),
         false => storage_read_bytes().zip(before).map(|(now, before)| now.saturating_sub(before)),
     };
     row.device_bytes = bytes;
     if is_counted {
-        count_device(&mut row, requests, bytes.unwrap_or(0));
+        set_device_requests(&mut row, requests, bytes.unwrap_or(0));
     }
-    if is_counted && run_figures.counted.requests + mapped_reads.0 == 0 {
+    // The read path knows the queue depth only of its own requests.
+    if is_counted && run_figures.counted.requests + mapping_requests == 0 {
         row.device_depth_mean = stats.depth_mean_milli.map(|milli| milli as f64 / 1e3);
         row.device_depth_max = (requests > 0).then_some(stats.depth_max);
     }
-    let cached = stack.cached_bytes.load(Ordering::Relaxed);
-    if requested == row.bytes && requested > 0 {
-        row.coverage = Some(cached as f64 / requested as f64);
+    let cached_bytes = library_run.cached_bytes.load(Ordering::Relaxed);
+    // The coverage is known only if all reads of the job went through the cache.
+    if requested_bytes == row.bytes && requested_bytes > 0 {
+        row.coverage = Some(cached_bytes as f64 / requested_bytes as f64);
         row.waste_bytes = is_counted.then_some(stats.unused_bytes);
     }
     if !run.writes() && row.bytes > 0 {
         row.amplification = bytes.map(|bytes| bytes as f64 / row.bytes as f64);
     }
-    let kernel_note = note::kernel_cache_caveat(stack.kernel_cached_bytes.load(Ordering::Relaxed));
+    let kernel_cached = library_run.kernel_cached_bytes.load(Ordering::Relaxed);
+    let kernel_note = note::kernel_cache_caveat(kernel_cached);
     let mapping_note =
-        stack.mapping.as_ref().and_then(|mapping| note::mapping_caveat(mapping.mode()));
+        library_run.mapping.as_ref().and_then(|mapping| note::mapping_caveat(mapping.mode()));
     row.note = note::join(row.note, note::join(kernel_note, mapping_note));
     Ok(row)
 }
@@ -322,12 +333,13 @@ fn run_on(
 fn run_process(
     process: Process,
     shared: &ProcessesShared<'_>,
-    stack: &LibraryRun,
+    library_run: &LibraryRun,
 ) -> Result<ProcessFigures, Failure> {
     let mut figures = ProcessFigures::with_engine(process.engine().name());
     match (process.engine(), process.is_direct()) {
         (JobEngine::Mmap, _) => {
-            let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
+            let mapping =
+                library_run.mapping.as_ref().expect("a job that maps has its file mapped");
             mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
             let mut has_failed = false;
             run_calls(process, shared, &mut figures, |operation, offset, memory| {
@@ -348,32 +360,33 @@ fn run_process(
             })?;
         }
         (_, true) => {
-            let file = raw(&process, shared, stack)?;
+            let file = open_raw(&process, shared, library_run)?;
             match process.depth() {
                 1 => run_calls(process, shared, &mut figures, |operation, offset, memory| {
-                    move_raw(&file, memory, operation, offset)
+                    transfer_raw(&file, memory, operation, offset)
                 })?,
                 depth => {
                     let mut batch = file.batch(depth).map_err(Failure::usage)?;
                     run_raw_batch(process, shared, &mut figures, &mut batch)?;
                 }
             }
-            count(&mut figures, &file);
+            add_raw_counters(&mut figures, &file);
         }
         (_, false) => {
-            let file = stack.file.reopen();
+            let file = library_run.file.reopen();
             // As in fio, a job with `invalidate` drops the cached pages when it starts.
             if process.invalidates() {
                 file.invalidate(0, file.len());
             }
             file.advise(process.advice());
-            let raw_file = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
+            let raw_file =
+                process.writes().then(|| open_raw(&process, shared, library_run)).transpose()?;
             match process.depth() {
                 1 => {
                     run_calls(process, shared, &mut figures, |operation, offset, memory| {
                         match (operation.op, &raw_file) {
                             (Op::Write, Some(raw_file)) => {
-                                move_raw(raw_file, memory, operation, offset)
+                                transfer_raw(raw_file, memory, operation, offset)
                             }
                             _ => file
                                 .read_exact_at(memory, offset)
@@ -384,12 +397,12 @@ fn run_process(
                 _ => run_batch(process, shared, &mut figures, &file, raw_file.as_ref())?,
             }
             let stats = file.stats();
-            stack.requested_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
-            stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
+            library_run.requested_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
+            library_run.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
             let kernel_cached_bytes = stats.kernel_cached_bytes;
-            stack.kernel_cached_bytes.fetch_add(kernel_cached_bytes, Ordering::Relaxed);
+            library_run.kernel_cached_bytes.fetch_add(kernel_cached_bytes, Ordering::Relaxed);
             if let Some(raw_file) = raw_file {
-                count(&mut figures, &raw_file);
+                add_raw_counters(&mut figures, &raw_file);
             }
         }
     }
@@ -397,12 +410,15 @@ fn run_process(
 }
 
 /// Opens the file for direct I/O. Writes through it invalidate the cached pages of the read path.
-fn raw(
+fn open_raw(
     process: &Process,
     shared: &ProcessesShared<'_>,
-    stack: &LibraryRun,
+    library_run: &LibraryRun,
 ) -> Result<RawFile, Failure> {
-    let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
-    let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };
+    let builder = RawFile::builder().write(process.writes()).backend(library_run.backend);
+    let file = match process.writes() {
+        true => library_run.file.raw(builder),
+        false => builder.open(shared.path),
+    };
     file.map_err(Failure::usage)
 }

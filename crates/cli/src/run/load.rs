@@ -45,7 +45,7 @@ pub fn run(
         }
     }
     log.map_or(Ok(()), |log| log.finish())?;
-    unmeasured(rows)
+    fail_if_unmeasured(rows)
 }
 
 /// Simulates one row on its device model.
@@ -72,7 +72,7 @@ fn simulate(
 }
 
 /// Turns a row without figures into a failure of the command.
-fn unmeasured(rows: &[LoadRow]) -> CommandResult {
+fn fail_if_unmeasured(rows: &[LoadRow]) -> CommandResult {
     let row = rows.iter().find(|row| row.seconds.is_none());
     row.map_or(Ok(()), |row| {
         let reason = row.note.as_deref().unwrap_or("it was not measured");

@@ -14,9 +14,13 @@ use crate::output::{job_table, load_table};
 /// Maximum number of rows with a timeline; the first rows are chosen.
 const ROWS_MAX: usize = 8;
 /// Maximum number of drawn rectangles of a kind. Longer lists are thinned evenly.
-const PIECES_MAX: usize = 3_000;
+const RECTANGLES_MAX: usize = 3_000;
 
 const MIB: f64 = 1_048_576.0;
+/// Bytes in a sector of a device request.
+const SECTOR_BYTES: f64 = 512.0;
+/// KiB in a page.
+const PAGE_KIB: f64 = 4.0;
 
 /// Page of a job's rows; `recorded_events` has the recorded events of each.
 pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
@@ -24,18 +28,23 @@ pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     let lead = "One job under several policies and devices, each a row.";
     let mut page = Page::new(&format!("Job {job}"), lead);
     page.heading("Throughput");
-    let bars: Vec<ChartBar> =
-        rows.iter().map(|row| ChartBar::new(&name(row), row.mib_per_s, series(row))).collect();
+    let bars: Vec<ChartBar> = rows
+        .iter()
+        .map(|row| ChartBar::new(&row_name(row), row.mib_per_s, row_colour(row)))
+        .collect();
     let caption = "MiB/s: blue on a modelled device, green through our read path, orange through the \
                    kernel's own.";
     page.picture(caption, &bars::draw("Throughput of each row", "MiB/s", &bars));
-    let distributions: Vec<ChartLine> =
-        rows.iter().enumerate().filter_map(|(number, row)| distribution(number, row)).collect();
+    let distributions: Vec<ChartLine> = rows
+        .iter()
+        .enumerate()
+        .filter_map(|(index, row)| latency_distribution(index, row))
+        .collect();
     if !distributions.is_empty() {
         page.heading("Latency");
         let caption = "Cumulative distribution of latencies: a line farther to the left is \
             faster; a line that reaches the top late has a long tail.";
-        page.picture(caption, &latencies(&distributions));
+        page.picture(caption, &draw_distributions(&distributions));
     }
     page.heading("Rows");
     page.table(
@@ -48,8 +57,8 @@ pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     let moments =
         rows.iter().zip(recorded_events).filter(|(_, events)| !events.requests.is_empty());
     for (row, events) in moments.take(ROWS_MAX) {
-        page.heading(&format!("Moment by moment: {}", name(row)));
-        timeline(&mut page, events);
+        page.heading(&format!("Moment by moment: {}", row_name(row)));
+        add_timeline(&mut page, events);
     }
     page
 }
@@ -61,12 +70,12 @@ pub fn load_page(rows: &[LoadRow], recorded_events: &[Events]) -> Page {
     page.heading("Time");
     let bars: Vec<ChartBar> = rows
         .iter()
-        .map(|row| ChartBar::new(&load_name(row), row.seconds, series_of(&row.storage)))
+        .map(|row| ChartBar::new(&load_name(row), row.seconds, storage_colour(&row.storage)))
         .collect();
     let caption = "Seconds, less is better: blue on a modelled device, green over a Region, orange under \
                    the kernel's own swap.";
     page.picture(caption, &bars::draw("Time of each row", "s", &bars));
-    faults(&mut page, rows);
+    add_fault_picture(&mut page, rows);
     page.heading("Rows");
     page.table("A row for each load, storage and policies", &load_table(rows));
     page.notes(
@@ -76,14 +85,14 @@ pub fn load_page(rows: &[LoadRow], recorded_events: &[Events]) -> Page {
         rows.iter().zip(recorded_events).filter(|(_, events)| !events.requests.is_empty());
     for (row, events) in moments.take(ROWS_MAX) {
         page.heading(&format!("Moment by moment: {}", load_name(row)));
-        timeline(&mut page, events);
+        add_timeline(&mut page, events);
     }
     page
 }
 
 /// Draws the faults that waited for a device, and the faults that found their page already brought
 /// in.
-fn faults(page: &mut Page, rows: &[LoadRow]) {
+fn add_fault_picture(page: &mut Page, rows: &[LoadRow]) {
     let bars: Vec<ChartBar> = rows
         .iter()
         .filter(|row| row.major_faults.is_some())
@@ -112,20 +121,20 @@ fn load_name(row: &LoadRow) -> String {
     parts.collect::<Vec<_>>().join(" · ")
 }
 
-/// Storage and policies that distinguish a row from the others.
-fn name(row: &ResultRow) -> String {
+/// Storage and policies that distinguish a job's row from the others.
+fn row_name(row: &ResultRow) -> String {
     let policies =
         [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
     std::iter::once(row.storage.as_str()).chain(policies).collect::<Vec<_>>().join(" · ")
 }
 
 /// Returns the colour number of a row, by its kind of storage.
-fn series(row: &ResultRow) -> usize {
-    series_of(&row.storage)
+fn row_colour(row: &ResultRow) -> usize {
+    storage_colour(&row.storage)
 }
 
 /// Returns the colour number of a storage: kernel 1, library 2, model 0.
-fn series_of(storage: &str) -> usize {
+fn storage_colour(storage: &str) -> usize {
     match storage.split_once(':').map(|(kind, _)| kind) {
         Some("kernel") => 1,
         Some("file" | "nfs" | "region") => 2,
@@ -135,7 +144,7 @@ fn series_of(storage: &str) -> usize {
 
 /// Returns the cumulative distribution of a row's latencies: time in µs and share of the
 /// operations. `None` without operations.
-fn distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
+fn latency_distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
     let mut counts: Vec<(u64, u64)> = row
         .sections
         .iter()
@@ -151,8 +160,8 @@ fn distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
         let share_before = operations_below as f64 / operation_count as f64;
         operations_below += count;
         let share = operations_below as f64 / operation_count as f64;
-        let is_new = points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= 0.002);
-        if is_new || operations_below == operation_count {
+        let is_distant = points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= 0.002);
+        if is_distant || operations_below == operation_count {
             if points.is_empty() {
                 points.push((ns as f64 / 1e3, share_before));
             }
@@ -160,7 +169,7 @@ fn distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
         }
     }
     (operation_count > 0).then(|| ChartLine {
-        name: name(row),
+        name: row_name(row),
         series: index,
         // The eight colours repeat, with dashes.
         dashes: if index >= 8 { DASHED } else { "" },
@@ -170,74 +179,73 @@ fn distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
 }
 
 /// Draws the distributions of several rows.
-fn latencies(distributions: &[ChartLine]) -> String {
+fn draw_distributions(distributions: &[ChartLine]) -> String {
     let all_latencies = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (latency_min, latency_max) =
         (all_latencies().fold(f64::MAX, f64::min), all_latencies().fold(0.0, f64::max));
-    let field = PlotArea::new(
+    let plot_area = PlotArea::new(
         Axis::logarithmic("latency", latency_min, latency_max, format_us),
         Axis::linear("share of operations", 1.0, format_percent),
         300.0,
     );
-    lines::draw("Distribution of latencies", &field, distributions)
+    lines::draw("Distribution of latencies", &plot_area, distributions)
 }
 
 /// Draws the timeline of a row: its reads, the device requests, and the readahead windows.
-fn timeline(page: &mut Page, events: &Events) {
+fn add_timeline(page: &mut Page, events: &Events) {
     let end_ms = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
     let end_times = events.requests.iter().map(|event| end_ms(event.done_ns, event.issued_ns));
     let end_times = end_times.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
     let end_ms_max = end_times.fold(0.0, f64::max);
-    let field = |axis_name: &str, axis_max: f64| {
+    let plot_area = |axis_name: &str, axis_max: f64| {
         let x = Axis::linear("time in ms", end_ms_max, format_number);
         PlotArea::new(x, Axis::linear(axis_name, axis_max, format_number), 260.0)
     };
 
     if !events.reads.is_empty() {
-        reads(page, events, &field);
+        add_reads_picture(page, events, &plot_area);
     }
 
-    let request = |event: &readpath_sim::observe::RequestEvent| {
-        let first = event.sector as f64 * 512.0 / MIB;
-        let last = first + f64::from(event.sectors) * 512.0 / MIB;
+    let request_rectangle = |event: &readpath_sim::observe::RequestEvent| {
+        let first = event.sector as f64 * SECTOR_BYTES / MIB;
+        let last = first + f64::from(event.sectors) * SECTOR_BYTES / MIB;
         [event.issued_ns as f64 / 1e6, end_ms(event.done_ns, event.issued_ns), first, last]
     };
     let (written, fetched): (Vec<_>, Vec<_>) =
         events.requests.iter().partition(|event| event.is_write);
-    let pieces = |events: Vec<&readpath_sim::observe::RequestEvent>| {
-        thinned(events.into_iter().map(request).collect())
+    let rectangles = |events: Vec<&readpath_sim::observe::RequestEvent>| {
+        thinned(events.into_iter().map(request_rectangle).collect())
     };
-    let axis_max = events.requests.iter().map(|event| request(event)[3]).fold(0.0, f64::max);
-    let mut kinds = vec![DotSeries {
+    let axis_max =
+        events.requests.iter().map(|event| request_rectangle(event)[3]).fold(0.0, f64::max);
+    let mut all_series = vec![DotSeries {
         name: "read".to_owned(),
         series: 0,
         is_thin: true,
-        pieces: pieces(fetched),
+        pieces: rectangles(fetched),
     }];
     if !written.is_empty() {
-        kinds.push(DotSeries {
+        all_series.push(DotSeries {
             name: "written".to_owned(),
             series: 3,
             is_thin: true,
-            pieces: pieces(written),
+            pieces: rectangles(written),
         });
     }
     let caption = "Requests: each from its submission to its completion, at its offset on the \
         device.";
-    page.picture(
-        caption,
-        &dots::draw("Requests by place and time", &field("MiB on the device", axis_max), &kinds),
-    );
+    let area = plot_area("MiB on the device", axis_max);
+    page.picture(caption, &dots::draw("Requests by place and time", &area, &all_series));
 
-    let window = |event: &readpath_sim::observe::PolicyCallEvent| {
-        let (ms, kib) = (event.now_ns as f64 / 1e6, event.ahead_pages as f64 * 4.0);
+    let window_rectangle = |event: &readpath_sim::observe::PolicyCallEvent| {
+        let (ms, kib) = (event.now_ns as f64 / 1e6, event.ahead_pages as f64 * PAGE_KIB);
         [ms, ms, kib, kib]
     };
     let windows: Vec<[f64; 4]> =
-        events.windows.iter().filter(|event| event.ahead_pages > 0).map(window).collect();
+        events.windows.iter().filter(|event| event.ahead_pages > 0).map(window_rectangle).collect();
     if !windows.is_empty() {
         let axis_max = windows.iter().map(|window| window[3]).fold(0.0, f64::max);
-        let kinds = [DotSeries {
+        let all_series = [DotSeries {
             name: "read ahead".to_owned(),
             series: 6,
             is_thin: false,
@@ -246,7 +254,7 @@ fn timeline(page: &mut Page, events: &Events) {
         let caption = "Windows: data that the readahead policy had read beyond the request.";
         page.picture(
             caption,
-            &dots::draw("Windows by time", &field("KiB ahead", axis_max), &kinds),
+            &dots::draw("Windows by time", &plot_area("KiB ahead", axis_max), &all_series),
         );
     }
     if events.dropped > 0 {
@@ -254,8 +262,9 @@ fn timeline(page: &mut Page, events: &Events) {
     }
 }
 
-/// Draws the reads by offset and time, split into hits and waits.
-fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea) {
+/// Draws the reads by offset and time, split into hits and waits. `plot_area` creates the area for
+/// the name and the largest value of the vertical axis.
+fn add_reads_picture(page: &mut Page, events: &Events, plot_area: &dyn Fn(&str, f64) -> PlotArea) {
     // A read faster than the fastest request cannot have waited for the device.
     let quickest_ns = events
         .requests
@@ -272,7 +281,7 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea
     let hits = events.reads.iter().filter(|event| !has_waited(event)).map(read).collect();
     let misses = events.reads.iter().filter(has_waited).map(read).collect();
     let end_max = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
-    let kinds = [
+    let all_series = [
         DotSeries {
             name: "waited for the device".to_owned(),
             series: 1,
@@ -289,12 +298,12 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea
     let caption = "Reads: each from its request to its completion, at its offset in its file.";
     page.picture(
         caption,
-        &dots::draw("Reads by place and time", &field("MiB in the file", end_max), &kinds),
+        &dots::draw("Reads by place and time", &plot_area("MiB in the file", end_max), &all_series),
     );
 }
 
-/// Keeps at most [`PIECES_MAX`] rectangles, evenly chosen.
+/// Keeps at most [`RECTANGLES_MAX`] rectangles, evenly chosen.
 fn thinned(pieces: Vec<[f64; 4]>) -> Vec<[f64; 4]> {
-    let step = pieces.len().div_ceil(PIECES_MAX).max(1);
+    let step = pieces.len().div_ceil(RECTANGLES_MAX).max(1);
     pieces.into_iter().step_by(step).collect()
 }

@@ -26,6 +26,7 @@ use crate::progress::RunProgress;
 pub struct ProcessFigures {
     /// Counters of the reads and of the writes.
     read_write_counters: [ReadCounters; 2],
+    /// Message of the first failed operation or sync.
     first_error: Option<String>,
     /// Engine that executed the operations.
     engine: Option<&'static str>,
@@ -58,7 +59,7 @@ pub struct ProcessesShared<'a> {
 }
 
 impl ProcessesShared<'_> {
-    /// Returns the offset of an operation in the common file.
+    /// Returns the offset of an operation in the file at `path`, which holds all files of the job.
     pub fn offset(&self, operation: ProcessOperation) -> u64 {
         self.starts[operation.file.0 as usize] + operation.offset
     }
@@ -68,7 +69,7 @@ impl ProcessesShared<'_> {
     pub fn begin(&self) {
         self.is_prepared.set(true);
         self.start.on_prepared();
-        self.start.wait();
+        self.start.wait_until_prepared();
     }
 
     /// Returns the clock of the run, which does not count preparation.
@@ -87,7 +88,7 @@ impl ProcessesShared<'_> {
 
 impl Drop for ProcessesShared<'_> {
     fn drop(&mut self) {
-        // One that fails before it begins keeps no other waiting.
+        // A process that fails before it begins keeps no other one waiting.
         if !self.is_prepared.get() {
             self.start.on_prepared();
         }
@@ -96,7 +97,7 @@ impl Drop for ProcessesShared<'_> {
 }
 
 /// Observers of a running row.
-pub struct Onlookers<'a> {
+pub struct RunObservers<'a> {
     /// Shows the progress and returns an interrupt.
     pub bar: &'a RunProgress,
     /// Receives the decisions of the policies.
@@ -141,9 +142,9 @@ impl ProcessFigures {
         }
     }
 
-    /// Like [`ProcessFigures::record`], but also reports the operation to the process and skips the
-    /// warm-up.
-    pub fn record_of(
+    /// Reports a successful operation to the process. Records the operation in the
+    /// counters, unless it succeeded in the warm-up.
+    pub fn record_if_measured(
         &mut self,
         process: &mut Process,
         (operation, issued): (ProcessOperation, Time),
@@ -168,7 +169,8 @@ impl ProcessFigures {
         }
     }
 
-    /// Records that earlier writes are on the medium at `end`, or the error of the sync.
+    /// Records a sync that ended at `end`, which extends the duration of the writes, also if it
+    /// failed. The first error of the process is kept.
     pub fn record_sync(&mut self, end: Time, result: Result<(), String>) {
         self.read_write_counters[Op::Write as usize].record_sync(end);
         let error = result.err().map(|error| format!("sync: {error}"));
@@ -178,9 +180,11 @@ impl ProcessFigures {
 
 /// Measurements of all processes together.
 pub struct RunFigures {
+    /// Counters of the operations.
     pub measured: RunMeasurements,
     /// Names of the engines that executed the operations.
     pub engines: String,
+    /// Requests to the device.
     pub counted: RequestCounts,
     /// Processor time in seconds of this process while its jobs ran, without their preparation.
     pub cpu_seconds: f64,
@@ -195,7 +199,7 @@ impl RunFigures {
 }
 
 /// Sets the device requests of a row, their `bytes`, and their mean size.
-pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
+pub fn set_device_requests(row: &mut ResultRow, requests: u64, bytes: u64) {
     row.device_requests = Some(requests);
     row.device_bytes = Some(bytes);
     if requests > 0 {
@@ -209,18 +213,19 @@ pub fn run_processes(
     run: &JobRun,
     path: &Path,
     mut workload: Workload,
-    onlookers: &Onlookers<'_>,
+    observers: &RunObservers<'_>,
     poll_observer: &mut dyn FnMut(),
     run_process: &RunProcess<'_>,
 ) -> Result<RunFigures, Failure> {
-    let bar = onlookers.bar;
-    onlookers.operations.attach(&run.jobs, &mut workload);
+    let bar = observers.bar;
+    observers.operations.attach(&run.jobs, &mut workload);
     let (starts, _) = workload.contiguous_starts();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.should_continue();
     let bytes = AtomicU64::new(0);
     let phase_shared =
         PhaseShared { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
+    // Time of the run at which the next phase begins, and processor time of the phases so far.
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
 
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
@@ -232,7 +237,7 @@ pub fn run_processes(
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
-        let start = PhaseStart::of(waiting.len(), time);
+        let start = PhaseStart::new(waiting.len(), time);
         let mut report_progress = || {
             poll_observer();
             let now = start.clock().map_or(time, |clock| clock.now());
@@ -241,22 +246,22 @@ pub fn run_processes(
         };
         let phase = run_phase(waiting, &phase_shared, &start, run_process, &mut report_progress)?;
         (time, cpu_seconds) = (start.end(), cpu_seconds + start.cpu_seconds());
-        for (process, ended) in phase {
+        for (process, figures) in phase {
             let direct = if process.is_direct { " direct" } else { "" };
-            let engine = ended.engine.map(|name| format!("{name}{direct}"));
+            let engine = figures.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
             let mut both_directions = ReadCounters::default();
             for (job, read_counters) in
-                jobs[process.stream.job].iter_mut().zip(&ended.read_write_counters)
+                jobs[process.stream.job].iter_mut().zip(&figures.read_write_counters)
             {
                 job.add(read_counters);
                 both_directions.add(read_counters);
             }
             streams.push(process.stream.with_tally(&both_directions));
-            first_error = first_error.or(ended.first_error);
-            trace_lateness.join(ended.trace_lateness);
-            counted.requests += ended.counted.requests;
-            counted.bytes += ended.counted.bytes;
+            first_error = first_error.or(figures.first_error);
+            trace_lateness.join(figures.trace_lateness);
+            counted.requests += figures.counted.requests;
+            counted.bytes += figures.counted.bytes;
         }
         waiting = later;
     }
@@ -301,11 +306,11 @@ fn run_phase(
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let ended_processes = EndedProcess {
+                let ended_process = EndedProcess {
                     stream: ProcessShare::new(&process),
                     is_direct: process.is_direct(),
                 };
-                (ended_processes, scope.spawn(move || run(process)))
+                (ended_process, scope.spawn(move || run(process)))
             })
             .collect();
         while !start.wait_for_end(Duration::from_millis(5)) {
@@ -314,19 +319,19 @@ fn run_phase(
         report_progress();
         threads
             .into_iter()
-            .map(|(ended_processes, thread)| {
-                let ended = thread.join().expect("a process's thread does not panic")?;
-                Ok((ended_processes, ended))
+            .map(|(ended_process, thread)| {
+                let figures = thread.join().expect("a process's thread does not panic")?;
+                Ok((ended_process, figures))
             })
             .collect()
     })
 }
 
-/// Writes cached writes of the file back to the medium, through any descriptor. `is_data_enough`
-/// selects `fdatasync(2)` instead of `fsync(2)`.
-pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
+/// Writes cached writes of the file back to the medium, through any descriptor.
+/// `is_fdatasync_enough` selects `fdatasync(2)` instead of `fsync(2)`.
+pub fn sync(path: &Path, is_fdatasync_enough: bool) -> std::io::Result<()> {
     let file = std::fs::OpenOptions::new().write(true).open(path)?;
-    if is_data_enough { file.sync_data() } else { file.sync_all() }
+    if is_fdatasync_enough { file.sync_data() } else { file.sync_all() }
 }
 
 /// Sleeps until a time of the run, in steps short enough to notice an interrupt.

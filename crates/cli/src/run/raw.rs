@@ -9,9 +9,11 @@ use readpath_sim::job::JobEngine;
 use readpath_sim::report::ResultRow;
 use readpath_sim::workload::Process;
 
-use super::issue::{count, move_raw, run_calls};
-use super::layout::open;
-use super::processes::{Onlookers, ProcessFigures, ProcessesShared, count_device, run_processes};
+use super::issue::{add_raw_counters, run_calls, transfer_raw};
+use super::layout::open_and_lay_out;
+use super::processes::{
+    ProcessFigures, ProcessesShared, RunObservers, run_processes, set_device_requests,
+};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
@@ -23,24 +25,24 @@ pub fn run(
     run: &JobRun,
     path: &Path,
     policy: &Spec,
-    onlookers: &Onlookers<'_>,
+    observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let (mode, workload) = open(run, path, Direct::Preferred)?;
-    let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
+    let (mode, workload) = open_and_lay_out(run, path, Direct::Preferred)?;
+    let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let note = note::start_caveat(mode, &residency);
     let backend = run.library.backend.unwrap_or_default();
     let probe_file = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = note::join(note, note::backend_caveat(probe_file.backend()));
     drop(probe_file);
-    let process = |process: Process, shared: &ProcessesShared<'_>| {
+    let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared, policy, backend)
     };
-    let ran = run_processes(run, path, workload, onlookers, &mut || {}, &process)?;
-    let counted = ran.counted;
-    let mut row = ran.row(run, &format!("file:{}", path.display()));
-    row.cpu_seconds = Some(ran.cpu_seconds);
+    let run_figures = run_processes(run, path, workload, observers, &mut || {}, &run_process)?;
+    let counted = run_figures.counted;
+    let mut row = run_figures.row(run, &format!("file:{}", path.display()));
+    row.cpu_seconds = Some(run_figures.cpu_seconds);
     row.raw = Some(policy.to_string());
-    count_device(&mut row, counted.requests, counted.bytes);
+    set_device_requests(&mut row, counted.requests, counted.bytes);
     row.note = note::join(row.note, note);
     Ok(row)
 }
@@ -56,8 +58,8 @@ fn run_process(
     let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
     let mut figures = ProcessFigures::with_engine(JobEngine::Raw.name());
     run_calls(process, shared, &mut figures, |operation, offset, memory| {
-        move_raw(&file, memory, operation, offset)
+        transfer_raw(&file, memory, operation, offset)
     })?;
-    count(&mut figures, &file);
+    add_raw_counters(&mut figures, &file);
     Ok(figures)
 }

@@ -19,6 +19,7 @@ use crate::exit::Failure;
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 
+/// Size of a page in bytes, as an index.
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of touches between two checks of the interrupt.
 const TOUCHES_PER_INTERRUPT_CHECK: usize = 4096;
@@ -46,21 +47,21 @@ pub fn run(
     let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
     let start = Instant::now();
     on_threads(&mut region, load, |_, memory| {
-        memory.chunks_exact_mut(PAGE).enumerate().for_each(|(page, bytes)| fill(page, bytes));
+        memory.chunks_exact_mut(PAGE).enumerate().for_each(|(page, bytes)| fill_page(page, bytes));
         Ok(())
     })?;
     row.fill_seconds = Some(start.elapsed().as_secs_f64());
-    let (before, cpu, start) = (region.stats(), CpuTime::of_process(), Instant::now());
+    let (before, cpu_before, start) = (region.stats(), CpuTime::of_process(), Instant::now());
     on_threads(&mut region, load, |process, memory| touch_all(run, interrupt, process, memory))?;
     let seconds = start.elapsed().as_secs_f64();
-    let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
+    let cpu_seconds = CpuTime::of_process().since(cpu_before).seconds();
     let after = region.stats();
     region.check().map_err(|error| Failure::usage_of(path.display(), error))?;
-    Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
+    Ok(with_figures(row, load, seconds, cpu_seconds, &before, &after))
 }
 
 /// Fills the row with the figures between two readings of the counters.
-fn figures(
+fn with_figures(
     mut row: LoadRow,
     load: &MemoryLoad,
     seconds: f64,
@@ -113,20 +114,20 @@ fn touch_all(
     process: u32,
     memory: &mut [u8],
 ) -> Result<(), Failure> {
-    for (nth, touch) in run.load.touches_of(process, run.seed).enumerate() {
-        if nth % TOUCHES_PER_INTERRUPT_CHECK == 0 && interrupt.is_signalled() {
+    for (touch_index, touch) in run.load.touches_of(process, run.seed).enumerate() {
+        if touch_index % TOUCHES_PER_INTERRUPT_CHECK == 0 && interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
         let page = touch.page as usize;
         let bytes = &mut memory[page * PAGE..(page + 1) * PAGE];
         if touch.is_write {
-            bytes[8..16].copy_from_slice(&(nth as u64).to_ne_bytes());
+            bytes[8..16].copy_from_slice(&(touch_index as u64).to_ne_bytes());
         }
         let found = u64::from_ne_bytes(bytes[..8].try_into().expect("a word is 8 bytes"));
-        if found != mark(page) {
+        if found != page_mark(page) {
             return Err(Failure::Run(format!(
                 "page {page} holds {found:#x} where {:#x} was written: memory was lost",
-                mark(page)
+                page_mark(page)
             )));
         }
     }
@@ -134,15 +135,15 @@ fn touch_all(
 }
 
 /// Fills a page with words that no other page has. The first one is the page's mark.
-fn fill(page: usize, bytes: &mut [u8]) {
-    let mut value = mark(page);
+fn fill_page(page: usize, bytes: &mut [u8]) {
+    let mut value = page_mark(page);
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&value.to_ne_bytes());
         value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
     }
 }
 
-/// First word of a page. Never 0, the content of untouched memory.
-fn mark(page: usize) -> u64 {
+/// First word of a page, by which a touch identifies it. Never 0, the content of untouched memory.
+fn page_mark(page: usize) -> u64 {
     (page as u64 + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1
 }

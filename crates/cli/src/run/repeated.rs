@@ -44,6 +44,7 @@ mod tests {
         row
     }
 
+    /// 100 MiB in 1, 4 and 2 s: 100, 25 and 50 MiB/s.
     #[test]
     fn row_of_repeated_runs_is_the_run_with_the_median_throughput() {
         let row = median_run(vec![run(1), run(4), run(2)]).unwrap();
@@ -51,6 +52,7 @@ mod tests {
         assert_eq!(row.runs_mib_per_s, Some(vec![100.0, 25.0, 50.0]));
     }
 
+    /// The failed run has 100 MiB/s, and the others have 50 and 25 MiB/s.
     #[test]
     fn run_with_failed_operations_is_shown() {
         let failed = ResultRow { errors: 3, ..run(1) };

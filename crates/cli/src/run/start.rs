@@ -14,11 +14,13 @@ pub struct PhaseStart {
     /// Time of the run at which the phase begins.
     time: Time,
     state: Mutex<State>,
+    /// Wakes the waiting threads when all processes are prepared, and when all have ended.
     changed: Condvar,
     /// Clock of the run and processor time of this process, set when all processes are prepared.
     clock: OnceLock<(Clock, CpuTime)>,
 }
 
+/// Progress of the processes of a phase.
 #[derive(Debug)]
 struct State {
     /// Number of processes that are not prepared yet.
@@ -33,7 +35,7 @@ struct State {
 
 impl PhaseStart {
     /// Creates a phase with a number of processes that begins at this time of the run.
-    pub fn of(processes: usize, time: Time) -> PhaseStart {
+    pub fn new(processes: usize, time: Time) -> PhaseStart {
         let state =
             State { unprepared: processes, running: processes, end: time, cpu_seconds: 0.0 };
         let (changed, clock) = (Condvar::new(), OnceLock::new());
@@ -57,7 +59,7 @@ impl PhaseStart {
     }
 
     /// Waits until all processes are prepared.
-    pub fn wait(&self) {
+    pub fn wait_until_prepared(&self) {
         let state = self.lock();
         let is_unprepared = |state: &mut State| state.unprepared > 0;
         drop(self.changed.wait_while(state, is_unprepared));
@@ -107,11 +109,11 @@ mod tests {
     /// both, and the phase ends when the last has ended.
     #[test]
     fn clock_starts_when_the_last_process_is_prepared() {
-        let start = PhaseStart::of(3, Time::from_s(7));
+        let start = PhaseStart::new(3, Time::from_s(7));
         std::thread::scope(|scope| {
             let early = scope.spawn(|| {
                 start.on_prepared();
-                start.wait();
+                start.wait_until_prepared();
                 let began = start.clock().expect("all are prepared").now();
                 start.on_ended();
                 began
