@@ -137,6 +137,7 @@ struct PageDifference {
 }
 
 impl KernelComparison {
+    /// Converts a report; `system` names the kernel.
     fn new(report: &ConformanceReport, system: &str) -> KernelComparison {
         KernelComparison {
             system: system.to_owned(),
@@ -151,6 +152,7 @@ impl KernelComparison {
 }
 
 impl PageDifference {
+    /// Converts the difference of one step.
     fn new(difference: &StepDifference) -> PageDifference {
         let page_ranges = |folios: &[Folio]| {
             folios.iter().map(|folio| [folio.first, folio.range().count()]).collect()

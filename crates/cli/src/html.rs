@@ -183,6 +183,7 @@ fn sort_key(cell: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// The same hostile name enters the page as title, lead, caption, cell, heading, note and label.
     #[test]
     fn external_text_is_escaped_in_pages() {
         let name = "<script>alert('&\"')</script>";
@@ -202,6 +203,7 @@ mod tests {
         );
     }
 
+    /// Durations are converted to microseconds; a `<` of an upper bound is ignored.
     #[test]
     fn sort_keys_are_cell_numbers_and_durations_in_one_unit() {
         assert_eq!(sort_key("12.50"), Some(12.5));

@@ -77,10 +77,10 @@ const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// Measures the storage, prints its costs, and writes its description.
 pub fn run(args: &MeasureArgs) -> CommandResult {
-    let scratch_bytes = input::scratch_bytes("--size", &args.size)?;
+    let scratch_bytes = input::size("--size", &args.size)?;
     let budget = Budget {
         time: Duration::from_secs(args.seconds.get()),
-        bytes: input::scratch_bytes("--bytes", &args.bytes)?,
+        bytes: input::size("--bytes", &args.bytes)?,
     };
     if budget.bytes == 0 {
         let problem = "--bytes 0: nothing would be measured; give some MiB, or leave it out";

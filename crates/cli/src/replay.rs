@@ -79,6 +79,7 @@ struct LineDifference {
 }
 
 impl<'a> DecisionComparison<'a> {
+    /// Converts the replay of a list; `scheduler` is the policy as given on the command line.
     fn new(scheduler: &'a str, replayed: &'a Replayed) -> DecisionComparison<'a> {
         let divergences = replayed.divergences.iter().map(|divergence| {
             let (policy, other) = divergence.policy.words();

@@ -366,6 +366,7 @@ mod tests {
         assert_eq!(table.fitted(30), blocks);
     }
 
+    /// 28 characters: 6 for the names, 2 between the columns, and 20 for the text.
     #[test]
     fn long_text_is_broken_within_its_column() {
         let mut table = Table::with_header(vec!["name".to_owned(), "text".to_owned()], 9);

@@ -191,6 +191,7 @@ fn append_line(svg: &mut String, element: &str) {
 mod tests {
     use super::*;
 
+    /// A field that begins at 100 pixels. Its scale goes from 1/16 to 16.
     #[test]
     fn ratio_of_one_is_drawn_in_the_middle_and_extremes_at_the_edge() {
         let (left, right) = (100.0 + FIELD_PAD, 100.0 + FIELD_WIDTH - FIELD_PAD);

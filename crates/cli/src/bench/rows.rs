@@ -323,6 +323,7 @@ mod tests {
 
     use super::*;
 
+    /// The full scale has a third file size, with three rows of reads, three of a reader, and a copy.
     #[test]
     fn row_names_are_unique_at_every_scale() {
         for (scale, count) in [(Scale::Small, 45), (Scale::Usual, 45), (Scale::Full, 52)] {
@@ -332,6 +333,7 @@ mod tests {
         }
     }
 
+    /// All threads of a row have the same number of reads, which end within the data.
     #[test]
     fn row_accesses_stay_within_their_data_files() {
         for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {

@@ -139,8 +139,7 @@ impl PlotArea {
             *end += width;
         }
         let legend_lines = if legend.is_empty() { 0 } else { lines.len() };
-        let legend_height = LEGEND_LINE_HEIGHT * legend_lines as f64;
-        let height = bottom + BELOW + legend_height;
+        let height = bottom + BELOW + LEGEND_LINE_HEIGHT * legend_lines as f64;
         let mut svg = format!(
             "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\">\n<title>{0}</title>\n",

@@ -1,6 +1,6 @@
 //! Horizontal bar chart of one figure.
 
-use super::axes::plain;
+use super::axes::format_number;
 use super::escaped;
 
 /// Bar of the chart.

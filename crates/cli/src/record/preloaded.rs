@@ -84,8 +84,7 @@ pub fn run(
         sampling.iter_mut().for_each(Sampled::sample_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
             samples = sampling.take().map(Sampled::finish);
-            let (exit_status, kernel_counts) =
-                wait_counted(&mut child).map_err(Failure::usage)?;
+            let (exit_status, kernel_counts) = wait_counted(&mut child).map_err(Failure::usage)?;
             (status, counts) = (Some(exit_status), kernel_counts);
         }
         if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
