@@ -183,7 +183,7 @@ fn sort_key(cell: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The same hostile name enters the page as title, lead, caption, cell, heading, note and label.
+    /// One hostile name enters the page as title, lead, caption, cell, heading, note and label.
     #[test]
     fn external_text_is_escaped_in_pages() {
         let name = "<script>alert('&\"')</script>";

@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(fitted(14), least);
     }
 
-    /// 30 characters have room for two of the four numeric columns next to the text columns.
+    /// 30 characters fit two of the four numeric columns next to the text columns.
     #[test]
     fn blocks_repeat_the_text_columns_and_leave_out_none() {
         let table = wide_table().in_blocks();

@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
 
-    /// The full scale has a third file size, with three rows of reads, three of a reader, and a copy.
+    /// The full scale has a third file size: three rows of reads, three of a reader, and a copy.
     #[test]
     fn row_names_are_unique_at_every_scale() {
         for (scale, count) in [(Scale::Small, 45), (Scale::Usual, 45), (Scale::Full, 52)] {
