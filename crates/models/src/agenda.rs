@@ -12,33 +12,34 @@ use readpath_core::unit::Time;
 pub struct EventQueue<T> {
     heap: BinaryHeap<Reverse<QueuedEvent<T>>>,
     /// Number of insertions so far: the tie-breaker for events at the same time.
-    added: u64,
+    added_count: u64,
 }
 
 /// One queued event.
 #[derive(Clone, Debug)]
 struct QueuedEvent<T> {
-    at: Time,
-    order: u64,
+    time: Time,
+    /// Number of the insertion.
+    serial: u64,
     event: T,
 }
 
 impl<T> EventQueue<T> {
     /// Creates an empty queue.
     pub fn new() -> EventQueue<T> {
-        EventQueue { heap: BinaryHeap::new(), added: 0 }
+        EventQueue { heap: BinaryHeap::new(), added_count: 0 }
     }
 
     /// Schedules `event` at `time`. Events of the same time keep the order in which they were
     /// added.
     pub fn add(&mut self, time: Time, event: T) {
-        self.added += 1;
-        self.heap.push(Reverse(QueuedEvent { at: time, order: self.added, event }));
+        self.added_count += 1;
+        self.heap.push(Reverse(QueuedEvent { time, serial: self.added_count, event }));
     }
 
     /// Returns the time of the next event; `None` if the queue is empty.
     pub fn next_at(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse(entry)| entry.at)
+        self.heap.peek().map(|Reverse(entry)| entry.time)
     }
 
     /// Removes and returns the next event if it is due by `now`.
@@ -46,7 +47,7 @@ impl<T> EventQueue<T> {
         if self.next_at()? > now {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
+        self.heap.pop().map(|Reverse(entry)| (entry.time, entry.event))
     }
 }
 
@@ -58,7 +59,7 @@ impl<T> Default for EventQueue<T> {
 
 impl<T> PartialEq for QueuedEvent<T> {
     fn eq(&self, other: &QueuedEvent<T>) -> bool {
-        (self.at, self.order) == (other.at, other.order)
+        (self.time, self.serial) == (other.time, other.serial)
     }
 }
 
@@ -72,7 +73,7 @@ impl<T> PartialOrd for QueuedEvent<T> {
 
 impl<T> Ord for QueuedEvent<T> {
     fn cmp(&self, other: &QueuedEvent<T>) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
+        (self.time, self.serial).cmp(&(other.time, other.serial))
     }
 }
 
@@ -82,14 +83,14 @@ mod tests {
 
     #[test]
     fn events_come_in_order_of_time_and_then_of_insertion() {
-        let mut agenda = EventQueue::new();
-        for (at, what) in [(30, 'd'), (10, 'a'), (20, 'b'), (20, 'c')] {
-            agenda.add(Time(at), what);
+        let mut queue = EventQueue::new();
+        for (ns, event) in [(30, 'd'), (10, 'a'), (20, 'b'), (20, 'c')] {
+            queue.add(Time(ns), event);
         }
-        assert_eq!(agenda.take_due(Time(9)), None);
+        assert_eq!(queue.take_due(Time(9)), None);
         let order: Vec<char> =
-            std::iter::from_fn(|| agenda.take_due(Time(25)).map(|(_, what)| what)).collect();
+            std::iter::from_fn(|| queue.take_due(Time(25)).map(|(_, event)| event)).collect();
         assert_eq!(order, ['a', 'b', 'c']);
-        assert_eq!(agenda.next_at(), Some(Time(30)));
+        assert_eq!(queue.next_at(), Some(Time(30)));
     }
 }

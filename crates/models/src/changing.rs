@@ -29,9 +29,15 @@ pub struct Changing {
     first: BoxedDevice,
     second: BoxedDevice,
     /// Time of the change: requests submitted from then on go to `second`.
-    at: Time,
-    /// Flushes in flight. The flag is true while neither member has completed the flush.
-    flushes_in_flight: Vec<(RequestId, bool)>,
+    change_time: Time,
+    flushes_in_flight: Vec<FlushInFlight>,
+}
+
+/// A flush of both members.
+struct FlushInFlight {
+    id: RequestId,
+    /// True once one of the members has completed the flush.
+    is_half_done: bool,
 }
 
 impl Changing {
@@ -57,7 +63,7 @@ impl Changing {
             is_rotational: first_caps.is_rotational || second_caps.is_rotational,
             alignment_sectors: first_caps.alignment_sectors.max(second_caps.alignment_sectors),
         };
-        Ok(Changing { caps, first, second, at: change_time, flushes_in_flight: Vec::new() })
+        Ok(Changing { caps, first, second, change_time, flushes_in_flight: Vec::new() })
     }
 }
 
@@ -69,7 +75,7 @@ impl Device for Changing {
 
     /// Sends the request to the device of the time `now`.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let device = if now < self.at { &mut self.first } else { &mut self.second };
+        let device = if now < self.change_time { &mut self.first } else { &mut self.second };
         device.submit(now, request);
     }
 
@@ -77,7 +83,7 @@ impl Device for Changing {
     fn flush(&mut self, now: Time, id: RequestId) {
         self.first.flush(now, id);
         self.second.flush(now, id);
-        self.flushes_in_flight.push((id, true));
+        self.flushes_in_flight.push(FlushInFlight { id, is_half_done: false });
     }
 
     /// Returns the time of the next event of either device.
@@ -90,9 +96,10 @@ impl Device for Changing {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
-            let flush = self.flushes_in_flight.iter().position(|(id, _)| *id == completion.id);
+            let flush = self.flushes_in_flight.iter().position(|flush| flush.id == completion.id);
             let Some(index) = flush else { return Some(completion) };
-            if !std::mem::replace(&mut self.flushes_in_flight[index].1, false) {
+            let is_half_done = &mut self.flushes_in_flight[index].is_half_done;
+            if std::mem::replace(is_half_done, true) {
                 self.flushes_in_flight.swap_remove(index);
                 return Some(completion);
             }
@@ -107,12 +114,13 @@ mod tests {
     use super::*;
     use crate::registry::build;
 
-    /// Reads 4 KiB at each of `reads` positions, one after another. Returns the response times.
-    fn spans(device: &mut dyn Device, reads: u64) -> Vec<Time> {
+    /// Reads 4 KiB at each of `reads` positions, one after another, from time 0 on. Returns the
+    /// response times.
+    fn response_times(device: &mut dyn Device, reads: u64) -> Vec<Time> {
         let mut now = Time::ZERO;
-        let mut spans = Vec::new();
-        for place in 0..reads {
-            let start = place * 1_000_000;
+        let mut response_times = Vec::new();
+        for nth in 0..reads {
+            let start = nth * 1_000_000;
             device.submit(now, DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors: 8 });
             let completion = loop {
                 let next = device.next_event().expect("a request is under way");
@@ -120,25 +128,26 @@ mod tests {
                     break completion;
                 }
             };
-            spans.push(completion.at - now);
+            response_times.push(completion.at - now);
             now = completion.at;
         }
-        spans
+        response_times
     }
 
     #[test]
     fn changing_device_switches_to_its_second_member_at_the_given_time() {
         let device = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap();
-        let both = spans(&mut *device("changing:nvme+ssd,at=700us"), 14);
-        let [nvme, ssd] = ["nvme", "ssd"].map(|name| spans(&mut *device(name), 14));
-        let changed = both.iter().zip(&nvme).position(|(of_both, of_nvme)| of_both != of_nvme);
-        let changed = changed.expect("it changes");
+        let changing = response_times(&mut *device("changing:nvme+ssd,at=700us"), 14);
+        let [nvme, ssd] = ["nvme", "ssd"].map(|name| response_times(&mut *device(name), 14));
+        let first_of_ssd = changing.iter().zip(&nvme).position(|(other, nvme)| other != nvme);
+        let first_of_ssd = first_of_ssd.expect("it changes");
         // The first device served all requests in flight at 700 µs.
-        let before: u64 = both[..changed].iter().map(|span| span.ns()).sum();
-        assert!((700_000..700_000 + nvme[changed - 1].ns()).contains(&before), "{before} ns");
+        let before_ns: u64 = changing[..first_of_ssd].iter().map(|time| time.ns()).sum();
+        let last_of_nvme_ns = nvme[first_of_ssd - 1].ns();
+        assert!((700_000..700_000 + last_of_nvme_ns).contains(&before_ns), "{before_ns} ns");
         // With one request in flight, the response times of a drive do not depend on earlier
         // requests.
-        assert_eq!(both[changed..], ssd[..14 - changed]);
+        assert_eq!(changing[first_of_ssd..], ssd[..14 - first_of_ssd]);
     }
 
     #[test]

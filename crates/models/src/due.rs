@@ -65,16 +65,16 @@ mod tests {
 
     #[test]
     fn next_time_is_that_of_the_first_queued_event() {
-        let mut due = FifoEvents::new();
-        assert_eq!((due.next(), due.pop()), (NEVER, None));
-        due.push(Time(5), 'a');
-        due.push(Time(5), 'b');
-        due.push(Time(7), 'c');
-        let mut seen = Vec::new();
-        while due.next() != NEVER {
-            seen.push((due.next(), due.pop()));
+        let mut queue = FifoEvents::new();
+        assert_eq!((queue.next(), queue.pop()), (NEVER, None));
+        queue.push(Time(5), 'a');
+        queue.push(Time(5), 'b');
+        queue.push(Time(7), 'c');
+        let mut popped = Vec::new();
+        while queue.next() != NEVER {
+            popped.push((queue.next(), queue.pop()));
         }
         let expected = [(5, 'a'), (5, 'b'), (7, 'c')];
-        assert_eq!(seen, expected.map(|(at, name)| (Time(at), Some((Time(at), name)))));
+        assert_eq!(popped, expected.map(|(ns, event)| (Time(ns), Some((Time(ns), event)))));
     }
 }

@@ -17,6 +17,7 @@ pub struct EarliestEvent {
     /// packs time and part number into one integer. The minimum of two nodes then needs no branch,
     /// which would often be mispredicted.
     nodes: Vec<u128>,
+    /// Number of leaves: the number of parts, rounded up to a power of two.
     leaves: usize,
 }
 
@@ -28,8 +29,9 @@ impl EarliestEvent {
         for part in 0..leaves {
             nodes[leaves + part] = node(NEVER, part as u32);
         }
-        for at in (1..leaves).rev() {
-            nodes[at] = nodes[2 * at];
+        // Without events every inner node is equal to its first child.
+        for index in (1..leaves).rev() {
+            nodes[index] = nodes[2 * index];
         }
         EarliestEvent { nodes, leaves }
     }
@@ -65,22 +67,23 @@ const fn node(time_ns: u64, part: u32) -> u128 {
 mod tests {
     use super::*;
 
+    /// Sets random parts to one of four times or to no event, so ties are frequent.
     #[test]
     fn earliest_event_matches_a_linear_search() {
         for parts in [1u32, 2, 3, 12, 64] {
             let mut earliest = EarliestEvent::new(parts);
-            let mut plain = vec![None; parts as usize];
+            let mut part_times = vec![None; parts as usize];
             let mut state = 7u64;
             for _ in 0..2_000 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let part = (state >> 33) as u32 % parts;
-                let at = (state >> 20) % 5;
-                let at = (at != 0).then_some(Time(at * 100));
-                plain[part as usize] = at;
-                earliest.set(part, at);
-                let found =
-                    (0..parts).filter_map(|part| plain[part as usize].map(|at| (at, part))).min();
-                assert_eq!(earliest.first(), found);
+                let time = (state >> 20) % 5;
+                let time = (time != 0).then_some(Time(time * 100));
+                part_times[part as usize] = time;
+                earliest.set(part, time);
+                let timed_parts =
+                    (0..parts).filter_map(|part| Some((part_times[part as usize]?, part)));
+                assert_eq!(earliest.first(), timed_parts.min());
             }
         }
     }

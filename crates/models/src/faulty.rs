@@ -58,13 +58,19 @@ pub enum FaultEffect {
 pub struct Faulty {
     inner: BoxedDevice,
     faults: Vec<FaultRule>,
-    draw: SeededRng,
+    rng: SeededRng,
     /// Number of requests submitted so far.
-    submitted: u64,
-    /// Requests in flight that a fault affects: identifier, length in sectors, effects.
-    affected_requests: Vec<(RequestId, u32, Vec<FaultEffect>)>,
+    submitted_count: u64,
+    affected_requests: Vec<AffectedRequest>,
     /// Completions that a fault holds back.
     delayed: EventQueue<Completion>,
+}
+
+/// A request in flight that a fault affects.
+struct AffectedRequest {
+    id: RequestId,
+    sectors: u32,
+    effects: Vec<FaultEffect>,
 }
 
 impl Faulty {
@@ -73,8 +79,8 @@ impl Faulty {
         Faulty {
             inner,
             faults,
-            draw: SeededRng::new(seed),
-            submitted: 0,
+            rng: SeededRng::new(seed),
+            submitted_count: 0,
             affected_requests: Vec::new(),
             delayed: EventQueue::new(),
         }
@@ -86,41 +92,42 @@ impl Faulty {
     /// Fails on an unknown parameter and on an invalid value.
     pub fn faults(spec: &Spec) -> Result<Vec<FaultRule>, SpecError> {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
-        let count = |key| Some(settings.of(key)).filter(|&count| count > 0);
+        // 0 disables the fault.
+        let count_of = |key| Some(settings.of(key)).filter(|&count| count > 0);
         let mut faults = Vec::new();
         let mut add = |selector: Option<FaultSelector>, effect| {
-            let is_slow = matches!(effect, FaultEffect::Delay(_));
-            let start_time = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
+            let is_delay = matches!(effect, FaultEffect::Delay(_));
+            let start_time = if is_delay { Time(settings.of("slow_from")) } else { Time::ZERO };
             faults.extend(selector.map(|selector| FaultRule {
                 selector,
                 effect,
                 since: start_time,
             }));
         };
-        let eio = FaultEffect::Fail(DeviceError::Medium);
+        let medium_error = FaultEffect::Fail(DeviceError::Medium);
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
         let bad_end = (settings.of("bad_from") + settings.of("bad_bytes")).div_ceil(SECTOR_BYTES);
         let is_bad = settings.of("bad_bytes") > 0;
-        add(is_bad.then_some(FaultSelector::Sectors(bad_start..bad_end)), eio);
-        add(count("fail_every").map(FaultSelector::Every), eio);
-        add(count("fail_one_in").map(FaultSelector::OneIn), eio);
-        add(count("short_every").map(FaultSelector::Every), FaultEffect::Halve);
+        add(is_bad.then_some(FaultSelector::Sectors(bad_start..bad_end)), medium_error);
+        add(count_of("fail_every").map(FaultSelector::Every), medium_error);
+        add(count_of("fail_one_in").map(FaultSelector::OneIn), medium_error);
+        add(count_of("short_every").map(FaultSelector::Every), FaultEffect::Halve);
         add(
-            count("slow_every").map(FaultSelector::Every),
+            count_of("slow_every").map(FaultSelector::Every),
             FaultEffect::Delay(Time(settings.of("slow_by"))),
         );
-        add(count("gone_after").map(FaultSelector::After), FaultEffect::Fail(DeviceError::Gone));
+        add(count_of("gone_after").map(FaultSelector::After), FaultEffect::Fail(DeviceError::Gone));
         Ok(faults)
     }
 
-    /// Applies the effects of the faults to a completion. Returns `None` if the completion is
-    /// delayed.
-    fn end(&mut self, mut completion: Completion) -> Option<Completion> {
-        let Some(index) = self.affected_requests.iter().position(|(id, ..)| *id == completion.id)
-        else {
+    /// Applies the effects of the faults to a completion. A delayed completion is queued, and the
+    /// result is `None`.
+    fn apply_faults(&mut self, mut completion: Completion) -> Option<Completion> {
+        let is_own = |request: &AffectedRequest| request.id == completion.id;
+        let Some(index) = self.affected_requests.iter().position(is_own) else {
             return Some(completion);
         };
-        let (_, sectors, effects) = self.affected_requests.swap_remove(index);
+        let AffectedRequest { sectors, effects, .. } = self.affected_requests.swap_remove(index);
         let mut delay = Time::ZERO;
         for effect in effects {
             match effect {
@@ -151,8 +158,8 @@ impl Device for Faulty {
     /// Records the effects of all faults that select the request, and submits the request to the
     /// inner device.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        self.submitted += 1;
-        let (request_number, draw) = (self.submitted, &mut self.draw);
+        self.submitted_count += 1;
+        let (request_number, rng) = (self.submitted_count, &mut self.rng);
         let effects: Vec<FaultEffect> = self
             .faults
             .iter()
@@ -160,13 +167,14 @@ impl Device for Faulty {
             .filter(|fault| match &fault.selector {
                 FaultSelector::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
                 FaultSelector::Every(n) => request_number.is_multiple_of(*n),
-                FaultSelector::OneIn(n) => draw.below(*n) == 0,
+                FaultSelector::OneIn(n) => rng.below(*n) == 0,
                 FaultSelector::After(n) => request_number > *n,
             })
             .map(|fault| fault.effect)
             .collect();
         if !effects.is_empty() {
-            self.affected_requests.push((request.id, request.sectors, effects));
+            let DeviceRequest { id, sectors, .. } = request;
+            self.affected_requests.push(AffectedRequest { id, sectors, effects });
         }
         self.inner.submit(now, request);
     }
@@ -187,7 +195,7 @@ impl Device for Faulty {
             return Some(completion);
         }
         while let Some(completion) = self.inner.poll(now) {
-            if let Some(completion) = self.end(completion) {
+            if let Some(completion) = self.apply_faults(completion) {
                 return Some(completion);
             }
         }
@@ -258,68 +266,72 @@ mod tests {
     }
 
     /// Reads eight sectors at each position, one after another. Returns outcome and response time.
-    fn outcomes(device: &mut Faulty, places: &[u64]) -> Vec<(Outcome, Time)> {
+    fn outcomes(device: &mut Faulty, start_sectors: &[u64]) -> Vec<(Outcome, Time)> {
         let mut now = Time::ZERO;
         let mut outcomes = Vec::new();
-        for &start in places {
+        for &start in start_sectors {
             let request = DeviceRequest { id: RequestId(9), op: Op::Read, start, sectors: 8 };
             device.submit(now, request);
-            let submitted = now;
+            let submit_time = now;
             let completion = loop {
                 now = device.next_event().unwrap();
                 if let Some(completion) = device.poll(now) {
                     break completion;
                 }
             };
-            outcomes.push((completion.outcome, completion.at - submitted));
+            outcomes.push((completion.outcome, completion.at - submit_time));
         }
         outcomes
     }
 
     const EIO: Outcome = Outcome::Failed(DeviceError::Medium);
 
+    /// Sector 16, at 8 KiB, is bad. Reads of 8 sectors from 9 and from 16 touch it.
     #[test]
     fn bad_sectors_fail_every_request_that_touches_them() {
         let mut device = faulty("faulty,bad_from=8k,bad_bytes=512", 0);
         let ended: Vec<Outcome> =
-            outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|end| end.0).collect();
+            outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|(outcome, _)| outcome).collect();
         assert_eq!(ended, [Outcome::Done, EIO, EIO, Outcome::Done]);
     }
 
+    /// Seven reads. A read that is both short and failed counts as failed (number 6). The device is
+    /// gone after number 6, and number 5 is 7 ms later than number 1.
     #[test]
     fn nth_requests_fail_or_are_short_or_late_until_the_device_is_gone() {
         let text = "faulty,fail_every=3,short_every=2,slow_every=5,slow_by=7ms,gone_after=6";
         let ended = outcomes(&mut faulty(text, 0), &[0; 7]);
         let short = Outcome::Short { bytes: 4 * 512 };
         let gone = Outcome::Failed(DeviceError::Gone);
-        let kinds: Vec<Outcome> = ended.iter().map(|end| end.0).collect();
-        assert_eq!(kinds, [Outcome::Done, short, EIO, short, Outcome::Done, EIO, gone]);
+        let outcomes: Vec<Outcome> = ended.iter().map(|(outcome, _)| *outcome).collect();
+        assert_eq!(outcomes, [Outcome::Done, short, EIO, short, Outcome::Done, EIO, gone]);
         assert_eq!(ended[4].1 - ended[0].1, Time::from_ms(7));
     }
 
     #[test]
     fn a_device_can_become_slow_at_a_time() {
         let text = "faulty,slow_every=1,slow_by=7ms,slow_from=1ms";
-        let [before, after] = [faulty("faulty", 0), faulty(text, 0)]
+        let [normal, faulty] = [faulty("faulty", 0), faulty(text, 0)]
             .map(|mut device| outcomes(&mut device, &[0; 20]));
-        let mut begun = Time::ZERO;
-        for (quick, other) in before.iter().zip(&after) {
-            let late = if begun < Time::from_ms(1) { Time::ZERO } else { Time::from_ms(7) };
-            assert_eq!(other.1, quick.1 + late);
-            begun += other.1;
+        let mut submit_time = Time::ZERO;
+        for ((_, normal_time), (_, response_time)) in normal.iter().zip(&faulty) {
+            let delay = if submit_time < Time::from_ms(1) { Time::ZERO } else { Time::from_ms(7) };
+            assert_eq!(*response_time, *normal_time + delay);
+            submit_time += *response_time;
         }
-        assert!(begun > Time::from_ms(21), "some were late, and the first were not");
+        assert!(submit_time > Time::from_ms(21), "some were late, and the first were not");
     }
 
+    /// 500 of 5,000 are expected, with a standard deviation of 21.
     #[test]
     fn random_failures_follow_the_seed_and_the_rate() {
-        let affected_requests = |seed| -> Vec<bool> {
+        let failures = |seed| -> Vec<bool> {
             let ended = outcomes(&mut faulty("faulty,fail_one_in=10", seed), &[0; 5_000]);
-            ended.into_iter().map(|end| end.0 == EIO).collect()
+            ended.into_iter().map(|(outcome, _)| outcome == EIO).collect()
         };
-        assert_eq!(affected_requests(1), affected_requests(1));
-        assert_ne!(affected_requests(1), affected_requests(2));
-        let failed = affected_requests(1).into_iter().filter(|&is_struck| is_struck).count();
+        assert_eq!(failures(1), failures(1));
+        assert_ne!(failures(1), failures(2));
+        let failed = failures(1).into_iter().filter(|&is_failed| is_failed).count();
         assert!((430..570).contains(&failed), "{failed} of 5,000 at one in ten");
     }
 }

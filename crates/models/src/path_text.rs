@@ -8,26 +8,29 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Letter of byte 0.
-const BASE: u32 = 0x10_ff00;
+/// Code point that byte 0 would have. Only bytes from 0x80 on are outside of UTF-8.
+const FIRST_CODE_POINT: u32 = 0x10_ff00;
 
-/// The letters of the bytes from 0x80 to 0xff.
-const LETTERS: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+/// The characters of the bytes from 0x80 to 0xff.
+const BYTE_CHARACTERS: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
 
 /// Returns the text of a path, or of an argument with a path in it.
 #[cfg(unix)]
 pub fn encode(path: &OsStr) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let letter = |byte: u8| char::from_u32(BASE + u32::from(byte)).expect("it is below U+10FFFF");
+    let character_of = |byte: u8| {
+        char::from_u32(FIRST_CODE_POINT + u32::from(byte)).expect("it is below U+10FFFF")
+    };
     let mut text = String::new();
     for chunk in path.as_bytes().utf8_chunks() {
-        for valid in chunk.valid().chars() {
-            match LETTERS.contains(&valid) {
-                true => text.extend(valid.encode_utf8(&mut [0; 4]).bytes().map(letter)),
-                false => text.push(valid),
+        for character in chunk.valid().chars() {
+            // A reserved character of the path itself must not be taken for a byte.
+            match BYTE_CHARACTERS.contains(&character) {
+                true => text.extend(character.encode_utf8(&mut [0; 4]).bytes().map(character_of)),
+                false => text.push(character),
             }
         }
-        text.extend(chunk.invalid().iter().copied().map(letter));
+        text.extend(chunk.invalid().iter().copied().map(character_of));
     }
     text
 }
@@ -37,10 +40,10 @@ pub fn encode(path: &OsStr) -> String {
 pub fn decode(text: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let mut bytes = Vec::with_capacity(text.len());
-    for letter in text.chars() {
-        match LETTERS.contains(&letter) {
-            true => bytes.push((u32::from(letter) - BASE) as u8),
-            false => bytes.extend(letter.encode_utf8(&mut [0; 4]).bytes()),
+    for character in text.chars() {
+        match BYTE_CHARACTERS.contains(&character) {
+            true => bytes.push((u32::from(character) - FIRST_CODE_POINT) as u8),
+            false => bytes.extend(character.encode_utf8(&mut [0; 4]).bytes()),
         }
     }
     PathBuf::from(std::ffi::OsString::from_vec(bytes))

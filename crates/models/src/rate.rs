@@ -62,14 +62,16 @@ mod tests {
     fn transfer_times_match_hand_calculations() {
         // 4096 B / 600 MB/s = 6826.67 ns.
         assert_eq!(Bandwidth::new(600_000_000).time(4096), Time(6_826));
+        // 1 MiB at 1 MB/s: 1 µs per byte.
         assert_eq!(Bandwidth::new(1_000_000).time(1 << 20), Time(1_048_576_000));
     }
 
     #[test]
     fn link_carries_one_transfer_at_a_time() {
-        let mut wire = Link::new(1_000_000_000);
-        assert_eq!(wire.queue_transfer(Time(0), 1_000), Time(1_000));
-        assert_eq!(wire.queue_transfer(Time(500), 1_000), Time(2_000));
-        assert_eq!(wire.queue_transfer(Time(9_000), 1_000), Time(10_000));
+        // 1 GB/s: 1 ns per byte.
+        let mut link = Link::new(1_000_000_000);
+        assert_eq!(link.queue_transfer(Time(0), 1_000), Time(1_000));
+        assert_eq!(link.queue_transfer(Time(500), 1_000), Time(2_000));
+        assert_eq!(link.queue_transfer(Time(9_000), 1_000), Time(10_000));
     }
 }

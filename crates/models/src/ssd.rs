@@ -54,14 +54,14 @@ pub struct Ssd {
     /// Minimum time between two commands in the controller.
     command_interval: Time,
     /// Time from which the controller accepts the next command.
-    controller_free: Time,
+    controller_free_at: Time,
     /// Link to the host.
     link_out: Link,
     /// Link from the host, or `None` if both directions share `link_out`.
     link_in: Option<Link>,
     map: MapCache,
     /// Bytes of changed map pages that do not yet fill a program unit.
-    map_bytes: u64,
+    changed_map_bytes: u64,
     translation: Translation,
     buffer: WriteBuffer,
     flash: Flash,
@@ -75,7 +75,7 @@ pub struct Ssd {
     writes_waiting: VecDeque<u32>,
     flushes_arriving: FifoEvents<RequestId>,
     /// Flushes that wait, each with the number of bytes that must be programmed first.
-    flushes: VecDeque<(u64, RequestId)>,
+    flushes_waiting: VecDeque<(u64, RequestId)>,
     flushes_done: FifoEvents<RequestId>,
     reads_done: FifoEvents<u32>,
     writes_done: FifoEvents<u32>,
@@ -89,7 +89,7 @@ struct SsdRequest {
     /// Bytes that have not yet left their channel.
     bytes_left: u32,
     /// True while a map page is read for the request, not data.
-    is_mapping: bool,
+    is_reading_map: bool,
 }
 
 /// Distribution of flash pages over the dies.
@@ -115,6 +115,7 @@ impl Ssd {
             return Err(settings.contradiction("page", "a power of two".to_owned()));
         }
         let planes = settings.of("planes");
+        // One program writes a page on each plane of a die.
         let unit_bytes = planes * page_bytes;
         // An unaligned request touches one page more.
         let buffer_least = unit_bytes + settings.of("request_max") + PAGE_BYTES;
@@ -145,11 +146,11 @@ impl Ssd {
             write_overhead: Time(settings.of("write_overhead")),
             write_cache_survives_power_loss: settings.of("power_loss_protection") == 1,
             command_interval: Time(settings.of("command_interval")),
-            controller_free: Time::ZERO,
+            controller_free_at: Time::ZERO,
             link_out: Link::new(link_bytes_per_second),
             link_in: is_duplex.then(|| Link::new(link_bytes_per_second)),
             map: MapCache::new(page_bytes, settings.of("map_span")),
-            map_bytes: 0,
+            changed_map_bytes: 0,
             translation: Translation::new(FlashDivision {
                 pages: settings.of("size") / PAGE_BYTES,
                 spare_percent: settings.of("spare"),
@@ -165,7 +166,7 @@ impl Ssd {
             writes_on_link: FifoEvents::new(),
             writes_waiting: VecDeque::new(),
             flushes_arriving: FifoEvents::new(),
-            flushes: VecDeque::new(),
+            flushes_waiting: VecDeque::new(),
             flushes_done: FifoEvents::new(),
             reads_done: FifoEvents::new(),
             writes_done: FifoEvents::new(),
@@ -176,8 +177,9 @@ impl Ssd {
     /// Starts a read after the controller overhead. A map page that is not in memory is read first.
     fn begin_read(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
-        if let Some(miss) = self.map.miss(request.start, false) {
-            self.slots[slot].is_mapping = true;
+        let is_write = false;
+        if let Some(miss) = self.map.look_up(request.start, is_write) {
+            self.slots[slot].is_reading_map = true;
             self.read_map(now, miss, slot);
         } else {
             self.read_data(now, slot);
@@ -187,22 +189,25 @@ impl Ssd {
     /// Reads a map page for `slot`. The evicted map page is programmed if it was changed.
     fn read_map(&mut self, now: Time, miss: MapMiss, slot: u32) {
         let bytes = 1u32 << self.layout.page_shift;
-        let (die, row) = self.layout.place(miss.page);
+        let (die, row) = self.layout.die_and_row(miss.page);
         self.flash.read(now, die, row, slot, bytes);
         if miss.writes_back {
-            self.map_bytes += u64::from(bytes);
-            if self.map_bytes >= self.buffer.unit_bytes() {
-                self.map_bytes -= self.buffer.unit_bytes();
-                self.flash.collect(now, 0, 1);
+            self.changed_map_bytes += u64::from(bytes);
+            if self.changed_map_bytes >= self.buffer.unit_bytes() {
+                self.changed_map_bytes -= self.buffer.unit_bytes();
+                let (rows_read, rows_programmed) = (0, 1);
+                self.flash.collect(now, rows_read, rows_programmed);
             }
         }
     }
 
-    /// Loads the map pages of written sectors into memory. The host does not wait for this.
+    /// Loads the map pages of written sectors into memory, in the background: the write is already
+    /// complete.
     fn load_map_for_write(&mut self, now: Time, request: DeviceRequest) {
+        let is_write = true;
         let mut sector = request.start;
         while sector < request.end() {
-            if let Some(miss) = self.map.miss(sector, true) {
+            if let Some(miss) = self.map.look_up(sector, is_write) {
                 self.read_map(now, miss, BACKGROUND_SLOT);
             }
             sector = (sector / self.map.sectors_per_page() + 1) * self.map.sectors_per_page();
@@ -223,20 +228,20 @@ impl Ssd {
             if self.buffer.holds(PageRange::covering(offset, u64::from(bytes))) {
                 buffered_bytes += bytes;
             } else {
-                let (die, row) = self.layout.place(page);
+                let (die, row) = self.layout.die_and_row(page);
                 self.flash.read(now, die, row, slot, bytes);
             }
             offset = part_end;
         }
         if buffered_bytes > 0 {
-            self.send(now, slot, buffered_bytes);
+            self.send_to_host(now, slot, buffered_bytes);
         }
     }
 
     /// Sends `bytes` of the read in `slot` from the controller over the link. The last part
     /// completes the read.
     #[inline]
-    fn send(&mut self, now: Time, slot: u32, bytes: u32) {
+    fn send_to_host(&mut self, now: Time, slot: u32, bytes: u32) {
         let sent_at = self.link_out.queue_transfer(now, u64::from(bytes));
         let this = &mut self.slots[slot];
         this.bytes_left -= bytes;
@@ -248,8 +253,8 @@ impl Ssd {
     /// Starts the data transfer of a write after the controller overhead.
     fn begin_write(&mut self, now: Time, slot: u32) {
         let bytes = u64::from(self.slots[slot].bytes_left);
-        let wire = self.link_in.as_mut().unwrap_or(&mut self.link_out);
-        self.writes_on_link.push(wire.queue_transfer(now, bytes), slot);
+        let link = self.link_in.as_mut().unwrap_or(&mut self.link_out);
+        self.writes_on_link.push(link.queue_transfer(now, bytes), slot);
     }
 
     /// Queues the write in `slot`, whose data has arrived. It completes when the buffer has room.
@@ -264,19 +269,19 @@ impl Ssd {
         if self.write_cache_survives_power_loss {
             return self.flushes_done.push(now, id);
         }
-        if self.buffer.pad() {
+        if self.buffer.pad_open_unit() {
             self.flash.program(now);
         }
-        self.flushes.push_back((self.buffer.admitted_bytes(), id));
+        self.flushes_waiting.push_back((self.buffer.admitted_bytes(), id));
         self.end_flushes(now);
     }
 
     /// Completes at `now` the flushes whose bytes have been programmed, in order.
     fn end_flushes(&mut self, now: Time) {
-        while let Some(&(bytes, id)) = self.flushes.front()
+        while let Some(&(bytes, id)) = self.flushes_waiting.front()
             && self.buffer.programmed_bytes() >= bytes
         {
-            self.flushes.pop_front();
+            self.flushes_waiting.pop_front();
             self.flushes_done.push(now, id);
         }
     }
@@ -299,9 +304,9 @@ impl Ssd {
         }
     }
 
-    /// Handles the earliest event up to `now`. Returns false if there is none.
+    /// Handles the earliest internal event up to `now`. Returns false if there is none.
     #[inline]
-    fn step(&mut self, now: Time) -> bool {
+    fn process_event(&mut self, now: Time) -> bool {
         let read_time = self.reads_in_controller.next();
         let write_time = self.writes_arriving.next();
         let link_time = self.writes_on_link.next();
@@ -320,7 +325,7 @@ impl Ssd {
             match self.flash.advance(event_time, die) {
                 FlashEvent::Read { slot, bytes } => self.finish_page(event_time, slot, bytes),
                 FlashEvent::Program => {
-                    self.buffer.release();
+                    self.buffer.release_unit();
                     self.end_flushes(event_time);
                     self.admit_writes(event_time);
                 }
@@ -346,11 +351,11 @@ impl Ssd {
             return;
         }
         let this = &mut self.slots[slot];
-        if this.is_mapping {
-            this.is_mapping = false;
+        if this.is_reading_map {
+            this.is_reading_map = false;
             self.read_data(now, slot);
         } else {
-            self.send(now, slot, bytes);
+            self.send_to_host(now, slot, bytes);
         }
     }
 }
@@ -365,9 +370,9 @@ impl Device for Ssd {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = request.sectors * SECTOR_BYTES as u32;
         debug_assert!(self.slots.count() < self.caps.depth_max as usize, "the drive is full");
-        let slot = self.slots.add(SsdRequest { request, bytes_left: bytes, is_mapping: false });
-        let started_at = self.controller_free.max(now);
-        self.controller_free = started_at + self.command_interval;
+        let slot = self.slots.add(SsdRequest { request, bytes_left: bytes, is_reading_map: false });
+        let started_at = self.controller_free_at.max(now);
+        self.controller_free_at = started_at + self.command_interval;
         match request.op {
             Op::Read => self.reads_in_controller.push(started_at + self.read_overhead, slot),
             Op::Write => self.writes_arriving.push(started_at, slot),
@@ -377,8 +382,8 @@ impl Device for Ssd {
     /// Accepts a flush at time `now`. It begins after the overhead of a write.
     #[inline]
     fn flush(&mut self, now: Time, id: RequestId) {
-        let started_at = self.controller_free.max(now);
-        self.controller_free = started_at + self.command_interval;
+        let started_at = self.controller_free_at.max(now);
+        self.controller_free_at = started_at + self.command_interval;
         self.flushes_arriving.push(started_at + self.write_overhead, id);
     }
 
@@ -397,7 +402,7 @@ impl Device for Ssd {
     /// yet.
     #[inline]
     fn poll(&mut self, now: Time) -> Option<Completion> {
-        while self.step(now) {}
+        while self.process_event(now) {}
         if let Some((time, id)) = self.flushes_done.pop() {
             return Some(Completion::at(time, id, Outcome::Done));
         }
@@ -420,15 +425,16 @@ const BACKGROUND_SLOT: u32 = u32::MAX;
 impl FlashLayout {
     /// Returns the die of a flash page and its row in the planes of that die.
     #[inline]
-    fn place(&self, page: u64) -> (u32, u64) {
+    fn die_and_row(&self, page: u64) -> (u32, u64) {
         let row = page / self.row_pages;
-        let in_row = (page - row * self.row_pages) as u32;
-        (in_row % self.dies, row)
+        let index_in_row = (page - row * self.row_pages) as u32;
+        (index_in_row % self.dies, row)
     }
 }
 
 /// Reads the flash parameters. Sense and program times depend on the bits per cell.
 fn flash_timing(settings: &ParameterValues, unit_bytes: u64) -> FlashTiming {
+    // The times for the lowest, middle and highest bit of a cell, by parameter key.
     let by_bit = |lsb, csb, msb| {
         let keys: &[&str] = match settings.of("bits_per_cell") {
             1 => &[lsb],
@@ -441,14 +447,14 @@ fn flash_timing(settings: &ParameterValues, unit_bytes: u64) -> FlashTiming {
         channels: settings.get_u32("channels"),
         dies: settings.get_u32("channels") * settings.get_u32("dies_per_channel"),
         channel_bytes_per_second: settings.of("channel_rate"),
-        sense: by_bit("read_lsb", "read_csb", "read_msb"),
-        program: by_bit("program_lsb", "program_csb", "program_msb"),
-        erase: Time(settings.of("erase")),
+        sense_times: by_bit("read_lsb", "read_csb", "read_msb"),
+        program_times: by_bit("program_lsb", "program_csb", "program_msb"),
+        erase_time: Time(settings.of("erase")),
         pages_per_block: settings.get_u32("pages_per_block"),
         program_bytes: unit_bytes,
-        suspend_program: Time(settings.of("suspend_program")),
-        suspend_erase: Time(settings.of("suspend_erase")),
-        parity: settings.get_u32("parity"),
+        suspend_program_time: Time(settings.of("suspend_program")),
+        suspend_erase_time: Time(settings.of("suspend_erase")),
+        data_programs_per_parity: settings.get_u32("parity"),
         reads_in_row_max: settings.get_u32("reads_in_row"),
     }
 }

@@ -23,12 +23,12 @@ pub struct WriteBuffer {
     used_bytes: u64,
     /// Bytes in the open unit.
     open_bytes: u64,
-    /// Bytes admitted since the start. Bytes before `admitted - used` have been programmed.
+    /// Bytes admitted since the start. All but the last `used_bytes` of them have been programmed.
     admitted_bytes: u64,
     /// Page tags by index: the page number divided by the table size.
-    recent: Vec<u32>,
+    tags: Vec<u32>,
     /// Value of `admitted_bytes` at the end of the page with that index.
-    ends: Vec<u64>,
+    end_bytes: Vec<u64>,
 }
 
 impl WriteBuffer {
@@ -40,8 +40,8 @@ impl WriteBuffer {
             used_bytes: 0,
             open_bytes: 0,
             admitted_bytes: 0,
-            recent: Vec::new(),
-            ends: Vec::new(),
+            tags: Vec::new(),
+            end_bytes: Vec::new(),
         }
     }
 
@@ -54,17 +54,17 @@ impl WriteBuffer {
         if self.used_bytes + bytes > self.capacity_bytes {
             return None;
         }
-        if self.recent.is_empty() {
+        if self.tags.is_empty() {
             let table_entries = (2 * self.capacity_bytes / PAGE_BYTES).next_power_of_two();
-            self.recent = vec![UNUSED_TAG; table_entries as usize];
-            self.ends = vec![0; table_entries as usize];
+            self.tags = vec![UNUSED_TAG; table_entries as usize];
+            self.end_bytes = vec![0; table_entries as usize];
         }
         self.used_bytes += bytes;
         self.admitted_bytes += bytes;
         for page in pages.pages() {
-            let (index, tag) = self.place(page);
-            self.recent[index] = tag;
-            self.ends[index] = self.admitted_bytes;
+            let (index, tag) = self.index_and_tag(page);
+            self.tags[index] = tag;
+            self.end_bytes[index] = self.admitted_bytes;
         }
         self.open_bytes += bytes;
         let units = self.open_bytes / self.unit_bytes;
@@ -74,7 +74,7 @@ impl WriteBuffer {
 
     /// Pads the open unit to its full size. Returns false if there was none. The caller programs
     /// the unit.
-    pub fn pad(&mut self) -> bool {
+    pub fn pad_open_unit(&mut self) -> bool {
         if self.open_bytes == 0 {
             return false;
         }
@@ -100,7 +100,7 @@ impl WriteBuffer {
     }
 
     /// Removes the oldest unit, which has been programmed: its bytes become free.
-    pub fn release(&mut self) {
+    pub fn release_unit(&mut self) {
         self.used_bytes -= self.unit_bytes;
     }
 
@@ -112,16 +112,16 @@ impl WriteBuffer {
         }
         let programmed_bytes = self.admitted_bytes - self.used_bytes;
         pages.pages().all(|page| {
-            let (index, tag) = self.place(page);
-            self.recent[index] == tag && self.ends[index] > programmed_bytes
+            let (index, tag) = self.index_and_tag(page);
+            self.tags[index] == tag && self.end_bytes[index] > programmed_bytes
         })
     }
 
     /// Returns the table index and the tag of a page. The largest drive has 2^38 pages and the
     /// smallest table 512 entries, so tags are below 2^29.
     #[inline]
-    fn place(&self, page: u64) -> (usize, u32) {
-        let table_entries = self.recent.len();
+    fn index_and_tag(&self, page: u64) -> (usize, u32) {
+        let table_entries = self.tags.len();
         (page as usize & (table_entries - 1), (page >> table_entries.trailing_zeros()) as u32)
     }
 }
@@ -135,15 +135,17 @@ mod tests {
 
     #[test]
     fn buffer_admits_writes_until_full_and_releases_whole_units() {
-        let mut buffer = WriteBuffer::new(64 << 10, 32 << 10);
+        let (capacity_bytes, unit_bytes) = (64 << 10, 32 << 10);
+        let mut buffer = WriteBuffer::new(capacity_bytes, unit_bytes);
         assert_eq!(buffer.admit(PageRange::new(0, 4)), Some(0)); // 16 KiB: half a unit.
-        // 48 KiB: one unit, and half an open one.
+        // 32 KiB more, 48 KiB in all: one unit, and half an open one.
         assert_eq!(buffer.admit(PageRange::new(4, 8)), Some(1));
-        // 20 KiB more than the available room.
+        // 20 KiB do not fit into the remaining 16 KiB.
         assert_eq!(buffer.admit(PageRange::new(12, 5)), None);
         assert!(buffer.holds(PageRange::new(0, 4)));
         assert!(!buffer.holds(PageRange::new(0, 13)));
-        buffer.release();
+        // The oldest unit, pages 0 to 7, leaves the buffer.
+        buffer.release_unit();
         assert!(!buffer.holds(PageRange::new(0, 4)));
         assert_eq!(buffer.admit(PageRange::new(12, 5)), Some(1));
     }

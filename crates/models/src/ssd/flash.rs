@@ -11,8 +11,8 @@
 //! - A channel serves its dies in the order in which they become ready.
 //! - Rows moved by the garbage collection cross the channel twice, because the controller corrects
 //!   their errors.
-//! - Programs of data rotate over the dies. After every `parity` programs the next die programs the
-//!   parity.
+//! - Programs of data rotate over the dies. After every `data_programs_per_parity` of them the next
+//!   die programs their parity.
 
 use std::collections::VecDeque;
 
@@ -31,21 +31,21 @@ pub struct FlashTiming {
     /// Bandwidth of each channel, in bytes per second.
     pub channel_bytes_per_second: u64,
     /// Time to sense a page, by its bit in the cell.
-    pub sense: Vec<Time>,
+    pub sense_times: Vec<Time>,
     /// Time to program a page on each plane, by its bit in the cell.
-    pub program: Vec<Time>,
+    pub program_times: Vec<Time>,
     /// Time to erase a block on each plane.
-    pub erase: Time,
+    pub erase_time: Time,
     /// Programs per block. A full block requires an erase.
     pub pages_per_block: u32,
     /// Bytes of one program: a page on each plane.
     pub program_bytes: u64,
     /// Time to suspend a program for a read. Zero means that programs cannot be suspended.
-    pub suspend_program: Time,
+    pub suspend_program_time: Time,
     /// Time to suspend an erase for a read. Zero means that erases cannot be suspended.
-    pub suspend_erase: Time,
+    pub suspend_erase_time: Time,
     /// Number of data programs per parity program. 0 means no parity.
-    pub parity: u32,
+    pub data_programs_per_parity: u32,
     /// Consecutive reads before a waiting background operation goes first.
     pub reads_in_row_max: u32,
 }
@@ -129,7 +129,7 @@ pub struct Flash {
     dies: Vec<Die>,
     channels: Vec<Link>,
     /// Next event of each die.
-    next: EarliestEvent,
+    next_events: EarliestEvent,
     /// Die of the next program, in rotation.
     next_program_die: u32,
     next_collect_die: u32,
@@ -156,7 +156,7 @@ impl Flash {
         Flash {
             dies: vec![die; timing.dies as usize],
             channels: vec![Link::new(timing.channel_bytes_per_second); timing.channels as usize],
-            next: EarliestEvent::new(timing.dies),
+            next_events: EarliestEvent::new(timing.dies),
             next_program_die: 0,
             next_collect_die: 0,
             next_move_die: 0,
@@ -168,7 +168,7 @@ impl Flash {
     /// Returns the time and the die of the next event; `None` if every die is idle.
     #[inline]
     pub fn next_event(&self) -> Option<(Time, u32)> {
-        self.next.first()
+        self.next_events.first()
     }
 
     /// Reads `bytes` of the page in `row` of a plane of `die`, for the request in `slot`.
@@ -178,60 +178,68 @@ impl Flash {
     pub fn read(&mut self, now: Time, die: u32, row: u64, slot: u32, bytes: u32) {
         let read = PageRead { slot, bytes, row };
         let this = &mut self.dies[die as usize];
-        let last = match &mut this.state {
+        // The last read that waits or is being sensed.
+        let last_read = match &mut this.state {
             DieState::Sensing(current) if this.reads.is_empty() => Some(current),
             _ => this.reads.back_mut(),
         };
-        if let Some(last) = last
-            && last.slot == slot
-            && last.row == row
+        if let Some(last_read) = last_read
+            && last_read.slot == slot
+            && last_read.row == row
         {
-            last.bytes += bytes;
+            last_read.bytes += bytes;
             return;
         }
         this.reads.push_back(read);
         match this.state {
             DieState::Idle => self.start_next(now, die),
-            DieState::Stepping(step, end) => self.suspend(now, die, step, end),
+            DieState::Stepping(step, end) => self.suspend_for_read(now, die, step, end),
             DieState::Sensing(_) | DieState::Sending(_) | DieState::Suspending => {}
         }
     }
 
-    /// Programs one unit on the next die: channels rotate first, then ways and dies.
+    /// Queues the program of one unit on the next die: channels rotate first, then ways and dies.
     pub fn program(&mut self, now: Time) {
-        let die = next(&mut self.next_program_die, self.timing.dies);
+        let die = next_in_rotation(&mut self.next_program_die, self.timing.dies);
         self.queue_background(now, die, |die| &mut die.programs_waiting);
         self.count_for_parity(now);
     }
 
-    /// Reads `reads` rows for the garbage collection and programs `programs` rows on other dies.
+    /// Queues the work of the garbage collection: `reads` rows to read and `programs` rows to
+    /// program. Reads and programs rotate over the dies independently.
     #[inline]
     pub fn collect(&mut self, now: Time, reads: u64, programs: u64) {
         for _ in 0..reads {
-            let die = next(&mut self.next_collect_die, self.timing.dies);
+            let die = next_in_rotation(&mut self.next_collect_die, self.timing.dies);
             self.queue_background(now, die, |die| &mut die.collects_waiting);
         }
         for _ in 0..programs {
-            let die = next(&mut self.next_move_die, self.timing.dies);
+            let die = next_in_rotation(&mut self.next_move_die, self.timing.dies);
             self.queue_background(now, die, |die| &mut die.moves_waiting);
             self.count_for_parity(now);
         }
     }
 
-    /// Counts a program of data, and queues a parity program when it is due.
+    /// Counts a program of data, and queues a parity program after the last one of a stripe.
     fn count_for_parity(&mut self, now: Time) {
         self.programs_since_parity += 1;
-        if self.programs_since_parity == self.timing.parity {
+        if self.programs_since_parity == self.timing.data_programs_per_parity {
             self.programs_since_parity = 0;
-            let die = next(&mut self.next_program_die, self.timing.dies);
+            let die = next_in_rotation(&mut self.next_program_die, self.timing.dies);
             self.queue_background(now, die, |die| &mut die.moves_waiting);
         }
     }
 
-    /// Adds one waiting background operation to `die`. `count` selects its counter.
-    fn queue_background(&mut self, now: Time, die: u32, count: impl Fn(&mut Die) -> &mut u32) {
+    /// Adds one waiting background operation to `die`, and starts it if the die is idle.
+    /// `waiting_counter` selects the counter of the operation.
+    fn queue_background(
+        &mut self,
+        now: Time,
+        die: u32,
+        waiting_counter: impl Fn(&mut Die) -> &mut u32,
+    ) {
         let this = &mut self.dies[die as usize];
-        *count(this) += 1;
+        *waiting_counter(this) += 1;
         if matches!(this.state, DieState::Idle) {
             self.start_next(now, die);
         }
@@ -245,7 +253,7 @@ impl Flash {
                 let channel = &mut self.channels[(die % self.timing.channels) as usize];
                 let sent_at = channel.queue_transfer(now, u64::from(read.bytes));
                 self.dies[die as usize].state = DieState::Sending(read);
-                self.next.set(die, Some(sent_at));
+                self.next_events.set(die, Some(sent_at));
                 FlashEvent::Nothing
             }
             DieState::Sending(read) => {
@@ -271,50 +279,52 @@ impl Flash {
     fn start_next(&mut self, now: Time, die: u32) {
         let this = &mut self.dies[die as usize];
         let has_background = this.has_background();
-        let is_reads_turn = !has_background || this.reads_in_row < self.timing.reads_in_row_max;
-        if is_reads_turn && let Some(read) = this.reads.pop_front() {
+        let may_read = !has_background || this.reads_in_row < self.timing.reads_in_row_max;
+        if may_read && let Some(read) = this.reads.pop_front() {
             this.reads_in_row = if has_background { this.reads_in_row + 1 } else { 0 };
             this.state = DieState::Sensing(read);
-            let bit = (read.row % self.timing.sense.len() as u64) as usize;
-            self.next.set(die, Some(now + self.timing.sense[bit]));
+            let bit = (read.row % self.timing.sense_times.len() as u64) as usize;
+            self.next_events.set(die, Some(now + self.timing.sense_times[bit]));
             return;
         }
         this.reads_in_row = 0;
         match self.next_background(now, die) {
             Some((step, end)) => {
                 self.dies[die as usize].state = DieState::Stepping(step, end);
-                self.next.set(die, Some(end));
+                self.next_events.set(die, Some(end));
             }
             None => {
                 self.dies[die as usize].state = DieState::Idle;
-                self.next.set(die, None);
+                self.next_events.set(die, None);
             }
         }
     }
 
-    /// Selects the die's next background operation and returns it with its end time.
+    /// Selects the die's next background operation: a suspended one first, then erases, row reads,
+    /// moves and programs. Returns it with its end time; `None` if none waits. All but erases and
+    /// suspended ones occupy the channel.
     fn next_background(&mut self, now: Time, die: u32) -> Option<(FlashStep, Time)> {
         let this = &mut self.dies[die as usize];
-        if let Some((step, rest)) = this.suspended.take() {
-            return Some((step, now + rest));
+        if let Some((step, remaining)) = this.suspended.take() {
+            return Some((step, now + remaining));
         }
-        let bit = this.pages_programmed as usize % self.timing.program.len();
-        let program = self.timing.program[bit];
+        let bit = this.pages_programmed as usize % self.timing.program_times.len();
+        let program_time = self.timing.program_times[bit];
         if this.erases_waiting > 0 {
-            Some((FlashStep::Erase, now + self.timing.erase))
+            Some((FlashStep::Erase, now + self.timing.erase_time))
         } else {
-            let (step, cells) = if this.collects_waiting > 0 {
-                let bit = this.rows_collected as usize % self.timing.sense.len();
-                (FlashStep::Collect, self.timing.sense[bit])
+            let (step, cell_time) = if this.collects_waiting > 0 {
+                let bit = this.rows_collected as usize % self.timing.sense_times.len();
+                (FlashStep::Collect, self.timing.sense_times[bit])
             } else if this.moves_waiting > 0 {
-                (FlashStep::Move, program)
+                (FlashStep::Move, program_time)
             } else if this.programs_waiting > 0 {
-                (FlashStep::Program, program)
+                (FlashStep::Program, program_time)
             } else {
                 return None;
             };
             let channel = &mut self.channels[(die % self.timing.channels) as usize];
-            Some((step, channel.queue_transfer(now, self.timing.program_bytes) + cells))
+            Some((step, channel.queue_transfer(now, self.timing.program_bytes) + cell_time))
         }
     }
 
@@ -342,19 +352,20 @@ impl Flash {
 
     /// Suspends the background operation `step`, which would end at `end`, for a new read. No
     /// effect if the die cannot suspend it, or if it ends before the suspension would.
-    fn suspend(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
-        let pause = match step {
-            FlashStep::Erase => self.timing.suspend_erase,
-            FlashStep::Program | FlashStep::Move => self.timing.suspend_program,
+    fn suspend_for_read(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
+        let suspend_time = match step {
+            FlashStep::Erase => self.timing.suspend_erase_time,
+            FlashStep::Program | FlashStep::Move => self.timing.suspend_program_time,
+            // The read of a row is never suspended.
             FlashStep::Collect => Time::ZERO,
         };
-        if pause == Time::ZERO || end <= now + pause {
+        if suspend_time == Time::ZERO || end <= now + suspend_time {
             return;
         }
         let this = &mut self.dies[die as usize];
         this.suspended = Some((step, end - now));
         this.state = DieState::Suspending;
-        self.next.set(die, Some(now + pause));
+        self.next_events.set(die, Some(now + suspend_time));
     }
 }
 
@@ -369,9 +380,9 @@ impl Die {
     }
 }
 
-/// Advances a rotation over `dies` dies, and returns the next die.
-fn next(counter: &mut u32, dies: u32) -> u32 {
-    let die = *counter;
-    *counter = (die + 1) % dies;
+/// Returns the die `next_die` of a rotation over `dies` dies, and sets `next_die` to its successor.
+fn next_in_rotation(next_die: &mut u32, dies: u32) -> u32 {
+    let die = *next_die;
+    *next_die = (die + 1) % dies;
     die
 }

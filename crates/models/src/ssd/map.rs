@@ -15,9 +15,17 @@ const ENTRY_SECTORS: u64 = 8;
 pub struct MapCache {
     /// Sectors covered by one map page.
     sectors_per_page: u64,
-    /// Cached map page at each index, with a flag for changed pages. Empty if the whole map is in
-    /// memory.
-    cached_pages: Vec<(u64, bool)>,
+    /// Cached map page at each index. Empty if the whole map is in memory.
+    cached_pages: Vec<CachedMapPage>,
+}
+
+/// A map page in memory.
+#[derive(Clone, Copy, Debug)]
+struct CachedMapPage {
+    /// Number of the map page, or `u64::MAX` for none.
+    page: u64,
+    /// True if the page was changed since it was read, and must be programmed before eviction.
+    has_changed: bool,
 }
 
 /// A map page that must be read first.
@@ -35,25 +43,27 @@ impl MapCache {
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
         let cached_count = (span_bytes / 512).div_ceil(sectors_per_page);
-        MapCache { sectors_per_page, cached_pages: vec![(u64::MAX, false); cached_count as usize] }
+        let no_page = CachedMapPage { page: u64::MAX, has_changed: false };
+        MapCache { sectors_per_page, cached_pages: vec![no_page; cached_count as usize] }
     }
 
-    /// Looks up the map page of `sector`. A write marks it as changed. Returns the map page that
-    /// must be read first; `None` if it is cached.
+    /// Looks up the map page of `sector`. A write marks it as changed. Returns `None` if it is
+    /// cached. Otherwise the map page replaces the one at its index, and is returned because it
+    /// must be read first.
     #[inline]
-    pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
+    pub fn look_up(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
         if self.cached_pages.is_empty() {
             return None;
         }
         let page = sector / self.sectors_per_page;
         let index = (page % self.cached_pages.len() as u64) as usize;
-        let (cached_page, has_changed) = &mut self.cached_pages[index];
-        if *cached_page == page {
-            *has_changed |= is_write;
+        let cached = &mut self.cached_pages[index];
+        if cached.page == page {
+            cached.has_changed |= is_write;
             return None;
         }
-        *cached_page = page;
-        let writes_back = std::mem::replace(has_changed, is_write);
+        cached.page = page;
+        let writes_back = std::mem::replace(&mut cached.has_changed, is_write);
         Some(MapMiss { page, writes_back })
     }
 
@@ -67,15 +77,19 @@ impl MapCache {
 mod tests {
     use super::*;
 
+    /// A map page of 4 KiB has 1,024 entries of 8 sectors: 8,192 sectors. The cache holds two map
+    /// pages, so page 2 evicts page 0. The write to the last sector of page 0 has changed it.
     #[test]
     fn a_map_page_of_4_kib_covers_4_mib() {
+        let (read, write) = (false, true);
         let mut map = MapCache::new(4096, 8 << 20);
         let miss = |page, writes_back| Some(MapMiss { page, writes_back });
-        assert_eq!(map.miss(0, false), miss(0, false));
-        assert_eq!(map.miss(8191, true), None);
-        assert_eq!(map.miss(8192, false), miss(1, false));
-        assert_eq!(map.miss(2 * 8192, false), miss(2, true));
-        assert_eq!(map.miss(0, false), miss(0, false));
-        assert_eq!(MapCache::new(4096, 0).miss(0, true), None);
+        assert_eq!(map.look_up(0, read), miss(0, false));
+        assert_eq!(map.look_up(8191, write), None);
+        assert_eq!(map.look_up(8192, read), miss(1, false));
+        assert_eq!(map.look_up(2 * 8192, read), miss(2, true));
+        assert_eq!(map.look_up(0, read), miss(0, false));
+        let whole_map = 0;
+        assert_eq!(MapCache::new(4096, whole_map).look_up(0, write), None);
     }
 }

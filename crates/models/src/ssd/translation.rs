@@ -12,8 +12,8 @@
 //! Therefore:
 //!
 //! - The old copy of a page is assumed in a random block, weighted by valid old pages.
-//! - Pages written in sequence now are assumed to be in sequence there. A stream thus empties one
-//!   block after another and causes no collection.
+//! - The old copies of pages that are written in sequence are assumed to be in sequence too. A
+//!   stream thus empties one block after another and causes no collection.
 //! - The initial fill level is the steady state of greedy collection under random writes: the n-th
 //!   fullest block holds q^n of its pages.
 //!
@@ -63,29 +63,38 @@ pub struct MovedRows {
 
 /// The mapping from pages to blocks, and the garbage collection.
 ///
-/// Invariants: a block is free, open or closed. Its `valid` is the sum of its old pages and of the
-/// entries in `written` that name it.
+/// Invariants: a block is free, open or closed. Its `valid_pages` is the sum of its `old_pages`
+/// and of the entries in `written` that name it.
 #[derive(Debug)]
 pub struct Translation {
-    room: FlashDivision,
+    division: FlashDivision,
+    /// Pages per counted block, which can be several blocks of the drive.
     block_pages: u64,
     /// Number of free blocks below which collection starts.
     free_blocks_min: usize,
     /// Empty until the first write.
     blocks: Vec<FlashBlock>,
     /// Free blocks, in order of reuse.
-    free: VecDeque<u32>,
+    free_blocks: VecDeque<u32>,
     /// Open block for writes of the host.
-    host: OpenBlock,
+    host_block: OpenBlock,
     /// Open block for moved pages.
-    moved: OpenBlock,
+    moved_block: OpenBlock,
     /// Block of each page that was written during the simulation.
     written: WrittenPages,
-    /// For each stream its next page and the block of the last page's old copy.
-    streams: VecDeque<(u64, u32)>,
-    draw: SeededRng,
+    /// Sequential streams of writes, the oldest first.
+    streams: VecDeque<WriteStream>,
+    rng: SeededRng,
     /// Collection work that is still to be distributed over host writes.
     work: CollectionWork,
+}
+
+/// A sequential stream of writes.
+#[derive(Clone, Copy, Debug)]
+struct WriteStream {
+    next_page: u64,
+    /// Block with the old copy of the page before `next_page`.
+    old_block: u32,
 }
 
 /// An erase block.
@@ -100,11 +109,11 @@ struct FlashBlock {
     is_closed: bool,
 }
 
-/// A block that receives pages. `room` is the number of its free pages.
+/// A block that receives pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenBlock {
     block: u32,
-    room: u64,
+    free_pages: u64,
 }
 
 /// Collection work that is spread over the writes to the host's open block.
@@ -114,27 +123,28 @@ struct CollectionWork {
     read_pages: u64,
     /// Pages to program for this block.
     moved_pages: u64,
-    /// Accumulated fractions of a row to read, in units of 1 / block pages of a page.
-    read_due: u64,
-    /// Accumulated fractions of a row to program, in the same unit.
-    moved_due: u64,
+    /// Parts of a row that are still to be read. A row has block pages × row pages parts.
+    read_row_parts: u64,
+    /// Parts of a row that are still to be programmed.
+    moved_row_parts: u64,
 }
 
 impl Translation {
     /// Creates the mapping of a drive. The first write creates its blocks.
-    pub fn new(room: FlashDivision) -> Translation {
-        let block_pages = room.block_pages.max((room.pages / BLOCKS_MAX).next_power_of_two());
+    pub fn new(division: FlashDivision) -> Translation {
+        let block_pages =
+            division.block_pages.max((division.pages / BLOCKS_MAX).next_power_of_two());
         Translation {
-            room,
+            division,
             block_pages,
             free_blocks_min: 0,
             blocks: Vec::new(),
-            free: VecDeque::new(),
-            host: OpenBlock::default(),
-            moved: OpenBlock::default(),
+            free_blocks: VecDeque::new(),
+            host_block: OpenBlock::default(),
+            moved_block: OpenBlock::default(),
             written: WrittenPages::default(),
             streams: VecDeque::new(),
-            draw: SeededRng::new(0),
+            rng: SeededRng::new(0),
             work: CollectionWork::default(),
         }
     }
@@ -144,50 +154,50 @@ impl Translation {
         if self.blocks.is_empty() {
             self.create_blocks();
         }
-        let mut moved = MovedRows::default();
-        let mut last_old_block = self.stream_block(pages);
+        let mut moved_rows = MovedRows::default();
+        let mut last_old_block = self.take_stream_block(pages);
         for page in pages.pages() {
             // Collection runs before the old copy becomes invalid, because it relies on the current
             // mapping.
-            if self.host.room == 0 {
+            if self.host_block.free_pages == 0 {
                 self.collect();
-                self.host = self.opened(self.host.block);
+                self.host_block = self.replace_open_block(self.host_block.block);
             }
             match self.written.get(page) {
                 Some(block) => self.blocks[block as usize].valid_pages -= 1,
-                None if self.room.is_used => {
+                None if self.division.is_used => {
                     last_old_block = self.invalidate_old_page(last_old_block)
                 }
                 None => {}
             }
-            let block = &mut self.blocks[self.host.block as usize];
+            let block = &mut self.blocks[self.host_block.block as usize];
             block.valid_pages += 1;
             block.pages.push(page);
-            self.host.room -= 1;
-            self.written.set(page, self.host.block);
-            let due = self.work.step(self.block_pages, self.room.row_pages);
-            moved.reads += due.reads;
-            moved.programs += due.programs;
+            self.host_block.free_pages -= 1;
+            self.written.set(page, self.host_block.block);
+            let due_rows = self.work.take_due_rows(self.block_pages, self.division.row_pages);
+            moved_rows.reads += due_rows.reads;
+            moved_rows.programs += due_rows.programs;
         }
-        if let Some(block) = last_old_block {
-            self.streams.push_back((pages.end, block));
+        if let Some(old_block) = last_old_block {
+            self.streams.push_back(WriteStream { next_page: pages.end, old_block });
         }
-        moved
+        moved_rows
     }
 
-    /// Returns the block with the old copy of the page before `pages`, if that page was the last of
-    /// a stream.
-    fn stream_block(&mut self, pages: PageRange) -> Option<u32> {
-        let index = self.streams.iter().position(|stream| stream.0 == pages.first);
+    /// Removes the stream that a write of `pages` continues. Returns the block with the old copy of
+    /// its last page; `None` without such a stream. Also drops the oldest of too many streams.
+    fn take_stream_block(&mut self, pages: PageRange) -> Option<u32> {
+        let index = self.streams.iter().position(|stream| stream.next_page == pages.first);
         let stream = index.and_then(|index| self.streams.remove(index));
         if self.streams.len() >= STREAMS {
             self.streams.pop_front();
         }
-        stream.map(|stream| stream.1)
+        stream.map(|stream| stream.old_block)
     }
 
     /// Invalidates one old page: in the block `last_old_block` if it has any, otherwise in a random
-    /// block.
+    /// block. Returns that block; `None` if no old page is left.
     fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
         let block = match last_old_block {
             Some(block) if self.blocks[block as usize].old_pages > 0 => block,
@@ -202,18 +212,19 @@ impl Translation {
     /// Draws a block at random, weighted by its old pages. Returns `None` if no old page is left.
     fn draw_old_block(&mut self) -> Option<u32> {
         let count = self.blocks.len() as u64;
+        // Most draws succeed soon, except when few old pages are left.
         for _ in 0..64 {
-            let block = self.draw.below(count);
-            if self.draw.below(self.block_pages) < self.blocks[block as usize].old_pages {
+            let block = self.rng.below(count);
+            if self.rng.below(self.block_pages) < self.blocks[block as usize].old_pages {
                 return Some(block as u32);
             }
         }
-        let mut pages_left =
-            self.draw.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
+        let mut pages_before =
+            self.rng.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
         let index =
-            self.blocks.iter().position(|block| match pages_left.checked_sub(block.old_pages) {
+            self.blocks.iter().position(|block| match pages_before.checked_sub(block.old_pages) {
                 Some(rest) => {
-                    pages_left = rest;
+                    pages_before = rest;
                     false
                 }
                 None => true,
@@ -225,7 +236,7 @@ impl Translation {
     /// `work` to the pages that this reads and programs.
     fn collect(&mut self) {
         (self.work.read_pages, self.work.moved_pages) = (0, 0);
-        while self.free.len() < self.free_blocks_min {
+        while self.free_blocks.len() < self.free_blocks_min {
             let closed = self.blocks.iter().enumerate().filter(|(_, block)| block.is_closed);
             let Some((victim, block)) = closed.min_by_key(|(_, block)| block.valid_pages) else {
                 return;
@@ -233,121 +244,124 @@ impl Translation {
             if block.valid_pages >= self.block_pages {
                 return;
             }
-            let valid = block.valid_pages;
+            let valid_pages = block.valid_pages;
             self.move_pages(victim as u32);
-            self.work.moved_pages += valid;
+            self.work.moved_pages += valid_pages;
             // A row is read once if any of its pages is valid, at most all rows of the block.
-            self.work.read_pages += self.block_pages.min(valid * self.room.row_pages);
+            self.work.read_pages += self.block_pages.min(valid_pages * self.division.row_pages);
         }
     }
 
     /// Moves the valid pages of `victim` to the open block for moved pages and frees `victim`.
     fn move_pages(&mut self, victim: u32) {
-        let FlashBlock { old_pages: mut old, pages, .. } =
+        let FlashBlock { old_pages: mut old_pages_left, pages, .. } =
             std::mem::take(&mut self.blocks[victim as usize]);
         for page in pages {
             if self.written.get(page) == Some(victim) {
-                let (to, _) = self.room_for_moved(1);
-                let block = &mut self.blocks[to as usize];
+                let (target, _) = self.reserve_moved_pages(1);
+                let block = &mut self.blocks[target as usize];
                 block.valid_pages += 1;
                 block.pages.push(page);
-                self.written.set(page, to);
+                self.written.set(page, target);
             }
         }
-        while old > 0 {
-            let (to, count) = self.room_for_moved(old);
-            let block = &mut self.blocks[to as usize];
+        while old_pages_left > 0 {
+            let (target, count) = self.reserve_moved_pages(old_pages_left);
+            let block = &mut self.blocks[target as usize];
             block.valid_pages += count;
             block.old_pages += count;
-            old -= count;
+            old_pages_left -= count;
         }
-        self.free.push_back(victim);
+        self.free_blocks.push_back(victim);
     }
 
-    /// Returns the block for moved pages, and the number of `count` pages that it takes.
-    fn room_for_moved(&mut self, count: u64) -> (u32, u64) {
-        if self.moved.room == 0 {
-            self.moved = self.opened(self.moved.block);
+    /// Reserves room for up to `count` moved pages in their open block; a full block is replaced
+    /// first. Returns the number of the block, and the number of pages reserved, at least 1.
+    fn reserve_moved_pages(&mut self, count: u64) -> (u32, u64) {
+        if self.moved_block.free_pages == 0 {
+            self.moved_block = self.replace_open_block(self.moved_block.block);
         }
-        let count = count.min(self.moved.room);
-        self.moved.room -= count;
-        (self.moved.block, count)
+        let count = count.min(self.moved_block.free_pages);
+        self.moved_block.free_pages -= count;
+        (self.moved_block.block, count)
     }
 
-    /// Closes the block `full`, and opens a free block in its place.
-    fn opened(&mut self, full: u32) -> OpenBlock {
-        self.blocks[full as usize].is_closed = true;
-        let block = self.free.pop_front().expect("collection keeps blocks free");
-        OpenBlock { block, room: self.block_pages }
+    /// Closes the block `full_block`, and takes the first free block as the open one.
+    fn replace_open_block(&mut self, full_block: u32) -> OpenBlock {
+        self.blocks[full_block as usize].is_closed = true;
+        let block = self.free_blocks.pop_front().expect("collection keeps blocks free");
+        OpenBlock { block, free_pages: self.block_pages }
     }
 
     /// Divides the flash into blocks: the free reserve, two open blocks, and closed blocks. A drive
     /// in use starts one free block short, so its first write triggers collection.
     fn create_blocks(&mut self) {
-        let room = self.room;
-        let data_blocks = room.pages.div_ceil(self.block_pages);
-        let blocks_wanted = (data_blocks * (100 + room.spare_percent)).div_ceil(100);
-        self.free_blocks_min = (blocks_wanted * room.free_percent / 100).max(2) as usize;
+        let division = self.division;
+        let data_blocks = division.pages.div_ceil(self.block_pages);
+        let blocks_wanted = (data_blocks * (100 + division.spare_percent)).div_ceil(100);
+        self.free_blocks_min = (blocks_wanted * division.free_percent / 100).max(2) as usize;
         // A very small drive gets extra blocks, so that collection always has one block more than
         // the data needs.
         let count = blocks_wanted.max(data_blocks + self.free_blocks_min as u64 + 3);
         self.blocks = vec![FlashBlock::default(); count as usize];
-        let used_blocks = match room.is_used {
+        let used_blocks = match division.is_used {
             true => count as usize - self.free_blocks_min - 1,
             false => 0,
         };
-        let valid = steady(used_blocks, self.block_pages, room.pages);
-        for (block, valid) in self.blocks.iter_mut().zip(valid) {
+        let valid_counts = steady_valid_pages(used_blocks, self.block_pages, division.pages);
+        for (block, valid_pages) in self.blocks.iter_mut().zip(valid_counts) {
             *block = FlashBlock {
-                valid_pages: valid,
-                old_pages: valid,
+                valid_pages,
+                old_pages: valid_pages,
                 pages: Vec::new(),
                 is_closed: true,
             };
         }
-        self.free = (used_blocks as u32..count as u32).collect();
-        let mut open = || {
-            let block = self.free.pop_front().expect("two blocks are open");
-            OpenBlock { block, room: self.block_pages }
+        self.free_blocks = (used_blocks as u32..count as u32).collect();
+        let mut open_block = || {
+            let block = self.free_blocks.pop_front().expect("two blocks are open");
+            OpenBlock { block, free_pages: self.block_pages }
         };
-        (self.host, self.moved) = (open(), open());
+        (self.host_block, self.moved_block) = (open_block(), open_block());
         self.collect();
     }
 }
 
 impl CollectionWork {
-    /// Returns the rows to move now: the part of the collection work that is due with one page
-    /// written by the host.
-    fn step(&mut self, block_pages: u64, row_pages: u64) -> MovedRows {
-        let row = block_pages * row_pages;
-        let due = |pages: &mut u64, due: &mut u64| {
-            *due += *pages;
-            let rows = *due / row;
-            *due %= row;
+    /// Returns the rows that are due with one page written by the host: 1 / `block_pages` of the
+    /// work for a block. A remainder below one row stays for the next call.
+    fn take_due_rows(&mut self, block_pages: u64, row_pages: u64) -> MovedRows {
+        let parts_per_row = block_pages * row_pages;
+        let take_rows = |pages: u64, row_parts: &mut u64| {
+            *row_parts += pages;
+            let rows = *row_parts / parts_per_row;
+            *row_parts %= parts_per_row;
             rows
         };
         MovedRows {
-            reads: due(&mut self.read_pages, &mut self.read_due),
-            programs: due(&mut self.moved_pages, &mut self.moved_due),
+            reads: take_rows(self.read_pages, &mut self.read_row_parts),
+            programs: take_rows(self.moved_pages, &mut self.moved_row_parts),
         }
     }
 }
 
 /// Returns the number of valid pages of each of `blocks` closed blocks under steady random writes.
 /// The counts form a geometric sequence with the sum `pages`. A block has `block_pages` pages.
-fn steady(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
-    let levels = |ratio: f64| {
+fn steady_valid_pages(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
+    let counts_for = |ratio: f64| {
         std::iter::successors(Some(block_pages as f64), move |n| Some(n * ratio)).take(blocks)
     };
+    // Bisection of the ratio between successive counts.
     let (mut ratio_min, mut ratio_max) = (0.0, 1.0);
     for _ in 0..60 {
         let ratio = (ratio_min + ratio_max) / 2.0;
-        match levels(ratio).sum::<f64>() < pages as f64 {
+        match counts_for(ratio).sum::<f64>() < pages as f64 {
             true => ratio_min = ratio,
             false => ratio_max = ratio,
         }
     }
-    let mut counts: Vec<u64> = levels(ratio_max).map(|level| level as u64).collect();
+    let mut counts: Vec<u64> = counts_for(ratio_max).map(|count| count as u64).collect();
+    // The rounding has lost less than one page per block.
     let mut missing = pages.saturating_sub(counts.iter().sum());
     for count in &mut counts {
         let added = missing.min(block_pages - *count);
@@ -364,7 +378,8 @@ fn steady(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    const ROOM: FlashDivision = FlashDivision {
+    /// A drive of 1,024 blocks of data.
+    const DIVISION: FlashDivision = FlashDivision {
         pages: 1 << 17,
         spare_percent: 15,
         free_percent: 0,
@@ -373,16 +388,21 @@ mod tests {
         is_used: true,
     };
 
-    /// Returns the rows moved per row written by the host, over `count` pages at positions from
-    /// `place`.
-    fn moved(drive: &mut Translation, count: u64, mut place: impl FnMut(u64) -> u64) -> f64 {
-        let programs = (0..count).map(|n| drive.write(PageRange::new(place(n), 1)).programs);
-        programs.sum::<u64>() as f64 * 8.0 / count as f64
+    /// Writes `count` pages, the n-th of them at `page_of(n)`. Returns the number of rows moved by
+    /// the collection per row written by the host.
+    fn moved_per_written_row(
+        drive: &mut Translation,
+        count: u64,
+        mut page_of: impl FnMut(u64) -> u64,
+    ) -> f64 {
+        let programs = (0..count).map(|n| drive.write(PageRange::new(page_of(n), 1)).programs);
+        programs.sum::<u64>() as f64 * DIVISION.row_pages as f64 / count as f64
     }
 
-    fn anywhere(pages: u64) -> impl FnMut(u64) -> u64 {
-        let mut draw = SeededRng::new(5);
-        move |_| draw.below(pages)
+    /// Returns a source of random pages below `pages`.
+    fn random_page(pages: u64) -> impl FnMut(u64) -> u64 {
+        let mut rng = SeededRng::new(5);
+        move |_| rng.below(pages)
     }
 
     /// Published (Desnoyers 2012): if a collected block has a share u of valid pages, the fill
@@ -390,9 +410,9 @@ mod tests {
     /// written then moves 0.75 / 0.25 = 3 rows.
     #[test]
     fn random_writes_have_the_theoretical_amplification_from_the_start() {
-        let (mut drive, mut place) = (Translation::new(ROOM), anywhere(ROOM.pages));
+        let (mut drive, mut page_of) = (Translation::new(DIVISION), random_page(DIVISION.pages));
         for span in 0..4 {
-            let rows = moved(&mut drive, 50_000, &mut place);
+            let rows = moved_per_written_row(&mut drive, 50_000, &mut page_of);
             assert!((2.7..3.15).contains(&rows), "{rows} in span {span}");
         }
     }
@@ -400,34 +420,43 @@ mod tests {
     /// An initially empty drive reaches the same steady state after enough writes.
     #[test]
     fn empty_drive_moves_nothing_until_full_and_then_reaches_steady_state() {
-        let mut drive = Translation::new(FlashDivision { is_used: false, ..ROOM });
-        assert_eq!(moved(&mut drive, ROOM.pages, |n| n), 0.0);
-        moved(&mut drive, 4 * ROOM.pages, anywhere(ROOM.pages));
-        let rows = moved(&mut drive, 2 * ROOM.pages, anywhere(ROOM.pages));
+        let mut drive = Translation::new(FlashDivision { is_used: false, ..DIVISION });
+        assert_eq!(moved_per_written_row(&mut drive, DIVISION.pages, |n| n), 0.0);
+        moved_per_written_row(&mut drive, 4 * DIVISION.pages, random_page(DIVISION.pages));
+        let rows =
+            moved_per_written_row(&mut drive, 2 * DIVISION.pages, random_page(DIVISION.pages));
         assert!((2.7..3.15).contains(&rows), "{rows}");
     }
 
-    /// Parallel streams, each over its own part of the drive.
+    /// Four streams, each over its own quarter of the drive. Each empties the old blocks one after
+    /// another, so the collection finds blocks without valid pages. The first 64 blocks of writes
+    /// are not counted.
     #[test]
     fn parallel_streams_move_almost_no_pages() {
-        let mut drive = Translation::new(ROOM);
-        let streams = |n: u64| n % 4 * ROOM.pages / 4 + n / 4 % (ROOM.pages / 4);
-        moved(&mut drive, 64 * 128, streams);
-        let rows = moved(&mut drive, 2 * ROOM.pages, streams);
+        let mut drive = Translation::new(DIVISION);
+        let stream_page = |n: u64| n % 4 * DIVISION.pages / 4 + n / 4 % (DIVISION.pages / 4);
+        moved_per_written_row(&mut drive, 64 * DIVISION.block_pages, stream_page);
+        let rows = moved_per_written_row(&mut drive, 2 * DIVISION.pages, stream_page);
         assert!(rows < 0.1, "{rows}");
     }
 
-    /// Every page is in exactly one block, and every counter is correct, for any writes.
+    /// Random writes of 1 to 40 pages. All blocks together then hold the written pages, and on a used
+    /// drive also the pages that are not yet overwritten.
     #[test]
     fn every_page_stays_in_exactly_one_block() {
         for is_used in [false, true] {
-            let room =
-                FlashDivision { pages: 4_000, spare_percent: 1, block_pages: 64, is_used, ..ROOM };
-            let mut drive = Translation::new(room);
-            let mut draw = SeededRng::new(9);
+            let division = FlashDivision {
+                pages: 4_000,
+                spare_percent: 1,
+                block_pages: 64,
+                is_used,
+                ..DIVISION
+            };
+            let mut drive = Translation::new(division);
+            let mut rng = SeededRng::new(9);
             for _ in 0..20_000 {
-                let first = draw.below(4_000);
-                drive.write(PageRange { first, end: (first + draw.below(40) + 1).min(4_000) });
+                let first = rng.below(4_000);
+                drive.write(PageRange { first, end: (first + rng.below(40) + 1).min(4_000) });
             }
             let valid: u64 = drive.blocks.iter().map(|block| block.valid_pages).sum();
             let old: u64 = drive.blocks.iter().map(|block| block.old_pages).sum();

@@ -9,7 +9,7 @@
 const BLOCK_BITS: u32 = 24;
 
 /// Number of adjacent pages that are stored together.
-const GROUP: u64 = 8;
+const GROUP_PAGES: u64 = 8;
 
 /// The block of each written page.
 ///
@@ -17,7 +17,7 @@ const GROUP: u64 = 8;
 /// the page number plus one together with the block.
 #[derive(Debug, Default)]
 pub struct WrittenPages {
-    /// Entries of the table. Their number is 0 or a power of two of at least [`GROUP`].
+    /// Entries of the table. Their number is 0 or a power of two of at least [`GROUP_PAGES`].
     entries: Vec<u64>,
     count: usize,
 }
@@ -35,7 +35,7 @@ impl WrittenPages {
         if self.entries.is_empty() {
             return None;
         }
-        let entry = self.entries[self.find(page)];
+        let entry = self.entries[self.entry_index(page)];
         (entry != 0).then_some((entry & ((1 << BLOCK_BITS) - 1)) as u32)
     }
 
@@ -43,19 +43,20 @@ impl WrittenPages {
     pub fn set(&mut self, page: u64, block: u32) {
         assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "no drive is so large");
         if 8 * self.count >= 5 * self.entries.len() {
-            self.grow();
+            self.double_table();
         }
-        let index = self.find(page);
+        let index = self.entry_index(page);
         self.count += usize::from(self.entries[index] == 0);
         self.entries[index] = (page + 1) << BLOCK_BITS | u64::from(block);
     }
 
     /// Returns the index of a page's entry, or of the free entry where it belongs.
     #[inline]
-    fn find(&self, page: u64) -> usize {
+    fn entry_index(&self, page: u64) -> usize {
         let mask = self.entries.len() - 1;
-        let group = (page / GROUP).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        let mut index = (group * GROUP + page % GROUP) as usize & mask;
+        // Fibonacci hashing: the factor is 2^64 divided by the golden ratio.
+        let group = (page / GROUP_PAGES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let mut index = (group * GROUP_PAGES + page % GROUP_PAGES) as usize & mask;
         while self.entries[index] != 0 && (self.entries[index] >> BLOCK_BITS) - 1 != page {
             index = (index + 1) & mask;
         }
@@ -63,11 +64,11 @@ impl WrittenPages {
     }
 
     /// Doubles the table and inserts all entries again.
-    fn grow(&mut self) {
+    fn double_table(&mut self) {
         let count = (2 * self.entries.len()).max(64);
         let old_entries = std::mem::replace(&mut self.entries, vec![0; count]);
         for entry in old_entries.into_iter().filter(|entry| *entry != 0) {
-            let index = self.find((entry >> BLOCK_BITS) - 1);
+            let index = self.entry_index((entry >> BLOCK_BITS) - 1);
             self.entries[index] = entry;
         }
     }
@@ -80,17 +81,18 @@ mod tests {
     use super::*;
     use crate::random::SeededRng;
 
-    /// Compares with a tree: streams, random pages, every eighth page, and all of them again.
+    /// Sets the blocks of streams, of every eighth page, of random pages, and of all again. A tree
+    /// with the same contents is the reference. Pages with bit 36 inverted are mostly never set.
     #[test]
     fn written_pages_match_a_btree_map() {
-        let (mut written, mut tree, mut draw) =
+        let (mut written, mut tree, mut rng) =
             (WrittenPages::default(), BTreeMap::new(), SeededRng::new(3));
-        let anywhere: Vec<u64> = (0..20_000).map(|_| draw.below(1 << 38)).collect();
+        let random_pages: Vec<u64> = (0..20_000).map(|_| rng.below(1 << 38)).collect();
         let streams = (0..20_000).chain((1 << 37)..(1 << 37) + 5_000);
         let strided = (0..20_000).map(|nth| (1 << 30) + nth * 8);
-        let pages: Vec<u64> = streams.chain(strided).chain(anywhere).collect();
+        let pages: Vec<u64> = streams.chain(strided).chain(random_pages).collect();
         for (nth, page) in pages.iter().chain(&pages).enumerate() {
-            let block = draw.below(1 << BLOCK_BITS) as u32;
+            let block = rng.below(1 << BLOCK_BITS) as u32;
             assert_eq!(written.get(*page), tree.insert(*page, block), "{nth}");
             written.set(*page, block);
             assert_eq!(written.get(page ^ 1 << 36), tree.get(&(page ^ 1 << 36)).copied());
