@@ -291,7 +291,7 @@ mod tests {
     fn bad_sectors_fail_every_request_that_touches_them() {
         let mut device = faulty("faulty,bad_from=8k,bad_bytes=512", 0);
         let ended: Vec<Outcome> =
-            outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|(outcome, _)| outcome).collect();
+            outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|ended| ended.0).collect();
         assert_eq!(ended, [Outcome::Done, EIO, EIO, Outcome::Done]);
     }
 

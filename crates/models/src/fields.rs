@@ -35,6 +35,7 @@ pub struct NamedValue {
     pub source: Option<String>,
     /// True once the field has been read.
     is_read: Cell<bool>,
+    /// Unit in which the field was read. Empty before that, and for non-numbers.
     unit: Cell<&'static str>,
 }
 
@@ -149,7 +150,7 @@ impl FieldBlock {
     /// Fails if the field is missing, is not a number, or is out of bounds.
     pub fn number(&self, key: &str, bounds: NumberBounds) -> Result<f64, FileError> {
         let field = self.required_field(key)?;
-        self.checked(field, &field.value, bounds)
+        self.number_in_bounds(field, &field.value, bounds)
     }
 
     /// Returns the number of the field `key`, or `default` if it is absent.
@@ -173,7 +174,7 @@ impl FieldBlock {
     /// parameters.
     fn record_default(&self, key: &str, value: String, unit: &'static str) {
         let mut defaults = self.defaults.borrow_mut();
-        if defaults.iter().all(|noted| noted.key != key) {
+        if defaults.iter().all(|recorded| recorded.key != key) {
             defaults.push(DefaultUsed { key: key.to_owned(), value, unit });
         }
     }
@@ -311,15 +312,15 @@ impl FieldBlock {
         items
             .iter()
             .map(|(line, item)| {
-                self.checked(field, item, bounds)
+                self.number_in_bounds(field, item, bounds)
                     .map_err(|error| FileError { line: *line, ..error })
             })
             .collect()
     }
 
     /// Returns the value as a number if it is one, and within bounds. Otherwise returns an error
-    /// for `field`.
-    fn checked(
+    /// for `field`. Records the unit in which `field` was read.
+    fn number_in_bounds(
         &self,
         field: &NamedValue,
         value: &FieldValue,

@@ -184,60 +184,65 @@ pub const STORAGE_BYTES_MIN: u64 = 64 << 20;
 pub struct PositionGenerator {
     cell: MeasurementCell,
     storage_bytes: u64,
-    draw: SeededRng,
-    /// End of the last request of each stream.
+    rng: SeededRng,
+    /// End of the last request of each stream, in bytes.
     ends: Vec<u64>,
     /// Index of the stream whose request was last.
-    turn: usize,
+    stream_index: usize,
 }
 
 impl PositionGenerator {
     /// Creates the generator. The start positions derive from `seed`.
     pub fn new(cell: MeasurementCell, storage_bytes: u64, seed: u64) -> PositionGenerator {
-        let mut draw = SeededRng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let streams = match cell.access {
             ProfileAccess::Streams(count) => u64::from(count),
             _ => 1,
         };
         // Each stream starts in a part of its own, so streams do not meet. A single stream starts
         // near the middle, because a disk's rate decreases from its first byte to its last.
-        let (first, part) = match streams {
+        let (first_offset, part_bytes) = match streams {
             1 => (storage_bytes / 8 * 3, storage_bytes / 2),
             _ => (0, storage_bytes / streams),
         };
-        let begin = |stream| aligned(first + stream * part + draw.below(part / 2), cell.bytes);
-        let ends = (0..streams).map(begin).collect();
-        PositionGenerator { cell, storage_bytes, draw, ends, turn: 0 }
+        let start_offset = |stream| {
+            let part_start = first_offset + stream * part_bytes;
+            align_down(part_start + rng.below(part_bytes / 2), cell.bytes)
+        };
+        let ends = (0..streams).map(start_offset).collect();
+        PositionGenerator { cell, storage_bytes, rng, ends, stream_index: 0 }
     }
 
     /// Returns the offset of the next request in bytes, and advances the pattern. A position beyond
     /// the storage is replaced by a random one.
     pub fn step(&mut self) -> u64 {
         let positions = self.storage_bytes / self.cell.bytes;
-        self.turn = (self.turn + 1) % self.ends.len();
-        let end = self.ends[self.turn];
-        let last = self.storage_bytes - self.cell.bytes;
+        self.stream_index = (self.stream_index + 1) % self.ends.len();
+        let end = self.ends[self.stream_index];
+        let offset_max = self.storage_bytes - self.cell.bytes;
         let offset = match self.cell.access {
-            ProfileAccess::Random => self.draw.below(positions) * self.cell.bytes,
+            ProfileAccess::Random => self.rng.below(positions) * self.cell.bytes,
             ProfileAccess::Following | ProfileAccess::Streams(_) => end,
             ProfileAccess::Near(distance) => {
                 let span_bytes = distance.unsigned_abs();
-                let distance_bytes = aligned(span_bytes + self.draw.below(span_bytes), PROBE_BYTES);
+                let random_bytes = span_bytes + self.rng.below(span_bytes);
+                let distance_bytes = align_down(random_bytes, PROBE_BYTES);
+                // Below 0 the result wraps, and is beyond the storage.
                 if distance > 0 { end + distance_bytes } else { end.wrapping_sub(distance_bytes) }
             }
         };
         // Beyond either end of the storage, the next position is random.
-        let offset = match offset <= last {
+        let offset = match offset <= offset_max {
             true => offset,
-            false => self.draw.below(positions) * self.cell.bytes,
+            false => self.rng.below(positions) * self.cell.bytes,
         };
-        self.ends[self.turn] = offset + self.cell.bytes;
+        self.ends[self.stream_index] = offset + self.cell.bytes;
         offset
     }
 }
 
 /// Rounds an offset down to a multiple of `unit`.
-fn aligned(offset: u64, unit: u64) -> u64 {
+fn align_down(offset: u64, unit: u64) -> u64 {
     offset / unit * unit
 }
 
@@ -247,68 +252,79 @@ const MIN_REQUESTS: u64 = 200;
 /// read-ahead.
 const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
 
-/// Measures a cell: keeps its number of requests in progress, at the positions of `walk`. Ends when
-/// the mean has a standard error below 1 %, or at one of the `limits`.
+/// Completed requests, divided by the queue depth, after which a cell can end at a limit.
+const REQUESTS_PER_DEPTH_MIN: u64 = 3;
+/// Completed requests, divided by the queue depth, after which the mean can be precise.
+const PRECISE_REQUESTS_PER_DEPTH_MIN: u64 = 16;
+
+/// Measures a cell: keeps its number of requests in progress, at the given positions. Ends when the
+/// mean has a standard error below 1 %, or at one of the `limits`. Waits for all requests then.
 ///
 /// # Errors
-/// Returns the first error of `probe`; other requests may then still be in progress.
+/// Returns the first error of `executor`; other requests may then still be in progress.
 pub fn measure<P: RequestExecutor>(
     cell: MeasurementCell,
-    mut walk: PositionGenerator,
+    mut positions: PositionGenerator,
     limits: CellLimits,
-    probe: &mut P,
+    executor: &mut P,
 ) -> Result<ProfileSample, P::Error> {
-    let round = u64::from(cell.depth);
-    let enough = match cell.access {
+    let depth = u64::from(cell.depth);
+    let requests_min = match cell.access {
         ProfileAccess::Following => MIN_REQUESTS.max(MIN_FOLLOWING_BYTES / cell.bytes),
         _ => MIN_REQUESTS,
     };
     let mut started_ns = vec![0; cell.depth as usize];
-    for (ticket, started) in started_ns.iter_mut().enumerate() {
-        *started = probe.now_ns();
-        probe.start(walk.step(), cell.bytes, ticket)?;
+    for (ticket, start_ns) in started_ns.iter_mut().enumerate() {
+        *start_ns = executor.now_ns();
+        executor.start(positions.step(), cell.bytes, ticket)?;
     }
-    let begun_ns = probe.now_ns();
-    let (mut ended, mut counted_from_ns, mut last_ns) = (0u64, begun_ns, begun_ns);
+    let loop_start_ns = executor.now_ns();
+    let mut ended_requests = 0u64;
+    let (mut counted_from_ns, mut last_end_ns) = (loop_start_ns, loop_start_ns);
     let mut latencies_ns = Vec::new();
-    let mut spread = RunningStatistics::default();
-    let mut under_way = round;
+    let mut statistics = RunningStatistics::default();
+    let mut in_flight = depth;
     let mut is_finished = false;
-    while under_way > 0 {
-        let ticket = probe.wait()?;
-        let now_ns = probe.now_ns();
-        under_way -= 1;
+    while in_flight > 0 {
+        let ticket = executor.wait()?;
+        let now_ns = executor.now_ns();
+        in_flight -= 1;
         if is_finished {
             continue;
         }
-        ended += 1;
-        last_ns = now_ns;
-        if ended == round {
+        ended_requests += 1;
+        last_end_ns = now_ns;
+        // The first requests, which fill the queue, are not counted.
+        if ended_requests == depth {
             counted_from_ns = now_ns;
-        } else if ended > round {
+        } else if ended_requests > depth {
             let latency_ns = now_ns - started_ns[ticket];
             latencies_ns.push(latency_ns);
-            spread.add(latency_ns as f64);
+            statistics.add(latency_ns as f64);
         }
-        let is_spent = now_ns - begun_ns >= limits.span_ns || ended * cell.bytes >= limits.bytes;
-        let is_known = ended >= enough.max(16 * round) && spread.is_known();
-        is_finished = ended >= 3 * round && (is_spent || is_known);
+        let is_at_limit = now_ns - loop_start_ns >= limits.span_ns
+            || ended_requests * cell.bytes >= limits.bytes;
+        let precise_requests_min = requests_min.max(PRECISE_REQUESTS_PER_DEPTH_MIN * depth);
+        let is_precise = ended_requests >= precise_requests_min && statistics.is_mean_precise();
+        let may_end = ended_requests >= REQUESTS_PER_DEPTH_MIN * depth;
+        is_finished = may_end && (is_at_limit || is_precise);
         if !is_finished {
-            started_ns[ticket] = probe.now_ns();
-            probe.start(walk.step(), cell.bytes, ticket)?;
-            under_way += 1;
+            started_ns[ticket] = executor.now_ns();
+            executor.start(positions.step(), cell.bytes, ticket)?;
+            in_flight += 1;
         }
     }
     latencies_ns.sort_unstable();
-    let requests = ended - round;
-    let span = Time(last_ns).since(Time(counted_from_ns));
-    let mean_ns = (span.ns().max(1) * round) as f64 / requests as f64;
+    let requests = ended_requests - depth;
+    let span = Time(last_end_ns).since(Time(counted_from_ns));
+    let mean_ns = (span.ns().max(1) * depth) as f64 / requests as f64;
     Ok(ProfileSample { cell, requests, mean_ns, rounds_ns: vec![mean_ns], latencies_ns })
 }
 
 /// Running mean and variance (Welford, 1962).
 #[derive(Clone, Copy, Debug, Default)]
 struct RunningStatistics {
+    /// Number of values, as a floating-point number for the divisions.
     count: f64,
     mean: f64,
     /// Sum of the squared differences from the mean.
@@ -325,7 +341,7 @@ impl RunningStatistics {
     }
 
     /// Returns true if the standard error of the mean is below 1 % of it.
-    fn is_known(self) -> bool {
+    fn is_mean_precise(self) -> bool {
         let variance = self.squares / (self.count - 1.0).max(1.0);
         variance / self.count < (self.mean / 100.0).powi(2)
     }

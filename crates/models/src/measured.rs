@@ -52,41 +52,51 @@ pub struct MeasuredDevice {
     random: ResponseTimes,
     /// Response times of requests that continue the last one.
     following: ResponseTimes,
-    /// Signed square root of a distance, and the extra time in ns relative to a random request.
-    /// Sorted.
-    near: Vec<(f64, f64)>,
+    /// Extra times at the measured distances, by increasing distance.
+    near: Vec<NearPoint>,
     /// Extra time in ns beyond the greatest measured distance.
     far_extra_ns: f64,
     /// End sectors of the last requests, the most recent first.
     ends: VecDeque<u64>,
     /// Number of streams that are tracked.
-    streams: usize,
+    streams_max: usize,
     /// Extra time in ns for a switch between streams.
     stream_switch_ns: f64,
     /// Distribution of the response time of a random request.
     spread: Quantiles,
     /// Mean of `spread`, in ns.
-    spread_mean: f64,
-    draw: SeededRng,
+    spread_mean_ns: f64,
+    rng: SeededRng,
     /// Time up to which the progress of all requests has been accounted.
-    now: Time,
+    progress_time: Time,
     /// Requests in flight.
     in_flight: Vec<MeasuredRequest>,
     /// Time of the next completion at the present speeds.
-    next: Option<Time>,
+    next_completion: Option<Time>,
     /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
 }
 
-/// A request in flight. `left` is its remaining work, in parts of [`WORK_PER_REQUEST`].
+/// Extra time of a request at one distance from the end of the last one.
+#[derive(Clone, Copy, Debug)]
+struct NearPoint {
+    /// Square root of the distance in bytes, with the sign of the distance.
+    signed_root: f64,
+    /// Time in ns in addition to the time of a random request.
+    extra_ns: f64,
+}
+
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct MeasuredRequest {
     id: RequestId,
+    /// True if the request continues an earlier one.
     is_following: bool,
-    place: SizeInterval,
-    left: u64,
+    size_interval: SizeInterval,
+    /// Remaining work. A whole request has [`WORK_PER_REQUEST`].
+    work_left: u64,
     /// Work per nanosecond at the present queue depth.
-    speed: u64,
+    work_per_ns: u64,
 }
 
 impl MeasuredDevice {
@@ -105,13 +115,17 @@ impl MeasuredDevice {
         let random = ResponseTimes::new(&description.random, &description.depths);
         let following = ResponseTimes::new(&description.following, &description.depths);
         let alone_ns = random.single_request_ns(description.probe_bytes);
-        let mut near: Vec<(f64, f64)> = description
+        let mut near: Vec<NearPoint> = description
             .near
             .iter()
-            .map(|near| (signed_root(near.distance), near.us * 1e3 - alone_ns))
+            .map(|near| NearPoint {
+                signed_root: signed_root(near.distance),
+                extra_ns: near.us * 1e3 - alone_ns,
+            })
             .collect();
-        let at_distance_0 = (0.0, following.single_request_ns(description.probe_bytes) - alone_ns);
-        near.insert(near.partition_point(|point| point.0 < 0.0), at_distance_0);
+        let following_ns = following.single_request_ns(description.probe_bytes);
+        let at_distance_0 = NearPoint { signed_root: 0.0, extra_ns: following_ns - alone_ns };
+        near.insert(near.partition_point(|point| point.signed_root < 0.0), at_distance_0);
         let far_extra_ns = far_extra_ns(&near, description.bytes);
         let streams = &description.streams;
         let stream_switch_ns = match streams.count {
@@ -123,6 +137,7 @@ impl MeasuredDevice {
             .zip(&description.spread_us)
             .map(|(share, us)| (share, Time((us * 1e3) as u64)))
             .collect();
+        // Each interval between two quantiles contributes its middle, weighted by its share.
         let mean_parts = points.windows(2).map(|pair| {
             let middle = (pair[0].1.ns() + pair[1].1.ns()) as f64 / 2.0;
             (pair[1].0 - pair[0].0) as f64 / 1e6 * middle
@@ -140,14 +155,14 @@ impl MeasuredDevice {
             near,
             far_extra_ns,
             ends: VecDeque::new(),
-            streams: streams.count.max(1) as usize,
+            streams_max: streams.count.max(1) as usize,
             stream_switch_ns,
-            spread_mean: mean_parts.sum::<f64>().max(1.0),
+            spread_mean_ns: mean_parts.sum::<f64>().max(1.0),
             spread: Quantiles::new(points).expect("a description's quantiles rise"),
-            draw: SeededRng::new(seed),
-            now: Time::ZERO,
+            rng: SeededRng::new(seed),
+            progress_time: Time::ZERO,
             in_flight: Vec::new(),
-            next: None,
+            next_completion: None,
             done: VecDeque::new(),
         }
     }
@@ -164,7 +179,7 @@ impl MeasuredDevice {
         };
         match stream_index {
             Some(index) => drop(self.ends.remove(index)),
-            None if self.ends.len() == self.streams => drop(self.ends.pop_back()),
+            None if self.ends.len() == self.streams_max => drop(self.ends.pop_back()),
             None => {}
         }
         self.ends.push_front(end);
@@ -175,28 +190,32 @@ impl MeasuredDevice {
     /// sector `start` when the last one ended at `last_end`.
     fn near_extra_ns(&self, start: u64, last_end: u64) -> f64 {
         let distance = (start as i64 - last_end as i64) * SECTOR_BYTES as i64;
-        near_ns(&self.near, distance).unwrap_or(self.far_extra_ns)
+        interpolated_extra_ns(&self.near, distance).unwrap_or(self.far_extra_ns)
     }
 
     /// Accounts the progress of all requests up to `now` at the present speeds.
     fn advance(&mut self, now: Time) {
-        let elapsed_ns = now.since(self.now).ns();
+        let elapsed_ns = now.since(self.progress_time).ns();
         for request in &mut self.in_flight {
-            request.left = request.left.saturating_sub(elapsed_ns.saturating_mul(request.speed));
+            let work_done = elapsed_ns.saturating_mul(request.work_per_ns);
+            request.work_left = request.work_left.saturating_sub(work_done);
         }
-        self.now = now;
+        self.progress_time = now;
     }
 
     /// Recomputes the speed of each request after a change of the queue depth, and the time of the
     /// next completion.
     fn update_speeds(&mut self) {
         let count = self.in_flight.len() as u32;
-        self.next = None;
+        self.next_completion = None;
         for request in &mut self.in_flight {
             let responses = if request.is_following { &self.following } else { &self.random };
-            request.speed = (WORK_PER_REQUEST / responses.ns(request.place, count)).max(1);
-            let end_time = self.now + Time(request.left.div_ceil(request.speed));
-            self.next = Some(self.next.map_or(end_time, |next| next.min(end_time)));
+            let response_ns = responses.response_ns(request.size_interval, count);
+            request.work_per_ns = (WORK_PER_REQUEST / response_ns).max(1);
+            let left_ns = request.work_left.div_ceil(request.work_per_ns);
+            let end_time = self.progress_time + Time(left_ns);
+            let earliest = self.next_completion.map_or(end_time, |next| next.min(end_time));
+            self.next_completion = Some(earliest);
         }
     }
 }
@@ -212,19 +231,20 @@ impl Device for MeasuredDevice {
         self.advance(now);
         let (is_following, extra_ns) = self.classify_request(request.start, request.end());
         let responses = if is_following { &self.following } else { &self.random };
-        let interval = responses.place(u64::from(request.sectors) * SECTOR_BYTES);
-        let alone_ns = responses.ns(interval, 1) as f64;
+        let size_interval = responses.size_interval(u64::from(request.sectors) * SECTOR_BYTES);
+        let alone_ns = responses.response_ns(size_interval, 1) as f64;
+        // Work relative to a whole request. The bounds only exclude extreme results.
         let mut share = ((alone_ns + extra_ns) / alone_ns).max(0.01);
         if !is_following {
-            share *= self.spread.draw(&mut self.draw).ns() as f64 / self.spread_mean;
+            share *= self.spread.draw(&mut self.rng).ns() as f64 / self.spread_mean_ns;
         }
         let work = (WORK_PER_REQUEST as f64 * share.clamp(0.001, 1_000.0)) as u64;
         self.in_flight.push(MeasuredRequest {
             id: request.id,
             is_following,
-            place: interval,
-            left: work,
-            speed: 1,
+            size_interval,
+            work_left: work,
+            work_per_ns: 1,
         });
         self.update_speeds();
     }
@@ -236,22 +256,22 @@ impl Device for MeasuredDevice {
 
     /// Returns the time of the next completion; `None` if no request or flush is in flight.
     fn next_event(&self) -> Option<Time> {
-        self.done.front().map(|completion| completion.at).or(self.next)
+        self.done.front().map(|completion| completion.at).or(self.next_completion)
     }
 
     /// Computes the completions up to `now`. Returns the next one, or `None` if there is none yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.done.is_empty()
-            && let Some(time) = self.next
+            && let Some(time) = self.next_completion
             && time <= now
         {
             self.advance(time);
             let done = &mut self.done;
             self.in_flight.retain(|request| {
-                if request.left == 0 {
+                if request.work_left == 0 {
                     done.push_back(Completion::at(time, request.id, Outcome::Done));
                 }
-                request.left > 0
+                request.work_left > 0
             });
             self.update_speeds();
         }
@@ -260,18 +280,20 @@ impl Device for MeasuredDevice {
 }
 
 /// Returns the extra time in ns of a request at this distance, in bytes, relative to a random
-/// request. `near` is sorted by signed root. Returns `None` beyond the greatest measured distance.
-fn near_ns(near: &[(f64, f64)], distance: i64) -> Option<f64> {
+/// request. `near` is sorted by distance. Returns `None` beyond the greatest measured distance.
+fn interpolated_extra_ns(near: &[NearPoint], distance: i64) -> Option<f64> {
     let root = signed_root(distance);
-    let next_index = near.partition_point(|point| point.0 <= root);
+    let next_index = near.partition_point(|point| point.signed_root <= root);
     let (low, high) = (near.get(next_index.checked_sub(1)?)?, near.get(next_index)?);
-    Some(low.1 + (high.1 - low.1) * (root - low.0) / (high.0 - low.0))
+    let difference_ns = high.extra_ns - low.extra_ns;
+    let interval = high.signed_root - low.signed_root;
+    Some(low.extra_ns + difference_ns * (root - low.signed_root) / interval)
 }
 
 /// Returns the extra time in ns of a request from far away relative to a random request. Some
 /// random requests are near the last one. The value is chosen so that the mean extra time of random
 /// requests, on storage of `bytes`, is 0.
-fn far_extra_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
+fn far_extra_ns(near: &[NearPoint], bytes: u64) -> f64 {
     /// Number of intervals of the numerical integration over the distance.
     const STEPS: u32 = 4096;
     let (mut near_sum, mut far_share) = (0.0, 0.0);
@@ -281,7 +303,7 @@ fn far_extra_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
         // part of the whole.
         let probability = (1.0 - distance_share) / f64::from(STEPS);
         for distance in [distance_share * bytes as f64, -distance_share * bytes as f64] {
-            match near_ns(near, distance as i64) {
+            match interpolated_extra_ns(near, distance as i64) {
                 Some(ns) => near_sum += probability * ns,
                 None => far_share += probability,
             }
@@ -344,12 +366,12 @@ mod tests {
         }
     }
 
-    /// Returns the completion times in µs of requests, each given by time in µs, first sector and
-    /// sectors.
-    fn times(requests: &[(u64, u64, u32)]) -> Vec<u64> {
+    /// Returns the completion times in µs of requests, each given by its submission time in µs, its
+    /// first sector and its number of sectors.
+    fn completion_times_us(requests: &[(u64, u64, u32)]) -> Vec<u64> {
         let mut device = MeasuredDevice::new(&description(), 1);
         let mut done = vec![0; requests.len()];
-        let mut take = |device: &mut MeasuredDevice, until: Time| {
+        let mut record_until = |device: &mut MeasuredDevice, until: Time| {
             while let Some(at) = device.next_event().filter(|at| *at <= until) {
                 while let Some(completion) = device.poll(at) {
                     done[completion.id.0 as usize] = (completion.at.ns() + 500) / 1000;
@@ -358,38 +380,38 @@ mod tests {
         };
         for (id, &(at_us, start, sectors)) in requests.iter().enumerate() {
             let at = Time::from_us(at_us);
-            take(&mut device, at);
+            record_until(&mut device, at);
             let op = readpath_core::request::Op::Read;
             device.submit(at, DeviceRequest { id: RequestId(id as u32), op, start, sectors });
         }
-        take(&mut device, Time(u64::MAX));
+        record_until(&mut device, Time(u64::MAX));
         done
     }
 
     #[test]
     fn single_request_takes_the_time_measured_for_its_size_and_distance() {
-        assert_eq!(times(&[(0, 9_000, 8)]), [100]);
-        assert_eq!(times(&[(0, 9_000, 24)]), [300]);
-        assert_eq!(times(&[(0, 9_000, 16)]), [200], "half-way between two sizes");
+        assert_eq!(completion_times_us(&[(0, 9_000, 8)]), [100]);
+        assert_eq!(completion_times_us(&[(0, 9_000, 24)]), [300]);
+        assert_eq!(completion_times_us(&[(0, 9_000, 16)]), [200], "half-way between two sizes");
         // A request that continues the first takes 20 µs. At 10,000 bytes after an end, the square
         // root of the distance is half-way between the points of 20 µs and 60 µs.
-        assert_eq!(times(&[(0, 9_000, 8), (200, 9_008, 8)]), [100, 220]);
+        assert_eq!(completion_times_us(&[(0, 9_000, 8), (200, 9_008, 8)]), [100, 220]);
         let near = 9_008 + 10_000 / 512;
-        let [_, at] = times(&[(0, 9_000, 8), (200, near, 8)])[..] else { panic!() };
+        let [_, at] = completion_times_us(&[(0, 9_000, 8), (200, near, 8)])[..] else { panic!() };
         assert!((239..=240).contains(&at), "{at}");
         // A return to the first of two streams takes 50 µs.
-        let streams = times(&[(0, 9_000, 8), (200, 900_000, 8), (400, 9_008, 8)]);
+        let streams = completion_times_us(&[(0, 9_000, 8), (200, 900_000, 8), (400, 9_008, 8)]);
         assert_eq!(streams, [100, 300, 450]);
     }
 
     #[test]
     fn concurrent_requests_progress_at_the_rate_of_their_depth() {
-        assert_eq!(times(&[(0, 9_000, 8), (0, 90_000, 8)]), [120, 120]);
+        assert_eq!(completion_times_us(&[(0, 9_000, 8), (0, 90_000, 8)]), [120, 120]);
         // Beyond the greatest depth the throughput is constant: four take twice as long as two.
         let four = [(0, 9_000, 8), (0, 90_000, 8), (0, 50_000, 8), (0, 70_000, 8)];
-        assert_eq!(times(&four), [240; 4]);
+        assert_eq!(completion_times_us(&four), [240; 4]);
         // After 50 µs, half of the first is complete. Its other half takes 60 µs among two. By then
         // half of the second is complete, which needs 50 µs more alone.
-        assert_eq!(times(&[(0, 9_000, 8), (50, 90_000, 8)]), [110, 160]);
+        assert_eq!(completion_times_us(&[(0, 9_000, 8), (50, 90_000, 8)]), [110, 160]);
     }
 }

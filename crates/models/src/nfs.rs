@@ -32,19 +32,22 @@ pub struct Nfs {
     call_sectors_max: u32,
     /// Network latency in one direction.
     one_way_latency: Time,
+    /// Largest delay added to a round trip, half of it in each direction.
     jitter: Time,
     /// Link to the server, for write data.
     link_to_server: Link,
     /// Link to the client, for read data.
     link_to_client: Link,
+    /// Maximum number of calls in flight.
     slots_max: u32,
     /// Calls in flight, at most `slots_max`.
     slots_used: u32,
+    /// Number of server threads.
     threads: u32,
     /// Calls that server threads are working on, at most `threads`.
     server_calls: u32,
     server: Controller,
-    draw: SeededRng,
+    rng: SeededRng,
     /// Calls that wait for a slot.
     calls_without_slot: VecDeque<u32>,
     /// Calls that wait for a server thread.
@@ -53,9 +56,16 @@ pub struct Nfs {
     requests: NumberedSlab<NfsRequest>,
     calls: NumberedSlab<NfsCall>,
     done: VecDeque<Completion>,
-    /// COMMIT calls at the server: the identifier at the server and at the client.
-    commits: Vec<(RequestId, RequestId)>,
+    /// COMMIT calls at the server.
+    commits: Vec<Commit>,
     commits_sent: u32,
+}
+
+/// A COMMIT call at the server: a flush, with its identifiers on both sides.
+#[derive(Clone, Copy, Debug)]
+struct Commit {
+    server_id: RequestId,
+    client_id: RequestId,
 }
 
 /// A request in flight.
@@ -64,19 +74,20 @@ struct NfsRequest {
     request: DeviceRequest,
     calls_left: u32,
     /// Number of bytes from its start that were transferred without a gap.
-    good_bytes: u64,
+    contiguous_bytes: u64,
     error: Option<DeviceError>,
 }
 
 /// One call of a request, with its sectors.
 #[derive(Clone, Copy, Debug)]
 struct NfsCall {
+    /// Key of the request in `requests`.
     request: u32,
     start: u64,
     sectors: u32,
 }
 
-/// Internal event. The number is the key of a call.
+/// Internal event. A number is a key in `calls`.
 #[derive(Clone, Copy, Debug)]
 enum NfsEvent {
     /// A call has arrived at the server.
@@ -102,7 +113,7 @@ impl Nfs {
             return Err(settings.contradiction("rsize", "a multiple of 512 bytes".to_owned()));
         }
         let inner_caps = device.caps();
-        let line_sectors = 32.min(inner_caps.request_sectors_max);
+        let line_sectors = SERVER_LINE_SECTORS.min(inner_caps.request_sectors_max);
         let server = ControllerParts {
             overhead: Time(settings.of("server_overhead")),
             miss: Time::ZERO,
@@ -111,8 +122,10 @@ impl Nfs {
             caches_all_reads: true,
             line_sectors: u64::from(line_sectors),
             readahead_sectors: settings.of("server_readahead") / SECTOR_BYTES,
+            // No limit, and read-ahead from the second request of a stream on.
             readahead_all_sectors: u64::MAX,
             readahead_after_sectors: 1,
+            // The defaults of `array`.
             streams: 256,
             inactive_after_requests: 192,
             write_cache_bytes: settings.of("server_cache"),
@@ -139,7 +152,7 @@ impl Nfs {
             threads: settings.get_u32("threads"),
             server_calls: 0,
             server: Controller::new(device, server),
-            draw: SeededRng::new(seed),
+            rng: SeededRng::new(seed),
             calls_without_slot: VecDeque::new(),
             calls_without_thread: VecDeque::new(),
             events: EventQueue::new(),
@@ -153,12 +166,12 @@ impl Nfs {
 
     /// Draws the latency of one direction: `one_way_latency` and at most half of `jitter`.
     fn draw_one_way_latency(&mut self) -> Time {
-        self.one_way_latency + Time(self.draw.below(self.jitter.ns() / 2 + 1))
+        self.one_way_latency + Time(self.rng.below(self.jitter.ns() / 2 + 1))
     }
 
     /// Sends queued calls while slots are free. The data of a write occupies the link to the server
     /// first.
-    fn send(&mut self, now: Time) {
+    fn send_calls(&mut self, now: Time) {
         while self.slots_used < self.slots_max
             && let Some(call) = self.calls_without_slot.pop_front()
         {
@@ -170,30 +183,31 @@ impl Nfs {
                     self.link_to_server.queue_transfer(now, u64::from(sectors) * SECTOR_BYTES)
                 }
             };
-            let draw_one_way_latency = self.draw_one_way_latency();
-            self.events.add(sent_at + draw_one_way_latency, NfsEvent::AtServer(call));
+            let latency = self.draw_one_way_latency();
+            self.events.add(sent_at + latency, NfsEvent::AtServer(call));
         }
     }
 
     /// Assigns waiting calls to free server threads, and submits them to the storage of the server.
-    fn serve(&mut self, now: Time) {
+    fn start_server_calls(&mut self, now: Time) {
         while self.server_calls < self.threads
-            && let Some(number) = self.calls_without_thread.pop_front()
+            && let Some(call_number) = self.calls_without_thread.pop_front()
         {
             self.server_calls += 1;
-            let NfsCall { request, start, sectors } = self.calls[number];
-            let op = self.requests[request].request.op;
-            self.server.submit(now, DeviceRequest { id: RequestId(number), op, start, sectors });
+            let NfsCall { request, start, sectors } = self.calls[call_number];
+            let (id, op) = (RequestId(call_number), self.requests[request].request.op);
+            self.server.submit(now, DeviceRequest { id, op, start, sectors });
         }
     }
 
     /// Handles a completion of the server's storage: sends the reply of the call or of the commit,
     /// and frees the thread.
-    fn served(&mut self, now: Time, completion: &Completion) {
-        if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
-            let (_, id) = self.commits.swap_remove(index);
-            let draw_one_way_latency = self.draw_one_way_latency();
-            return self.events.add(now + draw_one_way_latency, NfsEvent::Committed(id));
+    fn finish_server_call(&mut self, now: Time, completion: &Completion) {
+        let commit = self.commits.iter().position(|commit| commit.server_id == completion.id);
+        if let Some(index) = commit {
+            let id = self.commits.swap_remove(index).client_id;
+            let latency = self.draw_one_way_latency();
+            return self.events.add(now + latency, NfsEvent::Committed(id));
         }
         self.server_calls -= 1;
         let call = self.calls[completion.id.0];
@@ -204,16 +218,16 @@ impl Nfs {
             _ => 0,
         };
         let sent_at = self.link_to_client.queue_transfer(now, bytes);
-        let draw_one_way_latency = self.draw_one_way_latency();
+        let latency = self.draw_one_way_latency();
         self.events.add(
-            sent_at + draw_one_way_latency,
+            sent_at + latency,
             NfsEvent::Answered(completion.id.0, completion.outcome),
         );
     }
 
     /// Handles the reply to call `call_number` at the client: frees a slot, and completes the
     /// request after its last call.
-    fn answered(&mut self, now: Time, call_number: u32, outcome: Outcome) {
+    fn receive_reply(&mut self, now: Time, call_number: u32, outcome: Outcome) {
         self.slots_used -= 1;
         let call = self.calls.take(call_number);
         let nfs_request = &mut self.requests[call.request];
@@ -222,18 +236,19 @@ impl Nfs {
             Outcome::Done => {}
             Outcome::Failed(error) => nfs_request.error = nfs_request.error.or(Some(error)),
             Outcome::Short { bytes } => {
-                let good_bytes = (call.start - nfs_request.request.start) * SECTOR_BYTES + bytes;
-                nfs_request.good_bytes = nfs_request.good_bytes.min(good_bytes);
+                let call_offset = (call.start - nfs_request.request.start) * SECTOR_BYTES;
+                let contiguous_bytes = call_offset + bytes;
+                nfs_request.contiguous_bytes = nfs_request.contiguous_bytes.min(contiguous_bytes);
             }
         }
         if nfs_request.calls_left > 0 {
             return;
         }
-        let NfsRequest { request, good_bytes, error, .. } = self.requests.take(call.request);
+        let NfsRequest { request, contiguous_bytes, error, .. } = self.requests.take(call.request);
         let outcome = match error {
             Some(error) => Outcome::Failed(error),
-            None if good_bytes < u64::from(request.sectors) * SECTOR_BYTES => {
-                Outcome::Short { bytes: good_bytes }
+            None if contiguous_bytes < u64::from(request.sectors) * SECTOR_BYTES => {
+                Outcome::Short { bytes: contiguous_bytes }
             }
             None => Outcome::Done,
         };
@@ -250,25 +265,30 @@ impl Device for Nfs {
     /// Splits a request into calls, and sends as many as there are slots.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let calls_left = request.sectors.div_ceil(self.call_sectors_max);
-        let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let slot = self.requests.add(NfsRequest { request, calls_left, good_bytes, error: None });
+        let contiguous_bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        let request_key = self.requests.add(NfsRequest {
+            request,
+            calls_left,
+            contiguous_bytes,
+            error: None,
+        });
         let mut start = request.start;
         while start < request.end() {
             let sectors = (request.end() - start).min(u64::from(self.call_sectors_max)) as u32;
             self.calls_without_slot.push_back(self.calls.add(NfsCall {
-                request: slot,
+                request: request_key,
                 start,
                 sectors,
             }));
             start += u64::from(sectors);
         }
-        self.send(now);
+        self.send_calls(now);
     }
 
     /// Sends a COMMIT call (RFC 1813). The server replies when its storage has the written data.
     fn flush(&mut self, now: Time, id: RequestId) {
-        let draw_one_way_latency = self.draw_one_way_latency();
-        self.events.add(now + draw_one_way_latency, NfsEvent::CommitAtServer(id));
+        let latency = self.draw_one_way_latency();
+        self.events.add(now + latency, NfsEvent::CommitAtServer(id));
     }
 
     /// Returns the time of the next completion or event, of client or server.
@@ -282,33 +302,37 @@ impl Device for Nfs {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.done.is_empty() {
             while let Some(completion) = self.server.poll(now) {
-                self.served(now, &completion);
+                self.finish_server_call(now, &completion);
             }
             let Some((time, event)) = self.events.take_due(now) else {
-                self.serve(now);
+                self.start_server_calls(now);
                 break;
             };
             match event {
                 NfsEvent::AtServer(call) => self.calls_without_thread.push_back(call),
-                NfsEvent::CommitAtServer(id) => {
-                    let flush_id = RequestId(FIRST_COMMIT_ID + self.commits_sent % FIRST_COMMIT_ID);
+                NfsEvent::CommitAtServer(client_id) => {
+                    let server_id =
+                        RequestId(FIRST_COMMIT_ID + self.commits_sent % FIRST_COMMIT_ID);
                     self.commits_sent += 1;
-                    self.commits.push((flush_id, id));
-                    self.server.flush(time, flush_id);
+                    self.commits.push(Commit { server_id, client_id });
+                    self.server.flush(time, server_id);
                 }
                 NfsEvent::Committed(id) => {
                     self.done.push_back(Completion::at(time, id, Outcome::Done));
                 }
                 NfsEvent::Answered(call, outcome) => {
-                    self.answered(time, call, outcome);
-                    self.send(time);
+                    self.receive_reply(time, call, outcome);
+                    self.send_calls(time);
                 }
             }
-            self.serve(time);
+            self.start_server_calls(time);
         }
         self.done.pop_front()
     }
 }
+
+/// Cache line of the server's memory, in sectors: 16 KiB.
+const SERVER_LINE_SECTORS: u32 = 32;
 
 /// First identifier of COMMIT calls at the server. Other calls have smaller identifiers.
 const FIRST_COMMIT_ID: u32 = 1 << 31;

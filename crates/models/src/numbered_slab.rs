@@ -63,9 +63,9 @@ mod tests {
     #[test]
     fn slab_reuses_freed_numbers_without_growing() {
         let mut slab = NumberedSlab::new();
-        let (a, b) = (slab.add('a'), slab.add('b'));
-        assert_eq!((a, b, slab[b]), (0, 1, 'b'));
-        assert_eq!(slab.take(a), 'a');
+        let (key_a, key_b) = (slab.add('a'), slab.add('b'));
+        assert_eq!((key_a, key_b, slab[key_b]), (0, 1, 'b'));
+        assert_eq!(slab.take(key_a), 'a');
         assert_eq!(slab.add('c'), 0);
         assert_eq!(slab.count(), 2);
     }

@@ -27,17 +27,17 @@ pub struct Object {
     caps: DeviceCaps,
     connections: u32,
     connections_used: u32,
-    /// Minimum time between two GETs, and between two PUTs.
+    /// Minimum time between two GETs, and between two PUTs. An operation is the index.
     interval: [Time; 2],
     /// Earliest time of the next GET, and of the next PUT.
     next_start: [Time; 2],
     /// Distribution of the first-byte latency.
     first_byte: Quantiles,
     /// Bandwidth of one connection.
-    connection: Bandwidth,
+    connection_bandwidth: Bandwidth,
     /// The client's network, to and from the client.
     network: [Link; 2],
-    draw: SeededRng,
+    rng: SeededRng,
     /// Requests that wait for a connection, by key in `slots`.
     waiting: VecDeque<u32>,
     events: EventQueue<ObjectEvent>,
@@ -55,9 +55,9 @@ struct ObjectRequest {
 #[derive(Clone, Copy, Debug)]
 enum ObjectEvent {
     /// The next block of a request can be sent.
-    Move(u32),
+    SendBlock(u32),
     /// The last byte of a GET, or the reply to a PUT, has arrived.
-    End(u32),
+    Answered(u32),
     /// A flush, which has no work to do.
     Flushed(RequestId),
 }
@@ -74,6 +74,7 @@ impl Object {
             let expected = format!("no less than {}", QUANTILES[index - 1].0);
             settings.contradiction(QUANTILES[index].0, expected)
         })?;
+        // The time between two requests, from a rate per second.
         let interval = |key| Time(1_000_000_000 / settings.of(key));
         Ok(Object {
             caps: DeviceCaps {
@@ -88,29 +89,30 @@ impl Object {
             interval: [interval("get_rate"), interval("put_rate")],
             next_start: [Time::ZERO; 2],
             first_byte,
-            connection: Bandwidth::new(settings.of("connection")),
+            connection_bandwidth: Bandwidth::new(settings.of("connection")),
             network: [Link::new(settings.of("bandwidth")); 2],
-            draw: SeededRng::new(seed),
+            rng: SeededRng::new(seed),
             waiting: VecDeque::new(),
             events: EventQueue::new(),
             slots: NumberedSlab::new(),
         })
     }
 
-    /// Starts waiting requests on free connections, subject to the request rate.
-    fn connect(&mut self, now: Time) {
+    /// Starts waiting requests on free connections, subject to the request rate. A GET sends its
+    /// first block after the first-byte latency, a PUT at once.
+    fn start_requests(&mut self, now: Time) {
         while self.connections_used < self.connections
             && let Some(slot) = self.waiting.pop_front()
         {
             self.connections_used += 1;
             let op = self.slots[slot].request.op;
-            let turn = self.next_start[op as usize].max(now);
-            self.next_start[op as usize] = turn + self.interval[op as usize];
-            let wait = match op {
-                Op::Read => self.first_byte.draw(&mut self.draw),
+            let start_time = self.next_start[op as usize].max(now);
+            self.next_start[op as usize] = start_time + self.interval[op as usize];
+            let latency = match op {
+                Op::Read => self.first_byte.draw(&mut self.rng),
                 Op::Write => Time::ZERO,
             };
-            self.events.add(turn + wait, ObjectEvent::Move(slot));
+            self.events.add(start_time + latency, ObjectEvent::SendBlock(slot));
         }
     }
 
@@ -119,18 +121,18 @@ impl Object {
     fn send_block(&mut self, now: Time, slot: u32) {
         let ObjectRequest { request, bytes_left } = self.slots[slot];
         let bytes = bytes_left.min(BLOCK_BYTES);
-        let network_done = self.network[request.op as usize].queue_transfer(now, bytes);
-        let sent_time = network_done.max(now + self.connection.time(bytes));
+        let network_end = self.network[request.op as usize].queue_transfer(now, bytes);
+        let sent_time = network_end.max(now + self.connection_bandwidth.time(bytes));
         self.slots[slot].bytes_left -= bytes;
         if bytes < bytes_left {
-            self.events.add(sent_time, ObjectEvent::Move(slot));
+            self.events.add(sent_time, ObjectEvent::SendBlock(slot));
             return;
         }
-        let answer_latency = match request.op {
+        let reply_latency = match request.op {
             Op::Read => Time::ZERO,
-            Op::Write => self.first_byte.draw(&mut self.draw),
+            Op::Write => self.first_byte.draw(&mut self.rng),
         };
-        self.events.add(sent_time + answer_latency, ObjectEvent::End(slot));
+        self.events.add(sent_time + reply_latency, ObjectEvent::Answered(slot));
     }
 }
 
@@ -144,7 +146,7 @@ impl Device for Object {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes_left = u64::from(request.sectors) * SECTOR_BYTES;
         self.waiting.push_back(self.slots.add(ObjectRequest { request, bytes_left }));
-        self.connect(now);
+        self.start_requests(now);
     }
 
     /// Completes at once: an object is durable when the store replies to the PUT (Amazon S3 user
@@ -163,13 +165,13 @@ impl Device for Object {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             match self.events.take_due(now)? {
-                (time, ObjectEvent::Move(slot)) => self.send_block(time, slot),
+                (time, ObjectEvent::SendBlock(slot)) => self.send_block(time, slot),
                 (time, ObjectEvent::Flushed(id)) => {
                     return Some(Completion::at(time, id, Outcome::Done));
                 }
-                (time, ObjectEvent::End(slot)) => {
+                (time, ObjectEvent::Answered(slot)) => {
                     self.connections_used -= 1;
-                    self.connect(time);
+                    self.start_requests(time);
                     let id = self.slots.take(slot).request.id;
                     return Some(Completion::at(time, id, Outcome::Done));
                 }

@@ -52,8 +52,17 @@ pub struct ParameterSpec {
 #[derive(Clone, Debug)]
 pub struct ParameterValues {
     device: String,
-    /// Declaration, value, and a flag that is true when the text set the value.
-    values: Vec<(ParameterSpec, u64, bool)>,
+    values: Vec<ParameterValue>,
+}
+
+/// Current value of one parameter.
+#[derive(Clone, Debug)]
+struct ParameterValue {
+    parameter_spec: ParameterSpec,
+    /// Value in the quantity's smallest unit.
+    value: u64,
+    /// True if the device text sets the value.
+    is_given: bool,
 }
 
 impl ParameterValues {
@@ -72,12 +81,17 @@ impl ParameterValues {
         let values = parameter_specs
             .iter()
             .map(|parameter_spec| match spec.parameters.get(parameter_spec.key) {
-                None => Ok((*parameter_spec, parameter_spec.default, false)),
+                None => Ok(ParameterValue {
+                    parameter_spec: *parameter_spec,
+                    value: parameter_spec.default,
+                    is_given: false,
+                }),
                 Some(text) => match parameter_spec.quantity.parse(text) {
                     Some(value)
                         if (parameter_spec.least..=parameter_spec.most).contains(&value) =>
                     {
-                        Ok((*parameter_spec, value, true))
+                        let parameter_spec = *parameter_spec;
+                        Ok(ParameterValue { parameter_spec, value, is_given: true })
                     }
                     _ => Err(bad_value(spec, parameter_spec, text)),
                 },
@@ -91,8 +105,12 @@ impl ParameterValues {
     /// # Panics
     /// Panics when the device has no parameter `key`. This is a bug in the device.
     pub fn of(&self, key: &str) -> u64 {
-        let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
-        value.expect("a device reads its own knobs").1
+        self.find_value(key).expect("a device reads its own knobs").value
+    }
+
+    /// Returns the current value of `key` with its declaration; `None` for an unknown key.
+    fn find_value(&self, key: &str) -> Option<&ParameterValue> {
+        self.values.iter().find(|value| value.parameter_spec.key == key)
     }
 
     /// Returns the value like [`of`](ParameterValues::of), for parameters whose upper bound fits 32
@@ -103,16 +121,14 @@ impl ParameterValues {
 
     /// Returns true if the text set `key`, even to its default.
     pub fn is_given(&self, key: &str) -> bool {
-        self.values
-            .iter()
-            .any(|(parameter_spec, _, is_given)| parameter_spec.key == key && *is_given)
+        self.find_value(key).is_some_and(|value| value.is_given)
     }
 
     /// Returns the error for a value of `key` that contradicts another parameter.
     pub fn contradiction(&self, key: &str, expected: String) -> SpecError {
-        let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
-        let text = value
-            .map(|(parameter_spec, value, _)| parameter_spec.quantity.text(*value))
+        let text = self
+            .find_value(key)
+            .map(|found| found.parameter_spec.quantity.format_value(found.value))
             .unwrap_or_default();
         SpecError::BadValue {
             name: self.device.clone(),
@@ -126,9 +142,9 @@ impl ParameterValues {
     pub fn parameters(&self) -> Vec<DeviceParameter> {
         self.values
             .iter()
-            .map(|(parameter_spec, value, is_given)| DeviceParameter {
+            .map(|ParameterValue { parameter_spec, value, is_given }| DeviceParameter {
                 name: parameter_spec.key.to_owned(),
-                value: parameter_spec.quantity.text(*value),
+                value: parameter_spec.quantity.format_value(*value),
                 unit: parameter_spec.quantity.unit(),
                 origin: if *is_given {
                     ParameterOrigin::Given
@@ -153,9 +169,9 @@ fn bad_value(spec: &Spec, parameter_spec: &ParameterSpec, text: &str) -> SpecErr
         value: text.to_owned(),
         expected: format!(
             "{} from {} to {} {}",
-            quantity.form(),
-            quantity.text(parameter_spec.least),
-            quantity.text(parameter_spec.most),
+            quantity.expected_form(),
+            quantity.format_value(parameter_spec.least),
+            quantity.format_value(parameter_spec.most),
             quantity.unit()
         )
         .trim_end()
@@ -176,7 +192,7 @@ impl ParameterQuantity {
     }
 
     /// Describes the expected form of a value, for error messages.
-    const fn form(self) -> &'static str {
+    const fn expected_form(self) -> &'static str {
         match self {
             ParameterQuantity::Bytes => "a size such as 64k or 1g,",
             ParameterQuantity::BytesPerSecond => "bytes a second such as 386m,",
@@ -231,13 +247,13 @@ impl ParameterQuantity {
     }
 
     /// Formats the value for output. [`parse`](ParameterQuantity::parse) reads it back.
-    fn text(self, value: u64) -> String {
+    fn format_value(self, value: u64) -> String {
         match self {
             ParameterQuantity::Bytes => {
-                let fits =
+                let divides =
                     |(_, scale): &&(&str, u64)| value >= *scale && value.is_multiple_of(*scale);
                 let (suffix, scale) =
-                    self.suffixes().iter().rev().find(fits).copied().unwrap_or(("", 1));
+                    self.suffixes().iter().rev().find(divides).copied().unwrap_or(("", 1));
                 format!("{}{suffix}", value / scale)
             }
             _ => {
@@ -258,6 +274,7 @@ impl ParameterQuantity {
 mod tests {
     use super::*;
 
+    /// A size, a duration and a bandwidth.
     const PARAMETERS: [ParameterSpec; 3] = [
         ParameterSpec {
             key: "page",
@@ -294,25 +311,27 @@ mod tests {
 
     #[test]
     fn values_are_read_in_the_units_that_fio_and_data_sheets_use() {
-        let given = settings("ssd,page=16k,read=3.8ms,link=3.2g").unwrap();
-        assert_eq!(given.of("page"), 16_384);
-        assert_eq!(given.of("read"), 3_800_000);
-        assert_eq!(given.of("link"), 3_200_000_000);
-        let bare = settings("ssd,page=4096,read=60,link=300").unwrap();
-        assert_eq!(bare.of("page"), 4_096);
-        assert_eq!(bare.of("read"), 60_000);
-        assert_eq!(bare.of("link"), 300_000_000);
+        let with_suffix = settings("ssd,page=16k,read=3.8ms,link=3.2g").unwrap();
+        assert_eq!(with_suffix.of("page"), 16_384);
+        assert_eq!(with_suffix.of("read"), 3_800_000);
+        assert_eq!(with_suffix.of("link"), 3_200_000_000);
+        let without_suffix = settings("ssd,page=4096,read=60,link=300").unwrap();
+        assert_eq!(without_suffix.of("page"), 4_096);
+        assert_eq!(without_suffix.of("read"), 60_000);
+        assert_eq!(without_suffix.of("link"), 300_000_000);
         assert_eq!(settings("ssd").unwrap().of("page"), 8_192);
     }
 
+    /// Times are printed in µs, with as many decimals as needed. Sizes get the largest suffix that
+    /// divides them.
     #[test]
     fn printed_quantities_parse_back() {
         for (value, text) in [(75_000, "75"), (250, "0.25"), (3_800_001, "3800.001")] {
-            assert_eq!(ParameterQuantity::Time.text(value), text);
+            assert_eq!(ParameterQuantity::Time.format_value(value), text);
             assert_eq!(ParameterQuantity::Time.parse(text), Some(value));
         }
-        assert_eq!(ParameterQuantity::Bytes.text(1_310_720), "1280k");
-        assert_eq!(ParameterQuantity::Bytes.text(0), "0");
+        assert_eq!(ParameterQuantity::Bytes.format_value(1_310_720), "1280k");
+        assert_eq!(ParameterQuantity::Bytes.format_value(0), "0");
     }
 
     #[test]

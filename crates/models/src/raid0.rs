@@ -2,10 +2,10 @@
 //!
 //! Members of different sizes are laid out as by Linux `md`. The first zone stripes over all
 //! members until the smallest is full, the next zone over those with remaining space, and so on. A
-//! partial chunk at the end of a member is not used. A request becomes one request per member that
-//! it touches, because its chunks on one member are contiguous there. A part larger than the
-//! member's largest request is split. The request completes with its last part. Parts for a full
-//! member wait, in order of arrival.
+//! partial chunk at the end of a member is not used. An array request becomes one member request
+//! per member that it touches, because its chunks on one member are contiguous there. A member
+//! request larger than the member allows is split. The array request completes with its last member
+//! request. Member requests for a full member wait, in order of arrival.
 //!
 //! There can be up to [`MEMBERS_MAX`] members. Each event costs log₂ of their number.
 
@@ -29,48 +29,53 @@ pub struct Raid0 {
     layout: StripeLayout,
     members: Vec<ArrayMember>,
     /// Next event of each member.
-    next: EarliestEvent,
-    /// Parts of requests, waiting or in flight at a member.
-    parts: NumberedSlab<PendingPiece>,
-    /// Requests in flight.
-    slots: NumberedSlab<StripedRequest>,
+    next_events: EarliestEvent,
+    /// Member requests, waiting or in flight.
+    member_requests: NumberedSlab<MemberRequest>,
+    /// Array requests and flushes in flight.
+    array_requests: NumberedSlab<ArrayRequest>,
     /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
-    /// Pieces of the request that is being split. A field only to reuse the allocation.
-    pieces: Vec<MemberPiece>,
+    /// Ranges of the array request that is being split. A field only to reuse the allocation.
+    ranges: Vec<MemberRange>,
 }
 
-/// A member with the parts that wait for it.
+/// A member with the member requests that wait for it.
 struct ArrayMember {
     device: BoxedDevice,
     caps: DeviceCaps,
     in_flight: u32,
+    /// Keys of the member requests that wait.
     waiting: VecDeque<u32>,
 }
 
-/// One member's share of a request, in the member's sectors.
+/// A range of sectors on one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MemberPiece {
+struct MemberRange {
+    /// Index of the member.
     member: u32,
+    /// First sector on the member.
     start: u64,
     sectors: u32,
 }
 
-/// A request to one member, on behalf of the request in `slot`.
+/// A request or a flush of one member, as a part of an array request.
 #[derive(Clone, Copy, Debug)]
-struct PendingPiece {
-    slot: u32,
+struct MemberRequest {
+    /// Key of the array request.
+    array_request: u32,
     /// Sectors of the member, or `None` for a flush.
-    piece: Option<MemberPiece>,
+    range: Option<MemberRange>,
 }
 
-/// A request in flight, with the number of its parts in flight.
+/// A request or a flush of the array, in flight. A flush is a request of no sectors.
 #[derive(Clone, Copy, Debug)]
-struct StripedRequest {
+struct ArrayRequest {
     request: DeviceRequest,
-    parts_left: u32,
+    /// Number of its member requests that are not complete.
+    members_left: u32,
     /// Number of bytes from its start that were transferred without a gap.
-    good_bytes: u64,
+    contiguous_bytes: u64,
     error: Option<DeviceError>,
 }
 
@@ -109,12 +114,12 @@ impl Raid0 {
         Raid0 {
             caps,
             layout,
-            next: EarliestEvent::new(count),
+            next_events: EarliestEvent::new(count),
             members,
-            parts: NumberedSlab::new(),
-            slots: NumberedSlab::new(),
+            member_requests: NumberedSlab::new(),
+            array_requests: NumberedSlab::new(),
             done: VecDeque::new(),
-            pieces: Vec::new(),
+            ranges: Vec::new(),
         }
     }
 
@@ -123,61 +128,66 @@ impl Raid0 {
         self.members.iter().filter(|member| member.in_flight > 0).count()
     }
 
-    /// Submits waiting parts to a member while it has room.
+    /// Submits waiting member requests to the member `index` while its queue has room.
     fn submit_waiting(&mut self, now: Time, index: u32) {
         let member = &mut self.members[index as usize];
         while member.in_flight < member.caps.depth_max
-            && let Some(part) = member.waiting.pop_front()
+            && let Some(key) = member.waiting.pop_front()
         {
-            let PendingPiece { slot, piece } = self.parts[part];
-            let piece = piece.expect("a flush does not wait for room");
+            let MemberRequest { array_request, range } = self.member_requests[key];
+            let range = range.expect("a flush does not wait for room");
             member.in_flight += 1;
-            let op = self.slots[slot].request.op;
-            let id = RequestId(part);
-            let MemberPiece { start, sectors, .. } = piece;
+            let op = self.array_requests[array_request].request.op;
+            let id = RequestId(key);
+            let MemberRange { start, sectors, .. } = range;
             member.device.submit(now, DeviceRequest { id, op, start, sectors });
         }
-        self.next.set(index, member.device.next_event());
+        self.next_events.set(index, member.device.next_event());
     }
 
-    /// Handles a completed part. The request completes with its last part.
-    fn finish_part(&mut self, completion: &Completion) {
-        let PendingPiece { slot, piece } = self.parts.take(completion.id.0);
-        let this = &mut self.slots[slot];
-        this.parts_left -= 1;
+    /// Handles a completed member request. The last one completes its array request.
+    fn finish_member_request(&mut self, completion: &Completion) {
+        let MemberRequest { array_request, range } = self.member_requests.take(completion.id.0);
+        let this = &mut self.array_requests[array_request];
+        this.members_left -= 1;
         match completion.outcome {
             Outcome::Done => {}
             Outcome::Failed(error) => this.error = this.error.or(Some(error)),
             Outcome::Short { bytes } => {
-                let piece = piece.expect("a flush moves nothing");
-                let bad = self.layout.address(piece.member, piece.start + bytes / SECTOR_BYTES);
-                let good = (bad - this.request.start) * SECTOR_BYTES + bytes % SECTOR_BYTES;
-                this.good_bytes = this.good_bytes.min(good);
+                let range = range.expect("a flush moves nothing");
+                // The first sector of the array that was not transferred completely.
+                let cut_sector =
+                    self.layout.to_array_sector(range.member, range.start + bytes / SECTOR_BYTES);
+                let bytes_before_cut =
+                    (cut_sector - this.request.start) * SECTOR_BYTES + bytes % SECTOR_BYTES;
+                this.contiguous_bytes = this.contiguous_bytes.min(bytes_before_cut);
             }
         }
-        if this.parts_left > 0 {
+        if this.members_left > 0 {
             return;
         }
-        let whole = u64::from(this.request.sectors) * SECTOR_BYTES;
+        let request_bytes = u64::from(this.request.sectors) * SECTOR_BYTES;
         let outcome = match this.error {
             Some(error) => Outcome::Failed(error),
-            None if this.good_bytes < whole => Outcome::Short { bytes: this.good_bytes },
+            None if this.contiguous_bytes < request_bytes => {
+                Outcome::Short { bytes: this.contiguous_bytes }
+            }
             None => Outcome::Done,
         };
         self.done.push_back(Completion::at(completion.at, this.request.id, outcome));
-        self.slots.take(slot);
+        self.array_requests.take(array_request);
     }
 
     /// Processes the events of all members up to `now`, in order of time. Each event may let
-    /// waiting parts start.
+    /// waiting member requests start.
     fn advance(&mut self, now: Time) {
-        while let Some((at, index)) = self.next.first()
+        while let Some((at, index)) = self.next_events.first()
             && at <= now
         {
             while let Some(completion) = self.members[index as usize].device.poll(at) {
-                let is_request = self.parts[completion.id.0].piece.is_some();
+                let is_request = self.member_requests[completion.id.0].range.is_some();
                 self.members[index as usize].in_flight -= u32::from(is_request);
-                self.finish_part(&completion);
+                self.finish_member_request(&completion);
             }
             self.submit_waiting(at, index);
         }
@@ -190,42 +200,50 @@ impl Device for Raid0 {
         self.caps
     }
 
-    /// Splits a request into pieces of the members, and submits as many as the members accept.
+    /// Splits a request into member requests, and submits as many as the members accept.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let mut pieces = std::mem::take(&mut self.pieces);
-        self.layout.cut(request.start, request.sectors, &mut pieces);
-        let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let slot =
-            self.slots.add(StripedRequest { request, parts_left: 0, good_bytes, error: None });
-        for full_piece in &pieces {
-            let sectors_max = self.members[full_piece.member as usize].caps.request_sectors_max;
-            let mut remaining = *full_piece;
+        let mut ranges = std::mem::take(&mut self.ranges);
+        self.layout.split(request.start, request.sectors, &mut ranges);
+        let contiguous_bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        let array_request = self.array_requests.add(ArrayRequest {
+            request,
+            members_left: 0,
+            contiguous_bytes,
+            error: None,
+        });
+        for full_range in &ranges {
+            let sectors_max = self.members[full_range.member as usize].caps.request_sectors_max;
+            let mut remaining = *full_range;
             while remaining.sectors > 0 {
-                let piece =
-                    MemberPiece { sectors: remaining.sectors.min(sectors_max), ..remaining };
-                remaining.start += u64::from(piece.sectors);
-                remaining.sectors -= piece.sectors;
-                let part = self.parts.add(PendingPiece { slot, piece: Some(piece) });
-                self.slots[slot].parts_left += 1;
-                self.members[piece.member as usize].waiting.push_back(part);
+                let range =
+                    MemberRange { sectors: remaining.sectors.min(sectors_max), ..remaining };
+                remaining.start += u64::from(range.sectors);
+                remaining.sectors -= range.sectors;
+                let member_request = MemberRequest { array_request, range: Some(range) };
+                let key = self.member_requests.add(member_request);
+                self.array_requests[array_request].members_left += 1;
+                self.members[range.member as usize].waiting.push_back(key);
             }
         }
-        for piece in &pieces {
-            self.submit_waiting(now, piece.member);
+        for range in &ranges {
+            self.submit_waiting(now, range.member);
         }
-        self.pieces = pieces;
+        self.ranges = ranges;
     }
 
     /// Flushes all members. The flush completes with its last member.
     fn flush(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
-        let parts_left = self.members.len() as u32;
-        let slot =
-            self.slots.add(StripedRequest { request, parts_left, good_bytes: 0, error: None });
+        let array_request = self.array_requests.add(ArrayRequest {
+            request,
+            members_left: self.members.len() as u32,
+            contiguous_bytes: 0,
+            error: None,
+        });
         for (index, member) in self.members.iter_mut().enumerate() {
-            let part = self.parts.add(PendingPiece { slot, piece: None });
-            member.device.flush(now, RequestId(part));
-            self.next.set(index as u32, member.device.next_event());
+            let key = self.member_requests.add(MemberRequest { array_request, range: None });
+            member.device.flush(now, RequestId(key));
+            self.next_events.set(index as u32, member.device.next_event());
         }
     }
 
@@ -233,7 +251,7 @@ impl Device for Raid0 {
     fn next_event(&self) -> Option<Time> {
         match self.done.front() {
             Some(completion) => Some(completion.at),
-            None => self.next.first().map(|(time, _)| time),
+            None => self.next_events.first().map(|(time, _)| time),
         }
     }
 
@@ -252,8 +270,8 @@ impl Device for Raid0 {
 struct StripeLayout {
     chunk_sectors: u64,
     zones: Vec<StripeZone>,
-    /// During a split: for each member the index of its piece.
-    open: Vec<Option<usize>>,
+    /// During a split: for each member the index of its range. `None` outside of it.
+    range_of_member: Vec<Option<usize>>,
 }
 
 /// A range of rows over the same members.
@@ -261,8 +279,9 @@ struct StripeLayout {
 struct StripeZone {
     /// Chunks of the zone, in array order.
     chunks: std::ops::Range<u64>,
-    /// First row of the zone: its start on each member, in chunks.
-    row: u64,
+    /// First row of the zone: its start on each member, in chunks. A row is one chunk per member.
+    first_row: u64,
+    /// Indices of the members, ascending.
     members: Vec<u32>,
 }
 
@@ -270,18 +289,22 @@ impl StripeLayout {
     /// Divides members of the given sizes into zones.
     fn new(member_sectors: &[u64], chunk_sectors: u32) -> StripeLayout {
         let chunk_sectors = u64::from(chunk_sectors);
-        let chunks: Vec<u64> = member_sectors.iter().map(|size| size / chunk_sectors).collect();
+        let member_chunks: Vec<u64> =
+            member_sectors.iter().map(|size| size / chunk_sectors).collect();
         let mut zones: Vec<StripeZone> = Vec::new();
-        let mut row = 0;
-        while let Some(row_end) = chunks.iter().copied().filter(|&end| end > row).min() {
+        let mut first_row = 0;
+        // A zone ends where the next member is full.
+        while let Some(row_end) = member_chunks.iter().copied().filter(|&end| end > first_row).min()
+        {
+            let has_space = |member: &usize| member_chunks[*member] > first_row;
             let members: Vec<u32> =
-                (0..chunks.len()).filter(|&m| chunks[m] > row).map(|m| m as u32).collect();
-            let first = zones.last().map_or(0, |zone| zone.chunks.end);
-            let end = first + (row_end - row) * members.len() as u64;
-            zones.push(StripeZone { chunks: first..end, row, members });
-            row = row_end;
+                (0..member_chunks.len()).filter(has_space).map(|member| member as u32).collect();
+            let start = zones.last().map_or(0, |zone| zone.chunks.end);
+            let end = start + (row_end - first_row) * members.len() as u64;
+            zones.push(StripeZone { chunks: start..end, first_row, members });
+            first_row = row_end;
         }
-        StripeLayout { chunk_sectors, zones, open: vec![None; chunks.len()] }
+        StripeLayout { chunk_sectors, zones, range_of_member: vec![None; member_chunks.len()] }
     }
 
     /// Returns the size of the array in sectors.
@@ -290,45 +313,46 @@ impl StripeLayout {
     }
 
     /// Returns the index of the member, and the sector on it, for a sector of the array.
-    fn place(&self, sector: u64) -> (u32, u64) {
+    fn to_member_sector(&self, sector: u64) -> (u32, u64) {
         let (chunk, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.chunks.end <= chunk)];
-        let in_zone = chunk - zone.chunks.start;
-        let width = zone.members.len() as u64;
-        let member = zone.members[(in_zone % width) as usize];
-        (member, (zone.row + in_zone / width) * self.chunk_sectors + offset)
+        let chunk_in_zone = chunk - zone.chunks.start;
+        let member_count = zone.members.len() as u64;
+        let member = zone.members[(chunk_in_zone % member_count) as usize];
+        let row = zone.first_row + chunk_in_zone / member_count;
+        (member, row * self.chunk_sectors + offset)
     }
 
     /// Returns the sector of the array that lies at the sector `sector` of the member `member`.
-    fn address(&self, member: u32, sector: u64) -> u64 {
+    fn to_array_sector(&self, member: u32, sector: u64) -> u64 {
         let (row, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
-        let zone = &self.zones[self.zones.partition_point(|zone| zone.row <= row) - 1];
+        let zone = &self.zones[self.zones.partition_point(|zone| zone.first_row <= row) - 1];
         let index = zone.members.partition_point(|&other| other < member) as u64;
-        let chunk = zone.chunks.start + (row - zone.row) * zone.members.len() as u64 + index;
+        let chunk = zone.chunks.start + (row - zone.first_row) * zone.members.len() as u64 + index;
         chunk * self.chunk_sectors + offset
     }
 
-    /// Splits a request of `sectors` sectors from `start` into one piece per member, in order of
-    /// the first chunk on each. Writes the pieces to `pieces`.
-    fn cut(&mut self, start: u64, sectors: u32, pieces: &mut Vec<MemberPiece>) {
-        pieces.clear();
+    /// Splits a request of `sectors` sectors from `start` into one range per member, in order of
+    /// the first chunk on each. Replaces the contents of `ranges` by them.
+    fn split(&mut self, start: u64, sectors: u32, ranges: &mut Vec<MemberRange>) {
+        ranges.clear();
         let end = start + u64::from(sectors);
         let mut sector = start;
         while sector < end {
             let chunk_end = end.min((sector / self.chunk_sectors + 1) * self.chunk_sectors);
-            let (member, member_sector) = self.place(sector);
+            let (member, member_sector) = self.to_member_sector(sector);
             let sectors = (chunk_end - sector) as u32;
-            match self.open[member as usize] {
-                Some(index) => pieces[index].sectors += sectors,
+            match self.range_of_member[member as usize] {
+                Some(index) => ranges[index].sectors += sectors,
                 None => {
-                    self.open[member as usize] = Some(pieces.len());
-                    pieces.push(MemberPiece { member, start: member_sector, sectors });
+                    self.range_of_member[member as usize] = Some(ranges.len());
+                    ranges.push(MemberRange { member, start: member_sector, sectors });
                 }
             }
             sector = chunk_end;
         }
-        for piece in pieces.iter() {
-            self.open[piece.member as usize] = None;
+        for range in ranges.iter() {
+            self.range_of_member[range.member as usize] = None;
         }
     }
 }
@@ -338,17 +362,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_members_alternate_and_a_request_is_one_piece_on_each() {
+    fn equal_members_alternate_and_a_request_is_one_range_on_each() {
         let mut layout = StripeLayout::new(&[1_000, 1_000, 1_000], 128);
         // Each member has room for 7 whole chunks of 128 sectors.
         assert_eq!(layout.sectors(), 3 * 7 * 128);
-        assert_eq!(layout.place(0), (0, 0));
-        assert_eq!(layout.place(128), (1, 0));
-        assert_eq!(layout.place(3 * 128 + 5), (0, 133));
-        let mut pieces = Vec::new();
-        layout.cut(100, 4 * 128, &mut pieces);
-        let piece = |member, start, sectors| MemberPiece { member, start, sectors };
-        assert_eq!(pieces, [piece(0, 100, 28 + 128), piece(1, 0, 128 + 100), piece(2, 0, 128)]);
+        assert_eq!(layout.to_member_sector(0), (0, 0));
+        assert_eq!(layout.to_member_sector(128), (1, 0));
+        assert_eq!(layout.to_member_sector(3 * 128 + 5), (0, 133));
+        // From sector 100 on, the request covers the last 28 sectors of chunk 0, the chunks 1 to 3,
+        // and the first 100 of chunk 4. Chunks 0 and 3 lie on member 0, 1 and 4 on member 1.
+        let mut ranges = Vec::new();
+        layout.split(100, 4 * 128, &mut ranges);
+        let range = |member, start, sectors| MemberRange { member, start, sectors };
+        assert_eq!(ranges, [range(0, 100, 28 + 128), range(1, 0, 128 + 100), range(2, 0, 128)]);
     }
 
     #[test]
@@ -357,13 +383,14 @@ mod tests {
         // 3 the second.
         let layout = StripeLayout::new(&[20, 40, 35], 10);
         assert_eq!(layout.sectors(), 90);
-        let places: Vec<(u32, u64)> = (0..9).map(|chunk| layout.place(chunk * 10)).collect();
+        let member_sectors: Vec<(u32, u64)> =
+            (0..9).map(|chunk| layout.to_member_sector(chunk * 10)).collect();
         let expected =
             [(0, 0), (1, 0), (2, 0), (0, 10), (1, 10), (2, 10), (1, 20), (2, 20), (1, 30)];
-        assert_eq!(places, expected);
+        assert_eq!(member_sectors, expected);
         for sector in 0..90 {
-            let (member, place) = layout.place(sector);
-            assert_eq!(layout.address(member, place), sector);
+            let (member, member_sector) = layout.to_member_sector(sector);
+            assert_eq!(layout.to_array_sector(member, member_sector), sector);
         }
     }
 }

@@ -84,8 +84,8 @@ pub fn devices() -> Vec<(&'static str, &'static str)> {
     DEVICES.iter().copied().chain(registered).collect()
 }
 
-/// Returns the registered device that `spec` names.
-fn registered(spec: &Spec) -> Option<DeviceEntry> {
+/// Returns the registered device that `spec` names; `None` for any other name.
+fn find_registered(spec: &Spec) -> Option<DeviceEntry> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
     registered.iter().find(|device| device.name == base_name(spec)).copied()
 }
@@ -110,36 +110,36 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
         },
         "raid0" => {
             let composed = ComposedDevice::parse(spec)?;
-            let settings = ParameterValues::read(&composed.own, &RAID0_PARAMETERS)?;
-            Ok(Box::new(composed.striped(&settings, seed)?))
+            let settings = ParameterValues::read(&composed.own_spec, &RAID0_PARAMETERS)?;
+            Ok(Box::new(composed.build_striped(&settings, seed)?))
         }
         "array" => {
             let composed = ComposedDevice::parse(spec)?;
-            let settings = ParameterValues::read(&composed.own, &array::PARAMETERS)?;
-            let members = Box::new(composed.striped(&settings, seed)?);
+            let settings = ParameterValues::read(&composed.own_spec, &array::PARAMETERS)?;
+            let members = Box::new(composed.build_striped(&settings, seed)?);
             Ok(Box::new(array::build(&settings, members)))
         }
         "nfs" => {
             let composed = ComposedDevice::parse(spec)?;
-            let mut draw = SeededRng::new(seed);
-            let member = composed.only_member(draw.bits())?;
-            Ok(Box::new(Nfs::from_spec(&composed.own, member, draw.bits())?))
+            let mut rng = SeededRng::new(seed);
+            let member = composed.build_only_member(rng.bits())?;
+            Ok(Box::new(Nfs::from_spec(&composed.own_spec, member, rng.bits())?))
         }
         "faulty" => {
             let composed = ComposedDevice::parse(spec)?;
-            let mut draw = SeededRng::new(seed);
-            let member = composed.only_member(draw.bits())?;
-            let faults = Faulty::faults(&composed.own)?;
-            Ok(Box::new(Faulty::new(member, faults, draw.bits())))
+            let mut rng = SeededRng::new(seed);
+            let member = composed.build_only_member(rng.bits())?;
+            let faults = Faulty::faults(&composed.own_spec)?;
+            Ok(Box::new(Faulty::new(member, faults, rng.bits())))
         }
         "changing" => {
             let composed = ComposedDevice::parse(spec)?;
-            let [first, second] = composed.two_members(seed)?;
-            Ok(Box::new(Changing::from_spec(&composed.own, first, second)?))
+            let [first, second] = composed.build_two_members(seed)?;
+            Ok(Box::new(Changing::from_spec(&composed.own_spec, first, second)?))
         }
-        _ => match registered(spec) {
+        _ => match find_registered(spec) {
             Some(device) => (device.build)(spec, seed),
-            None => Err(unknown(spec)),
+            None => Err(unknown_device_error(spec)),
         },
     }
 }
@@ -150,12 +150,13 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
 /// # Errors
 /// Fails in the same cases as [`build`].
 pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
-    let alone = |parameter_specs: &[ParameterSpec]| {
+    let own_parameters = |parameter_specs: &[ParameterSpec]| {
         Ok(ParameterValues::read(spec, parameter_specs)?.parameters())
     };
-    let composed = |parameter_specs: &[ParameterSpec]| {
+    let with_members = |parameter_specs: &[ParameterSpec]| {
         let composed = ComposedDevice::parse(spec)?;
-        let mut parameters = ParameterValues::read(&composed.own, parameter_specs)?.parameters();
+        let own_values = ParameterValues::read(&composed.own_spec, parameter_specs)?;
+        let mut parameters = own_values.parameters();
         for MemberGroup { spec, .. } in &composed.members {
             parameters.extend(describe(spec)?.into_iter().map(|parameter| DeviceParameter {
                 name: format!("{}.{}", spec.name, parameter.name),
@@ -165,20 +166,20 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
         Ok(parameters)
     };
     match base_name(spec) {
-        "ssd" => alone(&ssd::sata_2012()),
-        "nvme" => alone(&ssd::nvme_today()),
-        "mqsim" => alone(&ssd::mqsim()),
+        "ssd" => own_parameters(&ssd::sata_2012()),
+        "nvme" => own_parameters(&ssd::nvme_today()),
+        "mqsim" => own_parameters(&ssd::mqsim()),
         "hdd" => hdd::parameters(spec).map_err(|error| disk_error(spec, error)),
-        "object" => alone(&object::PARAMETERS),
+        "object" => own_parameters(&object::PARAMETERS),
         "measured" => measured::parameters(spec).map_err(|error| measured_error(spec, error)),
-        "raid0" => composed(&RAID0_PARAMETERS),
-        "array" => composed(&array::PARAMETERS),
-        "nfs" => composed(&nfs::PARAMETERS),
-        "faulty" => composed(&faulty::PARAMETERS),
-        "changing" => composed(&changing::PARAMETERS),
-        _ => match registered(spec) {
-            Some(device) => alone(device.parameters),
-            None => Err(unknown(spec)),
+        "raid0" => with_members(&RAID0_PARAMETERS),
+        "array" => with_members(&array::PARAMETERS),
+        "nfs" => with_members(&nfs::PARAMETERS),
+        "faulty" => with_members(&faulty::PARAMETERS),
+        "changing" => with_members(&changing::PARAMETERS),
+        _ => match find_registered(spec) {
+            Some(device) => own_parameters(device.parameters),
+            None => Err(unknown_device_error(spec)),
         },
     }
 }
@@ -231,7 +232,7 @@ fn disk_error(spec: &Spec, error: HddError) -> SpecError {
     }
 }
 
-/// Converts an error of a `measured` device in the same way.
+/// Converts an error of a `measured` device, like `disk_error`.
 fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     match error {
         MeasuredError::Spec(error) => error,
@@ -243,8 +244,8 @@ fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
 
 /// Reports an error in the description file as a bad value of the parameter that names the file.
 fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
-    let named = |(key, _): &(&String, &String)| matches!(key.as_str(), "toml" | "disksim");
-    let (key, value) = spec.parameters.iter().find(named).expect("a file has a key");
+    let names_file = |(key, _): &(&String, &String)| matches!(key.as_str(), "toml" | "disksim");
+    let (key, value) = spec.parameters.iter().find(names_file).expect("a file has a key");
     SpecError::BadValue {
         name: spec.name.clone(),
         key: key.clone(),
@@ -254,7 +255,7 @@ fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
 }
 
 /// Returns the error for an unknown device name, with the list of known names.
-fn unknown(spec: &Spec) -> SpecError {
+fn unknown_device_error(spec: &Spec) -> SpecError {
     SpecError::UnknownName {
         kind: "device",
         name: base_name(spec).to_owned(),
@@ -265,7 +266,7 @@ fn unknown(spec: &Spec) -> SpecError {
 /// A composed device, parsed into its own parameters and its members.
 struct ComposedDevice {
     /// Name and parameters of the composed device itself.
-    own: Spec,
+    own_spec: Spec,
     members: Vec<MemberGroup>,
 }
 
@@ -281,19 +282,19 @@ impl ComposedDevice {
     fn parse(spec: &Spec) -> Result<ComposedDevice, SpecError> {
         let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, default_members(spec)));
         let mut members: Vec<MemberGroup> = Vec::new();
-        let mut count_all = 0u32;
+        let mut count_in_all = 0u32;
         // A device with one member passes a `+` on to that member if the member is composed.
         let has_one_member = matches!(name, "nfs" | "faulty") && list.contains(':');
         for item in list.split(|letter| letter == '+' && !has_one_member) {
             let (count, member) = match item.split_once('x') {
                 Some((count, member)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    (count.parse().map_err(|_| refused(spec, list))?, member)
+                    (count.parse().map_err(|_| member_list_error(spec, list))?, member)
                 }
                 _ => (1, item),
             };
-            count_all = count_all.saturating_add(count);
-            if count == 0 || count_all > MEMBERS_MAX || member.is_empty() {
-                return Err(refused(spec, list));
+            count_in_all = count_in_all.saturating_add(count);
+            if count == 0 || count_in_all > MEMBERS_MAX || member.is_empty() {
+                return Err(member_list_error(spec, list));
             }
             members.push(MemberGroup { count, spec: Spec::plain(member) });
         }
@@ -310,20 +311,20 @@ impl ComposedDevice {
                 own_spec.parameters.insert(key.clone(), value.clone());
             }
         }
-        Ok(ComposedDevice { own: own_spec, members })
+        Ok(ComposedDevice { own_spec, members })
     }
 
     /// Builds the members as a striped array. `settings` contains the stripe size.
-    fn striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
+    fn build_striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
         let stripe_bytes = settings.of("stripe");
         if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(settings.contradiction("stripe", "a multiple of 512 bytes".to_owned()));
         }
-        let mut draw = SeededRng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut devices: Vec<BoxedDevice> = Vec::new();
         for member in &self.members {
             for _ in 0..member.count {
-                devices.push(build(&member.spec, draw.bits())?);
+                devices.push(build(&member.spec, rng.bits())?);
             }
         }
         let chunk_sectors = stripe_bytes / SECTOR_BYTES;
@@ -336,7 +337,7 @@ impl ComposedDevice {
     }
 
     /// Builds the member of a device that takes exactly one.
-    fn only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
+    fn build_only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
         match self.members.as_slice() {
             [MemberGroup { count: 1, spec }] => build(spec, seed),
             _ => Err(self.member_count_error("one member", "ssd", "raid0:4xhdd")),
@@ -344,11 +345,11 @@ impl ComposedDevice {
     }
 
     /// Builds the members of a device that takes exactly two.
-    fn two_members(&self, seed: u64) -> Result<[BoxedDevice; 2], SpecError> {
-        let mut draw = SeededRng::new(seed);
+    fn build_two_members(&self, seed: u64) -> Result<[BoxedDevice; 2], SpecError> {
+        let mut rng = SeededRng::new(seed);
         match self.members.as_slice() {
             [MemberGroup { count: 1, spec: first }, MemberGroup { count: 1, spec: second }] => {
-                Ok([build(first, draw.bits())?, build(second, draw.bits())?])
+                Ok([build(first, rng.bits())?, build(second, rng.bits())?])
             }
             _ => Err(self.member_count_error("two members", "nvme+ssd", "raid0:4xhdd+raid0:8xhdd")),
         }
@@ -358,7 +359,7 @@ impl ComposedDevice {
     /// members.
     fn member_count_error(&self, expected: &str, one: &str, other: &str) -> SpecError {
         let count: u32 = self.members.iter().map(|members| members.count).sum();
-        let name = &self.own.name;
+        let name = &self.own_spec.name;
         SpecError::BadValue {
             name: name.clone(),
             key: "members".to_owned(),
@@ -385,7 +386,7 @@ fn key_of_member<'a>(key: &'a str, member: &Spec) -> Option<&'a str> {
 }
 
 /// Returns the error for a malformed list of members.
-fn refused(spec: &Spec, list: &str) -> SpecError {
+fn member_list_error(spec: &Spec, list: &str) -> SpecError {
     let name = base_name(spec);
     SpecError::BadValue {
         name: name.to_owned(),
@@ -402,10 +403,12 @@ fn refused(spec: &Spec, list: &str) -> SpecError {
 mod tests {
     use super::*;
 
-    fn error(text: &str) -> String {
+    /// Returns the message with which `build` rejects a device text.
+    fn build_error(text: &str) -> String {
         build(&Spec::parse(text).unwrap(), 0).err().expect(text).to_string()
     }
 
+    /// Returns the size in sectors of the device of a valid text.
     fn sectors(text: &str) -> u64 {
         build(&Spec::parse(text).unwrap(), 0)
             .unwrap_or_else(|error| panic!("{error}"))
@@ -413,15 +416,16 @@ mod tests {
             .sectors
     }
 
+    /// The members' sizes show that each key reaches its member, at any depth.
     #[test]
     fn members_are_counted_mixed_composed_and_given_their_own_parameters() {
-        let mib = (1 << 20) / SECTOR_BYTES;
+        let mib = (1 << 20) / SECTOR_BYTES; // in sectors
         assert_eq!(sectors("raid0:12xssd,ssd.size=1g"), 12 * 1_024 * mib);
         assert_eq!(sectors("raid0:2xssd+1xnvme,ssd.size=1g,nvme.size=2g"), 4 * 1_024 * mib);
         assert_eq!(sectors("nfs:raid0:4xssd,raid0:4xssd.ssd.size=1g"), 4 * 1_024 * mib);
-        for inside in ["ssd.size=1g", "raid0.ssd.size=1g", "nfs.raid0.ssd.size=1g"] {
-            let text = format!("faulty:nfs:raid0:4xssd,{inside},nfs.rtt=1ms,raid0.stripe=64k");
-            assert_eq!(sectors(&text), 4 * 1_024 * mib, "{inside}");
+        for size_key in ["ssd.size=1g", "raid0.ssd.size=1g", "nfs.raid0.ssd.size=1g"] {
+            let text = format!("faulty:nfs:raid0:4xssd,{size_key},nfs.rtt=1ms,raid0.stripe=64k");
+            assert_eq!(sectors(&text), 4 * 1_024 * mib, "{size_key}");
         }
         let mixed = "faulty:raid0:2xssd+1xnvme,ssd.size=1g,nvme.size=2g,fail_every=9";
         assert_eq!(sectors(mixed), 4 * 1_024 * mib);
@@ -430,23 +434,26 @@ mod tests {
 
     #[test]
     fn unknown_devices_and_parameters_are_refused_with_the_known_ones() {
-        assert!(error("floppy").starts_with("there is no device `floppy`; there are: "));
-        assert!(error("raid0:2xfloppy").starts_with("there is no device `floppy`"));
-        assert!(error("ssd,rpm=7200").starts_with("`ssd` has no parameter `rpm`; it takes: size"));
-        assert!(error("raid0:2xssd,ssd.rpm=7200").starts_with("`ssd` has no parameter `rpm`"));
-        assert!(error("raid0:2xssd,nvme.size=1g").contains("no parameter `nvme.size`"));
-        assert!(error("faulty:nfs:ssd,nvme.size=1g").contains("no parameter `nvme.size`"));
+        assert!(build_error("floppy").starts_with("there is no device `floppy`; there are: "));
+        assert!(build_error("raid0:2xfloppy").starts_with("there is no device `floppy`"));
+        let of_ssd = build_error("ssd,rpm=7200");
+        assert!(of_ssd.starts_with("`ssd` has no parameter `rpm`; it takes: size"));
+        assert!(build_error("raid0:2xssd,ssd.rpm=7200").starts_with("`ssd` has no parameter `rpm`"));
+        assert!(build_error("raid0:2xssd,nvme.size=1g").contains("no parameter `nvme.size`"));
+        assert!(build_error("faulty:nfs:ssd,nvme.size=1g").contains("no parameter `nvme.size`"));
         for text in ["raid0:", "raid0:0xssd", "raid0:99999xssd", "raid0:2xssd+"] {
-            assert!(error(text).contains("members after a colon"), "{text}: {}", error(text));
+            let error = build_error(text);
+            assert!(error.contains("members after a colon"), "{text}: {error}");
         }
-        let missing = error("hdd,toml=/no/such.toml,write=1");
+        let missing = build_error("hdd,toml=/no/such.toml,write=1");
         assert!(missing.starts_with("`hdd,toml=/no/such.toml`: expected a file"), "{missing}");
-        assert!(error("nfs:2xssd").contains("one member"));
+        assert!(build_error("nfs:2xssd").contains("one member"));
         for text in ["changing:ssd", "changing:2xssd", "changing:ssd+ssd+nvme"] {
-            assert!(error(text).contains("two members"), "{text}: {}", error(text));
+            let error = build_error(text);
+            assert!(error.contains("two members"), "{text}: {error}");
         }
-        assert!(error("raid0:2xssd,stripe=1000").contains("a multiple of 512 bytes"));
-        assert!(error("raid0:2xssd,ssd.size=1m,stripe=2m").contains("no more bytes"));
+        assert!(build_error("raid0:2xssd,stripe=1000").contains("a multiple of 512 bytes"));
+        assert!(build_error("raid0:2xssd,ssd.size=1m,stripe=2m").contains("no more bytes"));
     }
 
     #[test]

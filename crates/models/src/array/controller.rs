@@ -88,11 +88,11 @@ pub struct Controller {
     /// Requests of the host in flight.
     slots: NumberedSlab<ControllerRequest>,
     /// Requests to the device, queued or in flight.
-    jobs: NumberedSlab<(ControllerJob, DeviceRequest)>,
+    jobs: NumberedSlab<ControllerJob>,
     /// Queued jobs that a request of the host waits for.
-    urgent: VecDeque<u32>,
+    urgent_jobs: VecDeque<u32>,
     /// Queued jobs of read-ahead and write-back, served after the urgent ones.
-    background: VecDeque<u32>,
+    background_jobs: VecDeque<u32>,
 }
 
 /// A request of the host, with the number of its lines that are not yet in the cache.
@@ -106,7 +106,7 @@ struct ControllerRequest {
 #[derive(Clone, Copy, Debug)]
 enum ControllerEvent {
     /// The overhead of a request has passed.
-    Understood(u32),
+    OverheadPassed(u32),
     /// The processor has finished with a job, and the job goes to the device.
     Issued(u32),
     /// The data of a write has arrived.
@@ -114,22 +114,36 @@ enum ControllerEvent {
     /// The request is complete at the host.
     Answered(u32, Outcome),
     /// The overhead of a flush has passed.
-    FlushUnderstood(RequestId),
+    FlushOverheadPassed(RequestId),
     /// The flush is complete at the host.
     Flushed(RequestId),
 }
 
+/// A request to the device, with its purpose.
+#[derive(Clone, Copy, Debug)]
+struct ControllerJob {
+    purpose: JobPurpose,
+    request: DeviceRequest,
+}
+
 /// Purpose of a request to the device.
 #[derive(Clone, Copy, Debug)]
-enum ControllerJob {
+enum JobPurpose {
     /// Serves one request of the host, unchanged.
     Direct(u32),
-    /// Fills the cache lines from the first number up to the second, exclusive.
-    Fill(u64, u64),
+    /// Fills the cache lines `first..end`.
+    Fill { first: u64, end: u64 },
     /// Writes back data of a write that is already complete.
     WriteBack,
     /// Flushes the device, for the host's flush with this identifier.
     Flush(RequestId),
+}
+
+/// Queue of a job: a request of the host waits for urgent ones.
+#[derive(Clone, Copy, Debug)]
+enum JobPriority {
+    Urgent,
+    Background,
 }
 
 impl Controller {
@@ -152,8 +166,8 @@ impl Controller {
             events: EventQueue::new(),
             slots: NumberedSlab::new(),
             jobs: NumberedSlab::new(),
-            urgent: VecDeque::new(),
-            background: VecDeque::new(),
+            urgent_jobs: VecDeque::new(),
+            background_jobs: VecDeque::new(),
             parts,
         }
     }
@@ -164,14 +178,14 @@ impl Controller {
     }
 
     /// Starts the request in `slot` after its overhead: a read in the cache, a write on the link.
-    fn on_overhead_passed(&mut self, now: Time, slot: u32) {
+    fn start_request(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
             Op::Read => self.read(now, slot, request),
             Op::Write => {
                 let bytes = u64::from(request.sectors) * SECTOR_BYTES;
                 let arrival_time =
-                    self.link_in.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
+                    self.link_in.as_mut().map_or(now, |link| link.queue_transfer(now, bytes));
                 self.events.add(arrival_time, ControllerEvent::DataIn(slot));
             }
         }
@@ -185,18 +199,18 @@ impl Controller {
         let is_stream = self.has_read_cache()
             && self.parts.readahead_sectors > 0
             && run_sectors >= self.parts.readahead_after_sectors;
-        let is_kept = is_stream || (self.parts.caches_all_reads && self.has_read_cache());
-        if is_kept && self.fill(first, end, true) && is_stream {
+        let uses_cache = is_stream || (self.parts.caches_all_reads && self.has_read_cache());
+        if uses_cache && self.request_lines(first, end, JobPriority::Urgent) && is_stream {
             self.read_ahead(request.end(), end);
         }
         if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
-            self.queue_job(ControllerJob::Direct(slot), request, true);
+            self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;
         }
         let mut lines_left = 0;
         for line in first..end {
             if self.lines.state(line) == CacheLineState::Requested {
-                self.lines.wait(line, slot);
+                self.lines.add_waiter(line, slot);
                 lines_left += 1;
             } else if is_stream {
                 self.evict_read_line(line, &request);
@@ -224,80 +238,85 @@ impl Controller {
         let line_sectors = self.parts.line_sectors;
         let window_sectors = self.window_sectors();
         let line_at =
-            |ahead: u64| (sector + ahead).min(self.inner_caps.sectors).div_ceil(line_sectors);
-        let (half, whole) = (line_at(window_sectors / 2), line_at(window_sectors));
-        let is_low = half > from_line && self.lines.state(half - 1) == CacheLineState::Absent;
+            |sectors: u64| (sector + sectors).min(self.inner_caps.sectors).div_ceil(line_sectors);
+        let (half_end, whole_end) = (line_at(window_sectors / 2), line_at(window_sectors));
+        let is_low =
+            half_end > from_line && self.lines.state(half_end - 1) == CacheLineState::Absent;
         if is_low || self.lines.state(from_line) == CacheLineState::Absent {
-            self.fill(from_line, whole.max(from_line), false);
+            let end_line = whole_end.max(from_line);
+            self.request_lines(from_line, end_line, JobPriority::Background);
         }
     }
 
     /// Returns the read-ahead window of one stream, in sectors. Active streams have equal shares of
     /// the total.
     fn window_sectors(&self) -> u64 {
-        let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
+        let streams = self.streams.active_count(self.parts.readahead_after_sectors).max(1);
         let share = self.parts.readahead_all_sectors / streams;
         self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
     }
 
-    /// Requests the absent lines among `first..end`, before any read-ahead if `is_urgent`. Returns
-    /// false if the cache has no room for all of them.
-    fn fill(&mut self, first: u64, end: u64, is_urgent: bool) -> bool {
-        let lines_most = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
+    /// Queues reads of the absent lines among `first..end`, adjacent ones together, and reserves
+    /// their room. Returns false if the cache has no room for all of them.
+    fn request_lines(&mut self, first: u64, end: u64, priority: JobPriority) -> bool {
+        let lines_max = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
         let mut run_start = None;
         let mut has_room = true;
         for line in first..=end {
-            let is_taken =
+            let is_reserved =
                 has_room && line < end && self.lines.state(line) == CacheLineState::Absent && {
                     has_room = self.lines.reserve_line(line);
                     has_room
                 };
             let start = *run_start.get_or_insert(line);
-            if is_taken && line + 1 - start < lines_most.max(1) {
+            if is_reserved && line + 1 - start < lines_max.max(1) {
                 continue;
             }
-            let run_end = line + u64::from(is_taken);
+            let run_end = line + u64::from(is_reserved);
             if run_end > start {
-                self.queue_line_read(start, run_end, is_urgent);
+                self.queue_line_read(start, run_end, priority);
             }
             run_start = None;
         }
         has_room
     }
 
-    /// Queues a read of the lines `first..end` of the device, before any read-ahead if `is_urgent`.
-    fn queue_line_read(&mut self, first: u64, end: u64, is_urgent: bool) {
+    /// Queues a read of the lines `first..end` of the device.
+    fn queue_line_read(&mut self, first: u64, end: u64, priority: JobPriority) {
         let start = first * self.parts.line_sectors;
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
         let sectors = (end_sector - start) as u32;
         let request = DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors };
-        self.queue_job(ControllerJob::Fill(first, end), request, is_urgent);
+        self.queue_job(JobPurpose::Fill { first, end }, request, priority);
     }
 
-    /// Queues a job for the device, in the urgent or in the background queue.
-    fn queue_job(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
-        let index = self.jobs.add((job, request));
-        if is_urgent { &mut self.urgent } else { &mut self.background }.push_back(index);
+    /// Queues a job for the device.
+    fn queue_job(&mut self, purpose: JobPurpose, request: DeviceRequest, priority: JobPriority) {
+        let index = self.jobs.add(ControllerJob { purpose, request });
+        match priority {
+            JobPriority::Urgent => self.urgent_jobs.push_back(index),
+            JobPriority::Background => self.background_jobs.push_back(index),
+        }
     }
 
     /// Passes queued jobs to the device, urgent ones first, while it and the processor are free.
     fn submit_queued(&mut self, now: Time) {
         while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
-            let next = self.urgent.pop_front().or_else(|| self.background.pop_front());
+            let next = self.urgent_jobs.pop_front().or_else(|| self.background_jobs.pop_front());
             let Some(index) = next else { return };
             self.inner_in_flight += 1;
-            if self.jobs[index].1.op == Op::Read && self.parts.miss > Time::ZERO {
+            if self.jobs[index].request.op == Op::Read && self.parts.miss > Time::ZERO {
                 self.is_processor_busy = true;
                 self.events.add(now + self.parts.miss, ControllerEvent::Issued(index));
             } else {
-                self.issue(now, index);
+                self.submit_job(now, index);
             }
         }
     }
 
     /// Submits the job with this index to the device behind the controller.
-    fn issue(&mut self, now: Time, index: u32) {
-        let request = self.jobs[index].1;
+    fn submit_job(&mut self, now: Time, index: u32) {
+        let request = self.jobs[index].request;
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
@@ -312,7 +331,7 @@ impl Controller {
             }
         }
         if self.parts.write_cache_bytes == 0 {
-            self.queue_job(ControllerJob::Direct(slot), request, true);
+            self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;
         }
         self.writes_waiting.push_back(slot);
@@ -323,14 +342,14 @@ impl Controller {
     fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_waiting.front() {
             let request = self.slots[slot].request;
-            let used = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
+            let used_bytes = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
             // A write larger than the whole cache waits until the cache is empty.
-            if used > self.parts.write_cache_bytes && self.write_cache_used > 0 {
+            if used_bytes > self.parts.write_cache_bytes && self.write_cache_used > 0 {
                 return;
             }
             self.writes_waiting.pop_front();
-            self.write_cache_used = used;
-            self.queue_job(ControllerJob::WriteBack, request, false);
+            self.write_cache_used = used_bytes;
+            self.queue_job(JobPurpose::WriteBack, request, JobPriority::Background);
             self.events.add(now, ControllerEvent::Answered(slot, Outcome::Done));
         }
     }
@@ -348,7 +367,7 @@ impl Controller {
     /// Flushes the device behind the controller.
     fn flush_members(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
-        let index = self.jobs.add((ControllerJob::Flush(id), request));
+        let index = self.jobs.add(ControllerJob { purpose: JobPurpose::Flush(id), request });
         self.inner.flush(now, RequestId(index));
     }
 
@@ -360,27 +379,27 @@ impl Controller {
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
-        let sent_time = self.link_out.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
+        let sent_time = self.link_out.as_mut().map_or(now, |link| link.queue_transfer(now, bytes));
         self.events.add(sent_time, ControllerEvent::Answered(slot, outcome));
     }
 
     /// Handles a completed request of the device behind the controller according to its purpose:
     /// answers a direct request, accounts a write-back, or marks the read lines as present.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
-        let (job, request) = self.jobs.take(completion.id.0);
-        if let ControllerJob::Flush(id) = job {
+        let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
+        if let JobPurpose::Flush(id) = purpose {
             return self.events.add(now, ControllerEvent::Flushed(id));
         }
         self.inner_in_flight -= 1;
-        match job {
-            ControllerJob::Flush(_) => unreachable!("answered above"),
-            ControllerJob::Direct(slot) => match request.op {
+        match purpose {
+            JobPurpose::Flush(_) => unreachable!("answered above"),
+            JobPurpose::Direct(slot) => match request.op {
                 Op::Read => self.send_read_data(now, slot, completion.outcome),
                 Op::Write => {
                     self.events.add(now, ControllerEvent::Answered(slot, completion.outcome))
                 }
             },
-            ControllerJob::WriteBack => {
+            JobPurpose::WriteBack => {
                 self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
                 self.admit_writes(now);
                 if self.write_cache_used == 0 {
@@ -388,10 +407,10 @@ impl Controller {
                     waiting_flushes.into_iter().for_each(|id| self.flush_members(now, id));
                 }
             }
-            ControllerJob::Fill(first, end) if completion.outcome == Outcome::Done => {
+            JobPurpose::Fill { first, end } if completion.outcome == Outcome::Done => {
                 for line in first..end {
                     self.lines.mark_present(line);
-                    while let Some(slot) = self.lines.next_waiter(line) {
+                    while let Some(slot) = self.lines.take_waiter(line) {
                         let waiter = &mut self.slots[slot];
                         let request = waiter.request;
                         waiter.lines_left -= 1;
@@ -403,7 +422,7 @@ impl Controller {
                     }
                 }
             }
-            ControllerJob::Fill(first, end) => {
+            JobPurpose::Fill { first, end } => {
                 (first..end).for_each(|line| self.abandon_line(line))
             }
         }
@@ -413,13 +432,13 @@ impl Controller {
     /// directly.
     fn abandon_line(&mut self, line: u64) {
         self.lines.discard(line);
-        while let Some(slot) = self.lines.next_waiter(line) {
+        while let Some(slot) = self.lines.take_waiter(line) {
             let request = self.slots[slot].request;
             let line_sectors = self.parts.line_sectors;
             for other in request.start / line_sectors..request.end().div_ceil(line_sectors) {
-                self.lines.forget(other, slot);
+                self.lines.remove_waiter(other, slot);
             }
-            self.queue_job(ControllerJob::Direct(slot), request, true);
+            self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
         }
     }
 }
@@ -433,12 +452,12 @@ impl Device for Controller {
     /// Accepts a request at time `now`. Its overhead begins at once.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let slot = self.slots.add(ControllerRequest { request, lines_left: 0 });
-        self.events.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
+        self.events.add(now + self.parts.overhead, ControllerEvent::OverheadPassed(slot));
     }
 
     /// Accepts a flush. It begins after the controller's overhead.
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.events.add(now + self.parts.overhead, ControllerEvent::FlushUnderstood(id));
+        self.events.add(now + self.parts.overhead, ControllerEvent::FlushOverheadPassed(id));
     }
 
     /// Returns the time of the next event of the controller or the device behind it.
@@ -456,15 +475,15 @@ impl Device for Controller {
             }
             let (time, event) = self.events.take_due(now)?;
             match event {
-                ControllerEvent::Understood(slot) => self.on_overhead_passed(time, slot),
+                ControllerEvent::OverheadPassed(slot) => self.start_request(time, slot),
                 ControllerEvent::DataIn(slot) => self.receive_write_data(time, slot),
-                ControllerEvent::FlushUnderstood(id) => self.begin_flush(time, id),
+                ControllerEvent::FlushOverheadPassed(id) => self.begin_flush(time, id),
                 ControllerEvent::Flushed(id) => {
                     return Some(Completion::at(time, id, Outcome::Done));
                 }
                 ControllerEvent::Issued(index) => {
                     self.is_processor_busy = false;
-                    self.issue(time, index);
+                    self.submit_job(time, index);
                 }
                 ControllerEvent::Answered(slot, outcome) => {
                     let id = self.slots.take(slot).request.id;

@@ -27,7 +27,7 @@ pub struct LineCache {
     /// For each cached line its index in `present`, or `None` while it is being read.
     cached_lines: BTreeMap<u64, Option<usize>>,
     present: Vec<u64>,
-    draw: SeededRng,
+    rng: SeededRng,
     /// Pairs of a line that is being read and a request that waits for it.
     waiting: BTreeSet<(u64, u32)>,
 }
@@ -39,7 +39,7 @@ impl LineCache {
             lines_max,
             cached_lines: BTreeMap::new(),
             present: Vec::new(),
-            draw: SeededRng::new(0),
+            rng: SeededRng::new(0),
             waiting: BTreeSet::new(),
         }
     }
@@ -60,7 +60,7 @@ impl LineCache {
             if self.present.is_empty() {
                 return false;
             }
-            let index = self.draw.below(self.present.len() as u64) as usize;
+            let index = self.rng.below(self.present.len() as u64) as usize;
             self.discard(self.present[index]);
         }
         self.cached_lines.insert(line, None);
@@ -69,36 +69,37 @@ impl LineCache {
 
     /// Marks `line`, which was being read, as present. No effect on any other line.
     pub fn mark_present(&mut self, line: u64) {
-        if let Some(place @ None) = self.cached_lines.get_mut(&line) {
-            *place = Some(self.present.len());
+        if let Some(present_index @ None) = self.cached_lines.get_mut(&line) {
+            *present_index = Some(self.present.len());
             self.present.push(line);
         }
     }
 
     /// Drops a line that is no longer useful, is outdated, or could not be read.
     pub fn discard(&mut self, line: u64) {
-        if let Some(Some(place)) = self.cached_lines.remove(&line) {
-            self.present.swap_remove(place);
-            if let Some(moved) = self.present.get(place) {
-                self.cached_lines.insert(*moved, Some(place));
+        if let Some(Some(index)) = self.cached_lines.remove(&line) {
+            self.present.swap_remove(index);
+            // The last present line has moved to the free index.
+            if let Some(moved_line) = self.present.get(index) {
+                self.cached_lines.insert(*moved_line, Some(index));
             }
         }
     }
 
     /// Records that the request `request` waits for `line`, which is being read.
-    pub fn wait(&mut self, line: u64, request: u32) {
+    pub fn add_waiter(&mut self, line: u64, request: u32) {
         self.waiting.insert((line, request));
     }
 
     /// Removes and returns one of the requests that wait for `line`.
-    pub fn next_waiter(&mut self, line: u64) -> Option<u32> {
+    pub fn take_waiter(&mut self, line: u64) -> Option<u32> {
         let first = *self.waiting.range((line, 0)..=(line, u32::MAX)).next()?;
         self.waiting.remove(&first);
         Some(first.1)
     }
 
-    /// Records that the request `request` no longer waits for `line`.
-    pub fn forget(&mut self, line: u64, request: u32) {
+    /// Removes the request `request` from the requests that wait for `line`.
+    pub fn remove_waiter(&mut self, line: u64, request: u32) {
         self.waiting.remove(&(line, request));
     }
 }
@@ -107,6 +108,8 @@ impl LineCache {
 mod tests {
     use super::*;
 
+    /// The cache has room for two lines. Line 3 gets none while both are being read, and replaces
+    /// line 1 when that line is present.
     #[test]
     fn present_line_is_evicted_and_an_expected_one_never() {
         let mut lines = LineCache::new(2);
@@ -128,7 +131,9 @@ mod tests {
     }
 
     /// Lines are read in rotation, 1.5 times as many as the cache holds. Eviction of the oldest
-    /// would never hit. Random eviction has the hit ratio h = exp(−1.5 (1 − h)) = 0.42.
+    /// would never hit. Random eviction has the hit ratio h = exp(−1.5 (1 − h)) = 0.42: 1.5 (1 − h)
+    /// evictions per cached line lie between two uses of a line. The first 10 of 20 rounds fill the
+    /// cache and are not counted.
     #[test]
     fn random_eviction_still_hits_with_more_lines_than_the_cache_holds() {
         let mut lines = LineCache::new(1_000);
@@ -143,18 +148,19 @@ mod tests {
                 }
             }
         }
-        let share = f64::from(hits) / 15_000.0;
-        assert!((share - 0.42).abs() < 0.03, "{share}");
+        let counted_uses = 10.0 * 1_500.0;
+        let hit_ratio = f64::from(hits) / counted_uses;
+        assert!((hit_ratio - 0.42).abs() < 0.03, "{hit_ratio}");
     }
 
     #[test]
     fn each_waiter_is_returned_once() {
         let mut lines = LineCache::new(4);
         assert!(lines.reserve_line(7));
-        lines.wait(7, 1);
-        lines.wait(7, 2);
-        lines.forget(7, 1);
-        assert_eq!(lines.next_waiter(7), Some(2));
-        assert_eq!(lines.next_waiter(7), None);
+        lines.add_waiter(7, 1);
+        lines.add_waiter(7, 2);
+        lines.remove_waiter(7, 1);
+        assert_eq!(lines.take_waiter(7), Some(2));
+        assert_eq!(lines.take_waiter(7), None);
     }
 }

@@ -18,11 +18,11 @@ pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
     let lines = LineOffsets::new(text);
     let table = DeTable::parse(text).map_err(|error| FileError {
         file: file.clone(),
-        line: error.span().map_or(0, |span| lines.of(span.start)),
+        line: error.span().map_or(0, |span| lines.line_number(span.start)),
         field: String::new(),
         problem: error.message().to_owned(),
     })?;
-    Ok(block(table.get_ref(), &file, 1, "", &lines))
+    Ok(convert_table(table.get_ref(), &file, 1, "", &lines))
 }
 
 /// Offsets of the line ends, for the conversion of offsets to line numbers.
@@ -35,13 +35,13 @@ impl LineOffsets {
     }
 
     /// Returns the line number of a byte offset, counted from 1.
-    fn of(&self, byte_offset: usize) -> usize {
+    fn line_number(&self, byte_offset: usize) -> usize {
         self.0.partition_point(|end| *end < byte_offset) + 1
     }
 }
 
 /// Converts a TOML table to a block of fields. `kind` is its name, `line` its line in `file`.
-fn block(
+fn convert_table(
     table: &DeTable<'_>,
     file: &str,
     line: usize,
@@ -49,7 +49,7 @@ fn block(
     lines: &LineOffsets,
 ) -> FieldBlock {
     let fields = table.iter().map(|(key, item)| {
-        let line = lines.of(key.span().start);
+        let line = lines.line_number(key.span().start);
         let name = key.get_ref().to_string();
         let (item, source) = match item.get_ref() {
             DeValue::Table(pair) if pair.get("value").is_some() => {
@@ -58,7 +58,7 @@ fn block(
             }
             _ => (item, None),
         };
-        let value = value(item.get_ref(), file, line, &name, lines);
+        let value = convert_value(item.get_ref(), file, line, &name, lines);
         NamedValue::new(name, line, value, source)
     });
     let fields = fields.collect();
@@ -74,33 +74,33 @@ fn block(
 
 /// Converts the TOML value `item` of the field `key`. `line` is its line in `file`; nested values
 /// get their own line from `lines`.
-fn value(
+fn convert_value(
     item: &DeValue<'_>,
     file: &str,
     line: usize,
     key: &str,
     lines: &LineOffsets,
 ) -> FieldValue {
-    let parsed =
+    let number_or_text =
         |text: &str| text.parse().map_or(FieldValue::Text(text.to_owned()), FieldValue::Number);
     match item {
         DeValue::String(text) => FieldValue::Text(text.to_string()),
-        DeValue::Integer(digits) if digits.radix() == 10 => parsed(digits.as_str()),
+        DeValue::Integer(digits) if digits.radix() == 10 => number_or_text(digits.as_str()),
         // The digits must be read in their radix: 0x10 is 16.
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
             .map_or(FieldValue::Text(digits.to_string()), |parsed| {
                 FieldValue::Number(parsed as f64)
             }),
-        DeValue::Float(digits) => parsed(digits.as_str()),
+        DeValue::Float(digits) => number_or_text(digits.as_str()),
         DeValue::Boolean(flag) => FieldValue::Number(f64::from(u8::from(*flag))),
         DeValue::Datetime(time) => FieldValue::Text(time.to_string()),
         DeValue::Array(items) => {
             let element = |element: &toml::Spanned<DeValue<'_>>| {
-                let line = lines.of(element.span().start);
-                (line, value(element.get_ref(), file, line, key, lines))
+                let line = lines.line_number(element.span().start);
+                (line, convert_value(element.get_ref(), file, line, key, lines))
             };
             FieldValue::List(items.iter().map(element).collect())
         }
-        DeValue::Table(table) => FieldValue::Block(block(table, file, line, key, lines)),
+        DeValue::Table(table) => FieldValue::Block(convert_table(table, file, line, key, lines)),
     }
 }

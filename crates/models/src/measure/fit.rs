@@ -31,21 +31,24 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
     let mut depths: Vec<u32> = samples.iter().map(|sample| sample.cell.depth).collect();
     depths.sort_unstable();
     depths.dedup();
-    let lines = |access: ProfileAccess| {
-        let of_access = || samples.iter().filter(move |sample| sample.cell.access == access);
-        let mut sizes: Vec<u64> = of_access().map(|sample| sample.cell.bytes).collect();
+    // The costs of each size at one kind of positions; `None` if depth 1 is missing for a size.
+    let costs_by_size = |access: ProfileAccess| {
+        let with_access = || samples.iter().filter(move |sample| sample.cell.access == access);
+        let mut sizes: Vec<u64> = with_access().map(|sample| sample.cell.bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let line = |bytes: u64| {
+        let size_costs = |bytes: u64| {
             let sample_at_depth = |depth: &u32| {
-                of_access().find(|sample| (sample.cell.bytes, sample.cell.depth) == (bytes, *depth))
+                with_access().find(|sample| (sample.cell.bytes, sample.cell.depth) == (bytes, *depth))
             };
             SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(us).collect() }
         };
-        let lines: Vec<SizeCosts> = sizes.into_iter().map(line).collect();
-        lines.iter().all(|line| !line.us.is_empty()).then_some(lines).filter(|all| !all.is_empty())
+        let costs: Vec<SizeCosts> = sizes.into_iter().map(size_costs).collect();
+        let is_complete = !costs.is_empty() && costs.iter().all(|costs| !costs.us.is_empty());
+        is_complete.then_some(costs)
     };
-    let (random, following) = (lines(ProfileAccess::Random)?, lines(ProfileAccess::Following)?);
+    let random = costs_by_size(ProfileAccess::Random)?;
+    let following = costs_by_size(ProfileAccess::Following)?;
     let mut near: Vec<NearResponse> = samples
         .iter()
         .filter_map(|sample| match sample.cell.access {
@@ -67,15 +70,16 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         }
         _ => None,
     })?;
-    let nearest = near.iter().map(|near| near.us).min_by(f64::total_cmp)?;
+    let fastest_near_us = near.iter().map(|near| near.us).min_by(f64::total_cmp)?;
     let random_us = us(probe);
-    let quantile = |share| probe.quantile_ns(share) as f64 / 1e3;
+    let quantile_us = |share| probe.quantile_ns(share) as f64 / 1e3;
     Some(StorageDescription {
         name: shape.name,
         bytes: shape.bytes,
         request_bytes_max: shape.request_bytes_max,
         alignment_bytes: shape.alignment_bytes,
-        is_rotational: random_us >= ROTATIONAL_MIN_US && random_us > ROTATIONAL_RATIO * nearest,
+        is_rotational: random_us >= ROTATIONAL_MIN_US
+            && random_us > ROTATIONAL_RATIO * fastest_near_us,
         depth_max: *depths.last()?,
         depths,
         probe_bytes: PROBE_BYTES,
@@ -83,6 +87,6 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         following,
         near,
         streams,
-        spread_us: [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(quantile).to_vec(),
+        spread_us: [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(quantile_us).to_vec(),
     })
 }

@@ -114,8 +114,9 @@ impl StorageDescription {
         }
         let lines = |key: &str| -> Result<Vec<SizeCosts>, FileError> {
             let blocks = root.blocks(key)?.into_iter();
-            let lines: Vec<SizeCosts> =
-                blocks.map(|block| line(block, depths.len())).collect::<Result<_, _>>()?;
+            let lines: Vec<SizeCosts> = blocks
+                .map(|block| read_size_costs(block, depths.len()))
+                .collect::<Result<_, _>>()?;
             let sizes: Vec<u64> = lines.iter().map(|line| line.bytes).collect();
             if lines.is_empty() || !is_rising(&sizes) {
                 return Err(root.error(key, "expected blocks whose `bytes` rise".to_owned()));
@@ -132,9 +133,9 @@ impl StorageDescription {
             probe_bytes: root.integer("probe_bytes", REQUEST_SIZES)?,
             random: lines("random")?,
             following: lines("following")?,
-            near: near(root.block("near")?)?,
-            streams: streams(root.block("streams")?)?,
-            spread_us: spread(root.block("spread")?)?,
+            near: read_near(root.block("near")?)?,
+            streams: read_streams(root.block("streams")?)?,
+            spread_us: read_spread(root.block("spread")?)?,
             depths,
         };
         root.reject_unread()?;
@@ -202,19 +203,20 @@ fn is_rising<T: PartialOrd>(values: &[T]) -> bool {
 }
 
 /// Reads the response times of one request size.
-fn line(block: &FieldBlock, depths: usize) -> Result<SizeCosts, FileError> {
-    let line =
+fn read_size_costs(block: &FieldBlock, depth_count: usize) -> Result<SizeCosts, FileError> {
+    let costs =
         SizeCosts { bytes: block.integer("bytes", REQUEST_SIZES)?, us: block.numbers("us", US)? };
-    if line.us.is_empty() || line.us.len() > depths {
-        let problem = format!("expected a time for each of `depths`, of which there are {depths}");
+    if costs.us.is_empty() || costs.us.len() > depth_count {
+        let problem =
+            format!("expected a time for each of `depths`, of which there are {depth_count}");
         return Err(block.error("us", problem));
     }
     block.reject_unread()?;
-    Ok(line)
+    Ok(costs)
 }
 
 /// Reads the table `near`.
-fn near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
+fn read_near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
     let distances = block.numbers("bytes", bounds(-1e18, 1e18, "bytes"))?;
     let us = block.numbers("us", US)?;
     block.reject_unread()?;
@@ -229,7 +231,7 @@ fn near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
 }
 
 /// Reads the table `streams`.
-fn streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
+fn read_streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
     let streams = StreamCosts {
         count: block.integer("count", bounds(1.0, 1024.0, "streams"))? as u32,
         bytes: block.integer("bytes", REQUEST_SIZES)?,
@@ -240,7 +242,7 @@ fn streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
 }
 
 /// Reads the table `spread`.
-fn spread(block: &FieldBlock) -> Result<Vec<f64>, FileError> {
+fn read_spread(block: &FieldBlock) -> Result<Vec<f64>, FileError> {
     let us = block.numbers("us", US)?;
     block.reject_unread()?;
     if us.len() != super::QUANTILE_SHARES.len() || us.windows(2).any(|pair| pair[0] > pair[1]) {

@@ -23,7 +23,7 @@ const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
 /// Fails when the spec or the file is invalid.
 pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
     let mut description = match spec.parameters.get("toml").map(|path| path_text::decode(path)) {
-        None => parse(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
+        None => parse_description(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
         Some(path) => {
             let text = read_text(&path).map_err(|problem| FileError {
                 file: path.display().to_string(),
@@ -31,14 +31,14 @@ pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, Mea
                 field: String::new(),
                 problem,
             })?;
-            parse(&text, &path)?
+            parse_description(&text, &path)?
         }
     };
     for (key, value) in &spec.parameters {
         if key == "toml" {
             continue;
         }
-        let mut times = times(&mut description);
+        let mut times = named_times(&mut description);
         let Some(time) = times.iter_mut().find(|time| time.name == *key) else {
             let (name, key) = (spec.name.clone(), key.clone());
             let known = vec!["toml", "any time that `readpath devices measured` names"];
@@ -59,11 +59,14 @@ pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, Mea
 struct NamedTime<'d> {
     name: String,
     us: &'d mut f64,
-    what: &'static str,
+    description: &'static str,
 }
 
+/// Description of the response time of streams.
+const STREAMS_DESCRIPTION: &str = "one of so many streams in turn";
+
 /// Returns all response times of a description, each with its parameter name, to be changed.
-fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
+fn named_times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
     for (kind, lines, description) in [
@@ -73,23 +76,23 @@ fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
         for line in lines {
             for (depth, us) in depths.iter().zip(&mut line.us) {
                 let name = format!("{kind}.{}k.depth{depth}", line.bytes >> 10);
-                times.push(NamedTime { name, us, what: description });
+                times.push(NamedTime { name, us, description });
             }
         }
     }
     for near in &mut description.near {
         let name = format!("near.{}k", near.distance / 1024);
         let description = "one that begins so far from the end of the last";
-        times.push(NamedTime { name, us: &mut near.us, what: description });
+        times.push(NamedTime { name, us: &mut near.us, description });
     }
     let streams = &mut description.streams;
     let name = format!("streams.{}", streams.count);
-    times.push(NamedTime { name, us: &mut streams.us, what: "one of so many streams in turn" });
+    times.push(NamedTime { name, us: &mut streams.us, description: STREAMS_DESCRIPTION });
     times
 }
 
 /// Parses a description.
-fn parse(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
+fn parse_description(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
     StorageDescription::of(&toml_text::parse(text, path)?)
 }
 
@@ -107,14 +110,14 @@ fn read_text(path: &Path) -> Result<String, String> {
 pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
     let mut description = description_with_overrides(spec)?;
     let storage = description.name.clone();
-    let parameter = |NamedTime { name, us, what }: NamedTime<'_>| {
+    let parameter = |NamedTime { name, us, description }: NamedTime<'_>| {
         let is_given = spec.parameters.contains_key(&name);
         let (origin, word) = match is_given {
             true => (ParameterOrigin::Given, "given"),
             false => (ParameterOrigin::Measured, "measured"),
         };
-        let source = format!("{word}: {what}, of {storage}");
+        let source = format!("{word}: {description}, of {storage}");
         DeviceParameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
     };
-    Ok(times(&mut description).into_iter().map(parameter).collect())
+    Ok(named_times(&mut description).into_iter().map(parameter).collect())
 }

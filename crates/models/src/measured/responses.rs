@@ -17,18 +17,19 @@ pub struct ResponseTimes {
 #[derive(Clone, Copy, Debug)]
 pub struct SizeInterval {
     /// Index of the smaller measured size.
-    line: usize,
-    /// Distance to the next measured size, in 1/65,536 of the interval.
-    part: i64,
+    size_index: usize,
+    /// Distance from the smaller measured size, in 1/65,536 of the interval.
+    offset_parts: i64,
 }
 
-/// Length of an interval between two measured sizes, in units of `part`.
+/// Length of an interval between two measured sizes, in units of `offset_parts`.
 const INTERVAL_PARTS: i64 = 1 << 16;
 
 impl ResponseTimes {
     /// Interpolates the response times of `lines` at all depths. Each line has a time for each of
     /// the first `depths`.
     pub fn new(lines: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
+        // The response times of one size at all depths from 1 to the greatest measured one.
         let interpolate = |line: &SizeCosts| {
             let mut ns = Vec::new();
             for (index, us) in line.us.iter().enumerate() {
@@ -54,45 +55,50 @@ impl ResponseTimes {
     }
 
     /// Returns the position of a request size among the measured sizes.
-    pub fn place(&self, bytes: u64) -> SizeInterval {
+    pub fn size_interval(&self, bytes: u64) -> SizeInterval {
         let next_index = self.sizes.partition_point(|&size| size <= bytes);
-        let line = next_index.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
-        let (low, high) = (self.sizes[line], self.sizes.get(line + 1));
-        let fraction = match high {
+        let size_index = next_index.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
+        let (low, high) = (self.sizes[size_index], self.sizes.get(size_index + 1));
+        let offset_parts = match high {
             Some(high) => {
                 let offset = bytes.saturating_sub(low) as i128 * i128::from(INTERVAL_PARTS);
                 (offset / i128::from(high - low)) as i64
             }
             None => 0,
         };
-        SizeInterval { line, part: fraction }
+        SizeInterval { size_index, offset_parts }
     }
 
     /// Returns the response time in ns of a request in a size interval, with `count` requests in
     /// flight, including the request itself. The result is at least 1 ns.
     #[inline]
-    pub fn ns(&self, interval: SizeInterval, count: u32) -> u64 {
-        let low = self.at(interval.line, count);
-        let ns = match interval.part {
-            0 => low,
-            part => low + (self.at(interval.line + 1, count) - low) * part / INTERVAL_PARTS,
+    pub fn response_ns(&self, interval: SizeInterval, count: u32) -> u64 {
+        let low_ns = self.measured_size_ns(interval.size_index, count);
+        let ns = match interval.offset_parts {
+            0 => low_ns,
+            parts => {
+                let high_ns = self.measured_size_ns(interval.size_index + 1, count);
+                low_ns + (high_ns - low_ns) * parts / INTERVAL_PARTS
+            }
         };
         ns.max(1) as u64
     }
 
     /// Returns the response time in ns of a single request of `bytes`.
     pub fn single_request_ns(&self, bytes: u64) -> f64 {
-        self.ns(self.place(bytes), 1) as f64
+        self.response_ns(self.size_interval(bytes), 1) as f64
     }
 
-    /// Returns the response time in ns of a measured size. Beyond the greatest depth it is
-    /// proportional to `count`.
+    /// Returns the response time in ns of a measured size with `count` requests in flight. Beyond
+    /// the greatest measured depth it is proportional to `count`.
     #[inline]
-    fn at(&self, line: usize, count: u32) -> i64 {
-        let deepest = self.depth_max[line];
-        match self.ns[line].get(count.saturating_sub(1) as usize) {
+    fn measured_size_ns(&self, size_index: usize, count: u32) -> i64 {
+        let deepest = self.depth_max[size_index];
+        match self.ns[size_index].get(count.saturating_sub(1) as usize) {
             Some(&ns) => ns,
-            None => self.ns[line][deepest as usize - 1] * i64::from(count) / i64::from(deepest),
+            None => {
+                self.ns[size_index][deepest as usize - 1] * i64::from(count) / i64::from(deepest)
+            }
         }
     }
 }

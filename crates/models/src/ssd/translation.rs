@@ -440,8 +440,8 @@ mod tests {
         assert!(rows < 0.1, "{rows}");
     }
 
-    /// Random writes of 1 to 40 pages. All blocks together then hold the written pages, and on a used
-    /// drive also the pages that are not yet overwritten.
+    /// Random writes of 1 to 40 pages. All blocks together then hold the written pages, and on a
+    /// used drive also the pages that are not yet overwritten.
     #[test]
     fn every_page_stays_in_exactly_one_block() {
         for is_used in [false, true] {

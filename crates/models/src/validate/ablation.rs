@@ -32,6 +32,7 @@ pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -
     let half_turn = with_access(&flat, AccessTime::HalfTurn);
     let constant = with_access(&flat, AccessTime::Constant { ns: mean_access_ns(drive) });
     let queued = with_queue(drive, DEPTH);
+    let is_observed = false;
     [
         ("constant time", &constant),
         ("seek curve", &half_turn),
@@ -43,8 +44,11 @@ pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -
     .into_iter()
     .map(|(feature, drive)| AblationRow {
         feature,
-        validation: compare(requests, &replay(requests, drive, GapMeaning::After, false, seed)),
-        requests_per_s_at_16: throughput(requests, drive, seed),
+        validation: {
+            let modelled_ms = replay(requests, drive, GapMeaning::After, is_observed, seed);
+            compare(requests, &modelled_ms)
+        },
+        requests_per_s_at_16: requests_per_s(requests, drive, seed),
     })
     .collect()
 }
@@ -92,17 +96,19 @@ fn without_zones(layout: &DriveLayout) -> DriveLayout {
     }
 }
 
-/// Returns the mean seek over random pairs of cylinders, plus half a revolution.
+/// Returns the mean seek time over random pairs of cylinders, plus half a revolution, in ns.
 fn mean_access_ns(drive: &DriveDescription) -> u64 {
     let total = drive.layout.cylinders_in_all();
     let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
-    let weighted = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
-    let seek_ms = (1..total).map(weighted).sum::<f64>() / pairs.max(1.0);
-    ((seek_ms + 30e3 / drive.mechanics.rpm) * 1e6) as u64
+    // Distance d occurs in total − d pairs.
+    let weighted_ms = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
+    let seek_ms = (1..total).map(weighted_ms).sum::<f64>() / pairs.max(1.0);
+    let half_revolution_ms = 30e3 / drive.mechanics.rpm;
+    ((seek_ms + half_revolution_ms) * 1e6) as u64
 }
 
-/// Returns the requests per second at queue depth 16.
-fn throughput(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> f64 {
+/// Returns the requests per second at queue depth `DEPTH`, without idle times.
+fn requests_per_s(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> f64 {
     let mut hdd = Hdd::new(drive, seed);
     let mut now = Time(0);
     let (mut submitted, mut finished) = (0, 0);

@@ -46,8 +46,8 @@ impl Coherence {
     pub fn gap(&self) -> GapMeaning {
         // Evidence requires three times the random coherence and more than the other
         // interpretation.
-        let is_seen = self.before > 3.0 * self.noise();
-        if is_seen && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
+        let has_evidence = self.before > 3.0 * self.noise();
+        if has_evidence && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
     }
 }
 
@@ -113,9 +113,9 @@ fn pairs_from_medium<'a>(
 /// Returns the time between two ends minus the angle between them, in revolutions. The result is an
 /// integer if times and angles are correct.
 fn phase_revolutions(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, gap_ns: u64) -> f64 {
-    let turned = hdd.end_revolutions(second.start, second.sectors)
+    let turned_revolutions = hdd.end_revolutions(second.start, second.sectors)
         - hdd.end_revolutions(first.start, first.sectors);
-    (gap_ns + second.service_ns) as f64 / hdd.revolution().ns() as f64 - turned
+    (gap_ns + second.service_ns) as f64 / hdd.revolution().ns() as f64 - turned_revolutions
 }
 
 /// The mean of unit vectors.
@@ -128,8 +128,8 @@ struct MeanVector {
 
 impl MeanVector {
     /// Adds the unit vector of an angle in revolutions.
-    fn add(&mut self, turns: f64) {
-        let (y, x) = (turns.fract() * std::f64::consts::TAU).sin_cos();
+    fn add(&mut self, revolutions: f64) {
+        let (y, x) = (revolutions.fract() * std::f64::consts::TAU).sin_cos();
         self.x += x;
         self.y += y;
         self.count += 1;

@@ -73,9 +73,9 @@ pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<TracedRequest>
         let request = parse_line(line, line_number).map_err(|problem| (line_number, problem))?;
         let end = request.start.saturating_add(u64::from(request.sectors));
         if end > sectors {
-            let last = sectors.saturating_sub(1);
+            let last_sector = sectors.saturating_sub(1);
             let problem = format!(
-                "sectors {} to {} lie beyond the drive's last sector, {last}",
+                "sectors {} to {} lie beyond the drive's last sector, {last_sector}",
                 request.start,
                 end - 1
             );
@@ -123,7 +123,8 @@ fn parse_line(text: &str, line: usize) -> Result<TracedRequest, String> {
 mod tests {
     use super::*;
 
-    fn problem(text: &str) -> (usize, String) {
+    /// Returns the line and the problem of an invalid trace for a drive of 1,000 sectors.
+    fn parse_problem(text: &str) -> (usize, String) {
         parse_trace(text, 1000).expect_err("a bad trace")
     }
 
@@ -147,13 +148,13 @@ mod tests {
     fn bad_lines_are_reported_by_number() {
         let good = "R Hit 0 8 1 1\n";
         assert_eq!(
-            problem(&format!("{good}R Hit 993 8 1 1\n")),
+            parse_problem(&format!("{good}R Hit 993 8 1 1\n")),
             (2, "sectors 993 to 1000 lie beyond the drive's last sector, 999".to_owned())
         );
-        assert_eq!(problem("X Hit 0 8 1 1").1, "`X` is not R (read) or W (write)");
-        assert_eq!(problem("R Hit 0 0 1 1").1, "`0` is not a count of sectors from 1 to 2560");
-        assert_eq!(problem("R Hit 0 8 -1 1").1, "`-1` is not a service time in µs, 0 or more");
-        assert!(problem("R Hit 0 8 1").1.starts_with("has 5 fields; expected 6"));
-        assert_eq!(problem("\n"), (0, "holds no request".to_owned()));
+        assert_eq!(parse_problem("X Hit 0 8 1 1").1, "`X` is not R (read) or W (write)");
+        assert_eq!(parse_problem("R Hit 0 0 1 1").1, "`0` is not a count of sectors from 1 to 2560");
+        assert_eq!(parse_problem("R Hit 0 8 -1 1").1, "`-1` is not a service time in µs, 0 or more");
+        assert!(parse_problem("R Hit 0 8 1").1.starts_with("has 5 fields; expected 6"));
+        assert_eq!(parse_problem("\n"), (0, "holds no request".to_owned()));
     }
 }
