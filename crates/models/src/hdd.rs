@@ -67,28 +67,44 @@ pub struct Hdd {
     segments: SegmentCache,
     queue: CommandQueue,
     /// Written data that is reported complete and not yet on the medium.
-    written: WriteCache,
-    /// Writes that are reported complete and being written to the medium: end time and number of
-    /// sectors.
-    landing: VecDeque<(u64, u32)>,
-    /// Waiting flushes: the time at which the overhead has passed, and the identifier.
-    flushes: VecDeque<(u64, RequestId)>,
+    write_cache: WriteCache,
+    /// Writes that are reported complete and being written to the medium, in order of their ends.
+    writes_to_medium: VecDeque<MediumWrite>,
+    /// Waiting flushes, in order of arrival.
+    flushes: VecDeque<WaitingFlush>,
     /// Position of the heads.
     arm_track: HeadPosition,
     /// Time from which the arm is free for the next command. Read-ahead does not count.
-    free_at: u64,
+    arm_free_at_ns: u64,
     /// Read-ahead in progress.
-    ahead: Option<ReadAheadRun>,
-    bus_free_at: u64,
+    read_ahead: Option<ReadAheadRun>,
+    /// Time from which the bus is free.
+    bus_free_at_ns: u64,
     /// Direction of the last command, on which overheads depend.
     last_op: Op,
     /// Sector after the last one written, or `u64::MAX` once the arm has moved for another command.
     written_end: u64,
     /// Last request that was served from the medium, not from the cache.
     last_medium_request: Option<RequestId>,
-    /// Completions in order of time: time, serial number, request.
+    /// Completions in order of time: time in ns, serial number, request.
     finished: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// Number of completions scheduled so far: the next serial number.
     finished_count: u64,
+}
+
+/// A write to the medium that is reported complete before its end.
+#[derive(Clone, Copy, Debug)]
+struct MediumWrite {
+    end_ns: u64,
+    sectors: u32,
+}
+
+/// A flush that waits until all cached writes are on the medium.
+#[derive(Clone, Copy, Debug)]
+struct WaitingFlush {
+    /// Time in ns at which the controller's overhead has passed.
+    overhead_end_ns: u64,
+    id: RequestId,
 }
 
 impl Hdd {
@@ -100,7 +116,7 @@ impl Hdd {
             mechanics: Mechanics::new(
                 &drive.mechanics,
                 drive.layout.cylinders_in_all(),
-                hash(seed),
+                random_phase(seed),
             ),
             segments: SegmentCache::new(
                 cache.segments.max(1),
@@ -108,13 +124,13 @@ impl Hdd {
                 cache.has_write_segment,
             ),
             queue: CommandQueue::new(drive.queue),
-            written: WriteCache::new(cache.writes),
-            landing: VecDeque::new(),
+            write_cache: WriteCache::new(cache.writes),
+            writes_to_medium: VecDeque::new(),
             flushes: VecDeque::new(),
             arm_track: HeadPosition::default(),
-            free_at: 0,
-            ahead: None,
-            bus_free_at: 0,
+            arm_free_at_ns: 0,
+            read_ahead: None,
+            bus_free_at_ns: 0,
             last_op: Op::Read,
             written_end: u64::MAX,
             last_medium_request: None,
@@ -164,29 +180,28 @@ impl Hdd {
     }
 
     /// Makes all decisions of the drive up to the time `now`, in ns.
-    fn catch_up(&mut self, now: u64) {
-        while let Some(time_ns) = self.next_decision().filter(|time_ns| *time_ns <= now) {
-            self.decide(time_ns);
+    fn decide_until(&mut self, now: u64) {
+        while let Some(time_ns) = self.next_decision_ns().filter(|time_ns| *time_ns <= now) {
+            self.start_next_task(time_ns);
         }
     }
 
     /// Returns the time, in ns, at which the arm gets its next task: a command, a write from the
     /// cache, or a flush. `None` if nothing waits.
-    fn next_decision(&self) -> Option<u64> {
-        let flush = self.flushes.front().map(|(overhead_end_ns, _)| *overhead_end_ns);
-        let ready_at = match flush {
+    fn next_decision_ns(&self) -> Option<u64> {
+        let ready_at = match self.flushes.front() {
             // A waiting flush blocks all other work.
-            Some(overhead_end_ns) => self.written.ready_at().unwrap_or(overhead_end_ns),
-            None => match (self.queue.ready_at(), self.written.ready_at()) {
-                (Some(command), Some(written)) => command.min(written),
-                (command, written) => command.or(written)?,
+            Some(flush) => self.write_cache.ready_at().unwrap_or(flush.overhead_end_ns),
+            None => match (self.queue.ready_at(), self.write_cache.ready_at()) {
+                (Some(command_ns), Some(write_back_ns)) => command_ns.min(write_back_ns),
+                (command_ns, write_back_ns) => command_ns.or(write_back_ns)?,
             },
         };
-        Some(ready_at.max(self.free_at))
+        Some(ready_at.max(self.arm_free_at_ns))
     }
 
     /// Schedules the completion of request `id` at `end_ns`.
-    fn finish(&mut self, id: RequestId, end_ns: u64) {
+    fn schedule_completion(&mut self, id: RequestId, end_ns: u64) {
         self.finished.push(Reverse((end_ns, self.finished_count, id.0)));
         self.finished_count += 1;
     }
@@ -212,7 +227,7 @@ impl Device for Hdd {
     /// Accepts a request at time `now`: puts it into the queue, or answers it from the cache.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let now = now.0;
-        self.catch_up(now);
+        self.decide_until(now);
         match request.op {
             Op::Read => self.accept_read(now, request),
             Op::Write => self.accept_write(now, request),
@@ -223,28 +238,27 @@ impl Device for Hdd {
     /// Queues a flush. It takes the controller's overhead first, then waits until all cached writes
     /// are on the medium.
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.catch_up(now.0);
+        self.decide_until(now.0);
         let overhead_end_ns = now.0 + self.overhead_ns(self.drive.controller.write_hit);
-        self.flushes.push_back((overhead_end_ns, id));
+        self.flushes.push_back(WaitingFlush { overhead_end_ns, id });
     }
 
     /// Returns the time of the next completion or decision. The write-back of an idle drive is no
     /// event, because no request waits for it.
     fn next_event(&self) -> Option<Time> {
-        let finish = self.finished.peek().map(|Reverse((time_ns, ..))| *time_ns);
-        // No request waits for the write-back of an idle drive.
+        let completion_ns = self.finished.peek().map(|Reverse((time_ns, ..))| *time_ns);
         let has_waiting_request = !self.queue.is_empty() || !self.flushes.is_empty();
-        let decision = if has_waiting_request { self.next_decision() } else { None };
-        match (finish, decision) {
-            (Some(finish), Some(decision)) => Some(Time(finish.min(decision))),
-            (finish, decision) => finish.or(decision).map(Time),
+        let decision_ns = if has_waiting_request { self.next_decision_ns() } else { None };
+        match (completion_ns, decision_ns) {
+            (Some(completion_ns), Some(decision_ns)) => Some(Time(completion_ns.min(decision_ns))),
+            (completion_ns, decision_ns) => completion_ns.or(decision_ns).map(Time),
         }
     }
 
     /// Computes the drive's decisions up to `now`. Returns the next completion, or `None` if there
     /// is none yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
-        self.catch_up(now.0);
+        self.decide_until(now.0);
         let Reverse((end_ns, ..)) = *self.finished.peek()?;
         if end_ns > now.0 {
             return None;
@@ -254,7 +268,7 @@ impl Device for Hdd {
     }
 }
 
-/// Returns a uniformly distributed 64-bit number derived from a seed.
-fn hash(mut seed: u64) -> u64 {
+/// Returns a uniformly distributed angle of the platter, in 2⁻⁶⁴ revolution, derived from a seed.
+fn random_phase(mut seed: u64) -> u64 {
     splitmix::next(&mut seed)
 }

@@ -165,7 +165,8 @@ fn run_until_complete(hdd: &mut Hdd, id: RequestId) -> u64 {
 /// ones.
 pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
     let measured: Vec<f64> = requests.iter().map(measured_ms).collect();
-    let errors: Vec<f64> = modelled_ms.iter().zip(&measured).map(|(modelled, measured)| modelled - measured).collect();
+    let pairs = modelled_ms.iter().zip(&measured);
+    let errors: Vec<f64> = pairs.map(|(modelled, measured)| modelled - measured).collect();
     let measured_mean_ms = distribution::mean(&measured);
     let distance_ms = distribution::horizontal_distance(&measured, modelled_ms);
     ModelAccuracy {

@@ -18,7 +18,7 @@ pub(super) struct ReadAheadRun {
     /// End of the read-ahead, exclusive.
     pub limit: u64,
     /// Time in ns from which the head is free to go to `next`.
-    since: u64,
+    free_since_ns: u64,
     /// Track of the head at that time.
     arm_track: HeadPosition,
 }
@@ -27,26 +27,26 @@ pub(super) struct ReadAheadRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadAheadState {
     /// Earliest time at which the arm can leave, at the end of a sector.
-    pub free_at: u64,
+    pub free_ns: u64,
     /// Earliest time at which the arm can leave if it may stop in the middle of a sector.
-    pub stopped_at: u64,
+    pub stopped_ns: u64,
     /// End of the present operation: a seek, a wait for a sector, or a sector.
-    pub step_ends_at: u64,
+    pub step_end_ns: u64,
     /// Track of the arm at that time.
     pub arm_track: HeadPosition,
 }
 
 impl ReadAheadRun {
     /// Creates a read-ahead into cache segment `segment`, from sector `next` up to sector `limit`.
-    /// It begins at time `since` (ns), with the arm at `arm_track`.
+    /// It begins at time `free_since_ns` (ns), with the arm at `arm_track`.
     pub(super) fn new(
         segment: usize,
         next: u64,
         limit: u64,
-        since: u64,
+        free_since_ns: u64,
         arm_track: HeadPosition,
     ) -> Self {
-        ReadAheadRun { segment, next, limit, since, arm_track }
+        ReadAheadRun { segment, next, limit, free_since_ns, arm_track }
     }
 
     /// Returns true if the limit is reached.
@@ -55,8 +55,8 @@ impl ReadAheadRun {
     }
 
     /// Time in ns from which the head is free to go to the next sector.
-    pub(super) fn since(&self) -> u64 {
-        self.since
+    pub(super) fn free_since_ns(&self) -> u64 {
+        self.free_since_ns
     }
 
     /// Track of the head at the time from which it is free.
@@ -72,49 +72,52 @@ impl ReadAheadRun {
         geometry: &Geometry,
         mechanics: &Mechanics,
     ) -> ReadAheadState {
-        while self.next < self.limit && self.since < now {
+        while self.next < self.limit && self.free_since_ns < now {
             let position = geometry.locate(self.next);
             let sectors_left = self.limit - self.next;
             let sectors = sectors_left.min(u64::from(position.run_sectors)) as u32;
-            let settled_at = self.since + mechanics.move_ns(self.arm_track, &position, Op::Read);
-            let times = (self.since, settled_at, 0);
+            let move_ns = mechanics.move_ns(self.arm_track, &position, Op::Read);
+            let settled_ns = self.free_since_ns + move_ns;
+            let earliest_ns = 0;
+            let times = (self.free_since_ns, settled_ns, earliest_ns);
             let pass = mechanics.pass(times, &position, sectors, Op::Read);
             let on_track = HeadPosition { cylinder: position.cylinder, head: position.head };
-            if pass.end <= now {
-                (self.next, self.since, self.arm_track) =
-                    (self.next + u64::from(sectors), pass.end, on_track);
+            if pass.end_ns <= now {
+                (self.next, self.free_since_ns, self.arm_track) =
+                    (self.next + u64::from(sectors), pass.end_ns, on_track);
                 continue;
             }
-            if pass.begin >= now {
+            if pass.begin_ns >= now {
                 // A seek in progress is completed. A track that has been reached can be left at any
                 // time.
-                let free_at = now.max(pass.settled_at);
-                let step_ends_at = if now < pass.settled_at { free_at } else { pass.begin };
+                let free_ns = now.max(pass.settled_ns);
+                let step_end_ns = if now < pass.settled_ns { free_ns } else { pass.begin_ns };
                 return ReadAheadState {
-                    free_at,
-                    stopped_at: free_at,
-                    step_ends_at,
+                    free_ns,
+                    stopped_ns: free_ns,
+                    step_end_ns,
                     arm_track: on_track,
                 };
             }
-            let sectors_read = mechanics.sectors_in(now - pass.begin, position.sector_width);
-            let end_of_sector = pass.begin
+            // A sector is under the head: it can be completed or given up.
+            let sectors_read = mechanics.sectors_in(now - pass.begin_ns, position.sector_width);
+            let sector_end_ns = pass.begin_ns
                 + mechanics.rotation_ns((sectors_read + 1).wrapping_mul(position.sector_width));
             (self.next, self.arm_track) = (self.next + sectors_read, on_track);
-            self.since = pass.begin
+            self.free_since_ns = pass.begin_ns
                 + mechanics.rotation_ns(sectors_read.wrapping_mul(position.sector_width));
             return ReadAheadState {
-                free_at: end_of_sector,
-                stopped_at: now,
-                step_ends_at: end_of_sector,
+                free_ns: sector_end_ns,
+                stopped_ns: now,
+                step_end_ns: sector_end_ns,
                 arm_track: on_track,
             };
         }
-        let free_at = now.max(self.since);
+        let free_ns = now.max(self.free_since_ns);
         ReadAheadState {
-            free_at,
-            stopped_at: free_at,
-            step_ends_at: free_at,
+            free_ns,
+            stopped_ns: free_ns,
+            step_end_ns: free_ns,
             arm_track: self.arm_track,
         }
     }

@@ -12,12 +12,12 @@ pub(super) enum BusState {
     /// The command holds the bus. Data can be prepared from this time on.
     Held {
         /// Time in ns.
-        from: u64,
+        from_ns: u64,
     },
     /// The command has released the bus and can request it from this time on.
     Left {
         /// Time in ns.
-        from: u64,
+        from_ns: u64,
     },
 }
 
@@ -29,15 +29,15 @@ pub(super) struct MediumFlow {
     /// Number of sectors that arrive.
     pub arriving_sectors: u32,
     /// Start of the first arriving sector, in ns.
-    pub begin: u64,
+    pub begin_ns: u64,
     /// End of the last arriving sector, in ns.
-    pub end: u64,
+    pub end_ns: u64,
 }
 
 impl MediumFlow {
     /// Creates the flow of a read whose data is completely cached.
     pub(super) fn cached(sectors: u32) -> MediumFlow {
-        MediumFlow { cached_sectors: sectors, arriving_sectors: 0, begin: 0, end: 0 }
+        MediumFlow { cached_sectors: sectors, arriving_sectors: 0, begin_ns: 0, end_ns: 0 }
     }
 
     /// Total number of sectors.
@@ -46,18 +46,20 @@ impl MediumFlow {
     }
 
     /// Returns the time in ns at which the first `count` sectors of a read are in the cache.
-    fn has(&self, count: u32) -> u64 {
+    fn arrival_ns(&self, count: u32) -> u64 {
         match u64::from(count.saturating_sub(self.cached_sectors)) {
+            // These sectors are cached from the start.
             0 => 0,
-            more => {
-                self.begin + (self.duration_ns() * more).div_ceil(u64::from(self.arriving_sectors))
+            arriving => {
+                let duration_ns = self.duration_ns() * arriving;
+                self.begin_ns + duration_ns.div_ceil(u64::from(self.arriving_sectors))
             }
         }
     }
 
     /// Returns the number of sectors in the cache at `time_ns`.
-    fn arrived_at(&self, time_ns: u64) -> u32 {
-        let elapsed_ns = time_ns.saturating_sub(self.begin).min(self.duration_ns());
+    fn arrived_sectors(&self, time_ns: u64) -> u32 {
+        let elapsed_ns = time_ns.saturating_sub(self.begin_ns).min(self.duration_ns());
         let arrived =
             (elapsed_ns * u64::from(self.arriving_sectors)).checked_div(self.duration_ns());
         self.cached_sectors + arrived.unwrap_or(0) as u32
@@ -65,7 +67,7 @@ impl MediumFlow {
 
     /// Time from the first to the last arriving sector, in ns.
     fn duration_ns(&self) -> u64 {
-        self.end - self.begin
+        self.end_ns - self.begin_ns
     }
 }
 
@@ -73,7 +75,7 @@ impl MediumFlow {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostFeed {
     /// Start of the first sector, in ns.
-    pub from: u64,
+    pub begin_ns: u64,
     /// Transfer time of each sector, in ns.
     pub sector_ns: u64,
     /// Number of sectors required before the write to the medium starts.
@@ -82,59 +84,73 @@ pub(super) struct HostFeed {
 
 impl HostFeed {
     /// Returns the time in ns at which the first `count` sectors of a write are in the cache.
-    pub(super) fn has(&self, count: u64) -> u64 {
-        self.from + self.sector_ns * count
+    pub(super) fn arrival_ns(&self, count: u64) -> u64 {
+        self.begin_ns + self.sector_ns * count
     }
 }
 
 impl Hdd {
     /// Transfers a read's sectors to the host as they arrive, and occupies the bus. With
-    /// `leaves_bus`, a read that has outrun the medium releases the bus, which takes `leave_ns`.
-    /// Returns the end of the transfer in ns.
-    pub(super) fn send(&mut self, bus: BusState, leave_ns: u64, flow: MediumFlow) -> u64 {
+    /// `leaves_bus`, a read that has outrun the medium releases the bus, which takes
+    /// `bus_release_ns`. Returns the end of the transfer in ns.
+    pub(super) fn send_to_host(
+        &mut self,
+        bus: BusState,
+        bus_release_ns: u64,
+        flow: MediumFlow,
+    ) -> u64 {
         let controller = &self.drive.controller;
         let (sectors, sector_ns) = (flow.sectors(), controller.bus_read_sector_ns);
         let (mark_sectors, prepare_ns) =
             (controller.bus_after.sectors_of(sectors), controller.data_preparation_ns);
-        let start = match bus {
-            BusState::Held { from } => from,
-            BusState::Left { from } => flow.has(mark_sectors).max(from) + controller.reselect_ns,
+        let prepare_start_ns = match bus {
+            BusState::Held { from_ns } => from_ns,
+            BusState::Left { from_ns } => {
+                flow.arrival_ns(mark_sectors).max(from_ns) + controller.reselect_ns
+            }
         };
-        let mut end_ns = self.bus_free_at.max(start + prepare_ns);
+        let mut end_ns = self.bus_free_at_ns.max(prepare_start_ns + prepare_ns);
         if controller.leaves_bus {
             let mut sent_sectors = 0;
             while sent_sectors < sectors {
-                let arrived = flow.arrived_at(end_ns);
-                if arrived > sent_sectors {
-                    end_ns += sector_ns * u64::from(arrived - sent_sectors);
-                    sent_sectors = arrived;
+                let arrived_sectors = flow.arrived_sectors(end_ns);
+                if arrived_sectors > sent_sectors {
+                    end_ns += sector_ns * u64::from(arrived_sectors - sent_sectors);
+                    sent_sectors = arrived_sectors;
                     continue;
                 }
-                let next_data_ns = flow.has(sectors.min(sent_sectors + mark_sectors));
-                end_ns =
-                    next_data_ns.max(end_ns + leave_ns) + controller.reselect_again_ns + prepare_ns;
+                let next_data_ns = flow.arrival_ns(sectors.min(sent_sectors + mark_sectors));
+                let reselect_ns = controller.reselect_again_ns;
+                end_ns = next_data_ns.max(end_ns + bus_release_ns) + reselect_ns + prepare_ns;
             }
         } else {
-            end_ns = (end_ns + sector_ns * u64::from(sectors)).max(flow.has(sectors) + sector_ns);
+            // The last sector crosses the bus after its arrival.
+            end_ns += sector_ns * u64::from(sectors);
+            end_ns = end_ns.max(flow.arrival_ns(sectors) + sector_ns);
         }
-        self.bus_free_at = end_ns;
+        self.bus_free_at_ns = end_ns;
         end_ns
     }
 
     /// Transfers a write's sectors from the host, as early as `bus` allows, and occupies the bus.
     /// The arm is free for the write at `arm_free_ns`. Returns the arrival of the data.
-    pub(super) fn receive(&mut self, arm_free_ns: u64, bus: BusState, sectors: u32) -> HostFeed {
+    pub(super) fn receive_from_host(
+        &mut self,
+        arm_free_ns: u64,
+        bus: BusState,
+        sectors: u32,
+    ) -> HostFeed {
         let controller = &self.drive.controller;
-        let start = match bus {
-            BusState::Held { from } => from,
-            BusState::Left { from } if controller.buffers_waiting_writes => {
-                from + controller.reselect_ns
+        let prepare_start_ns = match bus {
+            BusState::Held { from_ns } => from_ns,
+            BusState::Left { from_ns } if controller.buffers_waiting_writes => {
+                from_ns + controller.reselect_ns
             }
-            BusState::Left { from } => from.max(arm_free_ns) + controller.reselect_ns,
+            BusState::Left { from_ns } => from_ns.max(arm_free_ns) + controller.reselect_ns,
         };
-        let start_ns = self.bus_free_at.max(start + controller.data_preparation_ns);
+        let start_ns = self.bus_free_at_ns.max(prepare_start_ns + controller.data_preparation_ns);
         let sector_ns = controller.bus_write_sector_ns;
-        self.bus_free_at = start_ns + sector_ns * u64::from(sectors);
+        self.bus_free_at_ns = start_ns + sector_ns * u64::from(sectors);
         // DiskSim's source, for drives with the extra disconnection: ten sectors or all of a write,
         // fifteen for a write of 45 or more.
         let sectors_to_start = match controller.early_disconnect {
@@ -142,7 +158,7 @@ impl Hdd {
             Some(_) => 15,
             None => 1,
         };
-        HostFeed { from: start_ns, sector_ns, sectors_to_start }
+        HostFeed { begin_ns: start_ns, sector_ns, sectors_to_start }
     }
 }
 
@@ -150,11 +166,14 @@ impl Hdd {
 mod tests {
     use super::*;
 
+    /// Two sectors are cached. Four more arrive between 100 and 140 ns, one every 10 ns.
     #[test]
     fn sectors_arrive_at_a_constant_rate() {
-        let flow = MediumFlow { cached_sectors: 2, arriving_sectors: 4, begin: 100, end: 140 };
-        assert_eq!([1, 2, 3, 6].map(|count| flow.has(count)), [0, 0, 110, 140]);
-        assert_eq!([0, 109, 110, 139, 500].map(|at| flow.arrived_at(at)), [2, 2, 3, 5, 6]);
+        let (begin_ns, end_ns) = (100, 140);
+        let flow = MediumFlow { cached_sectors: 2, arriving_sectors: 4, begin_ns, end_ns };
+        assert_eq!([1, 2, 3, 6].map(|count| flow.arrival_ns(count)), [0, 0, 110, 140]);
+        let arrived = [0, 109, 110, 139, 500].map(|time_ns| flow.arrived_sectors(time_ns));
+        assert_eq!(arrived, [2, 2, 3, 5, 6]);
         assert_eq!(MediumFlow::cached(8).arrived_at(0), 8);
     }
 }

@@ -14,9 +14,9 @@ pub(super) struct CacheSegment {
     pub end: u64,
     /// First sector since the allocation of the segment, within its size. Unlike `start`, it does
     /// not move when data is released but not yet overwritten.
-    pub from: u64,
-    /// Serial number of the last use.
-    used: u64,
+    pub allocated_start: u64,
+    /// Serial number of the last use. A segment with 0 is reused first.
+    last_use: u64,
 }
 
 /// All segments.
@@ -27,7 +27,8 @@ pub(super) struct SegmentCache {
     first_read_segment: usize,
     segment_sectors: u64,
     /// Number of uses so far: the clock of the least-recently-used order.
-    uses: u64,
+    use_count: u64,
+    /// Sectors added since they were last taken.
     added: AddedSpans,
 }
 
@@ -38,8 +39,8 @@ pub(super) struct AddedSpans {
     count: usize,
 }
 
-/// Between two choices of a command the head reads one span and the sectors after it; writes
-/// may add others.
+/// Number of spans that are recorded separately. Between two choices of a command the head reads
+/// one span and the sectors after it; writes may add others.
 const ADDED_SPANS: usize = 4;
 
 impl AddedSpans {
@@ -50,7 +51,7 @@ impl AddedSpans {
 
     /// Records added sectors from `start` to `end` as a span. It is merged with the last span if
     /// they touch or if no entry is free.
-    fn note(&mut self, start: u64, end: u64) {
+    fn record(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
@@ -69,12 +70,12 @@ impl SegmentCache {
     /// Creates `count` segments of `segment_sectors`. If `write_segment`, the first is reserved for
     /// writes.
     pub(super) fn new(count: u32, segment_sectors: u32, write_segment: bool) -> SegmentCache {
-        let reads_from = usize::from(write_segment && count > 1);
+        let first_read_segment = usize::from(write_segment && count > 1);
         SegmentCache {
             segments: vec![CacheSegment::default(); count as usize],
-            first_read_segment: reads_from,
+            first_read_segment,
             segment_sectors: u64::from(segment_sectors),
-            uses: 0,
+            use_count: 0,
             added: AddedSpans::default(),
         }
     }
@@ -108,8 +109,8 @@ impl SegmentCache {
 
     /// Records a use of segment `index`, which is then the most recently used one.
     pub(super) fn touch(&mut self, index: usize) {
-        self.uses += 1;
-        self.segments[index].used = self.uses;
+        self.use_count += 1;
+        self.segments[index].last_use = self.use_count;
     }
 
     /// Releases the data of segment `index` before sector `start`.
@@ -122,25 +123,26 @@ impl SegmentCache {
     /// its index.
     pub(super) fn allocate_for_read(&mut self, start: u64, end: u64) -> usize {
         let index = self.least_recently_used(self.first_read_segment, self.segments.len());
-        self.fill(index, start, end);
+        self.replace_contents(index, start, end);
         index
     }
 
-    /// Stores written sectors in a segment: the one that they continue if `may_go_on`, otherwise a
-    /// new one. Returns its index.
-    pub(super) fn store_written(&mut self, start: u64, end: u64, may_go_on: bool) -> usize {
-        let writes_to =
+    /// Stores written sectors in a segment: the one that they continue if `may_continue`, otherwise
+    /// a new one. Returns its index.
+    pub(super) fn store_written(&mut self, start: u64, end: u64, may_continue: bool) -> usize {
+        // Without a segment of their own, writes use all segments.
+        let write_segments =
             if self.first_read_segment > 0 { self.first_read_segment } else { self.segments.len() };
         let continues =
             |segment: &CacheSegment| segment.end == start && segment.end > segment.start;
-        let index = match self.segments[..writes_to].iter().position(continues) {
-            Some(index) if may_go_on => {
+        let index = match self.segments[..write_segments].iter().position(continues) {
+            Some(index) if may_continue => {
                 self.extend(index, end);
                 index
             }
             _ => {
-                let index = self.least_recently_used(0, writes_to);
-                self.fill(index, start, end);
+                let index = self.least_recently_used(0, write_segments);
+                self.replace_contents(index, start, end);
                 index
             }
         };
@@ -151,11 +153,11 @@ impl SegmentCache {
     /// Extends segment `index` to `end`. Data beyond the segment size is dropped at the start.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
-        self.added.note(segment.end, end);
+        self.added.record(segment.end, end);
         segment.end = segment.end.max(end);
-        let reach = segment.end.saturating_sub(self.segment_sectors);
-        segment.start = segment.start.max(reach);
-        segment.from = segment.from.max(reach);
+        let start_min = segment.end.saturating_sub(self.segment_sectors);
+        segment.start = segment.start.max(start_min);
+        segment.allocated_start = segment.allocated_start.max(start_min);
     }
 
     /// Drops every segment that overlaps the sectors from `start` to `end`, because these are
@@ -167,7 +169,7 @@ impl SegmentCache {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {
                 segment.end = segment.start;
-                segment.used = 0;
+                segment.last_use = 0;
             }
         }
     }
@@ -175,20 +177,21 @@ impl SegmentCache {
     /// Empties segment `index`, which is then the first to be reused.
     pub(super) fn empty(&mut self, index: usize) {
         let segment = &mut self.segments[index];
-        (segment.end, segment.used) = (segment.start, 0);
+        (segment.end, segment.last_use) = (segment.start, 0);
     }
 
     /// Returns the index of the least recently used segment among the indices `from..to`.
     fn least_recently_used(&self, from: usize, to: usize) -> usize {
-        (from..to).min_by_key(|index| self.segments[*index].used).expect("a cache has a segment")
+        (from..to).min_by_key(|index| self.segments[*index].last_use).expect("a cache has a segment")
     }
 
     /// Replaces the contents of segment `index` by the sectors from `start` to `end`, cut to the
     /// segment size.
-    fn fill(&mut self, index: usize, start: u64, end: u64) {
-        self.uses += 1;
-        self.added.note(start, end);
-        self.segments[index] = CacheSegment { start, end, from: start, used: self.uses };
+    fn replace_contents(&mut self, index: usize, start: u64, end: u64) {
+        self.use_count += 1;
+        self.added.record(start, end);
+        let last_use = self.use_count;
+        self.segments[index] = CacheSegment { start, end, allocated_start: start, last_use };
         self.extend(index, end);
     }
 }
@@ -222,14 +225,14 @@ mod tests {
     #[test]
     fn added_sectors_lie_within_the_reported_spans() {
         let mut state = 11;
-        let mut below = |bound: u64| readpath_core::splitmix::next(&mut state) % bound;
+        let mut random_below = |bound: u64| readpath_core::splitmix::next(&mut state) % bound;
         let mut segments = SegmentCache::new(4, 40, true);
-        let mut held = Vec::new();
+        let mut held_before = Vec::new();
         for _ in 0..20_000 {
-            for _ in 0..below(8) {
-                let (index, start) = (below(4) as usize, below(200));
-                let end = start + 1 + below(60);
-                match below(6) {
+            for _ in 0..random_below(8) {
+                let (index, start) = (random_below(4) as usize, random_below(200));
+                let end = start + 1 + random_below(60);
+                match random_below(6) {
                     0 => drop(segments.allocate_for_read(start, end)),
                     1 => segments.extend(index, end),
                     2 => segments.release_before(index, start),
@@ -241,11 +244,11 @@ mod tests {
             let added = segments.take_added();
             let is_added =
                 |sector: u64| added.spans().iter().any(|&(from, to)| from <= sector && sector < to);
-            let now_held: Vec<u64> = (0..300).filter(|sector| segments.holds(*sector)).collect();
-            for sector in &now_held {
-                assert!(held.contains(sector) || is_added(*sector), "{sector}: {added:?}");
+            let held: Vec<u64> = (0..300).filter(|sector| segments.holds(*sector)).collect();
+            for sector in &held {
+                assert!(held_before.contains(sector) || is_added(*sector), "{sector}: {added:?}");
             }
-            held = now_held;
+            held_before = held;
         }
     }
 
@@ -253,8 +256,9 @@ mod tests {
     fn writes_use_their_own_segment_and_drop_overlapping_data() {
         let mut segments = SegmentCache::new(2, 100, true);
         let read = segments.allocate_for_read(0, 50);
-        let written = segments.store_written(200, 208, true);
-        assert_eq!(segments.store_written(208, 216, true), written);
+        let may_continue = true;
+        let written = segments.store_written(200, 208, may_continue);
+        assert_eq!(segments.store_written(208, 216, may_continue), written);
         assert_eq!(segments.segment(written).end, 216);
         assert_ne!(read, written);
         segments.drop_overlap(49, 51);

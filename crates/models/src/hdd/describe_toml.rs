@@ -106,9 +106,9 @@ fn signed_ns(ms: f64) -> i64 {
 }
 
 /// Builds the drive from the fields of its description.
-pub(super) fn drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
-    let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
-    let layout = layout(root.block("geometry")?, &mechanics)?;
+pub(super) fn read_drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
+    let mechanics = read_mechanics(root.block("mechanics")?, root.block("seek")?)?;
+    let layout = read_layout(root.block("geometry")?, &mechanics)?;
     if let SeekCurve::Table(points) = &mechanics.seek
         && points[0].0 == 0
     {
@@ -119,19 +119,19 @@ pub(super) fn drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
         name: root.required_text("name")?.to_owned(),
         layout,
         mechanics,
-        cache: cache(root.block("cache")?)?,
-        controller: controller(root.block("overhead")?, root.block("bus")?)?,
-        queue: queue(root.block("queue")?)?,
+        cache: read_cache(root.block("cache")?)?,
+        controller: read_controller(root.block("overhead")?, root.block("bus")?)?,
+        queue: read_queue(root.block("queue")?)?,
         unmodelled: Vec::new(),
     })
 }
 
 /// Reads the tables `mechanics` and `seek`.
-fn mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, FileError> {
+fn read_mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, FileError> {
     let access = block.choice("access", 0, &[("tracked", 0), ("half turn", 1), ("constant", 2)])?;
-    let read_curve = seek_curve(seek)?;
-    let (write_seek, write_settle_ns) = match write_seek(seek, &read_curve)? {
-        // The head then settles after a head switch as after the shortest seek.
+    let read_curve = read_seek_curve(seek)?;
+    let (write_seek, write_settle_ns) = match read_write_seek(seek, &read_curve)? {
+        // A separate curve states the settle time too: the difference of the shortest seeks.
         Some((curve, settle_ns)) => (Some(curve), settle_ns),
         None => (None, signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?)),
     };
@@ -156,15 +156,15 @@ fn mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, Fil
 }
 
 /// Reads the seek curve for reads.
-fn seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
+fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     let single = || block.number("single_ms", MS);
     let full = || block.number("full_ms", MS);
-    let three = || three_points(block, ["single_ms", "average_ms", "full_ms"]);
-    let words = [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
-    match block.choice("curve", 2, &words)? {
+    let data_sheet_seeks = || read_data_sheet_seeks(block, ["single_ms", "average_ms", "full_ms"]);
+    let curve_names = [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
+    match block.choice("curve", 2, &curve_names)? {
         0 => Ok(SeekCurve::Constant { ms: single()? }),
-        1 => three().map(SeekCurve::Linear),
-        2 => three().map(SeekCurve::Lee),
+        1 => data_sheet_seeks().map(SeekCurve::Linear),
+        2 => data_sheet_seeks().map(SeekCurve::Lee),
         3 => Ok(SeekCurve::SquareRoot { single_ms: single()?, full_ms: full()? }),
         _ => {
             let numbers = block.numbers("points", bounds(0.0, 1e8, "cylinders or ms"))?;
@@ -180,7 +180,7 @@ fn seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
 }
 
 /// Reads the three seek times of a data sheet, which must not decrease.
-fn three_points(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, FileError> {
+fn read_data_sheet_seeks(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, FileError> {
     let [single, average, full] = keys;
     let points = DataSheetSeeks {
         single_ms: block.number(single, MS)?,
@@ -194,36 +194,40 @@ fn three_points(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, F
     Ok(points)
 }
 
-/// Reads the seek curve for writes, if the description has one, and the extra settle time. The
-/// curve has the same formula as the one for reads.
-fn write_seek(block: &FieldBlock, read: &SeekCurve) -> Result<Option<(SeekCurve, i64)>, FileError> {
+/// Reads the seek curve for writes, if the description has one, and the extra settle time in ns.
+/// The curve has the same formula as the one for reads.
+fn read_write_seek(
+    block: &FieldBlock,
+    read: &SeekCurve,
+) -> Result<Option<(SeekCurve, i64)>, FileError> {
     let keys = ["write_single_ms", "write_average_ms", "write_full_ms"];
-    let Some(given) = keys.into_iter().find(|key| block.find(key).is_some()) else {
+    let Some(given_key) = keys.into_iter().find(|key| block.find(key).is_some()) else {
         return Ok(None);
     };
-    let points = three_points(block, keys)?;
+    let points = read_data_sheet_seeks(block, keys)?;
     let (curve, read) = match read {
         SeekCurve::Lee(read) => (SeekCurve::Lee(points), read),
         SeekCurve::Linear(read) => (SeekCurve::Linear(points), read),
         _ => {
             let problem = "needs a curve through three figures: lee or linear".to_owned();
-            return Err(block.error(given, problem));
+            return Err(block.error(given_key, problem));
         }
     };
     Ok(Some((curve, signed_ns(points.single_ms - read.single_ms))))
 }
 
 /// Reads the table `geometry` and checks it.
-fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, FileError> {
+fn read_layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, FileError> {
     let heads = block.integer("heads", bounds(1.0, 1024.0, "heads"))? as u32;
     let cylinders = block.integer("cylinders", bounds(1.0, 1e8, "cylinders"))? as u32;
     let sectors = match block.find("sectors") {
         Some(_) => Some(block.integer("sectors", bounds(1.0, 1e15, "sectors"))?),
         None => None,
     };
-    let range = block.integer_or("range_cylinders", 1, bounds(1.0, 1e8, "cylinders"))?;
+    let range_bounds = bounds(1.0, 1e8, "cylinders");
+    let range_cylinders = block.integer_or("range_cylinders", 1, range_bounds)? as u32;
     let sparing = match block.choice("sparing", SparingScheme::None, &SPARINGS)? {
-        SparingScheme::PerRange { .. } => SparingScheme::PerRange { cylinders: range as u32 },
+        SparingScheme::PerRange { .. } => SparingScheme::PerRange { cylinders: range_cylinders },
         sparing => sparing,
     };
     let words = [
@@ -233,8 +237,8 @@ fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, 
     ];
     let mapping = block.choice("mapping", TrackOrder::Cylinders, &words)?;
     let zones = match block.find("even_zones") {
-        Some(_) => even_zones(block.block("even_zones")?, cylinders, mechanics)?,
-        None => block.blocks("zones")?.into_iter().map(zone).collect::<Result<_, _>>()?,
+        Some(_) => create_even_zones(block.block("even_zones")?, cylinders, mechanics)?,
+        None => block.blocks("zones")?.into_iter().map(read_zone).collect::<Result<_, _>>()?,
     };
     let layout = DriveLayout { heads, cylinders, sectors, mapping, sparing, zones };
     check_layout(&layout).map_err(|(index, key, problem)| match index {
@@ -248,7 +252,7 @@ fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, 
 }
 
 /// Reads one zone.
-fn zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
+fn read_zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
     let skew = bounds(-1e6, 1e6, "sectors");
     let remaps = block.numbers("remaps", SECTORS)?;
     if remaps.len() % 2 == 1 {
@@ -273,7 +277,7 @@ fn zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
 
 /// Creates zones of equal width. The sectors per track decrease evenly from the outer to the inner
 /// zone. Skews are rounded up to whole sectors.
-fn even_zones(
+fn create_even_zones(
     block: &FieldBlock,
     cylinders: u32,
     mechanics: &MechanicsSpec,
@@ -308,7 +312,7 @@ fn even_zones(
 }
 
 /// Reads the table `cache`.
-fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
+fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segment_sectors = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
     let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let read_ahead = block.choice("read_ahead", ReadAhead::Segment, &READ_AHEADS)?;
@@ -345,7 +349,7 @@ fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
 }
 
 /// Reads the tables `overhead` and `bus`.
-fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
+fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let times = |key: &str| {
         let ns = ns(overhead.number(key, MS)?);
         Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
@@ -378,7 +382,7 @@ fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec,
 }
 
 /// Reads the table `queue`.
-fn queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
+fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let window_bounds = bounds(1.0, depth as f64, "commands (the depth)");
     let orders = [("positioning", QueuePolicy::Positioning), ("elevator", QueuePolicy::Elevator)];

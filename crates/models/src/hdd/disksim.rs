@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use super::disksim_model::{MS, SECTORS, layout, mechanics, no_effect_message, ns};
+use super::disksim_model::{MS, SECTORS, no_effect_message, ns, read_layout, read_mechanics};
 use super::disksim_syntax::{ReadText, SystemPart, read_statements};
 use super::drive::{
     AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
@@ -91,9 +91,10 @@ pub(super) fn load(
     let is_bus_or_controller =
         |part: &&&SystemPart| matches!(part.kind.as_str(), "disksim_bus" | "disksim_ctlr");
     for part in path_to_disk.iter().filter(is_bus_or_controller) {
-        host_path.pass(block_of(&part.name)?)?;
+        host_path.add_part(block_of(&part.name)?)?;
     }
     let mut unmodelled = host_path.unmodelled.clone();
+    // A field that is found counts as read, and is not rejected as unknown.
     for name in WITHOUT_EFFECT {
         disk.find(name);
     }
@@ -104,23 +105,23 @@ pub(super) fn load(
         }
     }
     let model = disk.block("Model")?;
-    let layout = layout(model, &mut unmodelled)?;
+    let layout = read_layout(model, &mut unmodelled)?;
     let zero_latency = (
         disk.integer("Immediate buffer read", SWITCH_LEVELS)? > 0,
         disk.integer("Immediate buffer write", SWITCH_LEVELS)? > 0,
     );
     let mechanics =
-        mechanics(model.block("Mechanical Model")?, zero_latency, read, &mut unmodelled)?;
+        read_mechanics(model.block("Mechanical Model")?, zero_latency, read, &mut unmodelled)?;
     let mut drive = DriveDescription {
         name: disk.name.clone(),
         layout,
         mechanics,
-        cache: cache(disk)?,
-        controller: controller(disk)?,
-        queue: queue(disk, &mut unmodelled)?,
+        cache: read_cache(disk)?,
+        controller: read_controller(disk)?,
+        queue: read_queue(disk, &mut unmodelled)?,
         unmodelled,
     };
-    host_path.bound(&mut drive.controller);
+    host_path.apply_limits(&mut drive.controller);
     model.reject_unread()?;
     disk.reject_unread()?;
     Ok((drive, disk.clone()))
@@ -138,15 +139,17 @@ fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
 /// Buses and controllers between the host and a drive.
 #[derive(Debug, Default)]
 struct HostPath {
+    /// Time per sector of the slowest component.
     read_sector_ns: u64,
     write_sector_ns: u64,
+    /// Sum of the arbitration times of all buses.
     arbitration_ns: u64,
     unmodelled: Vec<String>,
 }
 
 impl HostPath {
     /// Adds the arbitration and transfer times of one bus or controller on the path to the host.
-    fn pass(&mut self, part: &FieldBlock) -> Result<(), FileError> {
+    fn add_part(&mut self, part: &FieldBlock) -> Result<(), FileError> {
         let (read_key, write_key) = match part.kind.as_str() {
             "disksim_bus" => {
                 // A bus with interleaved transfers needs no arbitration.
@@ -177,10 +180,10 @@ impl HostPath {
 
     /// Applies the limits of the path to the drive. The slowest component determines the time per
     /// sector. Arbitration is added for the command and for each return to the bus.
-    fn bound(&self, controller: &mut ControllerSpec) {
-        let limit = |drive_ns: &mut u64, path_ns: u64| *drive_ns = (*drive_ns).max(path_ns);
-        limit(&mut controller.bus_read_sector_ns, self.read_sector_ns);
-        limit(&mut controller.bus_write_sector_ns, self.write_sector_ns);
+    fn apply_limits(&self, controller: &mut ControllerSpec) {
+        let raise = |drive_ns: &mut u64, path_ns: u64| *drive_ns = (*drive_ns).max(path_ns);
+        raise(&mut controller.bus_read_sector_ns, self.read_sector_ns);
+        raise(&mut controller.bus_write_sector_ns, self.write_sector_ns);
         let commands = [
             &mut controller.read_hit,
             &mut controller.read_miss,
@@ -200,11 +203,12 @@ impl HostPath {
 }
 
 /// Reads the drive's queue: converts the number of DiskSim's scheduling policy.
-fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileError> {
+fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileError> {
     let depth = match disk.integer("Max queue length", bounds(0.0, 4096.0, "commands"))? {
         0 => DEPTH_WITHOUT_LIMIT,
         depth => depth,
     };
+    // Number of the policy "first come, first served".
     let first_come = 1;
     let policy = match disk.find("Scheduler") {
         Some(_) => {
@@ -214,7 +218,7 @@ fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, F
                 first_come,
                 bounds(0.0, 64.0, "(a policy)"),
             )?;
-            // 1 is first come, first served. 3 and 6 are one-way elevators by address and by
+            // 3 and 6 are one-way elevators by address and by
             // cylinder. 8 is by positioning time.
             if depth > 1 && !matches!(policy, 1 | 3 | 6 | 8) {
                 let instead = "the nearest of its kind is: an elevator one way below 8, the shortest \
@@ -235,7 +239,7 @@ fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, F
 }
 
 /// Reads the fields of the cache.
-fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
+fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segments = disk.integer("Number of buffer segments", bounds(0.0, 65_536.0, "segments"))?;
     let segment_sectors = disk.integer("Segment size (in blks)", bounds(1.0, 1e9, "sectors"))?;
     let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
@@ -244,7 +248,7 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     disk.integer("Maximum number of write segments", write_bounds)?;
     let level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
     let combines = disk.switch_or("Combine seq writes", true)?;
-    let keeps_request = disk.number("Read-ahead over requested", bounds(-1.0, 1.0, "(a level)"))?;
+    let keep_level = disk.number("Read-ahead over requested", bounds(-1.0, 1.0, "(a level)"))?;
     let read_ahead = match disk.integer("Buffer continuous read", SWITCH_LEVELS)? {
         0 => ReadAhead::None,
         1 => ReadAhead::Track,
@@ -259,7 +263,7 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let ahead_max = disk.integer("Maximum read-ahead (blks)", ahead_bounds)?.max(ahead_min);
     let (ahead_max, over_requested) = match (read_ahead, ahead_max) {
         (ReadAhead::NextTrack, _) => (u64::from(u32::MAX), true),
-        (_, 0) => (segment_sectors, keeps_request != 0.0),
+        (_, 0) => (segment_sectors, keep_level != 0.0),
         (_, ahead_max) => (ahead_max, true),
     };
     Ok(CacheSpec {
@@ -271,7 +275,7 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         read_ahead_sectors_max: ahead_max as u32,
         read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { ahead_min as u32 },
         ahead_over_requested: over_requested,
-        releases: if keeps_request < 0.0 {
+        releases: if keep_level < 0.0 {
             ReleasePolicy::Requested
         } else {
             ReleasePolicy::Nothing
@@ -283,7 +287,7 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         hits_overtake: disk.switch_or("Allow sneaky full read hits", false)?,
         early_send_mark: Some(match disk.switch_or("Immed transfer partial hit", true)? {
             true => WaterMark::default(),
-            false => water_mark(disk)?,
+            false => read_water_mark(disk)?,
         }),
         stops_in_sector: disk.switch_or("Stop prefetch in sector", false)?,
         stops_on_arrival: true,
@@ -298,26 +302,26 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
 }
 
 /// Reads the water mark of reads: a part of the request or of a segment.
-fn water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
-    let part = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
-    let segment = disk.number("Segment size (in blks)", SECTORS)?;
+fn read_water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
+    let fraction = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
+    let segment_sectors = disk.number("Segment size (in blks)", SECTORS)?;
     Ok(match disk.switch_or("Set watermark by reqsize", true)? {
-        true => WaterMark::Part((part * 1024.0) as u32),
-        false => WaterMark::Sectors((part * segment).ceil() as u32),
+        true => WaterMark::Part((fraction * 1024.0) as u32),
+        false => WaterMark::Sectors((fraction * segment_sectors).ceil() as u32),
     })
 }
 
 /// Reads the overheads and the bus.
-fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
+fn read_controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
-    let every = disk.number("Per-request overhead time", MS)?;
-    let scaled = |key: &str| Ok::<_, FileError>(ns(disk.number(key, MS)? * scale));
-    let scaled_or_none = |key: &str| Ok::<_, FileError>(ns(disk.number_or(key, 0.0, MS)? * scale));
-    let every_ns = ns(every * scale);
+    let per_request_ms = disk.number("Per-request overhead time", MS)?;
+    let scaled_ns = |key: &str| Ok::<_, FileError>(ns(disk.number(key, MS)? * scale));
+    let scaled_or_0_ns = |key: &str| Ok::<_, FileError>(ns(disk.number_or(key, 0.0, MS)? * scale));
+    let per_request_ns = ns(per_request_ms * scale);
     let times = |after_read: &str, after_write: &str| {
         Ok::<_, FileError>(CommandTimes {
-            after_read_ns: every_ns + scaled(after_read)?,
-            after_write_ns: every_ns + scaled(after_write)?,
+            after_read_ns: per_request_ns + scaled_ns(after_read)?,
+            after_write_ns: per_request_ns + scaled_ns(after_write)?,
         })
     };
     // A drive that never disconnects does not release the bus early.
@@ -326,30 +330,30 @@ fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let leaves_writes_early = disk.switch_or("Extra write disconnect", false)?;
     let bus_sector_ns = ns(disk.number("Bulk sector transfer time", MS)?);
     let early = EarlyDisconnect {
-        command_ns: every_ns + scaled("Extradisc command overhead")?,
-        until_reconnect_ns: scaled("Extradisc disconnect overhead")?
-            + scaled("Extradisc inter-disconnect delay")?,
-        until_seek_ns: scaled("Extradisc seek delta")?,
-        disconnect_ns: scaled_or_none("Extradisc 2nd disconnect overhead")?,
+        command_ns: per_request_ns + scaled_ns("Extradisc command overhead")?,
+        until_reconnect_ns: scaled_ns("Extradisc disconnect overhead")?
+            + scaled_ns("Extradisc inter-disconnect delay")?,
+        until_seek_ns: scaled_ns("Extradisc seek delta")?,
+        disconnect_ns: scaled_or_0_ns("Extradisc 2nd disconnect overhead")?,
     };
     Ok(ControllerSpec {
         read_hit: times("Read hit over. after read", "Read hit over. after write")?,
         read_miss: times("Read miss over. after read", "Read miss over. after write")?,
         write_hit: times("Write hit over. after read", "Write hit over. after write")?,
         write_miss: times("Write miss over. after read", "Write miss over. after write")?,
-        data_preparation_ns: scaled("Data preparation overhead")?,
-        reselect_ns: scaled("First reselect overhead")?,
-        reselect_again_ns: scaled_or_none("Other reselect overhead")?,
+        data_preparation_ns: scaled_ns("Data preparation overhead")?,
+        reselect_ns: scaled_ns("First reselect overhead")?,
+        reselect_again_ns: scaled_or_0_ns("Other reselect overhead")?,
         read_disconnect: CommandTimes {
-            after_read_ns: scaled_or_none("Read disconnect afterread")?,
-            after_write_ns: scaled_or_none("Read disconnect afterwrite")?,
+            after_read_ns: scaled_or_0_ns("Read disconnect afterread")?,
+            after_write_ns: scaled_or_0_ns("Read disconnect afterwrite")?,
         },
-        write_disconnect_ns: scaled_or_none("Write disconnect overhead")?,
-        read_completion_ns: scaled("Read completion overhead")?,
-        write_completion_ns: scaled("Write completion overhead")?,
+        write_disconnect_ns: scaled_or_0_ns("Write disconnect overhead")?,
+        read_completion_ns: scaled_ns("Read completion overhead")?,
+        write_completion_ns: scaled_ns("Write completion overhead")?,
         bus_read_sector_ns: bus_sector_ns,
         bus_write_sector_ns: bus_sector_ns,
-        bus_after: water_mark(disk)?,
+        bus_after: read_water_mark(disk)?,
         leaves_bus: !is_held && !holds_reads,
         never_disconnects: is_held,
         buffers_waiting_writes: disk.switch_or("Allow write prebuffering", false)?,

@@ -21,7 +21,7 @@ const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 
 /// Reads and checks the layout of the surfaces. Adds a message to `unmodelled` for each field
 /// without effect.
-pub(super) fn layout(
+pub(super) fn read_layout(
     model: &FieldBlock,
     unmodelled: &mut Vec<String>,
 ) -> Result<DriveLayout, FileError> {
@@ -53,10 +53,11 @@ pub(super) fn layout(
             1 => TrackOrder::SerpentineInZone,
             _ => TrackOrder::SerpentineOnDisk,
         };
-    let skews_in_turns = skew_in_turns(block, false)?;
+    let default = false;
+    let skews_in_revolutions = skew_in_revolutions(block, default)?;
     let blocks = block.blocks("Zones")?;
     let zones = blocks.iter().map(|block| {
-        let mut zone = zone_of(block, skews_in_turns)?;
+        let mut zone = read_zone(block, skews_in_revolutions)?;
         if remove_beyond_zone(&mut zone, sparing, heads as u32) {
             unmodelled.push(no_effect_message(
                 block,
@@ -81,9 +82,9 @@ pub(super) fn layout(
         None => block.error(disksim_key(key), problem),
     })?;
     // As in DiskSim, the sum of the zones is used if it differs slightly from the stated size.
-    let held = Geometry::new(&layout).numbered_sectors();
-    if sectors.abs_diff(held) > held / 100 {
-        let instead = format!("its zones hold {held} sectors, and that counts");
+    let zone_sectors = Geometry::new(&layout).numbered_sectors();
+    if sectors.abs_diff(zone_sectors) > zone_sectors / 100 {
+        let instead = format!("its zones hold {zone_sectors} sectors, and that counts");
         unmodelled.push(no_effect_message(model, "Block count", &instead));
     }
     Ok(layout)
@@ -97,13 +98,13 @@ fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -
         return false;
     }
     let end = zone.physical_sectors(heads) / unit;
-    let named = zone.slips.len() + zone.remaps.len();
+    let count_before = zone.slips.len() + zone.remaps.len();
     zone.slips.retain(|slip| *slip < end);
     zone.remaps.retain(|(bad, spare)| *bad.max(spare) < end);
-    zone.slips.len() + zone.remaps.len() < named
+    zone.slips.len() + zone.remaps.len() < count_before
 }
 
-/// Returns DiskSim's name for a field that [`DriveLayout::check`] rejects.
+/// Returns DiskSim's name for a field that `check_layout` rejects.
 fn disksim_key(key: &'static str) -> &'static str {
     match key {
         "first_cylinder" => "First cylinder number",
@@ -118,19 +119,19 @@ fn disksim_key(key: &'static str) -> &'static str {
 
 /// Returns true if skews are given in revolutions, not in sectors; `default` if the block does not
 /// state it.
-fn skew_in_turns(block: &FieldBlock, default: bool) -> Result<bool, FileError> {
+fn skew_in_revolutions(block: &FieldBlock, default: bool) -> Result<bool, FileError> {
     block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
 }
 
-/// Reads one zone. Skews are in revolutions if `layout_in_turns`, unless the zone states its own
-/// unit.
-fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileError> {
+/// Reads one zone. Skews are in revolutions if `layout_in_revolutions`, unless the zone states its
+/// own unit.
+fn read_zone(block: &FieldBlock, layout_in_revolutions: bool) -> Result<DiskZone, FileError> {
     let cylinder = bounds(0.0, 1e8, "(a cylinder)");
     let track = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
-    let in_turns = skew_in_turns(block, layout_in_turns)?;
-    let unit = if in_turns { track as f64 } else { 1.0 };
-    let limit = if in_turns { 1e3 } else { 1e6 };
-    let skew = bounds(-limit, limit, if in_turns { "revolutions" } else { "sectors" });
+    let in_revolutions = skew_in_revolutions(block, layout_in_revolutions)?;
+    let unit = if in_revolutions { track as f64 } else { 1.0 };
+    let limit = if in_revolutions { 1e3 } else { 1e6 };
+    let skew = bounds(-limit, limit, if in_revolutions { "revolutions" } else { "sectors" });
     let defects = block.numbers("defects", SECTORS)?;
     if defects.len() % 2 == 1 {
         let problem = "has an odd count of numbers; expected pairs: bad place, spare".to_owned();
@@ -154,7 +155,7 @@ fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileEr
 
 /// Reads the mechanical model. Adds a message to `unmodelled` for each field without effect. `read`
 /// returns the text of a file.
-pub(super) fn mechanics(
+pub(super) fn read_mechanics(
     block: &FieldBlock,
     (zero_latency_read, zero_latency_write): (bool, bool),
     read: ReadText<'_>,
@@ -178,7 +179,7 @@ pub(super) fn mechanics(
             return Err(block.error("Access time type", format!("`{other}` is none of: {known}")));
         }
     };
-    let seek = seek_curve(block, read)?;
+    let seek = read_seek_curve(block, read)?;
     let spec = MechanicsSpec {
         rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
         settles_on_return: matches!(seek, SeekCurve::Table(_)),
@@ -214,7 +215,7 @@ pub(super) fn mechanics(
 }
 
 /// Reads the seek curve.
-fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
+fn read_seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let data_sheet_seeks = || {
         Ok::<_, FileError>(DataSheetSeeks {
             single_ms: block.number("Single cylinder seek time", MS)?,
@@ -226,16 +227,16 @@ fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileE
         "constant" => Ok(SeekCurve::Constant { ms: block.number("Constant seek time", MS)? }),
         "linear" => data_sheet_seeks().map(SeekCurve::Linear),
         "curve" => data_sheet_seeks().map(SeekCurve::Lee),
-        "hpl" => hpl(block).map(SeekCurve::Hpl),
+        "hpl" => read_hpl_curve(block).map(SeekCurve::Hpl),
         "hplplus10" => {
             let first_ten = block.numbers("First ten seek times", MS)?;
             let count = first_ten.len();
             let first_ten = first_ten.try_into().map_err(|_| {
                 block.error("First ten seek times", format!("has {count} times; expected 10 (ms)"))
             })?;
-            Ok(SeekCurve::HplPlusTen(hpl(block)?, first_ten))
+            Ok(SeekCurve::HplPlusTen(read_hpl_curve(block)?, first_ten))
         }
-        "extracted" => table(block, read),
+        "extracted" => read_seek_table(block, read),
         other => {
             let known = "constant, linear, curve, hpl, hplplus10, extracted";
             Err(block.error("Seek type", format!("`{other}` is none of: {known}")))
@@ -244,7 +245,7 @@ fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileE
 }
 
 /// Reads the parameters of the HPL equation.
-fn hpl(block: &FieldBlock) -> Result<HplCurve, FileError> {
+fn read_hpl_curve(block: &FieldBlock) -> Result<HplCurve, FileError> {
     let key = "HPL seek equation values";
     let values = block.numbers(key, bounds(-1.0, 1e9, "ms or cylinders"))?;
     let [division, root_base, root_factor, line_base, line_slope, single] = values[..] else {
@@ -262,7 +263,7 @@ fn hpl(block: &FieldBlock) -> Result<HplCurve, FileError> {
 
 /// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list.
 /// `read` returns the text of a file.
-fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
+fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let key = "Full seek curve";
     let name = match block.find(key).map(|field| &field.value) {
         Some(FieldValue::Text(name)) => name,
@@ -323,8 +324,7 @@ fn checked_table(points: Vec<(u32, f64)>) -> Result<SeekCurve, (usize, String)> 
 /// Formats the message that the field `key` has no effect. `instead` describes the model's
 /// behaviour.
 pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) -> String {
-    let said = block.error(key, format!("is not modelled; {instead}"));
-    said.to_string()
+    block.error(key, format!("is not modelled; {instead}")).to_string()
 }
 
 /// Converts ms to whole ns.

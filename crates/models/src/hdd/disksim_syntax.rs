@@ -54,27 +54,27 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
     let file_error =
         |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
     let text = read(path).map_err(file_error)?;
-    let tokens = tokens(&text, &file)?;
-    let mut parser = FileParser { tokens, at: 0, file: file.clone(), path, read, depth };
+    let tokens = split_into_tokens(&text, &file)?;
+    let mut parser = FileParser { tokens, next_index: 0, file: file.clone(), path, read, depth };
     let mut statements = Statements::default();
     while parser.peek().is_some() {
-        if parser.take(&FileToken::Comma) {
+        if parser.take_if_next(&FileToken::Comma) {
             continue;
         }
         let line = parser.line();
-        let kind = parser.words()?;
+        let kind = parser.read_words()?;
         if let Some(name) = kind.strip_prefix("source ") {
-            let included = parser.included(line, name)?;
+            let included = parser.read_included(line, name)?;
             statements.blocks.extend(included.blocks);
             statements.instances.extend(included.instances);
             statements.topology = statements.topology.or(included.topology);
         } else if kind == "instantiate" {
-            parser.instances(&mut statements.instances)?;
+            parser.read_instances(&mut statements.instances)?;
         } else if let Some(root) = kind.strip_prefix("topology ") {
-            statements.topology = Some(parser.part(root)?);
+            statements.topology = Some(parser.read_part(root)?);
         } else {
             parser.expect(&FileToken::Open, "`{` after the block's name")?;
-            statements.blocks.push(parser.block(kind)?);
+            statements.blocks.push(parser.read_block(kind)?);
         }
     }
     if statements.blocks.is_empty() {
@@ -112,7 +112,7 @@ impl FileToken {
 }
 
 /// Splits the text into tokens, each with its line number.
-fn tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, FileError> {
+fn split_into_tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, FileError> {
     let mut tokens = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let mut rest = line;
@@ -158,31 +158,34 @@ fn tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, FileError> 
 
 /// Parser state of one file.
 struct FileParser<'a> {
+    /// Tokens, each with its line.
     tokens: Vec<(usize, FileToken)>,
-    at: usize,
+    /// Index of the next token.
+    next_index: usize,
     file: String,
     path: &'a Path,
     read: ReadText<'a>,
+    /// Nesting level of blocks, parts and files.
     depth: usize,
 }
 
 impl FileParser<'_> {
     /// Returns the next token, if any.
     fn peek(&self) -> Option<&FileToken> {
-        self.tokens.get(self.at).map(|(_, token)| token)
+        self.tokens.get(self.next_index).map(|(_, token)| token)
     }
 
     /// Returns the line of the next token, or of the last one at the end of the file.
     fn line(&self) -> usize {
-        let index = self.at.min(self.tokens.len().saturating_sub(1));
+        let index = self.next_index.min(self.tokens.len().saturating_sub(1));
         self.tokens.get(index).map_or(0, |(line, _)| *line)
     }
 
     /// Consumes `token` if it is next. Returns true in that case.
-    fn take(&mut self, token: &FileToken) -> bool {
-        let is_there = self.peek() == Some(token);
-        self.at += usize::from(is_there);
-        is_there
+    fn take_if_next(&mut self, token: &FileToken) -> bool {
+        let is_next = self.peek() == Some(token);
+        self.next_index += usize::from(is_next);
+        is_next
     }
 
     /// Creates an error for `field` at `line` of this file.
@@ -199,12 +202,12 @@ impl FileParser<'_> {
 
     /// Consumes `token`, or returns the error that it is missing. `expected` describes it.
     fn expect(&mut self, token: &FileToken, expected: &str) -> Result<(), FileError> {
-        if self.take(token) { Ok(()) } else { Err(self.unexpected(expected)) }
+        if self.take_if_next(token) { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
     /// Reads one or more words up to the next sign or the end of the line. Returns them joined by
     /// single spaces.
-    fn words(&mut self) -> Result<String, FileError> {
+    fn read_words(&mut self) -> Result<String, FileError> {
         let mut words: Vec<String> = Vec::new();
         let line = self.line();
         while let Some(FileToken::Word(word) | FileToken::Quoted(word)) = self.peek() {
@@ -212,31 +215,31 @@ impl FileParser<'_> {
                 break;
             }
             words.push(word.clone());
-            self.at += 1;
+            self.next_index += 1;
         }
         if words.is_empty() { Err(self.unexpected("a name")) } else { Ok(words.join(" ")) }
     }
 
     /// Reads the fields of a block after its opening brace, up to the closing one.
-    fn block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
-        let line = self.tokens[self.at - 1].0;
+    fn read_block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
+        let line = self.tokens[self.next_index - 1].0;
         if self.depth >= DEPTH_MAX {
             return Err(self.error(line, &kind, format!("blocks nest deeper than {DEPTH_MAX}")));
         }
         self.depth += 1;
         let mut fields: Vec<NamedValue> = Vec::new();
-        while !self.take(&FileToken::Close) {
-            if self.take(&FileToken::Comma) {
+        while !self.take_if_next(&FileToken::Close) {
+            if self.take_if_next(&FileToken::Comma) {
                 continue;
             }
             let line = self.line();
-            let key = self.words()?;
+            let key = self.read_words()?;
             self.expect(&FileToken::Equals, &format!("`=` after `{key}`"))?;
             if let Some(first) = fields.iter().find(|field| field.key == key) {
                 let problem = format!("stands here a second time, first on line {}", first.line);
                 return Err(self.error(line, &key, problem));
             }
-            let value = self.value()?;
+            let value = self.read_value()?;
             fields.push(NamedValue::new(key, line, value, None));
         }
         self.depth -= 1;
@@ -253,21 +256,21 @@ impl FileParser<'_> {
     }
 
     /// Reads a value: a number, a text, a list or a block.
-    fn value(&mut self) -> Result<FieldValue, FileError> {
-        if self.take(&FileToken::OpenList) {
-            return self.list();
+    fn read_value(&mut self) -> Result<FieldValue, FileError> {
+        if self.take_if_next(&FileToken::OpenList) {
+            return self.read_list();
         }
         let line = self.line();
         let is_quoted = matches!(self.peek(), Some(FileToken::Quoted(_)));
-        let words = self.words()?;
+        let words = self.read_words()?;
         if is_quoted {
             return Ok(FieldValue::Text(words));
         }
-        if self.take(&FileToken::Open) {
-            return self.block(words).map(FieldValue::Block);
+        if self.take_if_next(&FileToken::Open) {
+            return self.read_block(words).map(FieldValue::Block);
         }
         if let Some(name) = words.strip_prefix("source ") {
-            return self.source(line, name);
+            return self.read_source(line, name);
         }
         Ok(match words.parse::<f64>() {
             Ok(number) if number.is_finite() => FieldValue::Number(number),
@@ -276,34 +279,34 @@ impl FileParser<'_> {
     }
 
     /// Reads a list after its opening bracket.
-    fn list(&mut self) -> Result<FieldValue, FileError> {
+    fn read_list(&mut self) -> Result<FieldValue, FileError> {
         let mut items = Vec::new();
-        while !self.take(&FileToken::CloseList) {
-            if self.take(&FileToken::Comma) {
+        while !self.take_if_next(&FileToken::CloseList) {
+            if self.take_if_next(&FileToken::Comma) {
                 continue;
             }
             let line = self.line();
-            items.push((line, self.value()?));
+            items.push((line, self.read_value()?));
         }
         Ok(FieldValue::List(items))
     }
 
     /// Reads `[ NAMES ] as KIND` after the word `instantiate`. `a0 .. a3` means four names.
-    fn instances(&mut self, instances: &mut Vec<(String, String)>) -> Result<(), FileError> {
+    fn read_instances(&mut self, instances: &mut Vec<(String, String)>) -> Result<(), FileError> {
         self.expect(&FileToken::OpenList, "`[` after `instantiate`")?;
         let mut names = Vec::new();
-        while !self.take(&FileToken::CloseList) {
-            if !self.take(&FileToken::Comma) {
-                let words = self.words()?;
-                let range = words.split_once("..").and_then(|(first, last)| span(first, last));
-                match range {
+        while !self.take_if_next(&FileToken::CloseList) {
+            if !self.take_if_next(&FileToken::Comma) {
+                let words = self.read_words()?;
+                let ends = words.split_once("..");
+                match ends.and_then(|(first, last)| numbered_names(first, last)) {
                     Some(range) => names.extend(range),
                     None => names.extend(words.split(' ').map(str::to_owned)),
                 }
             }
         }
         let line = self.line();
-        let words = self.words()?;
+        let words = self.read_words()?;
         let Some(kind) = words.strip_prefix("as ") else {
             return Err(self.error(line, "instantiate", format!("expected `as`, found `{words}`")));
         };
@@ -312,7 +315,7 @@ impl FileParser<'_> {
     }
 
     /// Reads the component with the words `words`, including its `[ parts ]`.
-    fn part(&mut self, words: &str) -> Result<SystemPart, FileError> {
+    fn read_part(&mut self, words: &str) -> Result<SystemPart, FileError> {
         let line = self.line();
         if self.depth >= DEPTH_MAX {
             return Err(self.error(line, words, format!("parts nest deeper than {DEPTH_MAX}")));
@@ -320,10 +323,10 @@ impl FileParser<'_> {
         self.depth += 1;
         self.expect(&FileToken::OpenList, &format!("`[` after `{words}`"))?;
         let mut parts = Vec::new();
-        while !self.take(&FileToken::CloseList) {
-            if !self.take(&FileToken::Comma) {
-                let words = self.words()?;
-                parts.push(self.part(&words)?);
+        while !self.take_if_next(&FileToken::CloseList) {
+            if !self.take_if_next(&FileToken::Comma) {
+                let words = self.read_words()?;
+                parts.push(self.read_part(&words)?);
             }
         }
         self.depth -= 1;
@@ -333,13 +336,13 @@ impl FileParser<'_> {
 
     /// Returns the first block of the included file `name`. `line` is the line of the reference,
     /// for errors.
-    fn source(&self, line: usize, name: &str) -> Result<FieldValue, FileError> {
-        let blocks = self.included(line, name)?.blocks;
+    fn read_source(&self, line: usize, name: &str) -> Result<FieldValue, FileError> {
+        let blocks = self.read_included(line, name)?.blocks;
         Ok(FieldValue::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
     }
 
     /// Reads an included file, relative to the folder of this one.
-    fn included(&self, line: usize, name: &str) -> Result<Statements, FileError> {
+    fn read_included(&self, line: usize, name: &str) -> Result<Statements, FileError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.error(
                 line,
@@ -357,7 +360,7 @@ impl FileParser<'_> {
 
 /// Returns the names from `first` to `last`, which differ in their final number. `None` if they
 /// differ in more, or the range is too large.
-fn span(first: &str, last: &str) -> Option<Vec<String>> {
+fn numbered_names(first: &str, last: &str) -> Option<Vec<String>> {
     let split_number = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
         let number = name.trim()[stem.len()..].parse::<u32>().ok()?;

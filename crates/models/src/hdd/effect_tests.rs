@@ -17,36 +17,38 @@ const WRITE: Op = Op::Write;
 /// Returns the service times in ms of `requests` on the tiny drive with `changes` in its
 /// `.diskspecs`. A request is an operation, a start sector, a number of sectors, and the delay in
 /// ms after the previous completion.
-fn services(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+fn service_times(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
-    services_of(&changes, requests)
+    service_times_of(&changes, requests)
 }
 
-/// Returns the same with changes in any of the drive's files.
-fn services_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+/// Returns the service times like `service_times`, with changes in any of the drive's files. A change
+/// is a file, a text in it, and its replacement.
+fn service_times_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
     let mut now = Time(0);
-    let mut services = Vec::new();
+    let mut times_ms = Vec::new();
     for (id, (op, start, sectors, gap_ms)) in requests.iter().copied().enumerate() {
         now += Time::from_ms(gap_ms);
         hdd.submit(now, DeviceRequest { id: RequestId(id as u32), op, start, sectors });
         let done = loop {
-            let at = hdd.next_event().expect("it is under way");
-            if let Some(completion) = hdd.poll(at) {
+            let event_time = hdd.next_event().expect("it is under way");
+            if let Some(completion) = hdd.poll(event_time) {
                 break completion.at;
             }
         };
-        services.push((done - now).ns() as f64 / 1e6);
+        times_ms.push((done - now).ns() as f64 / 1e6);
         now = done;
     }
-    services
+    times_ms
 }
 
 /// Returns the service time of the last request.
-fn last(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
-    *services(changes, requests).last().expect("a request")
+fn last_service_ms(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
+    *service_times(changes, requests).last().expect("a request")
 }
 
+/// Asserts that two times in ms are equal, except for rounding.
 fn assert_ms(value: f64, expected: f64) {
     assert!((value - expected).abs() < 2e-5, "{value} ms is not {expected} ms");
 }
@@ -57,7 +59,7 @@ const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
 #[test]
 fn read_water_mark_sets_when_the_bus_is_requested() {
     let by_part =
-        |part: &str| last(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
+        |part: &str| last_service_ms(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
     // Without a water mark, all sectors but the last have been sent when the last arrives. With a
     // mark of 4, the last four remain.
     assert_ms(by_part("0.5") - by_part("0.0"), 0.3);
@@ -65,7 +67,7 @@ fn read_water_mark_sets_when_the_bus_is_requested() {
     assert_ms(by_part("1.0") - by_part("0.0"), 0.7);
     let by_segment = |part: &str| {
         let part = format!("by reqsize = 0, High (read) water mark = {part}");
-        last(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
+        last_service_ms(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
     };
     // Marks of 4 and of 64 sectors: the second takes effect only at the end of the request.
     assert_ms(by_segment("0.0625") - by_part("0.0"), 0.3);
@@ -75,12 +77,13 @@ fn read_water_mark_sets_when_the_bus_is_requested() {
 #[test]
 fn read_faster_than_the_medium_holds_the_bus_or_reselects_it() {
     let reselect = "First reselect overhead = 0.2, Other reselect overhead = 0.3";
+    // Service time in ms of a read of two sectors, with `more` fields in the drive's file.
     let with = |more: &str| {
         let changes = [
             ("First reselect overhead = 0.0", reselect),
             ("Max queue", &format!("{more}Max queue")),
         ];
-        last(&changes, &[(READ, 100, 2, 5)])
+        last_service_ms(&changes, &[(READ, 100, 2, 5)])
     };
     let kept = with("Hold bus entire read xfer = 1, ");
     // The first sector is sent after 0.2 ms, and the bus is released 0.2 ms later. The second
@@ -100,17 +103,18 @@ fn read_faster_than_the_medium_holds_the_bus_or_reselects_it() {
 fn write_through_reselects_the_bus_to_report_completion() {
     let through = ("Fast write level = 2", "Fast write level = 0");
     let write = [(WRITE, 100, 1, 5)];
-    let plain = last(&[through], &write);
+    let plain = last_service_ms(&[through], &write);
     let reselect = ("First reselect overhead = 0.0", "First reselect overhead = 0.2");
-    assert_ms(last(&[through, reselect], &write) - plain, 0.2);
+    assert_ms(last_service_ms(&[through, reselect], &write) - plain, 0.2);
     // 0.7 ms overhead after a read, one sector over the bus, and 20 ms to release the bus. This
     // exceeds any seek with a revolution.
     let leave = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
-    assert_ms(last(&[through, leave], &write), 0.7 + 0.1 + 20.0);
+    assert_ms(last_service_ms(&[through, leave], &write), 0.7 + 0.1 + 20.0);
     // The sector arrives after whole revolutions, for any seek time.
-    let least = last(&[through, ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0")], &write);
-    let turns = (least - plain) / 10.0;
-    assert!(least > 0.7 + 30.0 + 0.625 && (turns - turns.round()).abs() < 1e-4, "{least} {plain}");
+    let least = last_service_ms(&[through, ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0")], &write);
+    let revolutions = (least - plain) / 10.0;
+    let is_whole = (revolutions - revolutions.round()).abs() < 1e-4;
+    assert!(least > 0.7 + 30.0 + 0.625 && is_whole, "{least} {plain}");
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
     let slow = ("transfer time = 0.1", "transfer time = 5.0");
     // The transfer of 8 sectors over the bus takes 40 ms. The last sector is written after its
     // arrival.
-    let ms = last(&[through, slow], &[(WRITE, 0, 8, 5)]);
+    let ms = last_service_ms(&[through, slow], &[(WRITE, 0, 8, 5)]);
     assert!((0.7 + 40.0 + 0.625..0.7 + 40.0 + 0.625 + 10.01).contains(&ms), "{ms}");
 }
 
@@ -130,23 +134,24 @@ fn cached_writes_reach_the_medium_before_all_but_their_continuations() {
         let level = level(name);
         let level = [(level[0].0, level[0].1.as_str())];
         // After a read 0.5 ms and one sector over the bus, after a write 0.6 ms.
-        let ms = services(&level, &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)]);
+        let ms = service_times(&level, &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)]);
         assert_ms(ms[0], 0.6);
         assert_ms(ms[1], 0.7);
         // Both sectors pass the head first.
         assert!(ms[2] > 1.0, "{ms:?}");
         let none = ("Max queue", "Combine seq writes = 0, Max queue");
-        let ms = services(&[level[0], none], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
+        let ms = service_times(&[level[0], none], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
         assert!(ms[1] > 0.8, "{ms:?}");
     }
     let through = level("0");
-    assert!(last(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
+    assert!(last_service_ms(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
 }
 
 #[test]
 fn read_ahead_follows_the_bounds_of_the_drive_file() {
-    let hit_after = |changes: &[(&str, &str)], then: u64| {
-        let ms = last(changes, &[(READ, 0, 8, 5), (READ, then, 1, 100)]);
+    // Whether a read of `sector` hits the cache, 100 ms after a read of the sectors 0 to 7.
+    let hit_after = |changes: &[(&str, &str)], sector: u64| {
+        let ms = last_service_ms(changes, &[(READ, 0, 8, 5), (READ, sector, 1, 100)]);
         // A hit after a read takes 0.1 ms and one sector over the bus.
         (ms - 0.2).abs() < 2e-5
     };
@@ -175,46 +180,48 @@ fn read_ahead_follows_the_bounds_of_the_drive_file() {
 
 #[test]
 fn read_ahead_to_the_track_end_skips_bad_sectors() {
-    let hit_after = |level: &str, slip: &str, first: (u64, u32), then: u64| {
+    // Whether a read of `sector` hits the cache after the read `first` (start and sectors).
+    let hit_after = |level: &str, slip: &str, first: (u64, u32), sector: u64| {
         let changes = [
             ("tiny.diskspecs", "continuous read = 3", level),
             ("tiny.model", "scheme used = 0", "scheme used = 9"),
             ("tiny.model", "spares = 0", "spares = 1"),
             ("tiny.model", "slips = [ ]", slip),
         ];
-        let requests = [(READ, first.0, first.1, 5), (READ, then, 1, 100)];
-        let ms = services_of(&changes, &requests)[1];
+        let requests = [(READ, first.0, first.1, 5), (READ, sector, 1, 100)];
+        let ms = service_times_of(&changes, &requests)[1];
         (ms - 0.2).abs() < 2e-5
     };
     // The fifth sector of the first track is defective, so the track has the numbers 0 to 14.
-    let to_end = |then| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), then);
+    let to_end = |sector| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), sector);
     assert!(to_end(14) && !to_end(15));
     // A read that comes from the previous track continues over the next one by a whole track's 16
     // sectors. The track of 32 to 46 has a defective sector, so the first sector of the following
     // track is read too.
-    let stream = |then| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), then);
+    let stream = |sector| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), sector);
     assert!(stream(47) && !stream(48));
 }
 
 #[test]
 fn arriving_command_stops_read_ahead_after_the_current_sector() {
     let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
-    let hit = |changes: &[(&str, &str)], then: u64| {
-        let ms = services(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, then, 1, 100)]);
+    // Whether the third read hits the cache: that of `sector`, 100 ms after the second.
+    let is_hit = |changes: &[(&str, &str)], sector: u64| {
+        let ms = service_times(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, sector, 1, 100)]);
         (ms[2] - 0.2).abs() < 2e-5
     };
     // One more complete sector arrives in the 1 ms after the first read and the 0.1 ms before it.
     // The 20 ms overhead of the second read adds none.
-    assert!(hit(&[busy], 8) && !hit(&[busy], 9));
+    assert!(is_hit(&[busy], 8) && !is_hit(&[busy], 9));
     // The second read arrives 0.1 ms after sector 7 has passed, at 8 of 16 sectors of the track.
     // The rest of sector 8 takes 0.525 ms, the overhead 0.3 ms, and the seek over six cylinders
     // 1.625 ms. The head then arrives at 12.08 sectors, and the requested sector 206 at 12 has just
     // passed. A head that leaves in the middle of a sector arrives at 11.24.
-    let then = |changes: &[(&str, &str)]| last(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
+    let second_ms = |changes: &[(&str, &str)]| last_service_ms(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
     let moved_ms = 0.3 + 1.625;
-    assert_ms(then(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
+    assert_ms(second_ms(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
     let leaves = ("Max queue", "Stop prefetch in sector = 1, Max queue");
-    assert_ms(then(&[leaves]), moved_ms + 0.76 * 0.625 + 0.625 + 0.1);
+    assert_ms(second_ms(&[leaves]), moved_ms + 0.76 * 0.625 + 0.625 + 0.1);
 }
 
 #[test]
@@ -223,7 +230,7 @@ fn writes_share_a_segment_while_the_previous_one_is_being_written() {
     let read_after = |gap_ms| {
         let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
         let [first, second, third] = writes;
-        last(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
+        last_service_ms(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
     };
     // Three writes in close succession use one of three segments, and the read's segment remains.
     // Three writes that each arrive when the previous one is on the medium use all segments.
@@ -238,9 +245,9 @@ fn cached_start_of_a_read_is_sent_at_once_or_at_the_water_mark() {
     let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
     // Two of four sectors are cached: 0.1 ms as for a hit, and the bus is busy while the others
     // arrive.
-    assert_ms(last(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
+    assert_ms(last_service_ms(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
     let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
-    let at_mark = last(&[slow, bounded, marked], &reads);
+    let at_mark = last_service_ms(&[slow, bounded, marked], &reads);
     assert!(at_mark > 0.3 + 4.0 * 20.0, "{at_mark}");
 }
 
@@ -250,7 +257,7 @@ fn write_after_a_write_disconnects_before_its_data() {
         ("Fast write level = 2", "Fast write level = 0, Extra write disconnect = 1"),
         ("inter-disconnect delay = 0.0", "inter-disconnect delay = 25.0"),
     ];
-    let ms = services(&extra, &[(WRITE, 100, 1, 5), (WRITE, 20, 1, 5), (WRITE, 21, 1, 5)]);
+    let ms = service_times(&extra, &[(WRITE, 100, 1, 5), (WRITE, 20, 1, 5), (WRITE, 21, 1, 5)]);
     assert!(ms[0] < 25.0 && ms[1] > 25.1 && ms[2] < 25.0, "{ms:?}");
 }
 
@@ -262,13 +269,14 @@ fn overheads_are_added_up_and_scaled() {
         ("Data preparation overhead = 0.0", "Data preparation overhead = 0.25"),
         ("Read completion overhead = 0.0", "Read completion overhead = 0.05"),
     ];
-    let ms = last(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
+    let ms = last_service_ms(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
     assert_ms(ms, 2.0 * (1.0 + 0.1 + 0.25 + 0.05) + 0.2);
 }
 
 #[test]
 fn preseeking_level_decides_whether_the_arm_waits_for_the_host() {
-    let pair = |level: &str| {
+    // Time in ms between the completions of two reads that arrive together.
+    let gap_ms = |level: &str| {
         let level = format!("Preseeking level = {level}, Max queue");
         let slow = ("transfer time = 0.1", "transfer time = 50.0");
         let changes = [("tiny.diskspecs", slow.0, slow.1), ("tiny.diskspecs", "Max queue", &level)];
@@ -278,14 +286,14 @@ fn preseeking_level_decides_whether_the_arm_waits_for_the_host() {
             hdd.submit(Time(0), DeviceRequest { id, op, start, sectors: 1 });
         }
         let mut done = Vec::new();
-        while let Some(at) = hdd.next_event() {
-            done.extend(hdd.poll(at).map(|completion| completion.at.ns() as f64 / 1e6));
+        while let Some(event_time) = hdd.next_event() {
+            done.extend(hdd.poll(event_time).map(|completion| completion.at.ns() as f64 / 1e6));
         }
         done[1] - done[0]
     };
     // The second read's sector is cached long before the bus is free, or its seek starts only then.
-    assert_ms(pair("2"), 50.0);
-    assert!(pair("0") > 50.0 + 1.0 + 0.625 && pair("1") > 50.0 + 1.0 + 0.625);
+    assert_ms(gap_ms("2"), 50.0);
+    assert!(gap_ms("0") > 50.0 + 1.0 + 0.625 && gap_ms("1") > 50.0 + 1.0 + 0.625);
 }
 
 /// Returns the completion time of the last of four writes of 8 sectors each, two tracks in total,
@@ -307,11 +315,11 @@ fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
         hdd.submit(Time(0), DeviceRequest { id: RequestId(id), op: WRITE, start, sectors });
     }
     let mut done = Vec::new();
-    while let Some(at) = hdd.next_event() {
-        done.extend(std::iter::from_fn(|| hdd.poll(at)).map(|completion| completion.at));
+    while let Some(event_time) = hdd.next_event() {
+        done.extend(std::iter::from_fn(|| hdd.poll(event_time)).map(|completion| completion.at));
     }
     let last = *done.last().expect("four are done");
-    (last.ns() as f64 / 1e6, done.iter().filter(|at| **at == last).count())
+    (last.ns() as f64 / 1e6, done.iter().filter(|time| **time == last).count())
 }
 
 #[test]

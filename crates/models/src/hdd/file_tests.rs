@@ -1,4 +1,6 @@
-//! Error messages for invalid parameter files.
+//! Reading of parameter files: the built drives, and the messages for invalid files.
+//!
+//! The tiny drive has 10 cylinders of 2 tracks of 16 sectors, and turns in 10 ms.
 
 use std::path::Path;
 
@@ -7,6 +9,7 @@ use super::disksim;
 use super::drive::DriveDescription;
 use crate::fields::{FileError, toml_text};
 
+/// The tiny drive's electronics and cache.
 const SPECS: &str = r#"
 disksim_disk TINY {
    Model = source tiny.model,
@@ -33,6 +36,7 @@ disksim_disk TINY {
 } # end
 "#;
 
+/// Its surfaces and mechanics.
 const MODEL: &str = r#"
 dm_disk TINY_model {
    Number of data surfaces = 2,
@@ -69,10 +73,11 @@ dm_disk TINY_model {
 }
 "#;
 
+/// Its seek curve.
 const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
 
 /// Loads the tiny drive with `from` replaced by `to` in the file `name`.
-fn load(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError> {
+fn load_changed(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError> {
     load_with(&[(name, from, to)])
 }
 
@@ -96,13 +101,14 @@ pub(super) fn load_with(changes: &[(&str, &str, &str)]) -> Result<DriveDescripti
     disksim::load(Path::new("tiny.diskspecs"), &read).map(|(drive, _)| drive)
 }
 
-fn problem(name: &str, from: &str, to: &str) -> String {
-    load(name, from, to).expect_err("a bad file").to_string()
+/// Returns the message with which the tiny drive is rejected after one replacement.
+fn load_error(name: &str, from: &str, to: &str) -> String {
+    load_changed(name, from, to).expect_err("a bad file").to_string()
 }
 
 #[test]
 fn the_tiny_drive_loads_as_written() {
-    let drive = load("", "", "").expect("a good file");
+    let drive = load_changed("", "", "").expect("a good file");
     assert_eq!(drive.name, "TINY");
     assert_eq!(drive.mechanics.head_switch_ns, 500_000);
     assert_eq!(drive.controller.write_miss.after_write_ns, 800_000);
@@ -130,7 +136,9 @@ topology disksim_iodriver driver0 [
 disksim_logorg org0 { devices = [ disk0, disk1 ], Stripe unit = 100 }
 "#;
 
-fn system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
+/// Loads the drive of the system `PARV` with `from` replaced by `to`. The drive's own bus takes no
+/// time.
+fn load_system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
     assert!(PARV.contains(from), "`{from}` is in the file");
     let read = |path: &Path| match path.display().to_string().as_str() {
         "tiny.parv" => Ok(PARV.replace(from, to)),
@@ -144,7 +152,7 @@ fn system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
 
 #[test]
 fn system_file_limits_its_drive_to_the_slowest_component() {
-    let drive = system("", "").expect("a good file");
+    let drive = load_system("", "").expect("a good file");
     assert_eq!(drive.name, "TINY");
     // The controller takes 0.175 ms, the bus 0.17 ms for reads and 0.18 ms for writes.
     assert_eq!(drive.controller.bus_read_sector_ns, 175_000);
@@ -152,28 +160,28 @@ fn system_file_limits_its_drive_to_the_slowest_component() {
     // Arbitration of both buses is added to each command: 0.1 and 0.03 ms.
     assert_eq!(drive.controller.read_hit.after_read_ns, 130_000);
     assert_eq!(drive.controller.reselect_ns, 30_000);
-    let other = system("disksim_bus bus2 [", "disksim_bus bus9 [").expect_err("bad").to_string();
+    let other = load_system("disksim_bus bus2 [", "disksim_bus bus9 [").expect_err("bad").to_string();
     assert_eq!(other, "tiny.parv: `bus9` is in its topology, and no block describes it");
-    let none = system("disksim_disk disk1 [], disksim_disk disk2 []", "").expect_err("bad");
+    let none = load_system("disksim_disk disk1 [], disksim_disk disk2 []", "").expect_err("bad");
     assert!(none.to_string().contains("no `disksim_disk`"), "{none}");
-    assert!(system(" as TINY", " TINY").is_err());
-    assert!(system("] # end of topology", "").is_err());
+    assert!(load_system(" as TINY", " TINY").is_err());
+    assert!(load_system("] # end of topology", "").is_err());
 }
 
 #[test]
 fn zones_determine_the_drive_size() {
-    // 10 cylinders of two tracks of 16 sectors.
-    for (stated, is_told) in [("320", false), ("323", false), ("300", true), ("400", true)] {
-        let drive = load("tiny.model", "Block count = 320", &format!("Block count = {stated}"));
+    // The zones have 320 sectors. A stated size that differs by more than 1 % is reported.
+    for (stated, is_reported) in [("320", false), ("323", false), ("300", true), ("400", true)] {
+        let drive = load_changed("tiny.model", "Block count = 320", &format!("Block count = {stated}"));
         let drive = drive.expect(stated);
         assert_eq!(super::Hdd::new(&drive, 1).sectors(), 320, "{stated} stated");
-        assert_eq!(!drive.unmodelled.is_empty(), is_told, "{:?}", drive.unmodelled);
+        assert_eq!(!drive.unmodelled.is_empty(), is_reported, "{:?}", drive.unmodelled);
     }
 }
 
 #[test]
 fn slips_beyond_a_zone_are_ignored_and_reported() {
-    let drive = load("tiny.model", "slips = [ ]", "slips = [ 3, 320 ]").expect("a drive");
+    let drive = load_changed("tiny.model", "slips = [ ]", "slips = [ 3, 320 ]").expect("a drive");
     assert_eq!(drive.layout.zones[0].slips, [3]);
     assert_eq!(
         drive.unmodelled,
@@ -185,26 +193,26 @@ fn slips_beyond_a_zone_are_ignored_and_reported() {
 fn fields_without_a_model_are_reported() {
     let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,\n\
                   Scheduler = disksim_ioqueue { Scheduling policy = 4 },";
-    let drive = load("tiny.diskspecs", "Max queue length = 4,", sneaky).expect("a drive");
+    let drive = load_changed("tiny.diskspecs", "Max queue length = 4,", sneaky).expect("a drive");
     assert_eq!(
         drive.unmodelled[0],
         "tiny.diskspecs:7: `Allow sneaky partial read hits`: is not modelled; as if it were 0"
     );
     assert!(drive.unmodelled[1].contains("`Scheduling policy`"), "{:?}", drive.unmodelled);
     let alone = "Max queue length = 1, Scheduler = disksim_ioqueue { Scheduling policy = 4 },";
-    let drive = load("tiny.diskspecs", "Max queue length = 4,", alone).expect("a drive");
+    let drive = load_changed("tiny.diskspecs", "Max queue length = 4,", alone).expect("a drive");
     assert!(drive.unmodelled.is_empty(), "one command at a time needs no choice");
-    let slow = system("type = 1, Bulk", "type = 1, Scale for delays = 1.0, Bulk").expect("good");
+    let slow = load_system("type = 1, Bulk", "type = 1, Scale for delays = 1.0, Bulk").expect("good");
     assert!(slow.unmodelled[0].contains("`Scale for delays`"), "{:?}", slow.unmodelled);
 }
 
 #[test]
 fn drive_that_never_disconnects_never_reselects_the_bus() {
     let reselect = "First reselect overhead = 0.0";
-    let slow = load("tiny.diskspecs", reselect, "First reselect overhead = 0.5").expect("good");
+    let slow = load_changed("tiny.diskspecs", reselect, "First reselect overhead = 0.5").expect("good");
     assert_eq!(slow.controller.reselect_ns, 500_000);
     let held = "First reselect overhead = 0.5, Never disconnect = 1, Extra write disconnect = 1";
-    let held = load("tiny.diskspecs", reselect, held).expect("good").controller;
+    let held = load_changed("tiny.diskspecs", reselect, held).expect("good").controller;
     assert!(held.never_disconnects && held.early_disconnect.is_none() && !held.leaves_bus);
 }
 
@@ -213,34 +221,34 @@ fn drive_that_never_disconnects_never_reselects_the_bus() {
 #[test]
 fn disconnect_fields_are_accepted_from_a_drive_that_never_disconnects() {
     let reselect = "First reselect overhead = 0.0";
-    for (held, reads) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+    for (never_disconnects, holds_reads) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let fields = format!(
-            "First reselect overhead = 0.0, Never disconnect = {held}, \
-             Hold bus entire read xfer = {reads}, Extra write disconnect = 1"
+            "First reselect overhead = 0.0, Never disconnect = {never_disconnects}, \
+             Hold bus entire read xfer = {holds_reads}, Extra write disconnect = 1"
         );
-        let drive = load("tiny.diskspecs", reselect, &fields).expect("a drive").controller;
-        assert_eq!(drive.leaves_bus, held + reads == 0, "{fields}");
-        assert_eq!(drive.early_disconnect.is_some(), held == 0, "{fields}");
+        let drive = load_changed("tiny.diskspecs", reselect, &fields).expect("a drive").controller;
+        assert_eq!(drive.leaves_bus, never_disconnects + holds_reads == 0, "{fields}");
+        assert_eq!(drive.early_disconnect.is_some(), never_disconnects == 0, "{fields}");
     }
 }
 
 #[test]
 fn a_layout_that_is_not_known_is_refused_by_name() {
-    let said = problem("tiny.model", "dm_layout_g1 {", "dm_layout_g4 {");
+    let message = load_error("tiny.model", "dm_layout_g1 {", "dm_layout_g4 {");
     assert!(
-        said.contains("`dm_layout_g4` is not a layout that is known; dm_layout_g1 is"),
-        "{said}"
+        message.contains("`dm_layout_g4` is not a layout that is known; dm_layout_g1 is"),
+        "{message}"
     );
 }
 
 #[test]
 fn out_of_range_value_is_reported_with_its_unit_and_bound() {
     assert_eq!(
-        problem("tiny.model", "(in rpms) = 6000", "(in rpms) = 6"),
+        load_error("tiny.model", "(in rpms) = 6000", "(in rpms) = 6"),
         "tiny.model:31: `Rotation speed (in rpms)`: 6 rpm is less than 60 rpm"
     );
     assert_eq!(
-        problem(
+        load_error(
             "tiny.diskspecs",
             "Maximum read-ahead (blks) = 64",
             "Maximum read-ahead (blks) = 65"
@@ -249,11 +257,11 @@ fn out_of_range_value_is_reported_with_its_unit_and_bound() {
          than 64 sectors (the segment's size)"
     );
     assert_eq!(
-        problem("tiny.model", "Number of data surfaces = 2", "Number of data surfaces = 2.5"),
+        load_error("tiny.model", "Number of data surfaces = 2", "Number of data surfaces = 2.5"),
         "tiny.model:3: `Number of data surfaces`: 2.5 is not a whole number of surfaces"
     );
     assert_eq!(
-        problem("tiny.model", "Head switch time = 0.5", "Head switch time = fast"),
+        load_error("tiny.model", "Head switch time = 0.5", "Head switch time = fast"),
         "tiny.model:30: `Head switch time`: expected a number of ms, from 0 to 10000"
     );
 }
@@ -261,17 +269,17 @@ fn out_of_range_value_is_reported_with_its_unit_and_bound() {
 #[test]
 fn contradictory_geometry_is_refused() {
     assert_eq!(
-        problem("tiny.model", "Last cylinder number = 9", "Last cylinder number = 11"),
+        load_error("tiny.model", "Last cylinder number = 9", "Last cylinder number = 11"),
         "tiny.model:13: `Last cylinder number`: 11 is beyond the drive's 10 cylinders"
     );
     assert_eq!(
-        problem("tiny.model", "defects = [ ]", "defects = [ 3 ]"),
+        load_error("tiny.model", "defects = [ ]", "defects = [ 3 ]"),
         "tiny.model:21: `defects`: has an odd count of numbers; expected pairs: bad place, spare"
     );
     let zone = MODEL.find("dm_layout_g1_zone").expect("a zone");
     let end = MODEL[zone..].find('}').expect("its end") + zone + 1;
     let twice = format!("{}, {}", &MODEL[zone..end], &MODEL[zone..end]);
-    let error = problem("tiny.model", &MODEL[zone..end], &twice);
+    let error = load_error("tiny.model", &MODEL[zone..end], &twice);
     assert!(
         error.ends_with("`First cylinder number`: 0 lies in the zone before, up to 9"),
         "{error}"
@@ -281,19 +289,19 @@ fn contradictory_geometry_is_refused() {
 #[test]
 fn missing_unknown_and_duplicate_fields_are_reported() {
     assert_eq!(
-        problem("tiny.model", "Head switch time = 0.5,", ""),
+        load_error("tiny.model", "Head switch time = 0.5,", ""),
         "tiny.model:25: `Head switch time`: is missing"
     );
     assert_eq!(
-        problem("tiny.diskspecs", "Max queue length = 4,", "Max queue length = 4, Max speed = 1,"),
+        load_error("tiny.diskspecs", "Max queue length = 4,", "Max queue length = 4, Max speed = 1,"),
         "tiny.diskspecs:7: `Max speed`: is no field of this block"
     );
     assert_eq!(
-        problem("tiny.model", "Block count = 320,", "Block count = 320, Block count = 321,"),
+        load_error("tiny.model", "Block count = 320,", "Block count = 320, Block count = 321,"),
         "tiny.model:5: `Block count`: stands here a second time, first on line 5"
     );
     assert_eq!(
-        problem("tiny.model", "Seek type = extracted", "Seek type = magic"),
+        load_error("tiny.model", "Seek type = extracted", "Seek type = magic"),
         "tiny.model:27: `Seek type`: `magic` is none of: constant, linear, curve, hpl, hplplus10, \
          extracted"
     );
@@ -302,84 +310,86 @@ fn missing_unknown_and_duplicate_fields_are_reported() {
 #[test]
 fn syntax_and_file_errors_are_reported_with_their_line() {
     assert_eq!(
-        problem("tiny.model", "Block count = 320", "Block count 320"),
+        load_error("tiny.model", "Block count = 320", "Block count 320"),
         "tiny.model:5: expected `=` after `Block count 320`, found `,`"
     );
     assert_eq!(
-        problem("tiny.diskspecs", "tiny.model", "other.model"),
+        load_error("tiny.diskspecs", "tiny.model", "other.model"),
         "tiny.diskspecs:3: `source`: other.model: can't be read: no such file"
     );
     assert_eq!(
-        problem("tiny.seek", "9,\t2.0", "9 far"),
+        load_error("tiny.seek", "9,\t2.0", "9 far"),
         "tiny.seek:3: `9 far` is not a distance in cylinders and a time in ms"
     );
     assert_eq!(
-        problem("tiny.seek", "9,\t2.0", "1,\t2.0"),
+        load_error("tiny.seek", "9,\t2.0", "1,\t2.0"),
         "tiny.seek:3: 1 cylinders follow 1; distances must rise"
     );
-    assert!(problem("tiny.model", "tiny.seek", "no.seek").starts_with("tiny.model:28: "));
+    assert!(load_error("tiny.model", "tiny.seek", "no.seek").starts_with("tiny.model:28: "));
 }
 
 #[test]
 fn quirks_of_published_drive_files_are_accepted() {
     // DiskSim's hp_c2490a has both: the last cylinder's number as the count of cylinders, and a
     // write that settles sooner than the curve predicts.
-    let drive = load("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
+    let drive = load_changed("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
     let drive = drive.expect("one cylinder more than stated");
     assert_eq!((drive.layout.cylinders_in_all(), drive.layout.zones[0].last_cylinder), (10, 9));
-    let drive = load("tiny.model", "settling delay = 0.5", "settling delay = -0.642");
+    let drive = load_changed("tiny.model", "settling delay = 0.5", "settling delay = -0.642");
     assert_eq!(drive.expect("a negative delay").mechanics.write_settle_ns, -642_000);
 }
 
 #[test]
 fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
-    let drive = load("tiny.model", "Offset of first", "Skew units = revolutions,\nOffset of first");
+    let drive = load_changed("tiny.model", "Offset of first", "Skew units = revolutions,\nOffset of first");
     assert_eq!(drive.expect("good").layout.zones[0].track_skew_sectors, 32.0);
     let hpl = "Seek type = hpl, HPL seek equation values = [ 5, 3, 0.5, 4, 0.1, -1 ]";
-    let drive = load("tiny.model", "Seek type = extracted", hpl).expect("good");
+    let drive = load_changed("tiny.model", "Seek type = extracted", hpl).expect("good");
     assert!((drive.mechanics.seek.ms(4, 10) - 4.0).abs() < 1e-9);
     assert!((drive.mechanics.seek.ms(5, 10) - 4.5).abs() < 1e-9);
     let three = "Seek type = linear, Single cylinder seek time = 1, Average seek time = 2, \
                  Full strobe seek time = 4";
-    let drive = load("tiny.model", "Seek type = extracted", three).expect("good");
+    let drive = load_changed("tiny.model", "Seek type = extracted", three).expect("good");
     assert!((drive.mechanics.seek.ms(9, 10) - 4.0).abs() < 1e-9);
 }
 
-fn toml(from: &str, to: &str) -> Result<DriveDescription, FileError> {
+/// Loads the built-in drive `scsi2002` with `from` replaced by `to` in its description.
+fn load_toml(from: &str, to: &str) -> Result<DriveDescription, FileError> {
     let text = include_str!("drives/scsi2002.toml");
     assert!(text.contains(from), "`{from}` is in the description");
     let root = toml_text::parse(&text.replace(from, to), Path::new("d.toml"))?;
-    let drive = describe_toml::drive(&root)?;
+    let drive = describe_toml::read_drive(&root)?;
     root.reject_unread()?;
     Ok(drive)
 }
 
 #[test]
 fn toml_description_errors_name_their_line() {
-    let error = toml("rpm = { value = 10_000", "rpm = { value = 10").expect_err("bad");
+    let error = load_toml("rpm = { value = 10_000", "rpm = { value = 10").expect_err("bad");
     assert_eq!(error.to_string(), "d.toml:20: `rpm`: 10 rpm is less than 60 rpm");
-    let error = toml("[queue]\n", "[queue]\ndeep = 4\n").expect_err("bad");
+    let error = load_toml("[queue]\n", "[queue]\ndeep = 4\n").expect_err("bad");
     assert!(error.to_string().ends_with("`deep`: is no field of this block"), "{error}");
-    let error = toml("[queue]\n", "[queue\n").expect_err("bad");
+    let error = load_toml("[queue]\n", "[queue\n").expect_err("bad");
     assert!(error.line > 40, "{error}");
     for write in ["", "write_"] {
         let (from, to) = (format!("\n{write}average_ms = {{ value = "), "4");
-        let error = toml(&from, &format!("{from}{to}")).expect_err("bad");
+        let error = load_toml(&from, &format!("{from}{to}")).expect_err("bad");
         assert!(error.to_string().contains("must rise in this order"), "{error}");
     }
-    let error = toml("curve = { value = \"lee\"", "curve = { value = \"square root\"");
+    let error = load_toml("curve = { value = \"lee\"", "curve = { value = \"square root\"");
     let error = error.expect_err("bad").to_string();
     assert!(error.contains("`write_single_ms`: needs a curve through three figures"), "{error}");
     // Without skews in its description, the drive's format matches its switch times.
-    let derived = toml("track_skew_ms", "# track_skew_ms").expect("a drive");
-    let given = toml("track_skew_ms = { value = 0.6", "track_skew_ms = { value = 0.55");
+    let derived = load_toml("track_skew_ms", "# track_skew_ms").expect("a drive");
+    let given = load_toml("track_skew_ms = { value = 0.6", "track_skew_ms = { value = 0.55");
     assert_eq!(derived.layout.zones[0].track_skew_sectors, 84.0, "0.55 ms of 914 in 6 ms");
     assert_eq!(derived, given.expect("a drive"));
 }
 
+/// Each change of one field gives another drive. A field without effect would give the same.
 #[test]
 fn every_field_of_a_description_has_an_effect() {
-    let base = toml("", "").expect("the built-in drive");
+    let base = load_toml("", "").expect("the built-in drive");
     for (from, to) in [
         ("heads = { value = 2", "heads = { value = 3"),
         ("cylinders = { value = 50_600", "cylinders = { value = 60_600"),
@@ -432,6 +442,6 @@ fn every_field_of_a_description_has_an_effect() {
         ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),
         ("[queue]", "[queue]\njoins_writes = true"),
     ] {
-        assert_ne!(toml(from, to).expect(to), base, "{to}");
+        assert_ne!(load_toml(from, to).expect(to), base, "{to}");
     }
 }

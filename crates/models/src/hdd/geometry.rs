@@ -24,7 +24,7 @@ pub(super) type Angle = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SectorRun {
     /// Position of the first sector, counted in sectors from the start of the zone.
-    place: u64,
+    zone_offset: u64,
     /// Index of the zone.
     zone: u32,
     /// Extra angle of all its sectors: slips shift the skew in some sparing schemes.
@@ -62,7 +62,7 @@ pub(super) struct SectorPosition {
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
     /// First sector number of each run in ascending order, followed by the end of the last run.
-    firsts: Vec<u64>,
+    first_sectors: Vec<u64>,
     runs: Vec<SectorRun>,
     zones: Vec<ZoneGeometry>,
     heads: u32,
@@ -89,7 +89,7 @@ impl Geometry {
     /// Builds the table from a checked layout.
     pub(super) fn new(layout: &DriveLayout) -> Geometry {
         let mut geometry = Geometry {
-            firsts: vec![0],
+            first_sectors: vec![0],
             runs: Vec::new(),
             zones: layout.zones.iter().map(|zone| zone_geometry(zone, layout.heads)).collect(),
             heads: layout.heads,
@@ -107,7 +107,7 @@ impl Geometry {
 
     /// Number of numbered sectors in all zones.
     pub(super) fn numbered_sectors(&self) -> u64 {
-        self.firsts[self.runs.len()]
+        self.first_sectors[self.runs.len()]
     }
 
     /// Size of the drive in sectors.
@@ -117,7 +117,7 @@ impl Geometry {
 
     /// Returns the index of the run that contains `sector`.
     fn run_of(&self, sector: u64) -> usize {
-        self.firsts.partition_point(|first| *first <= sector) - 1
+        self.first_sectors.partition_point(|first| *first <= sector) - 1
     }
 
     /// Returns the sector numbers on the track of `sector`. Slipped sectors do not interrupt the
@@ -126,40 +126,41 @@ impl Geometry {
         let index = self.run_of(sector);
         let run = &self.runs[index];
         let track_sectors = u64::from(self.zones[run.zone as usize].track_sectors);
-        let zone_position = run.place + (sector - self.firsts[index]);
+        let zone_position = run.zone_offset + (sector - self.first_sectors[index]);
         let track = zone_position / track_sectors;
         // Start and end of the track, in positions of the zone.
         let begin = track * track_sectors;
         let end = begin + track_sectors;
         let is_in_zone = |other: &SectorRun| other.zone == run.zone;
+        // First position of a run, and the position after its last sector.
+        let run_start = |run_index: usize| self.runs[run_index].zone_offset;
+        let run_end = |run_index: usize| {
+            run_start(run_index) + self.first_sectors[run_index + 1] - self.first_sectors[run_index]
+        };
         let (mut first_run, mut last_run) = (index, index);
-        while first_run > 0 && self.runs[first_run].place > begin {
-            let previous_run = &self.runs[first_run - 1];
-            let previous_end =
-                previous_run.place + self.firsts[first_run] - self.firsts[first_run - 1];
-            if !is_in_zone(previous_run)
+        while first_run > 0 && run_start(first_run) > begin {
+            let previous_end = run_end(first_run - 1);
+            if !is_in_zone(&self.runs[first_run - 1])
                 || previous_end <= begin
-                || previous_end > self.runs[first_run].place
+                || previous_end > run_start(first_run)
             {
                 break;
             }
             first_run -= 1;
         }
-        let run_end = |run_index: usize| {
-            self.runs[run_index].place + self.firsts[run_index + 1] - self.firsts[run_index]
-        };
         while last_run + 1 < self.runs.len() && run_end(last_run) < end {
-            let next_run = &self.runs[last_run + 1];
-            if !is_in_zone(next_run) || next_run.place >= end || next_run.place < run_end(last_run)
+            let next_start = run_start(last_run + 1);
+            if !is_in_zone(&self.runs[last_run + 1])
+                || next_start >= end
+                || next_start < run_end(last_run)
             {
                 break;
             }
             last_run += 1;
         }
-        let start = self.firsts[first_run] + begin.saturating_sub(self.runs[first_run].place);
-        start
-            ..self.firsts[last_run + 1]
-                .min(self.firsts[last_run] + (end - self.runs[last_run].place))
+        let start = self.first_sectors[first_run] + begin.saturating_sub(run_start(first_run));
+        let last_run_sector = self.first_sectors[last_run];
+        start..self.first_sectors[last_run + 1].min(last_run_sector + (end - run_start(last_run)))
     }
 
     /// Number of sectors on the track of `sector`, including those without a number.
@@ -172,14 +173,14 @@ impl Geometry {
         let index = self.run_of(sector);
         let run = &self.runs[index];
         let zone = &self.zones[run.zone as usize];
-        let offset_in_run = sector - self.firsts[index];
-        let zone_position = run.place + offset_in_run;
+        let offset_in_run = sector - self.first_sectors[index];
+        let zone_position = run.zone_offset + offset_in_run;
         let track_sectors = u64::from(zone.track_sectors);
         let track = zone_position / track_sectors;
         let offset_on_track = zone_position % track_sectors;
         let cylinder = track / u64::from(self.heads);
         let head_index = track % u64::from(self.heads);
-        let run_sectors_left = self.firsts[index + 1] - sector;
+        let run_sectors_left = self.first_sectors[index + 1] - sector;
         let angle = zone
             .offset
             .wrapping_add(run.skew_shift)
@@ -198,12 +199,12 @@ impl Geometry {
     /// Returns the surface of the `nth` track of a cylinder. Serpentine mappings reverse the order
     /// in alternate cylinders.
     fn surface(&self, zone: &ZoneGeometry, cylinder: u64, nth: u32) -> u32 {
-        let turned = match self.mapping {
+        let is_reversed = match self.mapping {
             TrackOrder::Cylinders => false,
             TrackOrder::SerpentineInZone => cylinder % 2 == 1,
             TrackOrder::SerpentineOnDisk => (u64::from(zone.first_cylinder) + cylinder) % 2 == 1,
         };
-        if turned { self.heads - 1 - nth } else { nth }
+        if is_reversed { self.heads - 1 - nth } else { nth }
     }
 
     /// Numbers the sectors of one zone, region by region of its sparing scheme.
@@ -229,58 +230,64 @@ impl Geometry {
             // A last region that is cut off by the end of the zone has no spares.
             let is_full_region = end - region == region_sectors;
             let spares = if is_full_region { layout.sparing.region_spares(zone) } else { 0 };
-            let usable = layout.sparing.usable(region, end, spares, region_slips.len() as u64);
+            let slip_count = region_slips.len() as u64;
+            let usable = layout.sparing.usable_sectors(region, end, spares, slip_count);
             let skew_shift = match layout.sparing.slips_push_skew() {
                 true => (first_slip as u64).wrapping_mul(self.zones[index].sector_width),
                 false => 0,
             };
-            let mut quota = usable.numbers_max;
+            let mut numbers_left = usable.numbers_max;
             let mut position = usable.start;
-            let bounds = region_slips.iter().copied().filter(|slip| *slip >= usable.start);
-            for stop in bounds.chain([usable.end]).take_while(|stop| *stop <= usable.end) {
-                let count = (stop - position).min(quota);
+            // A run ends at each slipped sector, which gets no number.
+            let run_ends = region_slips.iter().copied().filter(|slip| *slip >= usable.start);
+            for run_end in run_ends.chain([usable.end]) {
+                if run_end > usable.end {
+                    break;
+                }
+                let count = (run_end - position).min(numbers_left);
                 let skipped = reserved_sectors.min(count);
-                let run = SectorRun { place: position + skipped, zone: index as u32, skew_shift };
-                self.push_run(&remaps, run, count - skipped);
+                let (zone_offset, zone) = (position + skipped, index as u32);
+                let run = SectorRun { zone_offset, zone, skew_shift };
+                self.append_with_remaps(&remaps, run, count - skipped);
                 reserved_sectors -= skipped;
-                quota -= count;
-                position = stop + 1;
+                numbers_left -= count;
+                position = run_end + 1;
             }
         }
     }
 
     /// Appends `count` sectors from the start of `run`. Remapped sectors become runs at their
     /// spares. `remaps` has pairs of a bad sector and its spare.
-    fn push_run(&mut self, remaps: &[(u64, u64)], run: SectorRun, count: u64) {
-        let end = run.place + count;
-        let first = remaps.partition_point(|(bad, _)| *bad < run.place);
-        let mut from = run.place;
+    fn append_with_remaps(&mut self, remaps: &[(u64, u64)], run: SectorRun, count: u64) {
+        let end = run.zone_offset + count;
+        let first = remaps.partition_point(|(bad, _)| *bad < run.zone_offset);
+        let mut next_offset = run.zone_offset;
         for (bad, spare) in remaps[first..].iter().take_while(|(bad, _)| *bad < end) {
-            self.append(SectorRun { place: from, ..run }, bad - from);
-            self.append(SectorRun { place: *spare, ..run }, 1);
-            from = bad + 1;
+            self.append_run(SectorRun { zone_offset: next_offset, ..run }, bad - next_offset);
+            self.append_run(SectorRun { zone_offset: *spare, ..run }, 1);
+            next_offset = bad + 1;
         }
-        self.append(SectorRun { place: from, ..run }, end - from);
+        self.append_run(SectorRun { zone_offset: next_offset, ..run }, end - next_offset);
     }
 
     /// Appends a run of `count` numbered sectors, or extends the last run if the positions are
     /// adjacent. No effect if `count` is 0.
-    fn append(&mut self, run: SectorRun, count: u64) {
+    fn append_run(&mut self, run: SectorRun, count: u64) {
         if count == 0 {
             return;
         }
-        let end = self.firsts[self.runs.len()];
+        let end = self.first_sectors[self.runs.len()];
         if let Some(last) = self.runs.last() {
-            let follows =
-                SectorRun { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
-            if follows == run {
-                self.firsts.pop();
-                self.firsts.push(end + count);
+            let last_count = end - self.first_sectors[self.runs.len() - 1];
+            let continuation = SectorRun { zone_offset: last.zone_offset + last_count, ..*last };
+            if continuation == run {
+                self.first_sectors.pop();
+                self.first_sectors.push(end + count);
                 return;
             }
         }
         self.runs.push(run);
-        self.firsts.push(end + count);
+        self.first_sectors.push(end + count);
     }
 }
 
@@ -288,18 +295,19 @@ impl Geometry {
 fn zone_geometry(zone: &DiskZone, heads: u32) -> ZoneGeometry {
     // Rounded down, so the last sector of a track ends within the revolution.
     let width = u64::MAX / u64::from(zone.track_sectors);
-    let turn =
+    // The angle of a number of sectors, modulo one revolution.
+    let angle_of =
         |sectors: f64| (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle;
-    let track_skew = turn(zone.track_skew_sectors);
+    let track_skew = angle_of(zone.track_skew_sectors);
     ZoneGeometry {
         first_cylinder: zone.first_cylinder,
         track_sectors: zone.track_sectors,
         sector_width: width,
-        offset: turn(zone.offset_sectors),
+        offset: angle_of(zone.offset_sectors),
         track_skew,
         cylinder_angle: u64::from(heads - 1)
             .wrapping_mul(track_skew)
-            .wrapping_add(turn(zone.cylinder_skew_sectors)),
+            .wrapping_add(angle_of(zone.cylinder_skew_sectors)),
     }
 }
 
@@ -313,6 +321,7 @@ mod tests {
         DiskZone { last_cylinder: 2, track_sectors: 4, ..DiskZone::default() }
     }
 
+    /// Returns the geometry of a disk with two heads and the given zones.
     fn geometry(mapping: TrackOrder, sparing: SparingScheme, zones: Vec<DiskZone>) -> Geometry {
         let cylinders = zones.last().map_or(0, |zone| zone.last_cylinder) + 1;
         let layout = DriveLayout { heads: 2, cylinders, sectors: None, mapping, sparing, zones };
@@ -320,22 +329,23 @@ mod tests {
         Geometry::new(&layout)
     }
 
-    /// Returns cylinder, head, and angle in quarters of a revolution.
-    fn place(geometry: &Geometry, sector: u64) -> (u32, u32, u64) {
-        let place = geometry.locate(sector);
-        (place.cylinder, place.head, (place.angle >> 62) + ((place.angle >> 61) & 1)) // rounded
+    /// Returns cylinder, head, and angle in quarters of a revolution, rounded. A quarter is one
+    /// sector of the tests.
+    fn rounded_position(geometry: &Geometry, sector: u64) -> (u32, u32, u64) {
+        let SectorPosition { cylinder, head, angle, .. } = geometry.locate(sector);
+        (cylinder, head, (angle >> 62) + ((angle >> 61) & 1))
     }
 
     #[test]
     fn tracks_are_numbered_cylinder_by_cylinder_or_back_and_forth() {
         let straight = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![zone()]);
         assert_eq!(straight.sectors(), 24);
-        assert_eq!(place(&straight, 5), (0, 1, 1));
-        assert_eq!(place(&straight, 8), (1, 0, 0));
+        assert_eq!(rounded_position(&straight, 5), (0, 1, 1));
+        assert_eq!(rounded_position(&straight, 8), (1, 0, 0));
         let serpentine = geometry(TrackOrder::SerpentineInZone, SparingScheme::None, vec![zone()]);
-        assert_eq!(place(&serpentine, 5), (0, 1, 1));
-        assert_eq!(place(&serpentine, 8), (1, 1, 0));
-        assert_eq!(place(&serpentine, 12), (1, 0, 0));
+        assert_eq!(rounded_position(&serpentine, 5), (0, 1, 1));
+        assert_eq!(rounded_position(&serpentine, 8), (1, 1, 0));
+        assert_eq!(rounded_position(&serpentine, 12), (1, 0, 0));
         let second = DiskZone { first_cylinder: 1, last_cylinder: 2, ..zone() };
         let first = DiskZone { last_cylinder: 0, ..zone() };
         let on_disk = geometry(
@@ -345,8 +355,8 @@ mod tests {
         );
         let in_zone =
             geometry(TrackOrder::SerpentineInZone, SparingScheme::None, vec![first, second]);
-        assert_eq!(place(&on_disk, 8), (1, 1, 0));
-        assert_eq!(place(&in_zone, 8), (1, 0, 0));
+        assert_eq!(rounded_position(&on_disk, 8), (1, 1, 0));
+        assert_eq!(rounded_position(&in_zone, 8), (1, 0, 0));
     }
 
     #[test]
@@ -358,11 +368,11 @@ mod tests {
             ..zone()
         };
         let geometry = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![skewed]);
-        assert_eq!(place(&geometry, 0), (0, 0, 1));
-        assert_eq!(place(&geometry, 4), (0, 1, 2));
+        assert_eq!(rounded_position(&geometry, 0), (0, 0, 1));
+        assert_eq!(rounded_position(&geometry, 4), (0, 1, 2));
         // One track switch and one cylinder switch: 1 + 1 + 2 sectors.
-        assert_eq!(place(&geometry, 8), (1, 0, 0));
-        assert_eq!(place(&geometry, 13), (1, 1, 2));
+        assert_eq!(rounded_position(&geometry, 8), (1, 0, 0));
+        assert_eq!(rounded_position(&geometry, 13), (1, 1, 2));
     }
 
     #[test]
@@ -370,10 +380,11 @@ mod tests {
         let slipped = DiskZone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
         let geometry = geometry(TrackOrder::Cylinders, SparingScheme::PerZone, vec![slipped]);
         assert_eq!(geometry.sectors(), 22);
-        assert_eq!(place(&geometry, 1), (0, 0, 1));
-        assert_eq!(place(&geometry, 2), (0, 0, 3));
-        assert_eq!(place(&geometry, 4), (2, 1, 3)); // position 5 is defective, 23 replaces it
-        assert_eq!(place(&geometry, 5), (0, 1, 2));
+        assert_eq!(rounded_position(&geometry, 1), (0, 0, 1));
+        assert_eq!(rounded_position(&geometry, 2), (0, 0, 3));
+        // Position 5 is defective, 23 replaces it.
+        assert_eq!(rounded_position(&geometry, 4), (2, 1, 3));
+        assert_eq!(rounded_position(&geometry, 5), (0, 1, 2));
         assert_eq!(geometry.locate(0).run_sectors, 2);
         // The first track has three numbers, around the slipped sector. The second is split in
         // three by the remapped sector.
@@ -382,36 +393,39 @@ mod tests {
         assert_eq!(geometry.track(7), 7..11);
     }
 
+    /// The zone has 24 sectors in 6 tracks, 3 cylinders. Each region loses its spares, and in the
+    /// schemes without use of spares each slip costs one more sector. A slipped track is 4 sectors.
     #[test]
     fn every_sparing_scheme_has_the_capacity_that_disksim_computes() {
         let spared = |spares, slips| DiskZone { spares, slips, ..zone() };
-        let held = |sparing, zone: DiskZone| {
+        let numbered_sectors = |sparing, zone: DiskZone| {
             geometry(TrackOrder::Cylinders, sparing, vec![zone]).sectors()
         };
-        assert_eq!(held(SparingScheme::None, spared(0, vec![])), 24);
-        assert_eq!(held(SparingScheme::TracksPerZone, spared(1, vec![0])), 20);
-        assert_eq!(held(SparingScheme::PerCylinder, spared(1, vec![3])), 21);
-        assert_eq!(held(SparingScheme::PerTrack, spared(1, vec![3])), 18);
-        assert_eq!(held(SparingScheme::PerCylinderSlipToEnd, spared(1, vec![3])), 20);
-        assert_eq!(held(SparingScheme::CylinderFront, spared(1, vec![3])), 21);
-        assert_eq!(held(SparingScheme::CylinderFrontSlipToEnd, spared(1, vec![3])), 20);
-        assert_eq!(held(SparingScheme::EndOfDisk, spared(0, vec![3, 9])), 22);
-        assert_eq!(held(SparingScheme::PerRange { cylinders: 2 }, spared(3, vec![3])), 21);
-        assert_eq!(held(SparingScheme::PerZone, spared(5, vec![3])), 19);
-        assert_eq!(held(SparingScheme::PerZoneSlipToEnd, spared(5, vec![3])), 18);
+        assert_eq!(numbered_sectors(SparingScheme::None, spared(0, vec![])), 24);
+        assert_eq!(numbered_sectors(SparingScheme::TracksPerZone, spared(1, vec![0])), 20);
+        assert_eq!(numbered_sectors(SparingScheme::PerCylinder, spared(1, vec![3])), 21);
+        assert_eq!(numbered_sectors(SparingScheme::PerTrack, spared(1, vec![3])), 18);
+        assert_eq!(numbered_sectors(SparingScheme::PerCylinderSlipToEnd, spared(1, vec![3])), 20);
+        assert_eq!(numbered_sectors(SparingScheme::CylinderFront, spared(1, vec![3])), 21);
+        assert_eq!(numbered_sectors(SparingScheme::CylinderFrontSlipToEnd, spared(1, vec![3])), 20);
+        assert_eq!(numbered_sectors(SparingScheme::EndOfDisk, spared(0, vec![3, 9])), 22);
+        let per_range = SparingScheme::PerRange { cylinders: 2 };
+        assert_eq!(numbered_sectors(per_range, spared(3, vec![3])), 21);
+        assert_eq!(numbered_sectors(SparingScheme::PerZone, spared(5, vec![3])), 19);
+        assert_eq!(numbered_sectors(SparingScheme::PerZoneSlipToEnd, spared(5, vec![3])), 18);
     }
 
     #[test]
     fn spare_sectors_are_placed_by_the_sparing_scheme() {
         let spared = DiskZone { spares: 1, ..zone() };
-        let back =
+        let spares_at_end =
             geometry(TrackOrder::Cylinders, SparingScheme::PerCylinder, vec![spared.clone()]);
-        assert_eq!(place(&back, 7), (1, 0, 0));
-        let front =
+        assert_eq!(rounded_position(&spares_at_end, 7), (1, 0, 0));
+        let spares_at_front =
             geometry(TrackOrder::Cylinders, SparingScheme::CylinderFront, vec![spared.clone()]);
-        assert_eq!(place(&front, 0), (0, 0, 1));
+        assert_eq!(rounded_position(&spares_at_front, 0), (0, 0, 1));
         let managed = DiskZone { front_sectors: 3, ..zone() };
         let managed = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![managed]);
-        assert_eq!((managed.sectors(), place(&managed, 0)), (21, (0, 0, 3)));
+        assert_eq!((managed.sectors(), rounded_position(&managed, 0)), (21, (0, 0, 3)));
     }
 }

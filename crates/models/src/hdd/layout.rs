@@ -83,8 +83,8 @@ impl SparingScheme {
         }
     }
 
-    /// Returns true if numbers skip slipped sectors without use of the region's spares.
-    fn leaves_spares_alone(self) -> bool {
+    /// Returns true if slipped sectors do not use up the region's spares.
+    fn slips_avoid_spares(self) -> bool {
         matches!(
             self,
             SparingScheme::PerCylinderSlipToEnd
@@ -96,11 +96,17 @@ impl SparingScheme {
 
     /// Returns the part of the region `start..end` that contains numbered sectors. The region has
     /// `spares` spare and `slips` slipped sectors.
-    pub(super) fn usable(self, start: u64, end: u64, spares: u64, slips: u64) -> UsableSectors {
+    pub(super) fn usable_sectors(
+        self,
+        start: u64,
+        end: u64,
+        spares: u64,
+        slips: u64,
+    ) -> UsableSectors {
         let spares = spares.min(end - start);
         let is_front =
             matches!(self, SparingScheme::CylinderFront | SparingScheme::CylinderFrontSlipToEnd);
-        match (is_front, self.leaves_spares_alone()) {
+        match (is_front, self.slips_avoid_spares()) {
             (true, true) => UsableSectors { start: start + spares, end, numbers_max: u64::MAX },
             // Each slip moves the first number forward by one spare.
             (true, false) => UsableSectors {
@@ -144,11 +150,11 @@ impl SparingScheme {
         match self {
             SparingScheme::TracksPerZone => {
                 let width = u64::from(zone.track_sectors);
-                let spread = |(bad, spare): &(u64, u64)| {
+                let track_sectors = |(bad, spare): &(u64, u64)| {
                     let (bad, spare) = (bad * width, spare * width);
                     (0..width).map(move |sector| (bad + sector, spare + sector))
                 };
-                zone.remaps.iter().flat_map(spread).collect()
+                zone.remaps.iter().flat_map(track_sectors).collect()
             }
             _ => zone.remaps.clone(),
         }
@@ -254,10 +260,11 @@ impl DriveLayout {
                     format!("{front} sectors of a zone of {zone_sectors}"),
                 );
             }
-            let region = self.sparing.region_sectors(zone, self.heads).min(zone_sectors);
+            let region_sectors = self.sparing.region_sectors(zone, self.heads).min(zone_sectors);
             let spares = self.sparing.region_spares(zone);
-            if spares >= region {
-                return fail("spares", format!("{spares} spare sectors in a region of {region}"));
+            if spares >= region_sectors {
+                let problem = format!("{spares} spare sectors in a region of {region_sectors}");
+                return fail("spares", problem);
             }
             if let Some(slip) =
                 self.sparing.slipped_sectors(zone).iter().find(|s| **s >= zone_sectors)

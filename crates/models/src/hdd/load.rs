@@ -59,7 +59,7 @@ impl From<FileError> for HddError {
 
 /// Returns the names of the built-in drives with a one-line summary.
 pub fn drives() -> impl Iterator<Item = (&'static str, &'static str)> {
-    DRIVES.iter().map(|(name, what, _)| (*name, *what))
+    DRIVES.iter().map(|(name, summary, _)| (*name, *summary))
 }
 
 /// Builds the hard disk that `spec` names. The initial angle of the platter is derived from `seed`.
@@ -76,7 +76,7 @@ pub fn build_hdd(spec: &Spec, seed: u64) -> Result<Hdd, HddError> {
 /// # Errors
 /// Fails when the spec or its file is invalid.
 pub fn drive_of(spec: &Spec) -> Result<DriveDescription, HddError> {
-    described(spec).map(|(drive, _)| drive)
+    read_drive_and_fields(spec).map(|(drive, _)| drive)
 }
 
 /// Returns every field of the drive that `spec` names, with value, unit and source.
@@ -84,9 +84,9 @@ pub fn drive_of(spec: &Spec) -> Result<DriveDescription, HddError> {
 /// # Errors
 /// Fails in the same cases as [`drive_of`].
 pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, HddError> {
-    let (_, block) = described(spec)?;
+    let (_, block) = read_drive_and_fields(spec)?;
     let mut parameters = Vec::new();
-    list(&block, "", &mut parameters);
+    list_fields(&block, "", &mut parameters);
     Ok(parameters)
 }
 
@@ -99,10 +99,10 @@ pub fn drive_from_disksim(path: &Path) -> Result<DriveDescription, FileError> {
 }
 
 /// Keys of the device text that are not fields of a description.
-const OWN: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
+const SPEC_KEYS: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
 
 /// Reads the description that `spec` names, as a drive and as its fields.
-fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
+fn read_drive_and_fields(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {
         let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
@@ -137,7 +137,7 @@ fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
 fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
         // The fields of a DiskSim file cannot be set on the command line.
-        spec.only(&OWN)?;
+        spec.only(&SPEC_KEYS)?;
         return Ok(super::disksim::load(&path_text::decode(path), &read_text)?);
     }
     if let Some(path) = spec.parameters.get("toml") {
@@ -168,8 +168,8 @@ fn read_toml(
     spec: &Spec,
 ) -> Result<(DriveDescription, FieldBlock), HddError> {
     let mut root = toml_text::parse(text, file)?;
-    super::user_fields::set_fields(&mut root, spec, &OWN)?;
-    let drive = super::describe_toml::drive(&root)?;
+    super::user_fields::set_fields(&mut root, spec, &SPEC_KEYS)?;
+    let drive = super::describe_toml::read_drive(&root)?;
     root.reject_unread()?;
     Ok((drive, root))
 }
@@ -183,12 +183,12 @@ fn read_text(path: &Path) -> Result<String, String> {
 
 /// Appends the fields of a block to `parameters` in printable form. `prefix` precedes each name:
 /// the path of the block.
-fn list(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
+fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);
         let value = match &field.value {
             FieldValue::Block(inner) => {
-                list(inner, &format!("{name}."), parameters);
+                list_fields(inner, &format!("{name}."), parameters);
                 continue;
             }
             FieldValue::Number(number) => number.to_string(),
@@ -197,7 +197,7 @@ fn list(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>)
                 Some((_, FieldValue::Block(_))) => {
                     for (index, (_, item)) in items.iter().enumerate() {
                         if let FieldValue::Block(inner) = item {
-                            list(inner, &format!("{name}[{index}]."), parameters);
+                            list_fields(inner, &format!("{name}[{index}]."), parameters);
                         }
                     }
                     continue;

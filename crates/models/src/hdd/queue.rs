@@ -28,15 +28,15 @@ pub(super) struct DiskCommand {
     /// Time in ns at which the command entered the window.
     pub in_window_since: u64,
     /// Position of its first sector.
-    pub place: SectorPosition,
-    /// A read whose first sector may be in the cache; for all others it is not there.
+    pub position: SectorPosition,
+    /// True for a read whose first sector may be in the cache. It is not there for other reads.
     pub may_be_cached: bool,
     /// True for a write that will be reported early and waits for room in the cache.
     pub waits_for_room: bool,
     /// Relation to the bus.
     pub bus: BusState,
     /// Time to release the bus, in ns.
-    pub leave_ns: u64,
+    pub bus_release_ns: u64,
     /// Extra disconnection of a write whose data has not arrived yet.
     pub early_disconnect: Option<EarlyDisconnect>,
 }
@@ -64,7 +64,7 @@ pub(super) enum ArmTask {
 pub(super) struct CommandQueue {
     commands: VecDeque<DiskCommand>,
     /// Number of writes that wait for room.
-    waiting_count: u32,
+    writes_without_room: u32,
     /// The earliest time at which a command in the window is ready.
     ready_at: Option<u64>,
     spec: QueueSpec,
@@ -74,7 +74,7 @@ impl CommandQueue {
     /// Creates an empty queue with the depth and the policy of `spec`.
     pub(super) fn new(spec: QueueSpec) -> CommandQueue {
         let commands = VecDeque::with_capacity(spec.depth as usize);
-        CommandQueue { commands, waiting_count: 0, ready_at: None, spec }
+        CommandQueue { commands, writes_without_room: 0, ready_at: None, spec }
     }
 
     /// Returns true if no command waits.
@@ -84,9 +84,9 @@ impl CommandQueue {
 
     /// Appends a command, and updates the ready time of the window.
     pub(super) fn push(&mut self, command: DiskCommand) {
-        self.waiting_count += u32::from(command.waits_for_room);
+        self.writes_without_room += u32::from(command.waits_for_room);
         if self.commands.len() < self.spec.window as usize {
-            self.record_ready(command.ready_at);
+            self.lower_ready_at(command.ready_at);
         }
         self.commands.push_back(command);
     }
@@ -97,14 +97,14 @@ impl CommandQueue {
         self.ready_at
     }
 
-    /// Updates the earliest ready time by a command in the window that is ready at `ready_at`, in
-    /// ns.
-    fn record_ready(&mut self, ready_at: u64) {
+    /// Lowers the earliest ready time to `ready_at` (ns) if that is earlier: the ready time of a
+    /// command that enters the window.
+    fn lower_ready_at(&mut self, ready_at: u64) {
         self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
     }
 
     /// Recomputes the earliest ready time of the commands in the window.
-    fn count_ready(&mut self) {
+    fn update_ready_at(&mut self) {
         self.ready_at = self.window().map(|command| command.ready_at).min();
     }
 
@@ -118,8 +118,8 @@ impl CommandQueue {
     }
 
     /// Returns the oldest write that waits for room in the cache; `None` without one.
-    pub(super) fn waiting(&self) -> Option<&DiskCommand> {
-        match self.waiting_count {
+    pub(super) fn oldest_write_without_room(&self) -> Option<&DiskCommand> {
+        match self.writes_without_room {
             0 => None,
             _ => self.commands.iter().find(|command| command.waits_for_room),
         }
@@ -127,38 +127,39 @@ impl CommandQueue {
 
     /// Removes and returns the oldest write that waits for room. `now` (ns) is the time of the
     /// removal.
-    pub(super) fn take_waiting(&mut self, now: u64) -> Option<DiskCommand> {
+    pub(super) fn take_write_without_room(&mut self, now: u64) -> Option<DiskCommand> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
         self.remove(index, now)
     }
 
     /// Returns true if a write that continues `command` is ready at `now`.
-    pub(super) fn has_following(&self, now: u64, command: &DiskCommand) -> bool {
-        self.following(now, command).is_some()
+    pub(super) fn has_continuing_write(&self, now: u64, command: &DiskCommand) -> bool {
+        self.index_of_continuing_write(now, command).is_some()
     }
 
     /// Removes and returns the write that continues `command` and is ready at `now`.
-    pub(super) fn take_following(
+    pub(super) fn take_continuing_write(
         &mut self,
         now: u64,
         command: &DiskCommand,
     ) -> Option<DiskCommand> {
-        let index = self.following(now, command)?;
+        let index = self.index_of_continuing_write(now, command)?;
         self.remove(index, now)
     }
 
     /// Returns the index of the write that continues `command` and is ready at `now`.
-    fn following(&self, now: u64, command: &DiskCommand) -> Option<usize> {
+    fn index_of_continuing_write(&self, now: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
-            let goes_on = !is_read(next.request.op) && next.request.start == command.request.end();
-            goes_on && next.ready_at <= now && !next.waits_for_room
+            let continues =
+                !is_read(next.request.op) && next.request.start == command.request.end();
+            continues && next.ready_at <= now && !next.waits_for_room
         })
     }
 
     /// Returns the rest of a command to the front of the queue.
     pub(super) fn put_back(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
-        self.count_ready();
+        self.update_ready_at();
     }
 
     /// Removes and returns the next task at time `now`, in ns. Returns `None` if no command in the
@@ -183,6 +184,7 @@ impl CommandQueue {
         }
         let mut best_index = None;
         let mut least_cost = u64::MAX;
+        // All writes without room stand for the same write-back, which competes once.
         let mut has_room_cost = false;
         let mut previous: Option<&DiskCommand> = None;
         for (index, command) in self.window().enumerate() {
@@ -220,19 +222,20 @@ impl CommandQueue {
     /// age at `now` (ns).
     fn remove(&mut self, index: usize, now: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
-        self.waiting_count -= u32::from(command.is_some_and(|command| command.waits_for_room));
+        let is_without_room = command.is_some_and(|command| command.waits_for_room);
+        self.writes_without_room -= u32::from(is_without_room);
         let window = self.spec.window as usize;
         let mut entering_ready_at = None;
         if let Some(entering) = self.commands.get_mut(window - 1) {
             entering.in_window_since = entering.in_window_since.max(now);
             entering_ready_at = Some(entering.ready_at);
         }
-        let was_first = command.map(|command| command.ready_at) == self.ready_at;
+        let was_earliest = command.map(|command| command.ready_at) == self.ready_at;
         match entering_ready_at {
             _ if index >= window => {}
-            Some(ready_at) if !was_first => self.record_ready(ready_at),
-            None if !was_first => {}
-            _ => self.count_ready(),
+            Some(ready_at) if !was_earliest => self.lower_ready_at(ready_at),
+            None if !was_earliest => {}
+            _ => self.update_ready_at(),
         }
         command
     }
@@ -254,6 +257,7 @@ mod tests {
     use super::*;
     use readpath_core::request::RequestId;
 
+    /// Returns a queue of reads, one on each of `cylinders`, with an age limit of 1,000 ns.
     fn queue(window: u32, cylinders: &[u32]) -> CommandQueue {
         let order = QueuePolicy::Positioning;
         let mut queue = CommandQueue::new(QueueSpec {
@@ -269,19 +273,21 @@ mod tests {
                 request: DeviceRequest { id, op: Op::Read, start, sectors: 8 },
                 ready_at: 0,
                 in_window_since: 0,
-                place: SectorPosition { cylinder: *cylinder, ..SectorPosition::default() },
+                position: SectorPosition { cylinder: *cylinder, ..SectorPosition::default() },
                 may_be_cached: false,
                 waits_for_room: false,
-                bus: BusState::Left { from: 0 },
-                leave_ns: 0,
+                bus: BusState::Left { from_ns: 0 },
+                bus_release_ns: 0,
                 early_disconnect: None,
             });
         }
         queue
     }
 
-    fn taken(queue: &mut CommandQueue, now: u64) -> u32 {
-        let cost = |command: &DiskCommand, _| Some(u64::from(command.place.cylinder));
+    /// Takes the next command at `now` (ns), with its cylinder as the cost. Returns the index of
+    /// its cylinder in the list given to `queue`.
+    fn take_index(queue: &mut CommandQueue, now: u64) -> u32 {
+        let cost = |command: &DiskCommand, _| Some(u64::from(command.position.cylinder));
         let next = queue.take_next(now, cost, || u64::MAX);
         match next.expect("a command is ready") {
             ArmTask::Serve(command) => command.request.id.0,
@@ -291,21 +297,21 @@ mod tests {
 
     #[test]
     fn nearest_command_in_the_window_is_served_first() {
-        assert_eq!(taken(&mut queue(8, &[500, 300, 100, 5]), 0), 3);
-        assert_eq!(taken(&mut queue(2, &[500, 300, 100, 5]), 0), 1);
-        assert_eq!(taken(&mut queue(1, &[500, 300, 100, 5]), 0), 0);
+        assert_eq!(take_index(&mut queue(8, &[500, 300, 100, 5]), 0), 3);
+        assert_eq!(take_index(&mut queue(2, &[500, 300, 100, 5]), 0), 1);
+        assert_eq!(take_index(&mut queue(1, &[500, 300, 100, 5]), 0), 0);
     }
 
     #[test]
     fn aged_command_is_served_before_a_near_one() {
-        assert_eq!(taken(&mut queue(8, &[500, 5]), 1000), 1);
-        assert_eq!(taken(&mut queue(8, &[500, 5]), 1001), 0);
+        assert_eq!(take_index(&mut queue(8, &[500, 5]), 1000), 1);
+        assert_eq!(take_index(&mut queue(8, &[500, 5]), 1001), 0);
     }
 
     #[test]
     fn command_age_starts_at_its_entry_into_the_window() {
         let mut queue = queue(1, &[500, 300]);
-        assert_eq!(taken(&mut queue, 5000), 0);
+        assert_eq!(take_index(&mut queue, 5000), 0);
         assert_eq!(queue.commands[0].in_window_since, 5000);
     }
 
@@ -313,6 +319,6 @@ mod tests {
     fn continuation_of_a_waiting_command_is_served_after_it() {
         let mut queue = queue(8, &[500, 5]);
         queue.commands[1].request.start = queue.commands[0].request.end();
-        assert_eq!(taken(&mut queue, 0), 0);
+        assert_eq!(take_index(&mut queue, 0), 0);
     }
 }

@@ -8,7 +8,7 @@ use super::bus::{BusState, MediumFlow};
 use super::drive::{ReadAhead, ReleasePolicy};
 use super::mechanics::HeadPosition;
 use super::queue::DiskCommand;
-use super::service::{MediumAccess, sectors_until};
+use super::service::{MediumAccess, sectors_until_read_ahead};
 
 impl Hdd {
     /// Accepts a read that arrives at `now` (ns): serves it from the cache or queues it for the
@@ -16,33 +16,33 @@ impl Hdd {
     pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
         let cached_end = self.cached_end(now, request.start);
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
-        let is_arm_idle = self.queue.is_empty() && self.free_at <= now;
+        let is_arm_idle = self.queue.is_empty() && self.arm_free_at_ns <= now;
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
-        let leave_ns = self.overhead_ns(controller.read_disconnect);
+        let bus_release_ns = self.overhead_ns(controller.read_disconnect);
         let hit_at = now + self.overhead_ns(controller.read_hit);
         let miss_at = now + self.overhead_ns(controller.read_miss);
         if is_hit && (is_arm_idle || cache.hits_overtake) {
-            self.answer_from_cache(BusState::Held { from: hit_at }, request, is_arm_idle);
+            self.answer_from_cache(BusState::Held { from_ns: hit_at }, request, is_arm_idle);
             return;
         }
-        let begins = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
+        let can_send_start = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
-        let bus = match begins {
-            true if is_arm_idle => BusState::Held { from: hit_at },
-            _ if controller.never_disconnects => BusState::Held { from: miss_at },
-            _ => BusState::Left { from: miss_at + leave_ns },
+        let bus = match can_send_start {
+            true if is_arm_idle => BusState::Held { from_ns: hit_at },
+            _ if controller.never_disconnects => BusState::Held { from_ns: miss_at },
+            _ => BusState::Left { from_ns: miss_at + bus_release_ns },
         };
-        let stop_ns = self.stop_on_arrival(now, &request);
+        let stop_ns = self.stop_read_ahead_on_arrival(now, &request);
         self.queue.push(DiskCommand {
             request,
             in_window_since: now,
             ready_at: miss_at + stop_ns,
-            place: self.geometry.locate(request.start),
+            position: self.geometry.locate(request.start),
             may_be_cached: cached_end.is_some(),
             waits_for_room: false,
             bus,
-            leave_ns,
+            bus_release_ns,
             early_disconnect: None,
         });
     }
@@ -51,9 +51,12 @@ impl Hdd {
     /// its segment as `releases` demands. Extends the read-ahead into the segment; with
     /// `ahead_on_hit` and an idle arm, starts one if there is none.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
-        let end = self.send(bus, 0, MediumFlow::cached(request.sectors));
-        let done_at = end + self.drive.controller.read_completion_ns;
-        self.finish(request.id, done_at);
+        // All data is cached, so the read never releases the bus.
+        let bus_release_ns = 0;
+        let flow = MediumFlow::cached(request.sectors);
+        let sent_ns = self.send_to_host(bus, bus_release_ns, flow);
+        let done_at = sent_ns + self.drive.controller.read_completion_ns;
+        self.schedule_completion(request.id, done_at);
         let Some(index) = self.segments.segment_with(request.start) else { return };
         self.segments.touch(index);
         let cache = &self.drive.cache;
@@ -64,17 +67,16 @@ impl Hdd {
             ReleasePolicy::Requested => self.segments.release_before(index, request.end()),
             _ => {}
         }
-        let limit = self.ahead_limit(index, request.start, request.end());
-        match &mut self.ahead {
+        let limit = self.read_ahead_limit(index, request.start, request.end());
+        match &mut self.read_ahead {
             Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
             _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
-                let from = self.segments.segment(index).end;
-                if from < limit && self.ahead.is_none_or(|run| run.is_done()) {
-                    let (BusState::Held { from: ready_at } | BusState::Left { from: ready_at }) =
-                        bus;
-                    let since = self.free_at.max(ready_at);
-                    self.ahead =
-                        Some(ReadAheadRun::new(index, from, limit, since, self.arm_position()));
+                let next = self.segments.segment(index).end;
+                if next < limit && self.read_ahead.is_none_or(|run| run.is_done()) {
+                    let (BusState::Held { from_ns } | BusState::Left { from_ns }) = bus;
+                    let since = self.arm_free_at_ns.max(from_ns);
+                    self.read_ahead =
+                        Some(ReadAheadRun::new(index, next, limit, since, self.arm_position()));
                 }
             }
             _ => {}
@@ -84,13 +86,13 @@ impl Hdd {
     /// Serves a read at `start_ns`. Sectors that are not cached come from the medium, to which
     /// cached writes of the requested sectors go first. Schedules the completion, and starts
     /// read-ahead.
-    pub(super) fn read(&mut self, start_ns: u64, command: &DiskCommand) {
+    pub(super) fn serve_read(&mut self, start_ns: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
         let cached_end = self.cached_end(start_ns, request.start);
         let bus = match command.bus {
-            BusState::Left { from } if cached_end.is_some() => {
-                BusState::Left { from: from.max(start_ns) }
+            BusState::Left { from_ns } if cached_end.is_some() => {
+                BusState::Left { from_ns: from_ns.max(start_ns) }
             }
             bus => bus,
         };
@@ -98,33 +100,36 @@ impl Hdd {
             self.answer_from_cache(bus, request, self.queue.is_empty());
             return;
         }
-        // The medium has old data there until the preceding writes are done.
-        while !self.written.is_empty() && self.written.overlaps(request.start, end) {
+        // The medium has old data of the requested sectors until the preceding writes are done.
+        while !self.write_cache.is_empty() && self.write_cache.overlaps(request.start, end) {
             let locate = |sector| self.geometry.locate(sector);
-            let piece = self.written.take_overlapping(request.start, end, locate);
-            self.write_piece(self.free_at.max(start_ns), piece.expect("it overlaps"));
+            let piece = self.write_cache.take_overlapping(request.start, end, locate);
+            self.write_piece(self.arm_free_at_ns.max(start_ns), piece.expect("it overlaps"));
         }
-        let start_ns = start_ns.max(self.free_at);
-        let joins_ahead = self.joins_ahead(request.start);
-        let (segment, medium_start) = match (cached_end, joins_ahead, self.ahead) {
+        let start_ns = start_ns.max(self.arm_free_at_ns);
+        let joins_ahead = self.joins_read_ahead(request.start);
+        let (segment, medium_start) = match (cached_end, joins_ahead, self.read_ahead) {
             (_, true, Some(run)) => (Some(run.segment), run.next),
             (Some(cached), ..) => (self.segments.segment_with(request.start), cached),
             _ => (None, request.start),
         };
         if !joins_ahead {
-            self.stop_ahead(start_ns);
+            self.stop_read_ahead(start_ns);
         }
-        let start_at = match self.ahead.take() {
+        let start_at = match self.read_ahead.take() {
             Some(run) => {
                 self.arm_track = run.arm_track();
                 // A read-ahead that has reached its limit no longer occupies the head.
-                if run.is_done() { start_ns } else { run.since().min(start_ns) }
+                if run.is_done() { start_ns } else { run.free_since_ns().min(start_ns) }
             }
-            None => start_ns.max(self.free_at),
+            None => start_ns.max(self.arm_free_at_ns),
         };
         let passing_sectors = self.sectors_passing_before(start_at, medium_start);
-        let access =
-            MediumAccess { from: start_at, continues: joins_ahead, ..MediumAccess::default() };
+        let access = MediumAccess {
+            arm_free_ns: start_at,
+            continues: joins_ahead,
+            ..MediumAccess::default()
+        };
         let transfer = self.transfer(access, medium_start, end - medium_start, Op::Read);
         self.last_medium_request = Some(request.id);
         self.written_end = u64::MAX;
@@ -133,13 +138,13 @@ impl Hdd {
         let flow = MediumFlow {
             cached_sectors,
             arriving_sectors: request.sectors - cached_sectors,
-            begin: transfer.begin,
-            end: transfer.end,
+            begin_ns: transfer.begin_ns,
+            end_ns: transfer.end_ns,
         };
-        let sent_at = self.send(bus, command.leave_ns, flow);
+        let sent_at = self.send_to_host(bus, command.bus_release_ns, flow);
         let done_at = sent_at + self.drive.controller.read_completion_ns;
-        self.finish(request.id, done_at);
-        self.free_at = transfer.end;
+        self.schedule_completion(request.id, done_at);
+        self.arm_free_at_ns = transfer.end_ns;
         if self.drive.cache.is_enabled {
             let segment = match segment {
                 Some(index) => {
@@ -154,7 +159,7 @@ impl Hdd {
                 self.segments.release_before(segment, end);
             }
         }
-        self.keep_arm(done_at, self.drive.controller.read_completion_ns);
+        self.keep_arm_until_reported(done_at, self.drive.controller.read_completion_ns);
     }
 
     /// Advances the read-ahead to `now` (ns). Returns the end of the cached range that contains
@@ -163,14 +168,14 @@ impl Hdd {
         if !self.drive.cache.is_enabled {
             return None;
         }
-        self.read_ahead_to(now);
+        self.advance_read_ahead(now);
         self.segments.segment_with(start).map(|index| self.segments.segment(index).end)
     }
 
     /// Advances the read-ahead to `now` (ns), and extends its cache segment. No effect without
     /// read-ahead.
-    pub(super) fn read_ahead_to(&mut self, now: u64) {
-        if let Some(run) = &mut self.ahead {
+    pub(super) fn advance_read_ahead(&mut self, now: u64) {
+        if let Some(run) = &mut self.read_ahead {
             run.advance(now, &self.geometry, &self.mechanics);
             self.segments.extend(run.segment, run.next);
         }
@@ -178,40 +183,43 @@ impl Hdd {
 
     /// Returns the track of the arm, including movement by read-ahead.
     fn arm_position(&self) -> HeadPosition {
-        self.ahead.map_or(self.arm_track, |run| run.arm_track())
+        self.read_ahead.map_or(self.arm_track, |run| run.arm_track())
     }
 
     /// Returns true if a read from sector `start` continues the read-ahead in progress: the sector
-    /// was read ahead, or the head waits for it by `sectors_until`.
-    fn joins_ahead(&self, start: u64) -> bool {
-        let Some(run) = &self.ahead else { return false };
+    /// was read ahead, or the head waits for it by `sectors_until_read_ahead`.
+    fn joins_read_ahead(&self, start: u64) -> bool {
+        let Some(run) = &self.read_ahead else { return false };
         let segment = self.segments.segment(run.segment);
         let is_inside = segment.start <= start && start < run.next;
-        is_inside || sectors_until(Some(run), &self.drive.cache, &self.geometry, start).is_some()
+        let cache = &self.drive.cache;
+        is_inside || sectors_until_read_ahead(Some(run), cache, &self.geometry, start).is_some()
     }
 
     /// Starts the read-ahead into `segment`, after a read of the sectors from `start` to `end`. The
     /// minimum read-ahead (`read_ahead_sectors_min`) is read at once and cannot be interrupted.
     fn start_read_ahead(&mut self, segment: usize, start: u64, end: u64) {
-        let limit = self.ahead_limit(segment, start, end);
+        let limit = self.read_ahead_limit(segment, start, end);
         let sectors_min =
             u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
         if sectors_min > 0 {
-            let access =
-                MediumAccess { from: self.free_at, continues: true, ..MediumAccess::default() };
-            self.free_at = self.transfer(access, end, sectors_min, Op::Read).end;
+            let access = MediumAccess {
+                arm_free_ns: self.arm_free_at_ns,
+                continues: true,
+                ..MediumAccess::default()
+            };
+            self.arm_free_at_ns = self.transfer(access, end, sectors_min, Op::Read).end_ns;
             self.segments.extend(segment, end + sectors_min);
         }
         if limit > end + sectors_min {
-            let run =
-                ReadAheadRun::new(segment, end + sectors_min, limit, self.free_at, self.arm_track);
-            self.ahead = Some(run);
+            let (next, since) = (end + sectors_min, self.arm_free_at_ns);
+            self.read_ahead = Some(ReadAheadRun::new(segment, next, limit, since, self.arm_track));
         }
     }
 
     /// Returns the end sector of the read-ahead into `segment`, after a read of the sectors from
     /// `start` to `end`. It is `end` if nothing is read ahead.
-    fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
+    fn read_ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
         let track_end = |sector: u64| self.geometry.track(sector).end;
@@ -236,7 +244,7 @@ impl Hdd {
                 let segment = self.segments.segment(segment);
                 // The segment started on the previous track, so this is a stream. DiskSim then adds
                 // the sector count of a whole track, even if the next track has fewer numbers.
-                let wanted_end = match segment.from < track.start {
+                let wanted_end = match segment.allocated_start < track.start {
                     true => track.end + u64::from(self.geometry.track_sectors(start)),
                     false => track.end,
                 };
@@ -271,36 +279,36 @@ impl Hdd {
     /// The read-ahead goes on, and the result is 0, in three cases: `stops_on_arrival` is false,
     /// other work precedes the request, or a read continues the read-ahead. The result is also 0 if
     /// no read-ahead is in progress.
-    pub(super) fn stop_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
-        let is_served_next = self.queue.is_empty() && self.free_at <= now;
+    pub(super) fn stop_read_ahead_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
+        let is_served_next = self.queue.is_empty() && self.arm_free_at_ns <= now;
         if !self.drive.cache.stops_on_arrival || !is_served_next {
             return 0;
         }
-        self.read_ahead_to(now);
-        let Some(mut run) = self.ahead.filter(|run| !run.is_done()) else { return 0 };
-        if request.op == Op::Read && self.joins_ahead(request.start) {
+        self.advance_read_ahead(now);
+        let Some(mut run) = self.read_ahead.filter(|run| !run.is_done()) else { return 0 };
+        if request.op == Op::Read && self.joins_read_ahead(request.start) {
             return 0;
         }
-        let standing = run.advance(now, &self.geometry, &self.mechanics);
-        self.ahead = None;
-        self.arm_track = standing.arm_track;
-        let is_moving = standing.stopped_at > now;
+        let state = run.advance(now, &self.geometry, &self.mechanics);
+        self.read_ahead = None;
+        self.arm_track = state.arm_track;
+        let is_moving = state.stopped_ns > now;
         match self.drive.cache.stops_in_sector && !is_moving {
             true => 0,
-            false => standing.step_ends_at - now,
+            false => state.step_end_ns - now,
         }
     }
 
-    /// Stops the read-ahead at `time_ns`, and sets `free_at` and `arm_track` to the time and the
+    /// Stops the read-ahead at `time_ns`. Sets `arm_free_at_ns` and `arm_track` to the time and the
     /// track at which the arm is free. No effect without read-ahead.
-    pub(super) fn stop_ahead(&mut self, time_ns: u64) {
-        if let Some(mut run) = self.ahead.take() {
+    pub(super) fn stop_read_ahead(&mut self, time_ns: u64) {
+        if let Some(mut run) = self.read_ahead.take() {
             let state = run.advance(time_ns, &self.geometry, &self.mechanics);
             self.segments.extend(run.segment, run.next);
             self.arm_track = state.arm_track;
-            let leave_ns =
-                if self.drive.cache.stops_in_sector { state.stopped_at } else { state.free_at };
-            self.free_at = self.free_at.max(leave_ns);
+            let arm_free_ns =
+                if self.drive.cache.stops_in_sector { state.stopped_ns } else { state.free_ns };
+            self.arm_free_at_ns = self.arm_free_at_ns.max(arm_free_ns);
         }
     }
 }

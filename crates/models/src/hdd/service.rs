@@ -2,19 +2,19 @@
 
 use readpath_core::request::Op;
 
-use super::Hdd;
 use super::ahead::ReadAheadRun;
 use super::bus::HostFeed;
 use super::drive::{CacheSpec, QueuePolicy};
 use super::geometry::{Geometry, SectorPosition};
 use super::mechanics::{HeadPosition, Mechanics};
 use super::queue::{ArmTask, DiskCommand, is_read};
+use super::{Hdd, WaitingFlush};
 
 /// Start conditions of an access to the medium.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MediumAccess {
     /// Time in ns from which the arm is free.
-    pub from: u64,
+    pub arm_free_ns: u64,
     /// True if the access continues at the present position of the head.
     pub continues: bool,
     /// Minimum time of the first seek, in ns.
@@ -27,7 +27,8 @@ pub(super) struct MediumAccess {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CostState {
     order: QueuePolicy,
-    at: u64,
+    /// Time in ns at which the arm starts.
+    start_ns: u64,
     arm_track: HeadPosition,
 }
 
@@ -36,31 +37,30 @@ impl CostState {
     pub(super) fn cost(&self, mechanics: &Mechanics, target: &SectorPosition, op: Op) -> u64 {
         match self.order {
             QueuePolicy::Positioning => {
-                mechanics.positioning_ns(self.at, self.arm_track, target, op)
+                mechanics.positioning_ns(self.start_ns, self.arm_track, target, op)
             }
             QueuePolicy::Elevator => self.elevator_cost(target),
         }
     }
 
-    /// Returns [`cost`](CostState::cost) if it is less than `below`, otherwise `None`.
+    /// Returns [`cost`](CostState::cost) if it is less than `limit`, otherwise `None`.
     fn cost_below(
         &self,
         mechanics: &Mechanics,
-        (place, op): (&SectorPosition, Op),
-        below: u64,
+        (target, op): (&SectorPosition, Op),
+        limit: u64,
     ) -> Option<u64> {
         match self.order {
             QueuePolicy::Positioning => {
-                mechanics.positioning_ns_below(self.at, self.arm_track, (place, op), below)
+                mechanics.positioning_ns_below(self.start_ns, self.arm_track, (target, op), limit)
             }
-            QueuePolicy::Elevator => Some(self.elevator_cost(place)).filter(|cost| *cost < below),
+            QueuePolicy::Elevator => Some(self.elevator_cost(target)).filter(|cost| *cost < limit),
         }
     }
 
     /// Returns the rank of `target` in an upward sweep of the arm. Cylinders that the arm has
-    /// passed come last.
+    /// passed come last, in the next sweep.
     fn elevator_cost(&self, target: &SectorPosition) -> u64 {
-        // A place that the arm has passed comes after all that it still comes to.
         let next_sweep = u64::from(target.cylinder < self.arm_track.cylinder) << 32;
         next_sweep + u64::from(target.cylinder)
     }
@@ -70,57 +70,60 @@ impl CostState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MediumTransfer {
     /// Time in ns at which the first sector reached the head.
-    pub begin: u64,
+    pub begin_ns: u64,
     /// End of the last sector, in ns.
-    pub end: u64,
+    pub end_ns: u64,
 }
 
 impl Hdd {
     /// Gives the arm its next task. The arm is free at `time_ns`, and a command, a flush or a
     /// cached write is ready.
-    pub(super) fn decide(&mut self, time_ns: u64) {
+    pub(super) fn start_next_task(&mut self, time_ns: u64) {
         if !self.flushes.is_empty() {
             return self.continue_flush(time_ns);
         }
-        if let Some(waiting) = self.queue.waiting()
-            && self.has_room_for(time_ns, &waiting.request)
-            && let Some(command) = self.queue.take_waiting(time_ns)
+        if let Some(waiting_write) = self.queue.oldest_write_without_room()
+            && self.has_room_for(time_ns, &waiting_write.request)
+            && let Some(command) = self.queue.take_write_without_room(time_ns)
         {
             return self.store_and_complete(command.ready_at.max(time_ns), command.request);
         }
-        self.read_ahead_to(time_ns);
+        self.advance_read_ahead(time_ns);
         self.queue.record_added(&self.segments.take_added());
         let cost_state = self.cost_state(time_ns);
-        let (segments, written) = (&self.segments, &self.written);
-        let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
+        let (segments, write_cache) = (&self.segments, &self.write_cache);
+        let (cache, geometry) = (&self.drive.cache, &self.geometry);
+        let read_ahead = self.read_ahead.as_ref();
         // A read whose start is cached, or is about to be read ahead, needs no seek.
-        let cost = |command: &DiskCommand, below: u64| {
-            let (start, place) = (command.request.start, &command.place);
-            let sectors_read_ahead = || sectors_until(ahead, cache, geometry, start);
+        let cost = |command: &DiskCommand, limit: u64| {
+            let (start, position) = (command.request.start, &command.position);
+            let sectors_to_wait = || sectors_until_read_ahead(read_ahead, cache, geometry, start);
             let op = command.request.op;
             if is_read(op) {
                 debug_assert!(command.may_be_cached || !segments.holds(start), "{command:?}");
                 if command.may_be_cached && segments.holds(start) {
                     return Some(0);
                 }
-                match sectors_read_ahead() {
+                match sectors_to_wait() {
                     Some(_) if cost_state.order == QueuePolicy::Elevator => return Some(0),
                     Some(sectors) => {
-                        let angle = sectors.wrapping_mul(place.sector_width);
+                        let angle = sectors.wrapping_mul(position.sector_width);
                         return Some(self.mechanics.rotation_ns(angle));
                     }
                     None => {}
                 }
             }
-            cost_state.cost_below(&self.mechanics, (place, op), below)
+            cost_state.cost_below(&self.mechanics, (position, op), limit)
         };
         let room_cost = || {
-            let cost = |place: &SectorPosition| cost_state.cost(&self.mechanics, place, Op::Write);
-            written.least_cost(time_ns, cost).unwrap_or(u64::MAX)
+            let cost = |position: &SectorPosition| {
+                cost_state.cost(&self.mechanics, position, Op::Write)
+            };
+            write_cache.least_cost(time_ns, cost).unwrap_or(u64::MAX)
         };
         match self.queue.take_next(time_ns, cost, room_cost) {
             Some(ArmTask::Serve(command)) if is_read(command.request.op) => {
-                self.read(time_ns, &command)
+                self.serve_read(time_ns, &command)
             }
             Some(ArmTask::Serve(command)) => self.write_queued(time_ns, command),
             Some(ArmTask::MakeRoom) | None => self.write_back(time_ns),
@@ -129,17 +132,17 @@ impl Hdd {
 
     /// Returns the state for the cost computation at `time_ns`.
     pub(super) fn cost_state(&self, time_ns: u64) -> CostState {
-        CostState { order: self.drive.queue.order, at: time_ns, arm_track: self.arm_track }
+        CostState { order: self.drive.queue.order, start_ns: time_ns, arm_track: self.arm_track }
     }
 
     /// Performs the next step of a flush at `time_ns`. All written data goes to the medium before
     /// any other work. Then the flushes complete.
     fn continue_flush(&mut self, time_ns: u64) {
-        if !self.written.is_empty() {
+        if !self.write_cache.is_empty() {
             return self.write_back(time_ns);
         }
-        while let Some((overhead_end_ns, id)) = self.flushes.pop_front() {
-            self.finish(id, time_ns.max(overhead_end_ns));
+        while let Some(WaitingFlush { overhead_end_ns, id }) = self.flushes.pop_front() {
+            self.schedule_completion(id, time_ns.max(overhead_end_ns));
         }
     }
 
@@ -155,33 +158,36 @@ impl Hdd {
         sectors: u64,
         op: Op,
     ) -> MediumTransfer {
-        let MediumAccess { from: mut time_ns, mut continues, mut move_min_ns, feed } = access;
+        let MediumAccess { arm_free_ns, mut continues, mut move_min_ns, feed } = access;
+        let mut time_ns = arm_free_ns;
         let (mut next_sector, end) = (start, start + sectors);
-        let mut begin = None;
+        let mut begin_ns = None;
         while next_sector < end {
-            let place = self.geometry.locate(next_sector);
-            let count = (end - next_sector).min(u64::from(place.run_sectors));
+            let position = self.geometry.locate(next_sector);
+            let count = (end - next_sector).min(u64::from(position.run_sectors));
             let move_ns = match continues {
-                true => self.mechanics.move_ns(self.arm_track, &place, op),
-                false => self.mechanics.access_seek_ns(self.arm_track, &place, op),
+                true => self.mechanics.move_ns(self.arm_track, &position, op),
+                false => self.mechanics.access_seek_ns(self.arm_track, &position, op),
             };
-            let settled_at = time_ns + move_ns.max(move_min_ns);
+            let settled_ns = time_ns + move_ns.max(move_min_ns);
+            // All sectors arrive in time if the first and the last one do.
             let earliest_ns = feed.map_or(0, |feed| {
+                // Numbers of sectors up to the first and the last of this track.
                 let (first, last) = (next_sector - start + 1, next_sector - start + count);
                 let transfer_before_last_ns =
-                    self.mechanics.rotation_ns((count - 1) * place.sector_width);
-                let last_bound = feed.has(last).saturating_sub(transfer_before_last_ns);
-                feed.has(first.max(u64::from(feed.sectors_to_start))).max(last_bound)
+                    self.mechanics.rotation_ns((count - 1) * position.sector_width);
+                let last_bound = feed.arrival_ns(last).saturating_sub(transfer_before_last_ns);
+                feed.arrival_ns(first.max(u64::from(feed.sectors_to_start))).max(last_bound)
             });
-            let times = (time_ns, settled_at, earliest_ns);
-            let pass = self.mechanics.pass(times, &place, count as u32, op);
-            self.arm_track = HeadPosition { cylinder: place.cylinder, head: place.head };
-            begin.get_or_insert(pass.begin);
+            let times = (time_ns, settled_ns, earliest_ns);
+            let pass = self.mechanics.pass(times, &position, count as u32, op);
+            self.arm_track = HeadPosition { cylinder: position.cylinder, head: position.head };
+            begin_ns.get_or_insert(pass.begin_ns);
             (continues, move_min_ns) = (true, 0);
-            time_ns = pass.end;
+            time_ns = pass.end_ns;
             next_sector += count;
         }
-        MediumTransfer { begin: begin.unwrap_or(time_ns), end: time_ns }
+        MediumTransfer { begin_ns: begin_ns.unwrap_or(time_ns), end_ns: time_ns }
     }
 }
 
@@ -191,15 +197,15 @@ impl Hdd {
 /// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
 /// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek
 /// over no distance takes no time).
-pub(super) fn sectors_until(
-    ahead: Option<&ReadAheadRun>,
+pub(super) fn sectors_until_read_ahead(
+    read_ahead: Option<&ReadAheadRun>,
     cache: &CacheSpec,
     geometry: &Geometry,
     start: u64,
 ) -> Option<u64> {
-    let run = ahead.filter(|_| cache.joins_read_ahead)?;
+    let run = read_ahead.filter(|_| cache.joins_read_ahead)?;
     let sectors = start.checked_sub(run.next)?;
     let is_on_track = || start < geometry.track(run.next).end;
-    let is_demand = !cache.stops_on_arrival && start < run.limit && is_on_track();
-    (sectors == 0 || is_demand).then_some(sectors)
+    let is_awaited = !cache.stops_on_arrival && start < run.limit && is_on_track();
+    (sectors == 0 || is_awaited).then_some(sectors)
 }

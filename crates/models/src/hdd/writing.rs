@@ -2,24 +2,25 @@
 
 use readpath_core::request::{DeviceRequest, Op};
 
-use super::Hdd;
 use super::bus::BusState;
 use super::drive::{AppendPolicy, ArmFreePoint};
 use super::geometry::SectorPosition;
 use super::queue::DiskCommand;
-use super::service::MediumAccess;
+use super::service::{MediumAccess, MediumTransfer};
 use super::write_cache::TrackPiece;
+use super::{Hdd, MediumWrite};
 
 impl Hdd {
     /// Accepts a write that arrives at `now` (ns). Stores it in the cache and reports it complete,
     /// lets it continue the write in progress, or queues it for the arm.
     pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
-        let is_early = self.written.takes(request.sectors);
-        let is_idle = self.queue.is_empty() && self.free_at <= now;
-        let goes_on = self.written_end == request.start;
+        // The write is reported complete before it is on the medium.
+        let is_early = self.write_cache.can_hold(request.sectors);
+        let is_idle = self.queue.is_empty() && self.arm_free_at_ns <= now;
+        let continues = self.written_end == request.start;
         let is_joining =
-            is_early && goes_on && !is_idle && self.joins_write_to_medium(now, &request);
-        let stop_ns = self.stop_on_arrival(now, &request);
+            is_early && continues && !is_idle && self.joins_write_to_medium(now, &request);
+        let stop_ns = self.stop_read_ahead_on_arrival(now, &request);
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
         let times = if is_early { controller.write_hit } else { controller.write_miss };
         let ready_at = now + self.overhead_ns(times);
@@ -27,31 +28,32 @@ impl Hdd {
             request,
             in_window_since: now,
             ready_at,
-            place: self.geometry.locate(request.start),
+            position: self.geometry.locate(request.start),
             may_be_cached: false,
             waits_for_room: is_early && !cache.flushes_first,
             bus: match is_idle || controller.never_disconnects {
-                true => BusState::Held { from: ready_at },
-                false => BusState::Left { from: ready_at + controller.write_disconnect_ns },
+                true => BusState::Held { from_ns: ready_at },
+                false => BusState::Left { from_ns: ready_at + controller.write_disconnect_ns },
             },
-            leave_ns: controller.write_disconnect_ns,
+            bus_release_ns: controller.write_disconnect_ns,
             early_disconnect: None,
         };
         if command.waits_for_room {
-            if self.has_room_for(now, &request) && self.queue.waiting().is_none() {
+            let is_next = self.queue.oldest_write_without_room().is_none();
+            if is_next && self.has_room_for(now, &request) {
                 return self.store_and_complete(ready_at, request);
             }
         } else if is_joining {
-            command.bus = BusState::Held { from: ready_at };
+            command.bus = BusState::Held { from_ns: ready_at };
             return self.write(ready_at, &command);
         } else if let Some(early) = controller.early_disconnect
             && is_idle
             && self.last_op == Op::Write
-            && !goes_on
+            && !continues
         {
             command.ready_at = now + early.command_ns;
-            command.bus = BusState::Left { from: command.ready_at + early.until_reconnect_ns };
-            command.leave_ns = early.disconnect_ns;
+            command.bus = BusState::Left { from_ns: command.ready_at + early.until_reconnect_ns };
+            command.bus_release_ns = early.disconnect_ns;
             command.early_disconnect = Some(early);
         }
         command.ready_at += stop_ns;
@@ -61,25 +63,27 @@ impl Hdd {
     /// Returns true if a write can enter the cache at time `now` (ns), behind the write that is
     /// being written to the medium.
     fn joins_write_to_medium(&mut self, now: u64, request: &DeviceRequest) -> bool {
-        while self.landing.front().is_some_and(|(end_ns, _)| *end_ns <= now) {
-            self.landing.pop_front();
+        while self.writes_to_medium.front().is_some_and(|write| write.end_ns <= now) {
+            self.writes_to_medium.pop_front();
         }
-        let landing_sectors: u64 =
-            self.landing.iter().map(|(_, sectors)| u64::from(*sectors)).sum();
+        let medium_sectors: u64 =
+            self.writes_to_medium.iter().map(|write| u64::from(write.sectors)).sum();
         let may_append = match self.drive.cache.appends {
             AppendPolicy::Never => false,
             AppendPolicy::Alone => self.queue.is_empty(),
             AppendPolicy::Always => true,
         };
-        let fits = landing_sectors + u64::from(request.sectors) <= self.drive.cache.writes.sectors;
-        may_append && fits && !self.landing.is_empty()
+        let sectors_max = self.drive.cache.writes.sectors;
+        let fits = medium_sectors + u64::from(request.sectors) <= sectors_max;
+        may_append && fits && !self.writes_to_medium.is_empty()
     }
 
     /// Serves a queued write at `start_ns`. If the drive has `combines_writes`, the queued writes
     /// that continue it are served together up to the end of a track. The rest of the last one
     /// returns to the queue.
     pub(super) fn write_queued(&mut self, start_ns: u64, command: DiskCommand) {
-        if !self.drive.queue.combines_writes || !self.queue.has_following(start_ns, &command) {
+        let combines_writes = self.drive.queue.combines_writes;
+        if !combines_writes || !self.queue.has_continuing_write(start_ns, &command) {
             return self.write(start_ns, &command);
         }
         let (mut joined, mut last_command) = (command, command);
@@ -92,23 +96,23 @@ impl Hdd {
                 break track_end;
             }
             joined_ids.push(last_command.request.id);
-            match self.queue.take_following(start_ns, &last_command) {
+            match self.queue.take_continuing_write(start_ns, &last_command) {
                 Some(next) => last_command = next,
                 None => break last_command.request.end(),
             }
             ready_at = ready_at.max(last_command.ready_at);
         };
         // The data of joined writes crosses the bus in sequence, after the overhead of all of them.
-        joined.bus = BusState::Left { from: ready_at };
+        joined.bus = BusState::Left { from_ns: ready_at };
         joined.request.sectors = (track_end - joined.request.start) as u32;
         let done_at = self.write_through(start_ns, &joined);
         for id in joined_ids {
-            self.finish(id, done_at);
+            self.schedule_completion(id, done_at);
         }
         if track_end < last_command.request.end() {
             last_command.request.sectors = (last_command.request.end() - track_end) as u32;
             last_command.request.start = track_end;
-            last_command.place = self.geometry.locate(track_end);
+            last_command.position = self.geometry.locate(track_end);
             self.queue.put_back(last_command);
         }
     }
@@ -127,7 +131,7 @@ impl Hdd {
     /// Serves a write at `start_ns`, and schedules its completion.
     pub(super) fn write(&mut self, start_ns: u64, command: &DiskCommand) {
         let end_ns = self.write_through(start_ns, command);
-        self.finish(command.request.id, end_ns);
+        self.schedule_completion(command.request.id, end_ns);
     }
 
     /// Writes to the medium from `start_ns` on, with the data on the bus while the arm seeks.
@@ -136,19 +140,19 @@ impl Hdd {
     fn write_through(&mut self, start_ns: u64, command: &DiskCommand) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
-        let feed = self.receive(start_ns, command.bus, request.sectors);
-        let data_end = feed.has(sectors);
-        // The arm is still on that track, so a continuing write never needs a seek.
+        let feed = self.receive_from_host(start_ns, command.bus, request.sectors);
+        let data_end_ns = feed.arrival_ns(sectors);
+        // The arm is still on the track of the last written sector, so a write that continues there
+        // needs no seek.
         let continues = self.written_end == request.start;
-        let is_writing = continues && self.free_at >= start_ns;
-        self.stop_ahead(start_ns);
+        let is_writing = continues && self.arm_free_at_ns >= start_ns;
+        self.stop_read_ahead(start_ns);
         self.last_medium_request = Some(request.id);
         let early_disconnect = command.early_disconnect;
         let controller = &self.drive.controller;
+        let until_seek_ns = early_disconnect.map_or(0, |early| early.until_seek_ns);
         let access = MediumAccess {
-            from: (start_ns
-                + early_disconnect.map_or(0, |early_disconnect| early_disconnect.until_seek_ns))
-            .max(self.free_at),
+            arm_free_ns: (start_ns + until_seek_ns).max(self.arm_free_at_ns),
             continues,
             move_min_ns: if is_writing { 0 } else { controller.write_move_min_ns },
             feed: Some(feed),
@@ -156,52 +160,57 @@ impl Hdd {
         let completion_ns = controller.write_completion_ns;
         let transfer = self.transfer(access, request.start, sectors, Op::Write);
         self.written_end = request.end();
-        self.free_at = transfer.end;
+        self.arm_free_at_ns = transfer.end_ns;
         self.record_written(start_ns, request.start, request.end(), is_writing);
-        if self.drive.cache.flushes_first && self.written.takes(request.sectors) {
-            self.landing.push_back((transfer.end, request.sectors));
-            return data_end + completion_ns;
+        if self.drive.cache.flushes_first && self.write_cache.can_hold(request.sectors) {
+            let MediumTransfer { end_ns, .. } = transfer;
+            self.writes_to_medium.push_back(MediumWrite { end_ns, sectors: request.sectors });
+            return data_end_ns + completion_ns;
         }
         let controller = &self.drive.controller;
-        let medium_end_ns = transfer.end.max(data_end);
-        let done_at = match (controller.never_disconnects, early_disconnect) {
+        let medium_end_ns = transfer.end_ns.max(data_end_ns);
+        // A drive that has released the bus needs it again to report the completion.
+        let released_ns = medium_end_ns.max(data_end_ns + command.bus_release_ns);
+        let reported_ns = match (controller.never_disconnects, early_disconnect) {
             (true, _) => medium_end_ns,
-            (false, None) => {
-                medium_end_ns.max(data_end + command.leave_ns) + controller.reselect_ns
-            }
-            (false, Some(_)) => {
-                medium_end_ns.max(data_end + command.leave_ns) + controller.reselect_again_ns
-            }
-        } + completion_ns;
-        self.keep_arm(done_at, completion_ns);
+            (false, None) => released_ns + controller.reselect_ns,
+            (false, Some(_)) => released_ns + controller.reselect_again_ns,
+        };
+        let done_at = reported_ns + completion_ns;
+        self.keep_arm_until_reported(done_at, completion_ns);
         done_at
     }
 
     /// Keeps the arm from the next command after one that completes at `done_at` (ns), by the
-    /// drive's `arm_free`. The completion message takes `said_ns`.
-    pub(super) fn keep_arm(&mut self, done_at: u64, said_ns: u64) {
-        let held_until = match self.drive.controller.arm_free {
+    /// drive's `arm_free`. The completion message takes `completion_message_ns`.
+    pub(super) fn keep_arm_until_reported(&mut self, done_at: u64, completion_message_ns: u64) {
+        let arm_held_until_ns = match self.drive.controller.arm_free {
             ArmFreePoint::CompletionReceived => done_at,
-            ArmFreePoint::CompletionSent => done_at - said_ns,
+            ArmFreePoint::CompletionSent => done_at - completion_message_ns,
             ArmFreePoint::MediumDone => return,
         };
-        self.free_at = self.free_at.max(held_until);
+        self.arm_free_at_ns = self.arm_free_at_ns.max(arm_held_until_ns);
     }
 
     /// Stores a write in the cache from `ready_at` (ns) on, and schedules its completion.
     pub(super) fn store_and_complete(&mut self, ready_at: u64, request: DeviceRequest) {
-        let feed = self.receive(ready_at, BusState::Held { from: ready_at }, request.sectors);
-        let end = feed.has(u64::from(request.sectors));
-        self.finish(request.id, end + self.drive.controller.write_completion_ns);
-        let place = self.geometry.locate(request.start);
-        self.written.put((request.start, request.end()), place, end);
-        self.record_written(ready_at, request.start, request.end(), true);
+        let bus = BusState::Held { from_ns: ready_at };
+        let feed = self.receive_from_host(ready_at, bus, request.sectors);
+        let data_end_ns = feed.arrival_ns(u64::from(request.sectors));
+        let completion_ns = self.drive.controller.write_completion_ns;
+        self.schedule_completion(request.id, data_end_ns + completion_ns);
+        let position = self.geometry.locate(request.start);
+        self.write_cache.add((request.start, request.end()), position, data_end_ns);
+        // Only drives without `flushes_first` come here, and the value matters only for the others.
+        let is_writing = true;
+        self.record_written(ready_at, request.start, request.end(), is_writing);
     }
 
     /// Returns true if a write fits into the cache at `time_ns`. During a flush no write is
     /// accepted.
     pub(super) fn has_room_for(&self, time_ns: u64, request: &DeviceRequest) -> bool {
-        self.flushes.is_empty() && self.written.has_room_for(time_ns, request.start, request.end())
+        let (start, end) = (request.start, request.end());
+        self.flushes.is_empty() && self.write_cache.has_room_for(time_ns, start, end)
     }
 
     /// Records written sectors in the cache and drops old data of them. `is_writing` is true if the
@@ -211,16 +220,16 @@ impl Hdd {
     /// DiskSim's cache does the same (`disk_buffer_select_write_segment` appends only to a segment
     /// that is dirty or being written).
     fn record_written(&mut self, time_ns: u64, start: u64, end: u64, is_writing: bool) {
-        if let Some(run) = &self.ahead {
+        if let Some(run) = &self.read_ahead {
             let segment = self.segments.segment(run.segment);
             if segment.start < end && start < run.limit {
-                self.stop_ahead(time_ns);
+                self.stop_read_ahead(time_ns);
             }
         }
         self.segments.drop_overlap(start, end);
         if self.drive.cache.is_enabled {
-            let may_go_on = is_writing || !self.drive.cache.flushes_first;
-            let index = self.segments.store_written(start, end, may_go_on);
+            let may_continue = is_writing || !self.drive.cache.flushes_first;
+            let index = self.segments.store_written(start, end, may_continue);
             if !self.drive.cache.reads_written {
                 self.segments.empty(index);
             }
@@ -230,26 +239,30 @@ impl Hdd {
     /// Writes the nearest piece of the cached data to the medium, from `time_ns` on. If no data has
     /// arrived yet, the arm waits for it.
     pub(super) fn write_back(&mut self, time_ns: u64) {
-        self.stop_ahead(time_ns);
-        let time_ns = time_ns.max(self.free_at);
+        self.stop_read_ahead(time_ns);
+        let time_ns = time_ns.max(self.arm_free_at_ns);
         let (cost_state, geometry) = (self.cost_state(time_ns), &self.geometry);
-        let cost = |place: &SectorPosition| cost_state.cost(&self.mechanics, place, Op::Write);
-        match self.written.take_nearest(time_ns, cost, |sector| geometry.locate(sector)) {
+        let cost =
+            |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
+        match self.write_cache.take_nearest(time_ns, cost, |sector| geometry.locate(sector)) {
             Some(piece) => self.write_piece(time_ns, piece),
-            // All data is still on its way over the bus.
-            None => self.free_at = time_ns.max(self.written.ready_at().unwrap_or(time_ns)),
+            // All data still crosses the bus.
+            None => {
+                let ready_ns = self.write_cache.ready_at().unwrap_or(time_ns);
+                self.arm_free_at_ns = time_ns.max(ready_ns);
+            }
         }
     }
 
     /// Writes a piece of cached data to the medium, once the arm is free after `time_ns`.
     pub(super) fn write_piece(&mut self, time_ns: u64, piece: TrackPiece) {
-        self.stop_ahead(time_ns);
-        let time_ns = time_ns.max(self.free_at);
+        self.stop_read_ahead(time_ns);
+        let time_ns = time_ns.max(self.arm_free_at_ns);
         let continues = self.written_end == piece.start;
-        let access = MediumAccess { from: time_ns, continues, ..MediumAccess::default() };
+        let access = MediumAccess { arm_free_ns: time_ns, continues, ..MediumAccess::default() };
         let transfer = self.transfer(access, piece.start, piece.sectors, Op::Write);
         self.written_end = piece.start + piece.sectors;
-        self.written.record_landing(piece, transfer.end);
-        self.free_at = transfer.end;
+        self.write_cache.record_transfer(piece, transfer.end_ns);
+        self.arm_free_at_ns = transfer.end_ns;
     }
 }

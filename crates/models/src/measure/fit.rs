@@ -39,7 +39,10 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         sizes.dedup();
         let size_costs = |bytes: u64| {
             let sample_at_depth = |depth: &u32| {
-                with_access().find(|sample| (sample.cell.bytes, sample.cell.depth) == (bytes, *depth))
+                let is_cell = |sample: &&ProfileSample| {
+                    (sample.cell.bytes, sample.cell.depth) == (bytes, *depth)
+                };
+                with_access().find(is_cell)
             };
             SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(us).collect() }
         };

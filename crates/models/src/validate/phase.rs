@@ -46,8 +46,8 @@ impl Coherence {
     pub fn gap(&self) -> GapMeaning {
         // Evidence requires three times the random coherence and more than the other
         // interpretation.
-        let has_evidence = self.before > 3.0 * self.noise();
-        if has_evidence && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
+        let is_seen = self.before > 3.0 * self.noise();
+        if is_seen && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The quick choice of a command against the price of each of them.
+//! The pruned search for the cheapest command, compared with a search that computes all costs.
 
 use readpath_core::request::RequestId;
 use readpath_core::splitmix;
@@ -36,18 +36,21 @@ fn curves() -> Vec<SeekCurve> {
     ]
 }
 
-/// Numbers of a seed.
-struct Draw(u64);
+/// Random test data derived from a seed.
+struct TestRng(u64);
 
-impl Draw {
+impl TestRng {
+    /// Returns a number below `bound`.
     fn below(&mut self, bound: u64) -> u64 {
         splitmix::next(&mut self.0) % bound
     }
 
+    /// Returns a random element of `all`.
     fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize].clone()
     }
 
+    /// Returns mechanics with random curves, head switch time and settle times.
     fn mechanics(&mut self) -> Mechanics {
         let curves = curves();
         let write_seek = (self.below(2) == 0).then(|| self.one_of(&curves));
@@ -71,6 +74,7 @@ impl Draw {
         Mechanics::new(&spec, CYLINDERS, self.below(u64::MAX))
     }
 
+    /// Returns a random track.
     fn arm_track(&mut self) -> HeadPosition {
         HeadPosition { cylinder: self.below(CYLINDERS.into()) as u32, head: self.below(2) as u32 }
     }
@@ -101,7 +105,7 @@ impl Draw {
             },
             ready_at: now.saturating_add_signed(self.one_of(&[-5_000, -1, 0, 1, 1_000_000])),
             in_window_since: now,
-            place: SectorPosition {
+            position: SectorPosition {
                 cylinder: cylinder as u32,
                 head: self.below(2) as u32,
                 // Often one of few, so that commands cost the same.
@@ -110,48 +114,48 @@ impl Draw {
             },
             may_be_cached: false,
             waits_for_room: false,
-            bus: BusState::Left { from: 0 },
-            leave_ns: 0,
+            bus: BusState::Left { from_ns: 0 },
+            bus_release_ns: 0,
             early_disconnect: None,
         }
     }
 }
 
 /// Returns the cheapest of the commands that can be served, from the cost of each.
-fn by_all_prices(
+fn cheapest_of_all(
     queue: &CommandQueue,
     now: u64,
-    marginal_cost: impl Fn(&DiskCommand) -> u64,
+    cost_ns: impl Fn(&DiskCommand) -> u64,
 ) -> Option<RequestId> {
     let window = queue.spec.window as usize;
     let waiting: Vec<&DiskCommand> = queue.commands.iter().take(window).collect();
-    let is_served_first = |index: usize| {
-        let (before, this) = (waiting[index - 1], waiting[index]);
-        before.request.op == this.request.op
-            && before.request.start + u64::from(SECTORS) == this.request.start
-            && before.ready_at <= now
+    let continues_previous = |index: usize| {
+        let (previous, this) = (waiting[index - 1], waiting[index]);
+        previous.request.op == this.request.op
+            && previous.request.start + u64::from(SECTORS) == this.request.start
+            && previous.ready_at <= now
     };
-    let oldest_alone = queue.commands.len() == 1 || window == 1;
-    if oldest_alone && waiting[0].ready_at <= now {
+    let is_oldest_alone = queue.commands.len() == 1 || window == 1;
+    if is_oldest_alone && waiting[0].ready_at <= now {
         return Some(waiting[0].request.id);
     }
     (0..waiting.len())
         .filter(|index| waiting[*index].ready_at <= now)
-        .filter(|index| *index == 0 || !is_served_first(*index))
-        .min_by_key(|index| marginal_cost(waiting[*index]))
+        .filter(|index| *index == 0 || !continues_previous(*index))
+        .min_by_key(|index| cost_ns(waiting[*index]))
         .map(|index| waiting[index].request.id)
 }
 
-/// The quick choice serves random queues on random mechanics to their end. Each command taken is
+/// The pruned search serves random queues on random mechanics to their end. Each command taken is
 /// the first of the cheapest ones. The time at which the window is ready is the ready time of its
 /// commands.
 #[test]
 fn pruned_search_chooses_the_command_of_the_full_search() {
     for seed in 0..3_000 {
-        let mut draw = Draw(seed);
-        let mechanics = draw.mechanics();
-        let (mut now, mut arm_track) = (1_000_000 + draw.below(1 << 40), draw.arm_track());
-        let window = 1 + draw.below(40) as u32;
+        let mut rng = TestRng(seed);
+        let mechanics = rng.mechanics();
+        let (mut now, mut arm_track) = (1_000_000 + rng.below(1 << 40), rng.arm_track());
+        let window = 1 + rng.below(40) as u32;
         let mut queue = CommandQueue::new(QueueSpec {
             order: QueuePolicy::Positioning,
             depth: 40,
@@ -160,33 +164,33 @@ fn pruned_search_chooses_the_command_of_the_full_search() {
             combines_writes: false,
         });
         let mut before = None;
-        for id in 0..1 + draw.below(40) as u32 {
-            let command = draw.command(id, arm_track, now, before);
+        for id in 0..1 + rng.below(40) as u32 {
+            let command = rng.command(id, arm_track, now, before);
             before = Some(command.request);
             queue.push(command);
         }
         while !queue.is_empty() {
             let in_window = queue.commands.iter().take(window as usize);
             assert_eq!(queue.ready_at(), in_window.map(|command| command.ready_at).min());
-            let marginal_cost = |command: &DiskCommand| {
-                mechanics.positioning_ns(now, arm_track, &command.place, command.request.op)
+            let cost_ns = |command: &DiskCommand| {
+                mechanics.positioning_ns(now, arm_track, &command.position, command.request.op)
             };
-            let expected = by_all_prices(&queue, now, marginal_cost);
-            let quick = |command: &DiskCommand, below: u64| {
-                let (place, op) = (&command.place, command.request.op);
-                mechanics.positioning_ns_below(now, arm_track, (place, op), below)
+            let expected = cheapest_of_all(&queue, now, cost_ns);
+            let pruned_cost = |command: &DiskCommand, limit: u64| {
+                let (position, op) = (&command.position, command.request.op);
+                mechanics.positioning_ns_below(now, arm_track, (position, op), limit)
             };
-            let served = match queue.take_next(now, quick, || u64::MAX) {
+            let served = match queue.take_next(now, pruned_cost, || u64::MAX) {
                 Some(ArmTask::Serve(command)) => Some(command),
                 Some(ArmTask::MakeRoom) => panic!("no write waits for room"),
                 None => None,
             };
             assert_eq!(served.map(|command| command.request.id), expected, "seed {seed}");
-            now += 1 + draw.below(3_000_000);
-            if let Some(DiskCommand { place, .. }) = served {
-                arm_track = HeadPosition { cylinder: place.cylinder, head: place.head };
-                if draw.below(16) == 0 {
-                    let rest = draw.command(99, arm_track, now, None);
+            now += 1 + rng.below(3_000_000);
+            if let Some(DiskCommand { position, .. }) = served {
+                arm_track = HeadPosition { cylinder: position.cylinder, head: position.head };
+                if rng.below(16) == 0 {
+                    let rest = rng.command(99, arm_track, now, None);
                     queue.put_back(rest);
                 }
             }
@@ -212,20 +216,20 @@ fn sector_later_than_the_best_candidate_is_pruned() {
         zero_latency_write: false,
     };
     let mechanics = Mechanics::new(&spec, CYLINDERS, 0);
-    let marginal_cost = |cylinder: u32, angle: u64, below: u64| {
-        let place = SectorPosition { cylinder, angle, ..SectorPosition::default() };
-        mechanics.positioning_ns_below(0, HeadPosition::default(), (&place, Op::Read), below)
+    let cost_ns = |cylinder: u32, angle: u64, limit: u64| {
+        let position = SectorPosition { cylinder, angle, ..SectorPosition::default() };
+        mechanics.positioning_ns_below(0, HeadPosition::default(), (&position, Op::Read), limit)
     };
-    let near = |marginal_cost: Option<u64>, ns: u64| {
-        marginal_cost.is_some_and(|marginal_cost| marginal_cost.abs_diff(ns) < 2)
+    let is_near = |cost: Option<u64>, expected_ns: u64| {
+        cost.is_some_and(|cost_ns| cost_ns.abs_diff(expected_ns) < 2)
     };
     let (quarter, half) = (1 << 62, 1 << 63);
-    assert!(near(marginal_cost(0, half, u64::MAX), 3_000_000));
-    assert!(near(marginal_cost(9, half, 3_000_002), 3_000_000));
-    assert_eq!(marginal_cost(9, half, 2_999_998), None);
-    assert!(near(marginal_cost(9, quarter, 1_500_002), 1_500_000));
+    assert!(is_near(cost_ns(0, half, u64::MAX), 3_000_000));
+    assert!(is_near(cost_ns(9, half, 3_000_002), 3_000_000));
+    assert_eq!(cost_ns(9, half, 2_999_998), None);
+    assert!(is_near(cost_ns(9, quarter, 1_500_002), 1_500_000));
     // The 300 ns by which it has gone by are 300 / 6,000,000 of 2^64.
     let just_gone = u64::MAX - (u64::MAX / 20_000);
-    assert_eq!(marginal_cost(0, just_gone, 1), Some(0));
-    assert!(near(marginal_cost(9, just_gone, u64::MAX), 5_999_700));
+    assert_eq!(cost_ns(0, just_gone, 1), Some(0));
+    assert!(is_near(cost_ns(9, just_gone, u64::MAX), 5_999_700));
 }
