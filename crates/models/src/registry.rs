@@ -438,7 +438,8 @@ mod tests {
         assert!(build_error("raid0:2xfloppy").starts_with("there is no device `floppy`"));
         let of_ssd = build_error("ssd,rpm=7200");
         assert!(of_ssd.starts_with("`ssd` has no parameter `rpm`; it takes: size"));
-        assert!(build_error("raid0:2xssd,ssd.rpm=7200").starts_with("`ssd` has no parameter `rpm`"));
+        let of_member = build_error("raid0:2xssd,ssd.rpm=7200");
+        assert!(of_member.starts_with("`ssd` has no parameter `rpm`"));
         assert!(build_error("raid0:2xssd,nvme.size=1g").contains("no parameter `nvme.size`"));
         assert!(build_error("faulty:nfs:ssd,nvme.size=1g").contains("no parameter `nvme.size`"));
         for text in ["raid0:", "raid0:0xssd", "raid0:99999xssd", "raid0:2xssd+"] {

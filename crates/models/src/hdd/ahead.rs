@@ -38,7 +38,7 @@ pub(super) struct ReadAheadState {
 
 impl ReadAheadRun {
     /// Creates a read-ahead into cache segment `segment`, from sector `next` up to sector `limit`.
-    /// It begins at time `free_since_ns` (ns), with the arm at `arm_track`.
+    /// The head is free for it from `free_since_ns` on, with the arm at `arm_track`.
     pub(super) fn new(
         segment: usize,
         next: u64,
@@ -80,7 +80,7 @@ impl ReadAheadRun {
             let settled_ns = self.free_since_ns + move_ns;
             let earliest_ns = 0;
             let times = (self.free_since_ns, settled_ns, earliest_ns);
-            let pass = mechanics.pass(times, &position, sectors, Op::Read);
+            let pass = mechanics.transfer_on_track(times, &position, sectors, Op::Read);
             let on_track = HeadPosition { cylinder: position.cylinder, head: position.head };
             if pass.end_ns <= now {
                 (self.next, self.free_since_ns, self.arm_track) =

@@ -182,7 +182,8 @@ impl SegmentCache {
 
     /// Returns the index of the least recently used segment among the indices `from..to`.
     fn least_recently_used(&self, from: usize, to: usize) -> usize {
-        (from..to).min_by_key(|index| self.segments[*index].last_use).expect("a cache has a segment")
+        let oldest = (from..to).min_by_key(|index| self.segments[*index].last_use);
+        oldest.expect("a cache has a segment")
     }
 
     /// Replaces the contents of segment `index` by the sectors from `start` to `end`, cut to the

@@ -160,7 +160,8 @@ fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     let single = || block.number("single_ms", MS);
     let full = || block.number("full_ms", MS);
     let data_sheet_seeks = || read_data_sheet_seeks(block, ["single_ms", "average_ms", "full_ms"]);
-    let curve_names = [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
+    let curve_names =
+        [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
     match block.choice("curve", 2, &curve_names)? {
         0 => Ok(SeekCurve::Constant { ms: single()? }),
         1 => data_sheet_seeks().map(SeekCurve::Linear),

@@ -22,8 +22,8 @@ fn service_times(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> 
     service_times_of(&changes, requests)
 }
 
-/// Returns the service times like `service_times`, with changes in any of the drive's files. A change
-/// is a file, a text in it, and its replacement.
+/// Returns the service times like `service_times`, with changes in any of the drive's files. A
+/// change is a file, a text in it, and its replacement.
 fn service_times_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
     let mut now = Time(0);
@@ -44,7 +44,7 @@ fn service_times_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u
 }
 
 /// Returns the service time of the last request.
-fn last_service_ms(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
+fn last_ms(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
     *service_times(changes, requests).last().expect("a request")
 }
 
@@ -59,7 +59,7 @@ const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
 #[test]
 fn read_water_mark_sets_when_the_bus_is_requested() {
     let by_part =
-        |part: &str| last_service_ms(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
+        |part: &str| last_ms(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
     // Without a water mark, all sectors but the last have been sent when the last arrives. With a
     // mark of 4, the last four remain.
     assert_ms(by_part("0.5") - by_part("0.0"), 0.3);
@@ -67,7 +67,7 @@ fn read_water_mark_sets_when_the_bus_is_requested() {
     assert_ms(by_part("1.0") - by_part("0.0"), 0.7);
     let by_segment = |part: &str| {
         let part = format!("by reqsize = 0, High (read) water mark = {part}");
-        last_service_ms(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
+        last_ms(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
     };
     // Marks of 4 and of 64 sectors: the second takes effect only at the end of the request.
     assert_ms(by_segment("0.0625") - by_part("0.0"), 0.3);
@@ -83,7 +83,7 @@ fn read_faster_than_the_medium_holds_the_bus_or_reselects_it() {
             ("First reselect overhead = 0.0", reselect),
             ("Max queue", &format!("{more}Max queue")),
         ];
-        last_service_ms(&changes, &[(READ, 100, 2, 5)])
+        last_ms(&changes, &[(READ, 100, 2, 5)])
     };
     let kept = with("Hold bus entire read xfer = 1, ");
     // The first sector is sent after 0.2 ms, and the bus is released 0.2 ms later. The second
@@ -103,15 +103,16 @@ fn read_faster_than_the_medium_holds_the_bus_or_reselects_it() {
 fn write_through_reselects_the_bus_to_report_completion() {
     let through = ("Fast write level = 2", "Fast write level = 0");
     let write = [(WRITE, 100, 1, 5)];
-    let plain = last_service_ms(&[through], &write);
+    let plain = last_ms(&[through], &write);
     let reselect = ("First reselect overhead = 0.0", "First reselect overhead = 0.2");
-    assert_ms(last_service_ms(&[through, reselect], &write) - plain, 0.2);
+    assert_ms(last_ms(&[through, reselect], &write) - plain, 0.2);
     // 0.7 ms overhead after a read, one sector over the bus, and 20 ms to release the bus. This
     // exceeds any seek with a revolution.
     let leave = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
-    assert_ms(last_service_ms(&[through, leave], &write), 0.7 + 0.1 + 20.0);
+    assert_ms(last_ms(&[through, leave], &write), 0.7 + 0.1 + 20.0);
     // The sector arrives after whole revolutions, for any seek time.
-    let least = last_service_ms(&[through, ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0")], &write);
+    let delay = ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0");
+    let least = last_ms(&[through, delay], &write);
     let revolutions = (least - plain) / 10.0;
     let is_whole = (revolutions - revolutions.round()).abs() < 1e-4;
     assert!(least > 0.7 + 30.0 + 0.625 && is_whole, "{least} {plain}");
@@ -123,7 +124,7 @@ fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
     let slow = ("transfer time = 0.1", "transfer time = 5.0");
     // The transfer of 8 sectors over the bus takes 40 ms. The last sector is written after its
     // arrival.
-    let ms = last_service_ms(&[through, slow], &[(WRITE, 0, 8, 5)]);
+    let ms = last_ms(&[through, slow], &[(WRITE, 0, 8, 5)]);
     assert!((0.7 + 40.0 + 0.625..0.7 + 40.0 + 0.625 + 10.01).contains(&ms), "{ms}");
 }
 
@@ -134,7 +135,8 @@ fn cached_writes_reach_the_medium_before_all_but_their_continuations() {
         let level = level(name);
         let level = [(level[0].0, level[0].1.as_str())];
         // After a read 0.5 ms and one sector over the bus, after a write 0.6 ms.
-        let ms = service_times(&level, &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)]);
+        let writes = [(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)];
+        let ms = service_times(&level, &writes);
         assert_ms(ms[0], 0.6);
         assert_ms(ms[1], 0.7);
         // Both sectors pass the head first.
@@ -144,14 +146,14 @@ fn cached_writes_reach_the_medium_before_all_but_their_continuations() {
         assert!(ms[1] > 0.8, "{ms:?}");
     }
     let through = level("0");
-    assert!(last_service_ms(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
+    assert!(last_ms(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
 }
 
 #[test]
 fn read_ahead_follows_the_bounds_of_the_drive_file() {
     // Whether a read of `sector` hits the cache, 100 ms after a read of the sectors 0 to 7.
     let hit_after = |changes: &[(&str, &str)], sector: u64| {
-        let ms = last_service_ms(changes, &[(READ, 0, 8, 5), (READ, sector, 1, 100)]);
+        let ms = last_ms(changes, &[(READ, 0, 8, 5), (READ, sector, 1, 100)]);
         // A hit after a read takes 0.1 ms and one sector over the bus.
         (ms - 0.2).abs() < 2e-5
     };
@@ -207,7 +209,8 @@ fn arriving_command_stops_read_ahead_after_the_current_sector() {
     let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
     // Whether the third read hits the cache: that of `sector`, 100 ms after the second.
     let is_hit = |changes: &[(&str, &str)], sector: u64| {
-        let ms = service_times(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, sector, 1, 100)]);
+        let reads = [(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, sector, 1, 100)];
+        let ms = service_times(changes, &reads);
         (ms[2] - 0.2).abs() < 2e-5
     };
     // One more complete sector arrives in the 1 ms after the first read and the 0.1 ms before it.
@@ -217,7 +220,8 @@ fn arriving_command_stops_read_ahead_after_the_current_sector() {
     // The rest of sector 8 takes 0.525 ms, the overhead 0.3 ms, and the seek over six cylinders
     // 1.625 ms. The head then arrives at 12.08 sectors, and the requested sector 206 at 12 has just
     // passed. A head that leaves in the middle of a sector arrives at 11.24.
-    let second_ms = |changes: &[(&str, &str)]| last_service_ms(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
+    let reads = [(READ, 0, 8, 5), (READ, 206, 1, 0)];
+    let second_ms = |changes: &[(&str, &str)]| last_ms(changes, &reads);
     let moved_ms = 0.3 + 1.625;
     assert_ms(second_ms(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
     let leaves = ("Max queue", "Stop prefetch in sector = 1, Max queue");
@@ -230,7 +234,7 @@ fn writes_share_a_segment_while_the_previous_one_is_being_written() {
     let read_after = |gap_ms| {
         let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
         let [first, second, third] = writes;
-        last_service_ms(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
+        last_ms(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
     };
     // Three writes in close succession use one of three segments, and the read's segment remains.
     // Three writes that each arrive when the previous one is on the medium use all segments.
@@ -245,9 +249,9 @@ fn cached_start_of_a_read_is_sent_at_once_or_at_the_water_mark() {
     let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
     // Two of four sectors are cached: 0.1 ms as for a hit, and the bus is busy while the others
     // arrive.
-    assert_ms(last_service_ms(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
+    assert_ms(last_ms(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
     let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
-    let at_mark = last_service_ms(&[slow, bounded, marked], &reads);
+    let at_mark = last_ms(&[slow, bounded, marked], &reads);
     assert!(at_mark > 0.3 + 4.0 * 20.0, "{at_mark}");
 }
 
@@ -269,7 +273,7 @@ fn overheads_are_added_up_and_scaled() {
         ("Data preparation overhead = 0.0", "Data preparation overhead = 0.25"),
         ("Read completion overhead = 0.0", "Read completion overhead = 0.05"),
     ];
-    let ms = last_service_ms(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
+    let ms = last_ms(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
     assert_ms(ms, 2.0 * (1.0 + 0.1 + 0.25 + 0.05) + 0.2);
 }
 

@@ -77,7 +77,7 @@ dm_disk TINY_model {
 const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
 
 /// Loads the tiny drive with `from` replaced by `to` in the file `name`.
-fn load_changed(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError> {
+fn load_tiny(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError> {
     load_with(&[(name, from, to)])
 }
 
@@ -103,12 +103,12 @@ pub(super) fn load_with(changes: &[(&str, &str, &str)]) -> Result<DriveDescripti
 
 /// Returns the message with which the tiny drive is rejected after one replacement.
 fn load_error(name: &str, from: &str, to: &str) -> String {
-    load_changed(name, from, to).expect_err("a bad file").to_string()
+    load_tiny(name, from, to).expect_err("a bad file").to_string()
 }
 
 #[test]
 fn the_tiny_drive_loads_as_written() {
-    let drive = load_changed("", "", "").expect("a good file");
+    let drive = load_tiny("", "", "").expect("a good file");
     assert_eq!(drive.name, "TINY");
     assert_eq!(drive.mechanics.head_switch_ns, 500_000);
     assert_eq!(drive.controller.write_miss.after_write_ns, 800_000);
@@ -160,7 +160,8 @@ fn system_file_limits_its_drive_to_the_slowest_component() {
     // Arbitration of both buses is added to each command: 0.1 and 0.03 ms.
     assert_eq!(drive.controller.read_hit.after_read_ns, 130_000);
     assert_eq!(drive.controller.reselect_ns, 30_000);
-    let other = load_system("disksim_bus bus2 [", "disksim_bus bus9 [").expect_err("bad").to_string();
+    let other = load_system("disksim_bus bus2 [", "disksim_bus bus9 [");
+    let other = other.expect_err("bad").to_string();
     assert_eq!(other, "tiny.parv: `bus9` is in its topology, and no block describes it");
     let none = load_system("disksim_disk disk1 [], disksim_disk disk2 []", "").expect_err("bad");
     assert!(none.to_string().contains("no `disksim_disk`"), "{none}");
@@ -172,7 +173,8 @@ fn system_file_limits_its_drive_to_the_slowest_component() {
 fn zones_determine_the_drive_size() {
     // The zones have 320 sectors. A stated size that differs by more than 1 % is reported.
     for (stated, is_reported) in [("320", false), ("323", false), ("300", true), ("400", true)] {
-        let drive = load_changed("tiny.model", "Block count = 320", &format!("Block count = {stated}"));
+        let block_count = format!("Block count = {stated}");
+        let drive = load_tiny("tiny.model", "Block count = 320", &block_count);
         let drive = drive.expect(stated);
         assert_eq!(super::Hdd::new(&drive, 1).sectors(), 320, "{stated} stated");
         assert_eq!(!drive.unmodelled.is_empty(), is_reported, "{:?}", drive.unmodelled);
@@ -181,7 +183,7 @@ fn zones_determine_the_drive_size() {
 
 #[test]
 fn slips_beyond_a_zone_are_ignored_and_reported() {
-    let drive = load_changed("tiny.model", "slips = [ ]", "slips = [ 3, 320 ]").expect("a drive");
+    let drive = load_tiny("tiny.model", "slips = [ ]", "slips = [ 3, 320 ]").expect("a drive");
     assert_eq!(drive.layout.zones[0].slips, [3]);
     assert_eq!(
         drive.unmodelled,
@@ -193,26 +195,28 @@ fn slips_beyond_a_zone_are_ignored_and_reported() {
 fn fields_without_a_model_are_reported() {
     let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,\n\
                   Scheduler = disksim_ioqueue { Scheduling policy = 4 },";
-    let drive = load_changed("tiny.diskspecs", "Max queue length = 4,", sneaky).expect("a drive");
+    let drive = load_tiny("tiny.diskspecs", "Max queue length = 4,", sneaky).expect("a drive");
     assert_eq!(
         drive.unmodelled[0],
         "tiny.diskspecs:7: `Allow sneaky partial read hits`: is not modelled; as if it were 0"
     );
     assert!(drive.unmodelled[1].contains("`Scheduling policy`"), "{:?}", drive.unmodelled);
     let alone = "Max queue length = 1, Scheduler = disksim_ioqueue { Scheduling policy = 4 },";
-    let drive = load_changed("tiny.diskspecs", "Max queue length = 4,", alone).expect("a drive");
+    let drive = load_tiny("tiny.diskspecs", "Max queue length = 4,", alone).expect("a drive");
     assert!(drive.unmodelled.is_empty(), "one command at a time needs no choice");
-    let slow = load_system("type = 1, Bulk", "type = 1, Scale for delays = 1.0, Bulk").expect("good");
+    let slow = load_system("type = 1, Bulk", "type = 1, Scale for delays = 1.0, Bulk");
+    let slow = slow.expect("good");
     assert!(slow.unmodelled[0].contains("`Scale for delays`"), "{:?}", slow.unmodelled);
 }
 
 #[test]
 fn drive_that_never_disconnects_never_reselects_the_bus() {
     let reselect = "First reselect overhead = 0.0";
-    let slow = load_changed("tiny.diskspecs", reselect, "First reselect overhead = 0.5").expect("good");
+    let slow = load_tiny("tiny.diskspecs", reselect, "First reselect overhead = 0.5");
+    let slow = slow.expect("good");
     assert_eq!(slow.controller.reselect_ns, 500_000);
     let held = "First reselect overhead = 0.5, Never disconnect = 1, Extra write disconnect = 1";
-    let held = load_changed("tiny.diskspecs", reselect, held).expect("good").controller;
+    let held = load_tiny("tiny.diskspecs", reselect, held).expect("good").controller;
     assert!(held.never_disconnects && held.early_disconnect.is_none() && !held.leaves_bus);
 }
 
@@ -226,7 +230,7 @@ fn disconnect_fields_are_accepted_from_a_drive_that_never_disconnects() {
             "First reselect overhead = 0.0, Never disconnect = {never_disconnects}, \
              Hold bus entire read xfer = {holds_reads}, Extra write disconnect = 1"
         );
-        let drive = load_changed("tiny.diskspecs", reselect, &fields).expect("a drive").controller;
+        let drive = load_tiny("tiny.diskspecs", reselect, &fields).expect("a drive").controller;
         assert_eq!(drive.leaves_bus, never_disconnects + holds_reads == 0, "{fields}");
         assert_eq!(drive.early_disconnect.is_some(), never_disconnects == 0, "{fields}");
     }
@@ -293,7 +297,11 @@ fn missing_unknown_and_duplicate_fields_are_reported() {
         "tiny.model:25: `Head switch time`: is missing"
     );
     assert_eq!(
-        load_error("tiny.diskspecs", "Max queue length = 4,", "Max queue length = 4, Max speed = 1,"),
+        load_error(
+            "tiny.diskspecs",
+            "Max queue length = 4,",
+            "Max queue length = 4, Max speed = 1,"
+        ),
         "tiny.diskspecs:7: `Max speed`: is no field of this block"
     );
     assert_eq!(
@@ -332,24 +340,25 @@ fn syntax_and_file_errors_are_reported_with_their_line() {
 fn quirks_of_published_drive_files_are_accepted() {
     // DiskSim's hp_c2490a has both: the last cylinder's number as the count of cylinders, and a
     // write that settles sooner than the curve predicts.
-    let drive = load_changed("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
+    let drive = load_tiny("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
     let drive = drive.expect("one cylinder more than stated");
     assert_eq!((drive.layout.cylinders_in_all(), drive.layout.zones[0].last_cylinder), (10, 9));
-    let drive = load_changed("tiny.model", "settling delay = 0.5", "settling delay = -0.642");
+    let drive = load_tiny("tiny.model", "settling delay = 0.5", "settling delay = -0.642");
     assert_eq!(drive.expect("a negative delay").mechanics.write_settle_ns, -642_000);
 }
 
 #[test]
 fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
-    let drive = load_changed("tiny.model", "Offset of first", "Skew units = revolutions,\nOffset of first");
+    let with_units = "Skew units = revolutions,\nOffset of first";
+    let drive = load_tiny("tiny.model", "Offset of first", with_units);
     assert_eq!(drive.expect("good").layout.zones[0].track_skew_sectors, 32.0);
     let hpl = "Seek type = hpl, HPL seek equation values = [ 5, 3, 0.5, 4, 0.1, -1 ]";
-    let drive = load_changed("tiny.model", "Seek type = extracted", hpl).expect("good");
+    let drive = load_tiny("tiny.model", "Seek type = extracted", hpl).expect("good");
     assert!((drive.mechanics.seek.ms(4, 10) - 4.0).abs() < 1e-9);
     assert!((drive.mechanics.seek.ms(5, 10) - 4.5).abs() < 1e-9);
     let three = "Seek type = linear, Single cylinder seek time = 1, Average seek time = 2, \
                  Full strobe seek time = 4";
-    let drive = load_changed("tiny.model", "Seek type = extracted", three).expect("good");
+    let drive = load_tiny("tiny.model", "Seek type = extracted", three).expect("good");
     assert!((drive.mechanics.seek.ms(9, 10) - 4.0).abs() < 1e-9);
 }
 

@@ -220,7 +220,7 @@ impl Mechanics {
     /// Transfers `sectors` consecutive sectors of one track, starting at `first_sector`. All times
     /// are in ns: the arm is free at `free_ns` and has settled at `settled_ns`. The medium is not
     /// accessed before `earliest_ns`.
-    pub(super) fn pass(
+    pub(super) fn transfer_on_track(
         &self,
         (free_ns, settled_ns, earliest_ns): (u64, u64, u64),
         first_sector: &SectorPosition,
@@ -337,9 +337,11 @@ mod tests {
     #[test]
     fn zero_latency_read_from_inside_its_range_takes_one_revolution() {
         let mechanics = mechanics();
-        let pass = mechanics.pass((0, 2_000_000, 0), &position(0, 0, 10), 30, Op::Read);
+        // Free at 0, settled at 2 ms, and no wait for data.
+        let times = (0, 2_000_000, 0);
+        let pass = mechanics.transfer_on_track(times, &position(0, 0, 10), 30, Op::Read);
         assert!(is_near(pass.end_ns, 12_000_000));
-        let strict = mechanics.pass((0, 2_000_000, 0), &position(0, 0, 10), 30, Op::Write);
+        let strict = mechanics.transfer_on_track(times, &position(0, 0, 10), 30, Op::Write);
         assert!(is_near(strict.begin_ns, 11_000_000) && is_near(strict.end_ns, 14_000_000));
     }
 

@@ -180,7 +180,7 @@ impl Hdd {
                 feed.arrival_ns(first.max(u64::from(feed.sectors_to_start))).max(last_bound)
             });
             let times = (time_ns, settled_ns, earliest_ns);
-            let pass = self.mechanics.pass(times, &position, count as u32, op);
+            let pass = self.mechanics.transfer_on_track(times, &position, count as u32, op);
             self.arm_track = HeadPosition { cylinder: position.cylinder, head: position.head };
             begin_ns.get_or_insert(pass.begin_ns);
             (continues, move_min_ns) = (true, 0);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     /// Returns the line and the problem of an invalid trace for a drive of 1,000 sectors.
-    fn parse_problem(text: &str) -> (usize, String) {
+    fn trace_error(text: &str) -> (usize, String) {
         parse_trace(text, 1000).expect_err("a bad trace")
     }
 
@@ -148,13 +148,13 @@ mod tests {
     fn bad_lines_are_reported_by_number() {
         let good = "R Hit 0 8 1 1\n";
         assert_eq!(
-            parse_problem(&format!("{good}R Hit 993 8 1 1\n")),
+            trace_error(&format!("{good}R Hit 993 8 1 1\n")),
             (2, "sectors 993 to 1000 lie beyond the drive's last sector, 999".to_owned())
         );
-        assert_eq!(parse_problem("X Hit 0 8 1 1").1, "`X` is not R (read) or W (write)");
-        assert_eq!(parse_problem("R Hit 0 0 1 1").1, "`0` is not a count of sectors from 1 to 2560");
-        assert_eq!(parse_problem("R Hit 0 8 -1 1").1, "`-1` is not a service time in µs, 0 or more");
-        assert!(parse_problem("R Hit 0 8 1").1.starts_with("has 5 fields; expected 6"));
-        assert_eq!(parse_problem("\n"), (0, "holds no request".to_owned()));
+        assert_eq!(trace_error("X Hit 0 8 1 1").1, "`X` is not R (read) or W (write)");
+        assert_eq!(trace_error("R Hit 0 0 1 1").1, "`0` is not a count of sectors from 1 to 2560");
+        assert_eq!(trace_error("R Hit 0 8 -1 1").1, "`-1` is not a service time in µs, 0 or more");
+        assert!(trace_error("R Hit 0 8 1").1.starts_with("has 5 fields; expected 6"));
+        assert_eq!(trace_error("\n"), (0, "holds no request".to_owned()));
     }
 }
