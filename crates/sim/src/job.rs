@@ -189,12 +189,12 @@ pub struct Job {
 impl Job {
     /// Maximum size of a read.
     pub fn block_bytes_read(&self) -> u64 {
-        self.block_sizes[0].most()
+        self.block_sizes[0].largest_bytes()
     }
 
     /// Maximum size of a write.
     pub fn block_bytes_write(&self) -> u64 {
-        self.block_sizes[1].most()
+        self.block_sizes[1].largest_bytes()
     }
 
     /// Returns true if the job can read.
@@ -250,7 +250,7 @@ impl JobFile {
     /// # Errors
     /// Returns the first error with its line.
     pub fn parse_in(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
-        parse::job_file(text, environment)
+        parse::parse_job_file(text, environment)
     }
 
     /// Limits the run time of each process to `runtime_max`, a time in the form of the option

@@ -81,6 +81,7 @@ pub struct Events {
 /// The log that the copies of an observer share.
 #[derive(Debug)]
 struct ObserverLog {
+    /// Present time of the simulation.
     now: Time,
     events: Events,
     /// Maximum number of events in each list.
@@ -98,12 +99,12 @@ pub struct Observer(Arc<Mutex<ObserverLog>>);
 impl Observer {
     /// Creates an empty log for `events_max` events of each type, with about 40 bytes each.
     pub fn new(events_max: usize) -> Observer {
-        let (now, events, under_way) = (Time::ZERO, Events::default(), BTreeMap::new());
+        let (now, events, in_flight) = (Time::ZERO, Events::default(), BTreeMap::new());
         Observer(Arc::new(Mutex::new(ObserverLog {
             now,
             events,
             events_max,
-            in_flight: under_way,
+            in_flight,
             handles: 0,
         })))
     }
@@ -132,9 +133,10 @@ impl Observer {
             done_ns: None,
         };
         let mut log = self.log();
-        let ObserverLog { events, events_max, in_flight: under_way, .. } = &mut *log;
-        if let Some(at) = note(&mut events.requests, &mut events.dropped, *events_max, event) {
-            under_way.insert(request.id, at);
+        let ObserverLog { events, events_max, in_flight, .. } = &mut *log;
+        let requests = &mut events.requests;
+        if let Some(index) = push_or_drop(requests, &mut events.dropped, *events_max, event) {
+            in_flight.insert(request.id, index);
         }
     }
 
@@ -150,17 +152,17 @@ impl Observer {
         };
         let mut log = self.log();
         let ObserverLog { events, events_max, .. } = &mut *log;
-        note(&mut events.reads, &mut events.dropped, *events_max, event);
+        push_or_drop(&mut events.reads, &mut events.dropped, *events_max, event);
     }
 
     /// Sets the time to `now` and adds the completion times to the recorded requests.
     pub(crate) fn on_time(&self, now: Time, completed: &VecDeque<Completion>) {
         let mut log = self.log();
         log.now = now;
-        let ObserverLog { events, in_flight: under_way, .. } = &mut *log;
+        let ObserverLog { events, in_flight, .. } = &mut *log;
         for completion in completed {
-            if let Some(at) = under_way.remove(&completion.id) {
-                events.requests[at].done_ns = Some(completion.at.ns());
+            if let Some(index) = in_flight.remove(&completion.id) {
+                events.requests[index].done_ns = Some(completion.at.ns());
             }
         }
     }
@@ -172,7 +174,12 @@ impl Observer {
 }
 
 /// Appends an event to its list and returns its index, or counts it as dropped if the list is full.
-fn note<T>(list: &mut Vec<T>, dropped: &mut u64, events_max: usize, event: T) -> Option<usize> {
+fn push_or_drop<T>(
+    list: &mut Vec<T>,
+    dropped: &mut u64,
+    events_max: usize,
+    event: T,
+) -> Option<usize> {
     if list.len() >= events_max {
         *dropped += 1;
         return None;
@@ -191,7 +198,7 @@ struct ObservedPolicy {
 impl ObservedPolicy {
     /// Calls the policy by `call`, and records the pages that it added, if `is_recorded` returns
     /// true for its answer. The call is for `count` pages from `page` on.
-    fn call<T>(
+    fn call_and_record<T>(
         &mut self,
         page: u64,
         count: u64,
@@ -214,16 +221,17 @@ impl ObservedPolicy {
             let event =
                 PolicyCallEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
             let ObserverLog { events, events_max, .. } = &mut *log;
-            note(&mut events.windows, &mut events.dropped, *events_max, event);
+            push_or_drop(&mut events.windows, &mut events.dropped, *events_max, event);
         }
         answer
     }
 }
 
 impl ReadaheadPolicy for ObservedPolicy {
+    /// Calls the policy for a read, and records the added pages.
     fn read(&mut self, read_request: &ReadRequest, pages: &mut dyn PageView) {
         let request = read_request.request().clipped(read_request.file_pages());
-        self.call(
+        self.call_and_record(
             request.first,
             request.count(),
             pages,
@@ -234,9 +242,14 @@ impl ReadaheadPolicy for ObservedPolicy {
 
     /// Calls the policy for a touch of a mapping, and records the added pages.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
-        self.call(page, 1, pages, |policy, pages| policy.fault(page, read, pages), |()| true);
+        let fault = |policy: &mut dyn ReadaheadPolicy, pages: &mut dyn PageView| {
+            policy.fault(page, read, pages);
+        };
+        self.call_and_record(page, 1, pages, fault, |()| true);
     }
 
+    /// Calls the policy for the next page of a read. The call is recorded if the policy has this
+    /// page read alone.
     fn demand(
         &mut self,
         page: u64,
@@ -246,7 +259,7 @@ impl ReadaheadPolicy for ObservedPolicy {
         let demand = |policy: &mut dyn ReadaheadPolicy, pages: &mut dyn PageView| {
             policy.demand(page, read_request, pages)
         };
-        self.call(page, 1, pages, demand, |&demand| demand == Demand::Page)
+        self.call_and_record(page, 1, pages, demand, |&demand| demand == Demand::Page)
     }
 
     /// Passes the advice to the policy.

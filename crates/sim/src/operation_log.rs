@@ -72,7 +72,7 @@ fn file_name(
         LogKind::Operations => "iops",
         LogKind::Trace => return format!("{prefix}{row}"),
     };
-    match logs.is_of_all {
+    match logs.is_one_file_for_all {
         true => format!("{prefix}{row}_{kind}.log"),
         false => format!("{prefix}{row}_{kind}.{process_number}.log"),
     }
@@ -154,8 +154,8 @@ struct TraceLog {
     files: Vec<(FileId, String)>,
     /// Files of which the trace has an `open` line.
     opened: Vec<FileId>,
-    /// Time base of the trace.
-    counted_from: Time,
+    /// Time from which the times of the trace count.
+    time_base: Time,
 }
 
 impl ProcessLog {
@@ -178,7 +178,7 @@ impl ProcessLog {
                 let name = |file: &FileId| all_files[file.0 as usize].name.clone();
                 let files = files.iter().map(|file| (*file, name(file))).collect();
                 trace =
-                    Some(TraceLog { sink, files, opened: Vec::new(), counted_from: Time::ZERO });
+                    Some(TraceLog { sink, files, opened: Vec::new(), time_base: Time::ZERO });
             } else {
                 values.push(ValueLog {
                     kind,
@@ -191,7 +191,7 @@ impl ProcessLog {
         let columns = LogColumns {
             has_offset: logs.has_offset,
             has_issue_time: logs.has_issue_time,
-            priority: PriorityForm::of(job.priority, logs.has_priority),
+            priority: PriorityForm::from_priority(job.priority, logs.has_priority),
         };
         let window_ms = logs.window.ns() / 1_000_000;
         Some(ProcessLog {
@@ -209,7 +209,7 @@ impl ProcessLog {
     pub fn begin(&mut self, now: Time) {
         self.started_at = Some(now);
         if let Some(trace) = &mut self.trace {
-            trace.counted_from = trace.sink.time_base(now);
+            trace.time_base = trace.sink.time_base(now);
             for file in 0..trace.files.len() {
                 let name = &trace.files[file].1;
                 trace.sink.line(format_args!("0 {name} add"));
@@ -221,7 +221,7 @@ impl ProcessLog {
     /// the first operation of a file.
     pub fn on_issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
-        let us = trace.us(now);
+        let us = trace.us_since_base(now);
         let ProcessOperation { file, offset, bytes, op, .. } = *operation;
         let Some((_, name)) = trace.files.iter().find(|known| known.0 == file) else { return };
         if !trace.opened.contains(&file) {
@@ -270,10 +270,10 @@ impl ProcessLog {
                 _ => ns,
             };
             let issue_time = issued.since(start_time);
-            let size_and_place = Some((operation.bytes, operation.offset));
+            let bytes_and_offset = Some((operation.bytes, operation.offset));
             let (op, columns) = (operation.op, self.columns);
             let line =
-                LogValue { ms, value, op, size_and_place, issued: Some(issue_time), columns };
+                LogValue { ms, value, op, bytes_and_offset, issued: Some(issue_time), columns };
             values.sink.line(format_args!("{line}"));
         }
     }
@@ -281,8 +281,8 @@ impl ProcessLog {
     /// Writes the last lines at the end of the process: the unfinished window of each value log,
     /// and a `close` line for each opened file in the trace.
     pub fn on_process_end(&mut self, now: Time) {
-        let begun = self.started_at.unwrap_or(Time::ZERO);
-        let ms = now.since(begun).ns() / 1_000_000;
+        let start_time = self.started_at.unwrap_or(Time::ZERO);
+        let ms = now.since(start_time).ns() / 1_000_000;
         for values in self.values.iter_mut().filter(|_| self.window_ms > 0) {
             values.write_window(ms, self.logs_maximum, self.columns);
         }
@@ -297,7 +297,7 @@ impl ProcessLog {
         mut write_to: impl FnMut(u64, &str, &mut dyn LogSink),
     ) {
         let Some(trace) = &mut self.trace else { return };
-        let us = trace.us(now);
+        let us = trace.us_since_base(now);
         for (file, name) in &trace.files {
             if trace.opened.contains(file) {
                 write_to(us, name, trace.sink.as_mut());
@@ -308,15 +308,15 @@ impl ProcessLog {
 
 impl TraceLog {
     /// Returns the time `now` in µs since the time base of the trace.
-    fn us(&self, now: Time) -> u64 {
-        now.since(self.counted_from).ns() / 1_000
+    fn us_since_base(&self, now: Time) -> u64 {
+        now.since(self.time_base).ns() / 1_000
     }
 }
 
 impl PriorityForm {
-    /// Returns the form of a priority: a number if `is_number`, otherwise true for real time. The
-    /// kernel's encoding has the class in bits 13 and above.
-    fn of(priority: Option<Priority>, is_number: bool) -> PriorityForm {
+    /// Returns the form of a priority: the kernel's number if `is_number`, with the class in bits
+    /// 13 and above. Otherwise the mark of the highest class, which only real time has.
+    fn from_priority(priority: Option<Priority>, is_number: bool) -> PriorityForm {
         let is_high = priority.is_some_and(|priority| priority.class == Class::RealTime);
         match (is_number, priority) {
             (false, _) => PriorityForm::IsHigh(is_high),
@@ -361,7 +361,7 @@ impl ValueLog {
                 _ if logs_maximum => most_ns,
                 _ => (sum_ns / u128::from(count)) as u64,
             };
-            let line = LogValue { ms, value, op, size_and_place: None, issued: None, columns };
+            let line = LogValue { ms, value, op, bytes_and_offset: None, issued: None, columns };
             self.sink.line(format_args!("{line}"));
         }
     }
@@ -374,7 +374,7 @@ struct LogValue {
     value: u64,
     op: Op,
     /// Size and offset in bytes. `None` for a window.
-    size_and_place: Option<(u64, u64)>,
+    bytes_and_offset: Option<(u64, u64)>,
     /// Issue time since the start of the process. `None` for a window.
     issued: Option<Time>,
     columns: LogColumns,
@@ -382,7 +382,7 @@ struct LogValue {
 
 impl fmt::Display for LogValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bytes, offset) = self.size_and_place.unwrap_or_default();
+        let (bytes, offset) = self.bytes_and_offset.unwrap_or_default();
         write!(f, "{}, {}, {}, {bytes}", self.ms, self.value, self.op as usize)?;
         if self.columns.has_offset {
             write!(f, ", {offset}")?;
@@ -405,6 +405,7 @@ mod tests {
     use super::*;
     use crate::job::JobFile;
 
+    /// Lines of a log, kept in memory.
     #[derive(Clone, Debug, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -418,13 +419,15 @@ mod tests {
         }
     }
 
-    /// Runs alternate 4 KiB reads and writes, one every 10 ms, each 5 ms long. The process starts
-    /// at 1 s.
-    fn written(options: &str) -> Vec<(String, Vec<String>)> {
+    /// Returns the name and the lines of each log of process number 7, which starts at 1 s. Five
+    /// alternate reads and writes of 4 KiB start every 10 ms, 8 KiB apart, and take 5 ms. Then the
+    /// process syncs and ends at 50 ms.
+    fn logs_of_five_operations(options: &str) -> Vec<(String, Vec<String>)> {
         let text = format!("[j]\nsize=1m\n{options}\n");
         let job = &JobFile::parse(&text).unwrap().jobs[0];
         let files = [WorkloadFile { name: "data".to_owned(), bytes: 1 << 20 }];
-        let named = files_of(job, "", 7);
+        let (row, process_number) = ("", 7);
+        let named = files_of(job, row, process_number);
         let lines: Vec<Lines> = named.iter().map(|_| Lines::default()).collect();
         let sinks = named.iter().zip(&lines);
         let sinks =
@@ -447,16 +450,18 @@ mod tests {
             log.on_issued(issued, &operation);
             log.on_completed(issued, issued + Time::from_ms(5), &operation);
         }
-        log.on_synced(begun + Time::from_ms(50), false);
-        log.on_process_end(begun + Time::from_ms(50));
+        let (end, is_data_enough) = (begun + Time::from_ms(50), false);
+        log.on_synced(end, is_data_enough);
+        log.on_process_end(end);
         let names = named.into_iter().map(|(_, name)| name);
         names.zip(lines.into_iter().map(|lines| lines.0.lock().unwrap().clone())).collect()
     }
 
-    /// Worked by hand: 4096 bytes in 5 ms are 819.2 thousand bytes per second.
+    /// Worked by hand: 4096 bytes in 5 ms are 819.2 thousand bytes per second. In the kernel's
+    /// encoding, priority 3 of the class best effort (2) is 2 · 2^13 + 3 = 0x4003.
     #[test]
     fn every_operation_has_a_line() {
-        let logs = written("write_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1");
+        let logs = logs_of_five_operations("write_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1");
         let names: Vec<&str> = logs.iter().map(|log| log.0.as_str()).collect();
         let expected =
             ["p_lat.7.log", "p_clat.7.log", "p_slat.7.log", "j_bw.7.log", "q_iops.7.log"];
@@ -465,8 +470,8 @@ mod tests {
         assert_eq!((&logs[1].1, logs[2].1.len()), (&logs[0].1, 0));
         assert_eq!(logs[3].1[0], "5, 819, 0, 4096, 0, 0");
         assert_eq!(logs[4].1[4], "45, 1, 0, 4096, 32768, 0");
-        let logs =
-            written("write_iops_log=q\nprio=3\nlog_prio=1\nlog_issue_time=1\nper_job_logs=0");
+        let options = "write_iops_log=q\nprio=3\nlog_prio=1\nlog_issue_time=1\nper_job_logs=0";
+        let logs = logs_of_five_operations(options);
         assert_eq!(
             (logs[0].0.as_str(), logs[0].1[1].as_str()),
             ("q_iops.log", "15, 1, 1, 4096, 0x4003, 10000000")
@@ -474,10 +479,11 @@ mod tests {
     }
 
     /// The windows end with the operations that complete at 25 ms and 45 ms. The first has two
-    /// reads and a write in 25 ms. The second, 25 ms from 20 ms on, has one of each.
+    /// reads and a write in 25 ms: 8 KiB and 4 KiB, 320 and 160 KiB per second, 80 and 40
+    /// operations per second. The second, 25 ms from 20 ms on, has one of each.
     #[test]
     fn averaging_windows_aggregate_operations() {
-        let logs = written("log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p");
+        let logs = logs_of_five_operations("log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p");
         assert_eq!(
             logs[0].1,
             [
@@ -495,9 +501,10 @@ mod tests {
         assert_eq!(logs[4].1, operations);
     }
 
+    /// The trace counts in µs from the start of the process.
     #[test]
     fn iolog_trace_records_operations_with_their_times() {
-        let logs = written("write_iolog=trace");
+        let logs = logs_of_five_operations("write_iolog=trace");
         let (name, lines) = &logs[0];
         assert_eq!(name, "trace");
         assert_eq!(

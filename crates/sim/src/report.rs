@@ -197,8 +197,8 @@ impl ReadCounters {
         self.operations += other.operations;
         self.errors += other.errors;
         self.first = match (self.first, other.first) {
-            (Some(one), Some(two)) => Some(one.min(two)),
-            (one, two) => one.or(two),
+            (Some(own), Some(other)) => Some(own.min(other)),
+            (own, other) => own.or(other),
         };
         self.last = self.last.max(other.last);
         self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
@@ -222,11 +222,11 @@ impl ReadCounters {
         let mut both = tallies[0].clone();
         both.add(&tallies[1]);
         let directions = [DirectionResults::of(&tallies[0]), DirectionResults::of(&tallies[1])];
-        SectionRow { directions, ..both.section_of_both(name, processes) }
+        SectionRow { directions, ..both.section_without_directions(name, processes) }
     }
 
     /// Builds the row of a section without the details per direction.
-    fn section_of_both(&self, name: &str, processes: u32) -> SectionRow {
+    fn section_without_directions(&self, name: &str, processes: u32) -> SectionRow {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         SectionRow {
             name: name.to_owned(),
@@ -318,6 +318,7 @@ pub fn ratio(amount: f64, divisor: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// 100 operations of 1 MiB and 10 ms follow each other in one second.
     #[test]
     fn rates_are_per_second_and_latencies_in_microseconds() {
         let mut read_counters = ReadCounters::default();
@@ -350,6 +351,7 @@ mod tests {
         assert!((12_310.0..=12_380.0).contains(&max), "{max}");
     }
 
+    /// Counters without any operation or request: there is nothing to divide by.
     #[test]
     fn unmeasured_values_are_null() {
         let row = ResultRow::new("job", "hdd", &ReadCounters::default());

@@ -35,7 +35,7 @@ mod writes;
 pub use watch::{Progress, ProgressAnswer, RunObserver};
 
 use raw::{ChunksInFlight, RawOperation};
-use writes::{flush_of, process_of_flush};
+use writes::{IS_SYNC, flush_of, process_of_flush};
 
 /// Results of the operations of a run.
 #[derive(Debug)]
@@ -60,21 +60,21 @@ impl RunMeasurements {
         let mut row = ResultRow::new(name, storage, &self.total);
         row.first_error = self.first_error.clone();
         row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
-        let Lateness { operations, longest_delay: longest } = self.trace_lateness;
+        let Lateness { operations, longest_delay } = self.trace_lateness;
         if row.note.is_none() && operations > 0 {
-            let seconds = longest.seconds();
+            let seconds = longest_delay.seconds();
             row.note = Some(format!(
                 "{operations} requests went out up to {seconds:.3} s after their time, from which on \
                  their latency counts"
             ));
         }
-        row.engine = Some(engines(job_file));
+        row.engine = Some(engine_names(job_file));
         row.page_cache = job_file.page_cache("own", "own");
         row.sections = job_file
             .jobs
             .iter()
             .zip(&self.jobs)
-            .map(|(job, tallies)| ReadCounters::section(tallies, &job.name, job.processes))
+            .map(|(job, counters)| ReadCounters::section(counters, &job.name, job.processes))
             .collect();
         row.streams = stream_rows(&self.streams, job_file);
         row.jain_index = jain_index(&self.streams);
@@ -83,7 +83,7 @@ impl RunMeasurements {
 }
 
 /// Returns the names of a job file's engines, such as `mmap` or `libaio direct`.
-fn engines(job_file: &JobFile) -> String {
+fn engine_names(job_file: &JobFile) -> String {
     let mut names: Vec<String> = Vec::new();
     for job in &job_file.jobs {
         let direct = if job.is_direct { " direct" } else { "" };
@@ -146,7 +146,7 @@ pub fn run(
     watch.begin(machine);
     let mut run = RunningJob::new(machine, workload, environment).map_err(RunError::TooLarge)?;
     run.run_steps(machine, &mut watch).map_err(RunError::Stuck)?;
-    Ok(run.measured())
+    Ok(run.into_measurements())
 }
 
 /// Adds the workload's files to the machine, contiguously.
@@ -242,15 +242,15 @@ impl<'a> RunningJob<'a> {
         machine: &mut Machine,
         observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
-        let mut turns: u32 = 0;
+        let mut step_count: u32 = 0;
         let mut steps = Steps::default();
         loop {
-            let has_more = self.step_now(machine);
+            let has_more = self.do_present_work(machine);
             self.stuck.take().map_or(Ok(()), Err)?;
-            steps.step(self.world.now(), || format!("turns: {}", state_of(machine)))?;
+            steps.count(self.world.now(), || format!("turns: {}", state_of(machine)))?;
             observer.forward_decisions(machine);
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(STEPS_PER_PROGRESS) {
+            step_count = step_count.wrapping_add(1);
+            if step_count.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
                 if (observer.on_progress)(progress) == ProgressAnswer::Stop && !self.is_stopping {
@@ -285,11 +285,11 @@ impl<'a> RunningJob<'a> {
 
     /// Performs all work of the present time: takes completions, lets due processes issue
     /// operations, and steps the machine. Returns true if more work is left at this time.
-    fn step_now(&mut self, machine: &mut Machine) -> bool {
+    fn do_present_work(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
         machine.take_completions(now, self);
         if self.running == 0 {
-            self.next_phase(now);
+            self.start_next_phase(now);
         }
         while let Some(&Reverse((time, process))) = self.later.peek() {
             if time > now {
@@ -301,7 +301,7 @@ impl<'a> RunningJob<'a> {
             self.ready.push(process);
         }
         while let Some(process) = self.ready.pop() {
-            self.issue(machine, now, process);
+            self.run_process(machine, now, process);
         }
         let is_phase_over = self.running == 0 && !self.later_phases.is_empty();
         machine.step(now, self) || is_phase_over
@@ -309,7 +309,7 @@ impl<'a> RunningJob<'a> {
 
     /// Starts the processes of the next phase, each after its delay. Without effect if no phase is
     /// left.
-    fn next_phase(&mut self, now: Time) {
+    fn start_next_phase(&mut self, now: Time) {
         let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
         let Some(phase) = self.later_phases.last().map(|&id| phase_of(self, id)) else { return };
         while let Some(&id) = self.later_phases.last()
@@ -322,8 +322,8 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Lets process number `id` issue as many operations as it can, at time `now`.
-    fn issue(&mut self, machine: &mut Machine, now: Time, id: u32) {
+    /// Lets process number `id` issue as many operations as it can, until it waits or ends.
+    fn run_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
             if running.has_ended && running.raw.is_none() || self.stuck.is_some() {
@@ -371,7 +371,7 @@ impl<'a> RunningJob<'a> {
     /// Starts all operations of a process that wait for their batch.
     fn submit_batch(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let mut batch = std::mem::take(&mut self.processes[id as usize].batch);
-        batch.drain(..).for_each(|operation| self.start(machine, now, id, operation));
+        batch.drain(..).for_each(|operation| self.issue_operation(machine, now, id, operation));
         self.processes[id as usize].batch = batch;
     }
 
@@ -390,7 +390,7 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Issues an operation of process number `process` at time `now`.
-    fn start(
+    fn issue_operation(
         &mut self,
         machine: &mut Machine,
         now: Time,
@@ -400,21 +400,21 @@ impl<'a> RunningJob<'a> {
         let in_flight =
             OperationInFlight { process, operation, issued: now, next_byte: operation.offset };
         let tag = self.operations_in_flight.insert(in_flight) as u32;
-        self.step(machine, now, tag);
+        self.start_transfer(machine, now, tag);
     }
 
     /// Starts the transfer of operation `tag`, or the next fault of a mapped one.
-    fn step(&mut self, machine: &mut Machine, now: Time, tag: u32) {
-        let under = self.operations_in_flight[tag as usize];
-        let operation = under.operation;
-        if self.processes[under.process as usize].process.engine() == JobEngine::Raw {
+    fn start_transfer(&mut self, machine: &mut Machine, now: Time, tag: u32) {
+        let in_flight = self.operations_in_flight[tag as usize];
+        let operation = in_flight.operation;
+        if self.processes[in_flight.process as usize].process.engine() == JobEngine::Raw {
             return self.start_raw(machine, now, tag);
         }
-        let handle = self.handle_for(machine, now, under.process, operation.file);
-        let process = &self.processes[under.process as usize].process;
+        let handle = self.open_once(machine, now, in_flight.process, operation.file);
+        let process = &self.processes[in_flight.process as usize].process;
         let mut transfer = Transfer {
             handle,
-            process: ProcessId(under.process),
+            process: ProcessId(in_flight.process),
             offset: operation.offset,
             bytes: operation.bytes,
             tag: tag.into(),
@@ -422,14 +422,15 @@ impl<'a> RunningJob<'a> {
         let started = match (operation.op, process.engine(), process.is_direct()) {
             (Op::Write, _, is_direct) => {
                 if !is_direct {
-                    transfer = Self::whole_units(machine, transfer);
+                    transfer = Self::extend_to_units(machine, transfer);
                 }
-                machine.write(now, transfer, true)
+                machine.write(now, transfer, IS_SYNC)
             }
             (Op::Read, JobEngine::Mmap, _) => {
-                transfer.offset = under.next_byte;
-                let page_end = (under.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
-                transfer.bytes = page_end.min(operation.offset + operation.bytes) - under.next_byte;
+                transfer.offset = in_flight.next_byte;
+                let page_end = (in_flight.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
+                let end = page_end.min(operation.offset + operation.bytes);
+                transfer.bytes = end - in_flight.next_byte;
                 machine.read(now, ReadAccess::Fault, transfer)
             }
             (Op::Read, _, true) => machine.read(now, ReadAccess::Direct, transfer),
@@ -451,7 +452,7 @@ impl<'a> RunningJob<'a> {
         match done.result {
             Ok(bytes) if is_mapped && bytes > 0 && in_flight.next_byte + bytes < end => {
                 in_flight.next_byte += bytes;
-                self.step(machine, now, tag);
+                self.start_transfer(machine, now, tag);
             }
             Ok(bytes) if is_mapped => {
                 let moved_bytes = in_flight.next_byte + bytes - in_flight.operation.offset;
@@ -475,37 +476,38 @@ impl<'a> RunningJob<'a> {
         tag: u32,
         result: Result<u64, ReadError>,
     ) {
-        let under = self.operations_in_flight.remove(tag as usize);
-        if under.operation.closes {
-            self.close(machine, under.process, under.operation.file);
+        let OperationInFlight { process, operation, issued, .. } =
+            self.operations_in_flight.remove(tag as usize);
+        if operation.closes {
+            self.close_if_unused(machine, process, operation.file);
         }
-        let running = &mut self.processes[under.process as usize];
+        let running = &mut self.processes[process as usize];
         let ended = running.busy_until.max(now);
-        let read_counters = &mut self.jobs[running.process.job()][under.operation.op as usize];
+        let read_counters = &mut self.jobs[running.process.job()][operation.op as usize];
         match result {
             Ok(bytes) => {
-                running.process.record_latency(ended, under.issued, &under.operation, bytes);
-                if running.process.is_measured(under.issued) {
-                    read_counters.record(under.issued, ended, bytes);
-                    running.stream.record(under.issued, ended, bytes);
+                running.process.record_latency(ended, issued, &operation, bytes);
+                if running.process.is_measured(issued) {
+                    read_counters.record(issued, ended, bytes);
+                    running.stream.record(issued, ended, bytes);
                 }
                 self.bytes += bytes;
             }
             Err(error) => {
-                read_counters.record_error(under.issued, ended);
-                running.stream.record_error(under.issued, ended);
+                read_counters.record_error(issued, ended);
+                running.stream.record_error(issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
                 let state = || format!("operations that fail: {error}, {}", state_of(machine));
-                self.stuck = self.failures.step(now, state).err();
+                self.stuck = self.failures.count(now, state).err();
             }
         }
         running.process.completed(ended);
-        self.ready.push(under.process);
+        self.ready.push(process);
     }
 
     /// Returns the process's handle on a file. The first use opens the file. Cached data of the
     /// file is then dropped, as in fio (`invalidate`), and the process's advice is given.
-    fn handle_for(
+    fn open_once(
         &mut self,
         machine: &mut Machine,
         now: Time,
@@ -518,13 +520,13 @@ impl<'a> RunningJob<'a> {
         }
         let handle = machine.open(self.files[file.0 as usize]);
         running.handles.push((file, handle));
-        let process_of = &running.process;
-        let advice = match process_of.engine() {
-            JobEngine::Mmap => process_of.mapping_advice(),
-            _ => process_of.advice(),
+        let opener = &running.process;
+        let advice = match opener.engine() {
+            JobEngine::Mmap => opener.mapping_advice(),
+            _ => opener.advice(),
         };
         let whole = PageRange::covering(0, machine.file_bytes(handle));
-        if process_of.invalidates() {
+        if opener.invalidates() {
             machine.advise(now, handle, ProcessId(process), Advice::DontNeed, whole);
         }
         if advice != Advice::Normal {
@@ -534,30 +536,30 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Closes the process's handle on a file, unless it has other operations in flight on it.
-    fn close(&mut self, machine: &mut Machine, process: u32, file: workload::FileId) {
-        let is_of_it =
-            |under: &OperationInFlight| (under.process, under.operation.file) == (process, file);
+    fn close_if_unused(&mut self, machine: &mut Machine, process: u32, file: workload::FileId) {
+        let is_on_file =
+            |other: &OperationInFlight| (other.process, other.operation.file) == (process, file);
         let handles = &mut self.processes[process as usize].handles;
-        if let Some(at) = handles.iter().position(|opened| opened.0 == file)
-            && !self.operations_in_flight.iter().any(|(_, under)| is_of_it(under))
+        if let Some(index) = handles.iter().position(|opened| opened.0 == file)
+            && !self.operations_in_flight.iter().any(|(_, other)| is_on_file(other))
         {
-            machine.close(handles.remove(at).1);
+            machine.close(handles.remove(index).1);
         }
     }
 
     /// Sums up the results of all processes.
-    fn measured(self) -> RunMeasurements {
+    fn into_measurements(self) -> RunMeasurements {
         let mut total = ReadCounters::default();
         self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
-        let mut late = Lateness::default();
-        self.processes.iter().for_each(|running| late.join(running.process.lateness()));
+        let mut trace_lateness = Lateness::default();
+        self.processes.iter().for_each(|running| trace_lateness.join(running.process.lateness()));
         RunMeasurements {
             total,
             jobs: self.jobs,
             streams: self.processes.iter().map(|running| running.stream).collect(),
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
-            trace_lateness: late,
+            trace_lateness,
         }
     }
 }
@@ -574,7 +576,7 @@ impl IoBackend for RunningJob<'_> {
         loop {
             let completion = self.world.poll_completion(now)?;
             match process_of_flush(completion.id) {
-                Some(process) => self.flushed(now, process),
+                Some(process) => self.end_sync(now, process),
                 None => return Some(completion),
             }
         }

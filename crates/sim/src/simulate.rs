@@ -182,9 +182,11 @@ pub fn simulate_with(
     let mut world = SimulatedEnvironment::new(device, setup.host);
     let Participants { policy_maker, observer } = participants;
     if let Some(observer) = observer {
-        let mut make = policy_maker.unwrap_or_else(|| named_policies(setup.readahead.clone()));
-        let watcher = observer.clone();
-        machine.set_policy_maker(Box::new(move |limits| watcher.observe_policy(make(limits))));
+        let mut make = policy_maker.unwrap_or_else(|| maker_of_policy(setup.readahead.clone()));
+        let policy_observer = observer.clone();
+        machine.set_policy_maker(Box::new(move |limits| {
+            policy_observer.observe_policy(make(limits))
+        }));
         world = world.with_observer(observer);
     } else if let Some(make) = policy_maker {
         machine.set_policy_maker(make);
@@ -213,15 +215,15 @@ pub fn simulate_workload(
     watch: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    let mut machine = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, watch).map_err(run_error)?;
+    let measured = run(&mut machine, workload, &mut world, watch).map_err(run_error)?;
     let device = setup.device.to_string();
     let mut row = match job {
         Some((name, job_file)) => measured.row(name, &device, job_file),
         None => ResultRow::new("listed", &device, &measured.total),
     };
-    row = row.with_meter(path.meter(), &path.cache_counters());
+    row = row.with_meter(machine.meter(), &machine.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
     row.first_error = measured.first_error;
@@ -245,8 +247,8 @@ pub fn device_bytes(setup: &SimulationSetup) -> Result<u64, SimulateError> {
 /// # Errors
 /// Fails in the same cases as [`simulate`].
 pub fn check(job_file: &JobFile, setup: &SimulationSetup) -> Result<(), SimulateError> {
-    let (_, workload, mut path) = prepare(job_file, setup)?;
-    add_files(&mut path, &workload).map(drop).map_err(SimulateError::TooLarge)
+    let (_, workload, mut machine) = prepare(job_file, setup)?;
+    add_files(&mut machine, &workload).map(drop).map_err(SimulateError::TooLarge)
 }
 
 /// Default file size on a simulated device, limited by the size of the device.
@@ -263,7 +265,7 @@ fn build_workload(
             let file_bytes = ASSUMED_FILE_BYTES.min(device_bytes / PAGE_BYTES * PAGE_BYTES);
             Workload::new(job_file, FileSource::Assumed { file_bytes }, seed)
         }
-        build_workload => build_workload,
+        workload_or_error => workload_or_error,
     }
 }
 
@@ -276,12 +278,12 @@ fn prepare(
     let device_bytes = device.caps().sectors.saturating_mul(SECTOR_BYTES);
     let workload =
         build_workload(job_file, device_bytes, setup.seed).map_err(SimulateError::Workload)?;
-    let path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
-    Ok((device, workload, path))
+    let machine = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
+    Ok((device, workload, machine))
 }
 
-/// Returns a factory of the policy that `spec` names.
-fn named_policies(spec: Spec) -> PolicyMaker {
+/// Returns a maker of the readahead policy that `spec` names, one for each opened file.
+fn maker_of_policy(spec: Spec) -> PolicyMaker {
     let policy = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
     Box::new(move |limits| policy(limits).expect("the path was built with this policy"))
 }

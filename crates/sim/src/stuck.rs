@@ -26,7 +26,9 @@ const STEPS_AT_ONE_TIME_MAX: u64 = 1 << 20;
 /// Counts the steps of a run at one virtual time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Steps {
+    /// Time of the last step.
     at: Time,
+    /// Number of steps at that time.
     steps: u64,
 }
 
@@ -36,7 +38,7 @@ impl Steps {
     /// # Errors
     /// Fails if there were too many steps at this time.
     #[inline]
-    pub(crate) fn step(&mut self, now: Time, state: impl FnOnce() -> String) -> Result<(), Stuck> {
+    pub(crate) fn count(&mut self, now: Time, state: impl FnOnce() -> String) -> Result<(), Stuck> {
         if self.at < now {
             *self = Steps { at: now, steps: 0 };
         }
@@ -77,17 +79,18 @@ impl std::error::Error for Stuck {}
 mod tests {
     use super::*;
 
+    /// The maximum number of steps is allowed at each of three times. One more at the last fails.
     #[test]
     fn step_limit_resets_with_time_and_its_error_reports_the_state() {
         let mut steps = Steps::default();
-        let step = |steps: &mut Steps, at| steps.step(at, || "it turns".to_owned());
+        let count = |steps: &mut Steps, at| steps.count(at, || "it turns".to_owned());
         for at in [Time::ZERO, Time(1), Time(2)] {
             for _ in 0..STEPS_AT_ONE_TIME_MAX {
-                assert_eq!(step(&mut steps, at), Ok(()));
+                assert_eq!(count(&mut steps, at), Ok(()));
             }
         }
-        let error = step(&mut steps, Time(2)).unwrap_err().to_string();
+        let error = count(&mut steps, Time(2)).unwrap_err().to_string();
         assert!(error.contains("stands still at 2 ns") && error.contains("it turns"), "{error}");
-        assert_eq!(step(&mut steps, Time(3)), Ok(()));
+        assert_eq!(count(&mut steps, Time(3)), Ok(()));
     }
 }

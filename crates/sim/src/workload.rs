@@ -153,14 +153,14 @@ impl Workload {
     /// Fails if an area does not fit into its file, or if a size is unknown.
     pub fn new(
         job_file: &JobFile,
-        placement: FileSource<'_>,
+        source: FileSource<'_>,
         seed: u64,
     ) -> Result<Workload, WorkloadError> {
         let process_count: u64 = job_file.jobs.iter().map(|job| u64::from(job.processes)).sum();
         if process_count > PROCESSES_MAX {
             return Err(WorkloadError::TooManyProcesses { asked: process_count });
         }
-        let mut layout = layout::FileLayout::new(placement);
+        let mut layout = layout::FileLayout::new(source);
         let mut dependency_builder = together::DependencyBuilder::default();
         let mut processes = Vec::new();
         let mut phase = 0;
@@ -168,13 +168,13 @@ impl Workload {
             if job.has_stonewall && index > 0 {
                 phase += 1;
             }
-            let dependencies = dependency_builder.job(job, phase).map_err(|waits_for| {
+            let dependencies = dependency_builder.add_job(job, phase).map_err(|waits_for| {
                 WorkloadError::NoSuchJob { job: job.name.clone(), waits_for }
             })?;
-            for clone in 0..job.processes {
-                let areas = layout.areas(job, clone)?;
+            for process_index in 0..job.processes {
+                let areas = layout.process_areas(job, process_index)?;
                 let id = ProcessId(processes.len() as u32);
-                let identity = process::JobProcess { id, job: index, clone, phase };
+                let identity = process::JobProcess { id, job: index, process_index, phase };
                 let process = Process::new(job, identity, &areas, dependencies.clone(), seed);
                 let too_many = |error: offsets::TooManyBlocks| WorkloadError::TooManyBlocks {
                     job: job.name.clone(),
@@ -244,9 +244,10 @@ impl Workload {
             let identity = process::JobProcess {
                 id: ProcessId(index as u32),
                 job: 0,
-                clone: index as u32,
+                process_index: index as u32,
                 phase: 0,
             };
+            // The listed reads replace the positions in this area.
             let area = layout::FileArea {
                 file: list.reads[0].file,
                 offset: 0,
@@ -255,7 +256,8 @@ impl Workload {
                 name_hash: 0,
             };
             let dependencies = together::ProcessDependencies::default();
-            let mut process = Process::new(&job, identity, &[area], dependencies, 0)
+            let run_seed = 0;
+            let mut process = Process::new(&job, identity, &[area], dependencies, run_seed)
                 .expect("one block is not too many");
             process.set_reads(list.reads, list.think_times);
             process
@@ -274,7 +276,8 @@ impl Workload {
         all_bytes: u64,
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
     ) -> Workload {
-        let identity = process::JobProcess { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
+        let identity = process::JobProcess { id: ProcessId(0), job: 0, process_index: 0, phase: 0 };
+        // The steps replace the positions in this area.
         let area = layout::FileArea {
             file: FileId(0),
             offset: 0,
@@ -283,7 +286,8 @@ impl Workload {
             name_hash: 0,
         };
         let dependencies = together::ProcessDependencies::default();
-        let mut process = Process::new(job, identity, &[area], dependencies, 0)
+        let run_seed = 0;
+        let mut process = Process::new(job, identity, &[area], dependencies, run_seed)
             .expect("one block is not too many");
         process.set_steps(steps, largest_bytes, all_bytes);
         let file = WorkloadFile { name: "trace".to_owned(), bytes: file_bytes };
@@ -291,7 +295,8 @@ impl Workload {
     }
 }
 
-/// Returns the maximum size of an operation of the job.
+/// Returns the maximum size in bytes of an operation of the job. Sizes by order
+/// (`is_size_by_order`) do not depend on the direction.
 fn block_bytes_largest(job: &Job) -> u64 {
     match job.pattern.reads_percent {
         _ if job.is_size_by_order => job.block_bytes_read().max(job.block_bytes_write()),

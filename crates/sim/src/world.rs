@@ -71,9 +71,14 @@ struct QueuedRequest {
 /// Maximum retries of a request without progress, as in Linux (`SD_MAX_RETRIES`).
 const RETRIES_MAX: u32 = 5;
 
-/// Events inside a device before anything is completed, or the time comes that was waited for.
-/// A device that looks about every 10 ms has fewer in a day.
+/// Maximum events inside a device before it completes a request or the awaited time comes. A device
+/// with an event every 10 ms has fewer in a day.
 const EVENTS_MAX: u64 = 1 << 24;
+
+/// Codes of completions and flushes in the hash of decisions. Requests have the number of their
+/// operation: 0 for a read, 1 for a write.
+const COMPLETION_CODE: u64 = 2;
+const FLUSH_CODE: u64 = 3;
 
 impl SimulatedEnvironment {
     /// Creates the environment with this device, at time 0.
@@ -120,15 +125,15 @@ impl SimulatedEnvironment {
 
     /// Submits a request to the device.
     fn send_to_device(&mut self, request: DeviceRequest) {
-        let Time(now) = self.now;
-        self.decisions.add([now, request.start, request.sectors.into(), request.op as u64]);
+        let now_ns = self.now.ns();
+        self.decisions.add([now_ns, request.start, request.sectors.into(), request.op as u64]);
         self.device.submit(self.now, request);
     }
 
     /// Flushes the device: all writes reported complete become durable. A completion with this
     /// identifier, which no request has, reports the end.
     pub fn flush(&mut self, id: RequestId) {
-        self.decisions.add([self.now.ns(), id.0.into(), 0, 3]);
+        self.decisions.add([self.now.ns(), id.0.into(), 0, FLUSH_CODE]);
         self.device.flush(self.now, id);
     }
 
@@ -148,7 +153,7 @@ impl SimulatedEnvironment {
 
     /// Charges the processor time to pin and describe the memory of a raw chunk of `bytes` bytes.
     /// Returns that time.
-    pub fn pin(&mut self, bytes: u64) -> Time {
+    pub fn charge_pinning(&mut self, bytes: u64) -> Time {
         let pages = bytes.div_ceil(PAGE_BYTES);
         self.charge(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
     }
@@ -173,14 +178,15 @@ impl SimulatedEnvironment {
             };
             self.now = self.now.max(time);
             let state = || format!("events of the device, the next at {:?}", event.map(Time::ns));
-            steps.step(self.now, state)?;
+            steps.count(self.now, state)?;
             events += 1;
             if events > EVENTS_MAX {
                 return Err(Stuck { at: self.now, steps: events, state: state() });
             }
             if event.is_some_and(|event| event <= self.now) {
                 while let Some(completion) = self.device.poll(self.now) {
-                    self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
+                    let id = completion.id.0.into();
+                    self.decisions.add([completion.at.ns(), id, 0, COMPLETION_CODE]);
                     let completion_of_request = self.resubmit_rest(completion);
                     self.completed.extend(completion_of_request);
                 }

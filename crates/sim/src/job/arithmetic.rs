@@ -5,7 +5,7 @@
 //! negative result or divides by zero is invalid.
 
 /// Evaluates an expression in brackets. Returns `None` if the text is not in brackets, and
-/// `Some(None)` if it is and has no value. `parse_number` parses a number with its unit.
+/// `Some(None)` if the expression in them is invalid. `parse_number` parses a number with its unit.
 pub fn evaluate_in_brackets(
     text: &str,
     parse_number: &dyn Fn(&str) -> Option<u64>,
@@ -14,8 +14,8 @@ pub fn evaluate_in_brackets(
     if !(text.starts_with('(') && text.ends_with(')')) {
         return None;
     }
-    let mut reader = ExpressionReader { rest: text, number: parse_number, depth: 0 };
-    let value = reader.sum().filter(|_| reader.rest.trim().is_empty());
+    let mut reader = ExpressionReader { rest: text, parse_number, depth: 0 };
+    let value = reader.parse_sum().filter(|_| reader.rest.trim().is_empty());
     Some(value.and_then(|value| u64::try_from(value).ok()))
 }
 
@@ -24,14 +24,17 @@ const DEPTH_MAX: u32 = 64;
 
 /// Parser of an expression.
 struct ExpressionReader<'a> {
+    /// Text that is not yet parsed.
     rest: &'a str,
-    number: &'a dyn Fn(&str) -> Option<u64>,
+    /// Parses a number with its unit.
+    parse_number: &'a dyn Fn(&str) -> Option<u64>,
+    /// Present nesting of brackets and signs.
     depth: u32,
 }
 
 impl ExpressionReader<'_> {
     /// Consumes the character `letter` if it is next. Returns true in that case.
-    fn takes(&mut self, letter: char) -> bool {
+    fn skip_if_next(&mut self, letter: char) -> bool {
         let rest = self.rest.trim_start();
         let rest_after = rest.strip_prefix(letter);
         self.rest = rest_after.unwrap_or(rest);
@@ -39,13 +42,13 @@ impl ExpressionReader<'_> {
     }
 
     /// Parses a sum of products. Returns `None` for another form and on overflow.
-    fn sum(&mut self) -> Option<i128> {
-        let mut value = self.product()?;
+    fn parse_sum(&mut self) -> Option<i128> {
+        let mut value = self.parse_product()?;
         loop {
-            if self.takes('+') {
-                value = value.checked_add(self.product()?)?;
-            } else if self.takes('-') {
-                value = value.checked_sub(self.product()?)?;
+            if self.skip_if_next('+') {
+                value = value.checked_add(self.parse_product()?)?;
+            } else if self.skip_if_next('-') {
+                value = value.checked_sub(self.parse_product()?)?;
             } else {
                 return Some(value);
             }
@@ -54,15 +57,15 @@ impl ExpressionReader<'_> {
 
     /// Parses a product of powers. Returns `None` for another form, on overflow and for a division
     /// by 0.
-    fn product(&mut self) -> Option<i128> {
-        let mut value = self.power()?;
+    fn parse_product(&mut self) -> Option<i128> {
+        let mut value = self.parse_power()?;
         loop {
-            if self.takes('*') {
-                value = value.checked_mul(self.power()?)?;
-            } else if self.takes('/') {
-                value = value.checked_div(self.power()?)?;
-            } else if self.takes('%') {
-                value = value.checked_rem(self.power()?)?;
+            if self.skip_if_next('*') {
+                value = value.checked_mul(self.parse_power()?)?;
+            } else if self.skip_if_next('/') {
+                value = value.checked_div(self.parse_power()?)?;
+            } else if self.skip_if_next('%') {
+                value = value.checked_rem(self.parse_power()?)?;
             } else {
                 return Some(value);
             }
@@ -70,16 +73,16 @@ impl ExpressionReader<'_> {
     }
 
     /// Parses a power. Returns `None` for another form and on overflow.
-    fn power(&mut self) -> Option<i128> {
-        let base = self.factor()?;
-        match self.takes('^') {
-            true => base.checked_pow(u32::try_from(self.factor()?).ok()?),
+    fn parse_power(&mut self) -> Option<i128> {
+        let base = self.parse_factor()?;
+        match self.skip_if_next('^') {
+            true => base.checked_pow(u32::try_from(self.parse_factor()?).ok()?),
             false => Some(base),
         }
     }
 
     /// Parses a nested part with `parse`. Returns `None` beyond the maximum nesting.
-    fn deeper(&mut self, parse: fn(&mut Self) -> Option<i128>) -> Option<i128> {
+    fn parse_nested(&mut self, parse: fn(&mut Self) -> Option<i128>) -> Option<i128> {
         self.depth += 1;
         let value = if self.depth > DEPTH_MAX { None } else { parse(self) };
         self.depth -= 1;
@@ -87,17 +90,17 @@ impl ExpressionReader<'_> {
     }
 
     /// Parses a number, a negation or a bracket. Returns `None` for another form.
-    fn factor(&mut self) -> Option<i128> {
-        if self.takes('-') {
-            return self.deeper(Self::factor)?.checked_neg();
+    fn parse_factor(&mut self) -> Option<i128> {
+        if self.skip_if_next('-') {
+            return self.parse_nested(Self::parse_factor)?.checked_neg();
         }
-        if self.takes('(') {
-            return self.deeper(Self::sum).filter(|_| self.takes(')'));
+        if self.skip_if_next('(') {
+            return self.parse_nested(Self::parse_sum).filter(|_| self.skip_if_next(')'));
         }
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;
-        (self.number)(digits).map(i128::from)
+        (self.parse_number)(digits).map(i128::from)
     }
 }
 
@@ -105,11 +108,12 @@ impl ExpressionReader<'_> {
 mod tests {
     use super::*;
 
+    /// Evaluates an expression of plain numbers without units.
     fn value(text: &str) -> Option<Option<u64>> {
         evaluate_in_brackets(text, &|number| number.parse().ok())
     }
 
-    /// Worked by hand with the usual precedence.
+    /// Worked by hand with the usual precedence. The fifth is 7 / 2 = 3, minus -1 % 5 = -1: 4.
     #[test]
     fn expressions_have_the_values_of_arithmetic() {
         assert_eq!(value("(4*1024)"), Some(Some(4096)));
@@ -121,14 +125,15 @@ mod tests {
         assert_eq!(value("4096"), None);
     }
 
+    /// The nested texts have more brackets or signs than the parser accepts.
     #[test]
     fn invalid_expressions_have_no_value() {
         for text in ["()", "(1+)", "(1/0)", "(1-2)", "(2^999)", "(x)", "((1)", "(1))"] {
             assert_eq!(value(text), Some(None), "{text}");
         }
-        for deep in ["(", "(-"] {
-            let deep = format!("{}1{}", deep.repeat(100_000), ")".repeat(100_000));
-            assert_eq!(value(&deep), Some(None));
+        for opening in ["(", "(-"] {
+            let nested = format!("{}1{}", opening.repeat(100_000), ")".repeat(100_000));
+            assert_eq!(value(&nested), Some(None));
         }
     }
 }

@@ -7,8 +7,8 @@ use readpath_core::unit::Time;
 use super::value::ByteUnits;
 use super::{
     AdviceHint, BlockSizes, BytesOrPercent, Distribution, ExitScope, FileService,
-    FlowShareRule as JobFlow, Generator, Job, JobEngine, JobError, JobPattern, LatencyTarget,
-    LogOptions, PauseRule, RandomSequence, RateLimits, ReplayOptions, StridedZones, SyncRule,
+    FlowShareRule, Generator, Job, JobEngine, JobError, JobPattern, LatencyTarget, LogOptions,
+    PauseRule, RandomSequence, RateLimits, ReplayOptions, StridedZones, SyncRule,
     VerifyRule,
 };
 
@@ -21,11 +21,15 @@ pub struct JobDraft {
     pub job: Job,
     /// The value of `name`, which replaces the section's name.
     pub name: Option<String>,
+    /// Meaning of `k` in numbers of bytes (`kb_base`).
     pub kilo: ByteUnits,
-    pub flow: Option<ReadWriteOption>,
+    /// The value of `rw`. `None` means sequential reads.
+    pub read_write: Option<ReadWriteOption>,
+    /// Percentage of reads, if `rw` demands a mix.
     pub reads_percent_of_mix: u8,
-    pub class: Option<Class>,
-    pub level: Option<u8>,
+    pub priority_class: Option<Class>,
+    /// Level within the class, from 0 (highest) to 7.
+    pub priority_level: Option<u8>,
     /// True if the end of each job ends the jobs of its `exit_what` (`exitall`).
     pub exits_all: bool,
     /// True if the job covers the whole file (`fill_device`).
@@ -34,7 +38,9 @@ pub struct JobDraft {
     pub zone_mode: Option<ZoneMode>,
     /// Bytes that are transferred in each zone (`zonesize`).
     pub zone_moved_bytes: u64,
+    /// Length of a zone. 0 means the transferred bytes.
     pub zone_range_bytes: u64,
+    /// Length of the gap between two zones.
     pub zone_skip_bytes: u64,
     /// Maximum latency in the search for a queue depth. 0 without a search.
     pub latency_target: Time,
@@ -54,7 +60,7 @@ pub struct JobDraft {
     /// True if written data is synced at the end (`fsync_on_close`).
     pub closes_synced: bool,
     /// Number of writes between syncs, and between data syncs, for `sync`.
-    pub each_synced: (u32, u32),
+    pub writes_per_sync: (u32, u32),
     pub verifies: bool,
     /// False if nothing is read back (`do_verify=0`).
     pub verifies_at_end: bool,
@@ -160,10 +166,10 @@ impl Default for JobDraft {
             },
             name: None,
             kilo: ByteUnits::default(),
-            flow: None,
+            read_write: None,
             reads_percent_of_mix: 50,
-            class: None,
-            level: None,
+            priority_class: None,
+            priority_level: None,
             exits_all: false,
             fills_storage: false,
             exit_what: ExitScope::Group,
@@ -182,7 +188,7 @@ impl Default for JobDraft {
             steady_ramp: Time::ZERO,
             ends_synced: false,
             closes_synced: false,
-            each_synced: (0, 0),
+            writes_per_sync: (0, 0),
             verifies: false,
             verifies_at_end: true,
             verifies_only: false,
@@ -219,7 +225,7 @@ impl JobDraft {
         }
     }
 
-    /// Checks the job as a whole.
+    /// Combines the options that belong together, and checks the job as a whole.
     ///
     /// # Errors
     /// Fails if two options contradict each other.
@@ -244,27 +250,27 @@ impl JobDraft {
         for prefix in named.into_iter().flatten().filter(|prefix| prefix.is_empty()) {
             prefix.clone_from(&job.name);
         }
-        let flow = self
-            .flow
+        let read_write = self
+            .read_write
             .unwrap_or(ReadWriteOption { is_random: false, direction: TransferDirection::Read });
-        job.pattern.is_random = flow.is_random;
-        job.pattern.reads_percent = match flow.direction {
+        job.pattern.is_random = read_write.is_random;
+        job.pattern.reads_percent = match read_write.direction {
             TransferDirection::Read => 100,
             TransferDirection::Write => 0,
             TransferDirection::Mix => self.reads_percent_of_mix,
         };
-        job.priority = match (self.class, self.level) {
+        job.priority = match (self.priority_class, self.priority_level) {
             (None, None) => None,
             (class, level) => Some(Priority {
                 class: class.unwrap_or_default(),
                 level: level.unwrap_or_default(),
             }),
         };
-        job.has_random_map &= !has_other_alignment(&job);
+        job.has_random_map &= !is_aligned_otherwise(&job);
         job.strides = strides;
         job.latency_target = latency_target;
         job.verify = verify.filter(|verify| verify.at_end || verify.backlog > 0 || verify.is_only);
-        job.flow = (self.flow_weight > 0).then_some(JobFlow {
+        job.flow = (self.flow_weight > 0).then_some(FlowShareRule {
             id: self.flow_id,
             weight: self.flow_weight,
             sleep: self.flow_sleep,
@@ -276,8 +282,8 @@ impl JobDraft {
         job.steady = job.steady.filter(|steady| steady.seconds > 0);
         job.exit_scope = self.exit_what;
         job.replay = (!self.replay.names.is_empty()).then_some(self.replay);
-        if self.each_synced != (0, 0) {
-            (job.sync.writes, job.sync.data_writes) = self.each_synced;
+        if self.writes_per_sync != (0, 0) {
+            (job.sync.writes, job.sync.data_writes) = self.writes_per_sync;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
         // Raw I/O always bypasses the page cache, and so do commands to a driver.
@@ -314,13 +320,14 @@ impl JobDraft {
 
     /// Returns the zones, if the job has any (`zonemode=strided` with a `zonesize`).
     fn strides(&self) -> Option<StridedZones> {
-        let is_on = self.zone_mode == Some(ZoneMode::Strided) && self.zone_moved_bytes > 0;
+        let has_zones = self.zone_mode == Some(ZoneMode::Strided) && self.zone_moved_bytes > 0;
         let range_bytes = match self.zone_range_bytes {
             0 => self.zone_moved_bytes,
             bytes => bytes,
         };
         let moved_bytes = self.zone_moved_bytes;
-        is_on.then_some(StridedZones { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
+        let skip_bytes = self.zone_skip_bytes;
+        has_zones.then_some(StridedZones { moved_bytes, range_bytes, skip_bytes })
     }
 
     /// Returns the message for zones that fio refuses: sizes of zones without the mode, or the mode
@@ -338,13 +345,16 @@ impl JobDraft {
     }
 }
 
-/// True for random offsets with another alignment than their blocks. fio then keeps no map of the
-/// used blocks.
-fn has_other_alignment(job: &Job) -> bool {
+/// Returns true for random offsets with another alignment than their smallest blocks. fio then
+/// keeps no map of the used blocks.
+fn is_aligned_otherwise(job: &Job) -> bool {
+    const READ: usize = 0;
+    const WRITE: usize = 1;
     let differs = |direction: usize| {
-        job.align_bytes[direction].is_some_and(|bytes| bytes != job.block_sizes[direction].least())
+        let block_bytes = job.block_sizes[direction].smallest_bytes();
+        job.align_bytes[direction].is_some_and(|align_bytes| align_bytes != block_bytes)
     };
-    job.pattern.is_random && (differs(0) || differs(1))
+    job.pattern.is_random && (differs(READ) || differs(WRITE))
 }
 
 /// Returns the description of two contradictory options, with a remedy. `None` if the options

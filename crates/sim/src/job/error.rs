@@ -93,8 +93,8 @@ const PRINTABLE_CHARS_MAX: usize = 120;
 /// long text is truncated.
 pub fn printable(text: &str) -> String {
     let mut printable = String::new();
-    for (at, letter) in text.chars().enumerate() {
-        if at == PRINTABLE_CHARS_MAX {
+    for (index, letter) in text.chars().enumerate() {
+        if index == PRINTABLE_CHARS_MAX {
             printable.push('…');
             break;
         }

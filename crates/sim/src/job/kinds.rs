@@ -161,7 +161,7 @@ pub enum BlockSizes {
 
 impl BlockSizes {
     /// Largest size in bytes.
-    pub fn most(&self) -> u64 {
+    pub fn largest_bytes(&self) -> u64 {
         match self {
             BlockSizes::One(bytes) | BlockSizes::Range { most: bytes, .. } => *bytes,
             BlockSizes::Split(parts) => parts.iter().map(|part| part.0).max().unwrap_or(0),
@@ -169,7 +169,7 @@ impl BlockSizes {
     }
 
     /// Smallest size in bytes.
-    pub fn least(&self) -> u64 {
+    pub fn smallest_bytes(&self) -> u64 {
         match self {
             BlockSizes::One(bytes) | BlockSizes::Range { least: bytes, .. } => *bytes,
             BlockSizes::Split(parts) => parts.iter().map(|part| part.0).min().unwrap_or(0),
@@ -250,11 +250,11 @@ pub struct RateLimits {
 impl RateLimits {
     /// Returns true if there is any limit.
     pub fn has_any(&self) -> bool {
-        self.is_limit() || self.least_bytes != [0; 2] || self.least_operations != [0; 2]
+        self.has_maximum() || self.least_bytes != [0; 2] || self.least_operations != [0; 2]
     }
 
     /// Returns true if there is a maximum rate.
-    pub fn is_limit(&self) -> bool {
+    pub fn has_maximum(&self) -> bool {
         self.bytes != [0; 2] || self.operations != [0; 2]
     }
 }
@@ -401,7 +401,7 @@ pub struct LogOptions {
     /// True if a line contains the issue time (`log_issue_time`).
     pub has_issue_time: bool,
     /// True if all processes write to the same files (`per_job_logs=0`).
-    pub is_of_all: bool,
+    pub is_one_file_for_all: bool,
 }
 
 impl LogOptions {

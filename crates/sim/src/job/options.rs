@@ -160,8 +160,11 @@ impl FioOption {
         option.apply(draft, line, name, value)
     }
 
-    /// Stores the value of the option in `draft`. The user wrote the option as `name` in line
-    /// `line`.
+    /// Stores the value of the option in `draft`, or notes an option without effect there. The user
+    /// wrote the option as `name` in line `line`.
+    ///
+    /// # Errors
+    /// Fails if the option is rejected or the value is invalid.
     pub(super) fn apply(
         &self,
         draft: &mut JobDraft,
@@ -214,7 +217,7 @@ impl FioOption {
 }
 
 /// Returns the Levenshtein distance of two names: the number of characters to insert, delete or
-/// change.
+/// change. `row` has the distances of a start of `left` to each start of `right`.
 fn distance(left: &str, right: &str) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (row_index, left_letter) in left.bytes().enumerate() {

@@ -41,9 +41,10 @@ const JOBS_MAX: usize = 4096;
 
 /// Parses a whole job file. `environment` provides variables, included files and the properties of
 /// the machine.
-pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
+pub fn parse_job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
     let mut reader = JobFileReader { environment, sections: Vec::new() };
-    reader.read(text, None, 0)?;
+    let (including_line, include_depth) = (None, 0);
+    reader.read(text, including_line, include_depth)?;
     let mut global = JobDraft::default();
     let mut jobs: Vec<Job> = Vec::new();
     let mut exits_all = false;
@@ -77,14 +78,17 @@ pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, Jo
 struct JobSection {
     /// Name of the job, or `None` for a global section.
     name: Option<String>,
+    /// Line number of the section, from 1.
     line: usize,
     options: Vec<OptionLine>,
 }
 
 /// One option in its file.
 struct OptionLine {
-    number: usize,
+    /// Line number, from 1.
+    line_number: usize,
     option: String,
+    /// `None` for a switch, which has no value.
     value: Option<String>,
     included_from: Option<Rc<IncludedFrom>>,
 }
@@ -96,33 +100,33 @@ struct IncludedFrom {
     included_from: Option<Rc<IncludedFrom>>,
 }
 
-/// Returns an error with the names of the including files, from the innermost to the outermost.
-fn included(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobError {
+/// Wraps an error in the names of the including files, from the innermost to the outermost.
+fn with_include_lines(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobError {
     match included_from {
         None => error,
         Some(included_from) => {
             let (line, file) = (included_from.line, included_from.file.clone());
             let error = JobError::Included { line, file, error: Box::new(error) };
-            included(error, included_from.included_from.as_ref())
+            with_include_lines(error, included_from.included_from.as_ref())
         }
     }
 }
 
 impl JobSection {
-    /// Sets the options of the section, `kb_base` first.
+    /// Sets the options of the section, `kb_base` first: it is the meaning of `k` in all others.
     fn apply_to(&self, draft: &mut JobDraft) -> Result<(), JobError> {
         let sets_kilo = |line: &&OptionLine| line.option == "kb_base";
-        let first = self.options.iter().filter(sets_kilo);
-        for line in first.chain(self.options.iter().filter(|line| !sets_kilo(line))) {
-            FioOption::set(draft, line.number, &line.option, line.value.as_deref())
-                .map_err(|error| included(error, line.included_from.as_ref()))?;
+        let kilo_lines = self.options.iter().filter(sets_kilo);
+        for line in kilo_lines.chain(self.options.iter().filter(|line| !sets_kilo(line))) {
+            FioOption::set(draft, line.line_number, &line.option, line.value.as_deref())
+                .map_err(|error| with_include_lines(error, line.included_from.as_ref()))?;
         }
         Ok(())
     }
 
     /// Creates the section of a line `[name]`. A name that starts with `global` makes it a global
     /// section.
-    fn of(content: &str, line: usize) -> Result<JobSection, JobError> {
+    fn from_header(content: &str, line: usize) -> Result<JobSection, JobError> {
         let name = content
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'))
@@ -151,10 +155,10 @@ impl JobFileReader<'_> {
         included_from: Option<&Rc<IncludedFrom>>,
         depth: u32,
     ) -> Result<(), JobError> {
-        for (index, raw) in text.lines().enumerate() {
-            let content = without_comment(raw).trim();
+        for (index, line) in text.lines().enumerate() {
+            let content = without_comment(line).trim();
             if !content.is_empty() {
-                self.line(content, index + 1, included_from, depth)?;
+                self.read_line(content, index + 1, included_from, depth)?;
             }
         }
         Ok(())
@@ -162,7 +166,7 @@ impl JobFileReader<'_> {
 
     /// Reads one line, which can be an `include`. `line_number` counts from 1. `depth` is the
     /// nesting level of includes.
-    fn line(
+    fn read_line(
         &mut self,
         content: &str,
         line_number: usize,
@@ -173,14 +177,14 @@ impl JobFileReader<'_> {
             content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']));
         let Some(name) = inclusion else {
             return self
-                .option_line(content, line_number, included_from)
-                .map_err(|error| included(error, included_from));
+                .read_option_line(content, line_number, included_from)
+                .map_err(|error| with_include_lines(error, included_from));
         };
         let text = self.environment.substitute(name.trim(), line_number).and_then(|name| {
-            let text = self.environment.file(&name, content, line_number, depth)?;
+            let text = self.environment.included_text(&name, content, line_number, depth)?;
             Ok((name, text))
         });
-        let (file, text) = text.map_err(|error| included(error, included_from))?;
+        let (file, text) = text.map_err(|error| with_include_lines(error, included_from))?;
         let included_from = Rc::new(IncludedFrom {
             line: line_number,
             file,
@@ -191,17 +195,17 @@ impl JobFileReader<'_> {
 
     /// Adds a section for a line `[name]`, or adds an option to the last section. An option before
     /// the first section is an error.
-    fn option_line(
+    fn read_option_line(
         &mut self,
         content: &str,
         line_number: usize,
         included_from: Option<&Rc<IncludedFrom>>,
     ) -> Result<(), JobError> {
         if content.starts_with('[') {
-            self.sections.push(JobSection::of(content, line_number)?);
+            self.sections.push(JobSection::from_header(content, line_number)?);
             return Ok(());
         }
-        let (option, value) = option_and_value(content);
+        let (option, value) = split_option(content);
         let option = self.environment.substitute(option, line_number)?;
         let value =
             value.map(|value| self.environment.substitute(value, line_number)).transpose()?;
@@ -212,7 +216,7 @@ impl JobFileReader<'_> {
             });
         };
         section.options.push(OptionLine {
-            number: line_number,
+            line_number,
             option,
             value,
             included_from: included_from.cloned(),
@@ -224,7 +228,13 @@ impl JobFileReader<'_> {
 impl Environment<'_> {
     /// Returns the text of an included file. `content` is the `include` line and `line` its number,
     /// both for errors. `depth` is the nesting level.
-    fn file(&self, name: &str, content: &str, line: usize, depth: u32) -> Result<String, JobError> {
+    fn included_text(
+        &self,
+        name: &str,
+        content: &str,
+        line: usize,
+        depth: u32,
+    ) -> Result<String, JobError> {
         let not_found = |advice: &str| JobError::NotFound {
             line,
             text: super::printable(content),
@@ -241,8 +251,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Replaces `${NAME}` and the properties of the machine in a text. `line` is the line number
-    /// for errors.
+    /// Replaces `${NAME}` and the properties of the machine in a text. A result with arithmetic is
+    /// put in brackets. `line` is the line number for errors.
     fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
         let not_found = |name: &str, advice: String| {
             Err(JobError::NotFound { line, text: super::printable(name), advice })
@@ -301,7 +311,7 @@ fn without_comment(line: &str) -> &str {
 }
 
 /// Splits `option = value`. The value is absent for a switch.
-fn option_and_value(content: &str) -> (&str, Option<&str>) {
+fn split_option(content: &str) -> (&str, Option<&str>) {
     match content.split_once('=') {
         None => (content, None),
         Some((option, value)) => (option.trim_end(), Some(value.trim_start())),

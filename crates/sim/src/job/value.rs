@@ -157,7 +157,7 @@ impl<'a> OptionValue<'a> {
     }
 
     /// Parses a non-empty text.
-    pub fn words(self) -> Result<String, ExpectedForm> {
+    pub fn non_empty_text(self) -> Result<String, ExpectedForm> {
         match self.text.is_empty() {
             true => Err("some text".to_owned()),
             false => Ok(self.text.to_owned()),
@@ -167,7 +167,7 @@ impl<'a> OptionValue<'a> {
     /// Parses one of these words.
     pub fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, ExpectedForm> {
         let found = words.iter().find(|(word, _)| *word == self.text);
-        found.map(|(_, meant)| *meant).ok_or_else(|| {
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             match words.split_last() {
                 Some((last, [])) => (*last).to_owned(),
@@ -258,6 +258,7 @@ fn number_and_suffix(text: &str) -> Option<(u64, String)> {
 mod tests {
     use super::*;
 
+    /// Value `text` of an option in a job with the default `kb_base=1024`.
     fn value(text: &str) -> OptionValue<'_> {
         OptionValue { text, is_given: true, kilo: ByteUnits::Binary }
     }
@@ -294,6 +295,7 @@ mod tests {
         }
     }
 
+    /// A number without suffix counts in the unit of the option. Fractions are no valid times.
     #[test]
     fn time_values_parse_as_in_fio() {
         let s = Time::from_s(1);

@@ -65,14 +65,14 @@ const LOADS_MAX: usize = 1_000;
 /// Describes the problem with file, line, key and expected form.
 pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
     let root = toml_text::parse(text, file)?;
-    let whole = |problem: &str| FileError {
+    let file_error = |problem: &str| FileError {
         file: root.file.clone(),
         line: 0,
         field: String::new(),
         problem: problem.to_owned(),
     };
     if root.find("load").is_none() {
-        return Err(whole(
+        return Err(file_error(
             "has no load; write `[[load]]` on a line, and below it name, mapping, memory, pattern \
              and sweeps",
         ));
@@ -85,14 +85,16 @@ pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
         let problem = format!("{} loads; expected 1 to {LOADS_MAX}", blocks.len());
         return Err(root.error("load", problem));
     }
-    only_known(&root, &["load"])?;
+    let keys_above_loads = ["load"];
+    reject_unknown_keys(&root, &keys_above_loads)?;
     if root.find("name").is_some() {
         return Err(root.error("name", "belongs below a `[[load]]`".to_owned()));
     }
     let mut loads: Vec<MemoryLoad> = Vec::new();
     for block in blocks {
-        only_known(block, &[])?;
-        let load = LoadFields { own: block, common: &root }.load()?;
+        let no_other_keys = [];
+        reject_unknown_keys(block, &no_other_keys)?;
+        let load = LoadFields { own: block, common: &root }.build_load()?;
         if loads.iter().any(|other| other.name == load.name) {
             let problem = format!("`{}` is the name of an earlier load too", load.name);
             return Err(block.error("name", problem));
@@ -102,9 +104,10 @@ pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
     Ok(loads)
 }
 
-/// Rejects unknown keys. `more` contains keys that are valid in addition to the keys of a load.
-fn only_known(block: &FieldBlock, more: &[&str]) -> Result<(), FileError> {
-    let is_known = |key: &str| KEYS.contains(&key) || more.contains(&key);
+/// Rejects unknown keys. `other_keys` contains keys that are valid in addition to the keys of a
+/// load.
+fn reject_unknown_keys(block: &FieldBlock, other_keys: &[&str]) -> Result<(), FileError> {
+    let is_known = |key: &str| KEYS.contains(&key) || other_keys.contains(&key);
     match block.fields.iter().find(|field| !is_known(&field.key)) {
         None => Ok(()),
         Some(field) => {
@@ -116,33 +119,36 @@ fn only_known(block: &FieldBlock, more: &[&str]) -> Result<(), FileError> {
 
 /// Fields of one load, and common fields of all loads.
 struct LoadFields<'a> {
+    /// The fields below `[[load]]`.
     own: &'a FieldBlock,
+    /// The fields above the first `[[load]]`, which are defaults.
     common: &'a FieldBlock,
 }
 
 impl LoadFields<'_> {
-    /// Builds the load.
-    fn load(&self) -> Result<MemoryLoad, FileError> {
+    /// Builds the load, and checks that it can run.
+    fn build_load(&self) -> Result<MemoryLoad, FileError> {
         let name = self.own.required_text("name")?;
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(self.own.error("name", "expected a word or two on one line".to_owned()));
         }
-        let mut load = MemoryLoad::new(name, self.bytes("mapping")?, self.bytes("memory")?);
+        let mapping_bytes = self.required_bytes("mapping")?;
+        let mut load = MemoryLoad::new(name, mapping_bytes, self.required_bytes("memory")?);
         let patterns = [
             ("sequential", TouchPattern::Sequential),
             ("random", TouchPattern::Random),
             ("zipf", TouchPattern::Zipf),
             ("swept", TouchPattern::Swept),
         ];
-        load.pattern = self.word("pattern", None, &patterns)?;
+        load.pattern = self.choice("pattern", None, &patterns)?;
         let shares = [("private", MemorySharing::Private), ("shared", MemorySharing::Shared)];
-        load.share = self.word("share", Some(MemorySharing::Private), &shares)?;
+        load.share = self.choice("share", Some(MemorySharing::Private), &shares)?;
         load.processes = self.block_of("processes").integer_or("processes", 1, PROCESSES)? as u32;
         load.seed = self.block_of("seed").integer_or("seed", 0, SEED)?;
         load.writes_percent = self.writes_percent()?;
-        load.touches = self.touches(load.mapping_bytes / PAGE_BYTES)?;
-        load.swap_bytes = match self.has("swap") {
-            true => self.bytes("swap")?,
+        load.touches = self.touch_count(load.mapping_bytes / PAGE_BYTES)?;
+        load.swap_bytes = match self.has_field("swap") {
+            true => self.required_bytes("swap")?,
             false => load.mapped_bytes(),
         };
         load.check().map_err(|error| {
@@ -152,8 +158,8 @@ impl LoadFields<'_> {
         Ok(load)
     }
 
-    /// Returns true if the key is present in the load or in the common fields.
-    fn has(&self, key: &str) -> bool {
+    /// Returns true if the field `key` is present in the load or in the common fields.
+    fn has_field(&self, key: &str) -> bool {
         self.block_of(key).find(key).is_some()
     }
 
@@ -165,7 +171,7 @@ impl LoadFields<'_> {
     }
 
     /// Returns the size in field `key`, in bytes. A missing field is an error.
-    fn bytes(&self, key: &str) -> Result<u64, FileError> {
+    fn required_bytes(&self, key: &str) -> Result<u64, FileError> {
         let block = self.block_of(key);
         let Some(field) = block.find(key) else {
             return Err(
@@ -186,7 +192,7 @@ impl LoadFields<'_> {
     }
 
     /// Returns the choice in field `key`. Without `default` the field is mandatory.
-    fn word<T: Copy + PartialEq>(
+    fn choice<T: Copy + PartialEq>(
         &self,
         key: &str,
         default: Option<T>,
@@ -203,11 +209,12 @@ impl LoadFields<'_> {
     }
 
     /// Returns the share of writes in field `writes` as a percentage. 0 without the field.
+    /// The parser returns `false` and `true` as the numbers 0 and 1.
     fn writes_percent(&self) -> Result<u32, FileError> {
         let block = self.block_of("writes");
         let percent = match block.find("writes").map(|field| &field.value) {
             None => return Ok(0),
-            Some(FieldValue::Number(part)) => part * 100.0,
+            Some(FieldValue::Number(share)) => share * 100.0,
             Some(_) => f64::NAN,
         };
         // 0.29 × 100 is not exactly 29 in floating point.
@@ -223,9 +230,9 @@ impl LoadFields<'_> {
         }
     }
 
-    /// Returns the touches of each process, from `sweeps` or `touches`. The load's own field
-    /// precedes a common one. Both in one block, or neither, are an error.
-    fn touches(&self, mapping_pages: u64) -> Result<u64, FileError> {
+    /// Returns the number of touches of each process, from `sweeps` or `touches`. The load's own
+    /// field precedes a common one. Both in one block, or neither, are an error.
+    fn touch_count(&self, mapping_pages: u64) -> Result<u64, FileError> {
         for block in [self.own, self.common] {
             match (block.find("sweeps"), block.find("touches")) {
                 (Some(_), Some(_)) => {

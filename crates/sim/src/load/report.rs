@@ -159,7 +159,8 @@ impl LoadRow {
 mod tests {
     use super::*;
 
-    /// 1,000 touches in 2 s, of which 250 wait, and 400 pages read from swap.
+    /// 1,000 touches in 2 s are 500 per second. 250 of them wait, and 400 pages are read from swap.
+    /// The number of pages written is unknown, and a device without requests has no mean size.
     #[test]
     fn rates_follow_from_touches_and_unmeasured_values_are_null() {
         let load = MemoryLoad::new("l", 64 << 20, 32 << 20);

@@ -65,7 +65,8 @@ impl LoadSetup {
     }
 }
 
-/// Runs a load with `setup`. `watch` receives the progress, and the decisions once memory is full.
+/// Runs a load with `setup`. `watch` receives the progress of the whole run, and the decisions of
+/// the measured touches.
 ///
 /// # Errors
 /// Fails before the run if a name, a parameter or a size is wrong, or later if the run makes no
@@ -89,8 +90,8 @@ pub fn simulate_load_with(
     observer: Option<Observer>,
     mut watch: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
-    let (world, mut machine) = prepare(load, setup)?;
-    let mut run = RunningLoad::new(load, setup, world);
+    let (environment, mut machine) = prepare(load, setup)?;
+    let mut run = RunningLoad::new(load, setup, environment);
     let filled = run.fill(&mut machine, &mut RunObserver::progress(watch.on_progress));
     filled.map_err(SimulateError::Stuck)?;
     let filled = LoadCounts::of(&machine);
@@ -112,8 +113,8 @@ pub fn observe_load(
     events_max: usize,
 ) -> Result<(LoadRow, Events), SimulateError> {
     let observer = Observer::new(events_max);
-    let mut goes_on = |_: Progress| ProgressAnswer::Continue;
-    let watch = RunObserver::progress(&mut goes_on);
+    let mut never_stop = |_: Progress| ProgressAnswer::Continue;
+    let watch = RunObserver::progress(&mut never_stop);
     let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
     Ok((row, observer.take()))
 }
@@ -132,7 +133,7 @@ fn prepare(
     setup: &LoadSetup,
 ) -> Result<(SimulatedEnvironment, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
-    let mut path = Machine::new(Config {
+    let mut machine = Machine::new(Config {
         memory_bytes: load.memory_bytes,
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
@@ -148,15 +149,15 @@ fn prepare(
         ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
     };
     swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);
-    path.add_swap(&swap).map_err(SimulateError::Swap)?;
+    machine.add_swap(&swap).map_err(SimulateError::Swap)?;
     let kind = match load.share {
         MemorySharing::Private => MemoryKind::Private,
         MemorySharing::Shared => MemoryKind::Shared,
     };
     for _ in 0..load.mappings() {
-        path.add_memory(load.mapping_pages(), kind).map_err(SimulateError::Swap)?;
+        machine.add_memory(load.mapping_pages(), kind).map_err(SimulateError::Swap)?;
     }
-    Ok((SimulatedEnvironment::new(device, HostCosts::default()), path))
+    Ok((SimulatedEnvironment::new(device, HostCosts::default()), machine))
 }
 
 /// One process.
@@ -164,9 +165,9 @@ struct LoadProcess {
     memory: MemoryId,
     touches: Touches,
     /// A touch that is drawn and not yet performed.
-    next: Option<Touch>,
-    /// Start time of that touch.
-    issued: Time,
+    pending_touch: Option<Touch>,
+    /// Start time of its fault.
+    fault_start: Time,
 }
 
 /// Work of one step of the machine, in touches: a step may look at every page.
@@ -182,14 +183,14 @@ struct RunningLoad<'a> {
     ready: BinaryHeap<Reverse<(Time, u32)>>,
     /// Counters of the measured touches.
     read_counters: ReadCounters,
-    /// Start of the measured touches.
-    began: Time,
+    /// Start time of the measured touches.
+    measurement_start: Time,
     /// Swap counters whose costs have been charged to a process.
     charged: SwapCounters,
     first_error: Option<String>,
     is_stopping: bool,
     /// Work since the progress was last reported, in touches.
-    work: u32,
+    unreported_touches: u32,
 }
 
 /// Counters at the start of the measured touches.
@@ -228,8 +229,8 @@ impl<'a> RunningLoad<'a> {
         let processes = (0..load.processes).map(|process| LoadProcess {
             memory: memory_of(process),
             touches: load.touches_of(process, setup.seed),
-            next: None,
-            issued: Time::ZERO,
+            pending_touch: None,
+            fault_start: Time::ZERO,
         });
         RunningLoad {
             load,
@@ -238,11 +239,11 @@ impl<'a> RunningLoad<'a> {
             processes: processes.collect(),
             ready: BinaryHeap::new(),
             read_counters: ReadCounters::default(),
-            began: Time::ZERO,
+            measurement_start: Time::ZERO,
             charged: SwapCounters::default(),
             first_error: None,
             is_stopping: false,
-            work: 0,
+            unreported_touches: 0,
         }
     }
 
@@ -279,16 +280,16 @@ impl<'a> RunningLoad<'a> {
         observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         observer.begin(machine);
-        self.began = self.environment.now();
+        self.measurement_start = self.environment.now();
         self.run_steps(machine, observer)
     }
 
     /// Adds `touch_count` touches to the completed work. Reports the progress after each
     /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the observer demands it.
     fn note_work(&mut self, touch_count: u32, observer: &mut RunObserver<'_>) {
-        self.work += touch_count;
-        if self.work >= STEPS_PER_PROGRESS {
-            self.work = 0;
+        self.unreported_touches += touch_count;
+        if self.unreported_touches >= STEPS_PER_PROGRESS {
+            self.unreported_touches = 0;
             let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
             let (now, bytes) = (self.environment.now(), self.read_counters.bytes);
             let progress = Progress { now, bytes, bytes_total: Some(bytes_total) };
@@ -310,7 +311,7 @@ impl<'a> RunningLoad<'a> {
             let now = self.environment.now();
             observer.forward_decisions(machine);
             self.note_work(STEP_TOUCHES, observer);
-            steps.step(now, || format!("faults and touches: {}", state_of(machine)))?;
+            steps.count(now, || format!("faults and touches: {}", state_of(machine)))?;
             let next_touch = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()
                 && time <= now
@@ -329,8 +330,8 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Runs process `id` until it faults, until the next event elsewhere, or to its end. A fault is
-    /// submitted to the machine. Otherwise the process continues later.
+    /// Runs process number `id` until it faults, until the next event elsewhere, or to its end. A
+    /// fault is submitted to the machine. Otherwise the process continues later.
     fn run_process(
         &mut self,
         machine: &mut Machine,
@@ -346,20 +347,21 @@ impl<'a> RunningLoad<'a> {
         while !self.is_stopping {
             self.note_work(1, observer);
             let process = &mut self.processes[id as usize];
-            let Some(touch) = process.next.take().or_else(|| process.touches.next()) else {
+            let Some(touch) = process.pending_touch.take().or_else(|| process.touches.next()) else {
                 return Ok(());
             };
-            if machine.touch(process.memory, touch.page, access(touch)) {
+            if machine.touch(process.memory, touch.page, access_of(touch)) {
                 self.read_counters.record(time, time + touch_time, PAGE_BYTES);
                 time += touch_time;
                 if horizon.is_none_or(|horizon| time < horizon) {
                     continue;
                 }
             } else if time == now {
-                process.next = Some(touch);
-                return self.fault(machine, now, (id, touch), observer);
+                process.pending_touch = Some(touch);
+                return self.submit_fault(machine, now, (id, touch), observer);
             } else {
-                process.next = Some(touch);
+                // The process is ahead of the machine: its fault waits for the machine's time.
+                process.pending_touch = Some(touch);
             }
             self.ready.push(Reverse((time, id)));
             break;
@@ -367,8 +369,8 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    /// Submits the page fault of a touch to the machine.
-    fn fault(
+    /// Submits the page fault of process number `id` for a touch to the machine.
+    fn submit_fault(
         &mut self,
         machine: &mut Machine,
         now: Time,
@@ -376,11 +378,11 @@ impl<'a> RunningLoad<'a> {
         observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let running = &mut self.processes[id as usize];
-        running.issued = now;
+        running.fault_start = now;
         let fault = MemoryFault {
             memory: running.memory,
             page: touch.page,
-            access: access(touch),
+            access: access_of(touch),
             process: ProcessId(id),
             tag: id.into(),
         };
@@ -401,15 +403,15 @@ impl<'a> RunningLoad<'a> {
         machine.unmap(now, self);
         while machine.step(now, self) {
             self.note_work(STEP_TOUCHES, watch);
-            steps.step(now, || format!("turns of the machine: {}", state_of(machine)))?;
+            steps.count(now, || format!("turns of the machine: {}", state_of(machine)))?;
         }
         Ok(())
     }
 
-    /// Returns the processor time of a fault, including all pages transferred since the last one,
-    /// and marks these as charged. A fault is a major one if it `has_waited` or its page came from
+    /// Returns the processor time of a fault, including all pages swapped since the last fault, and
+    /// records these as charged. A fault is a major one if it `has_waited` or its page came from
     /// swap.
-    fn host_time(&mut self, machine: &Machine, faulted: &Faulted, has_waited: bool) -> Time {
+    fn charge_fault(&mut self, machine: &Machine, faulted: &Faulted, has_waited: bool) -> Time {
         let counters = machine.swap_counters();
         let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;
         let pages_out = counters.swap_out_pages - self.charged.swap_out_pages;
@@ -426,16 +428,18 @@ impl<'a> RunningLoad<'a> {
     /// Builds the row from the counters since filling.
     fn row(&self, machine: &Machine, setup: &LoadSetup, filled: &LoadCounts) -> LoadRow {
         let counted = LoadCounts::of(machine);
-        let swap = |of: fn(&SwapCounters) -> u64| Some(of(&counted.swap) - of(&filled.swap));
-        let seconds = self.read_counters.last.since(self.began).seconds();
+        let since_fill = |counter: fn(&SwapCounters) -> u64| {
+            Some(counter(&counted.swap) - counter(&filled.swap))
+        };
+        let seconds = self.read_counters.last.since(self.measurement_start).seconds();
         let meter = machine.meter();
         let touches = self.read_counters.operations;
         let mut row = LoadRow::new(self.load, &setup.device.to_string())
             .with_touches(touches, seconds)
             .with_swapping(
-                swap(|swap| swap.faults_major),
-                swap(|swap| swap.swap_in_pages),
-                swap(|swap| swap.swap_out_pages),
+                since_fill(|swap| swap.faults_major),
+                since_fill(|swap| swap.swap_in_pages),
+                since_fill(|swap| swap.swap_out_pages),
             )
             .with_device(
                 counted.device_requests - filled.device_requests,
@@ -444,9 +448,9 @@ impl<'a> RunningLoad<'a> {
         row.swapin = Some(setup.swapin.to_string());
         row.scheduler = Some(setup.scheduler.to_string());
         row.engine = Some("modelled".to_owned());
-        row.fill_seconds = Some(self.began.seconds());
+        row.fill_seconds = Some(self.measurement_start.seconds());
         row.latency_us = self.read_counters.latency();
-        row.minor_faults = swap(|swap| swap.faults_minor);
+        row.minor_faults = since_fill(|swap| swap.faults_minor);
         row.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         row.device_depth_max = row.device_requests.filter(|&n| n > 0).map(|_| meter.depth_max);
         row.waste_bytes = Some(counted.waste_pages.saturating_sub(filled.waste_pages) * PAGE_BYTES);
@@ -467,6 +471,7 @@ impl IoBackend for RunningLoad<'_> {
         self.environment.submit(machine, now, request);
     }
 
+    /// Returns the next completed device request, or `None`.
     fn poll_completion(&mut self, now: Time) -> Option<Completion> {
         self.environment.poll_completion(now)
     }
@@ -478,17 +483,17 @@ impl Driver for RunningLoad<'_> {
         machine.release_fault(now, faulted.fault);
         let id = faulted.process.0;
         let running = &mut self.processes[id as usize];
-        let touch = running.next.take().expect("a process that faults is touching");
-        let issued = running.issued;
+        let touch = running.pending_touch.take().expect("a process that faults is touching");
+        let fault_start = running.fault_start;
         let memory = running.memory;
-        let ended = now + self.host_time(machine, &faulted, now > issued);
+        let ended = now + self.charge_fault(machine, &faulted, now > fault_start);
         match faulted.result {
             Ok(_) => {
-                machine.touch(memory, touch.page, access(touch));
-                self.read_counters.record(issued, ended, PAGE_BYTES);
+                machine.touch(memory, touch.page, access_of(touch));
+                self.read_counters.record(fault_start, ended, PAGE_BYTES);
             }
             Err(error) => {
-                self.read_counters.record_error(issued, ended);
+                self.read_counters.record_error(fault_start, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
             }
         }
@@ -496,7 +501,7 @@ impl Driver for RunningLoad<'_> {
     }
 }
 
-/// Converts the type of a touch.
-fn access(touch: Touch) -> MemoryAccess {
+/// Returns the type of access of a touch: write or read.
+fn access_of(touch: Touch) -> MemoryAccess {
     if touch.is_write { MemoryAccess::Write } else { MemoryAccess::Read }
 }

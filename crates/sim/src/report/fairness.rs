@@ -19,7 +19,7 @@ pub struct ProcessShare {
     /// Index of its job in the job file.
     pub job: usize,
     /// Index of the process within the job, from 0.
-    pub clone: u32,
+    pub process_index: u32,
     /// Phase of the process. Processes of different phases do not run concurrently.
     pub phase: u32,
     /// Bytes transferred.
@@ -37,7 +37,7 @@ impl ProcessShare {
     pub fn new(process: &Process) -> ProcessShare {
         ProcessShare {
             job: process.job(),
-            clone: process.clone_index(),
+            process_index: process.clone_index(),
             phase: process.phase(),
             bytes: 0,
             first: None,
@@ -107,7 +107,7 @@ pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessR
     let sum: f64 = streams.iter().map(ProcessShare::rate).sum();
     let row = |stream: &ProcessShare| ProcessRow {
         name: job_file.jobs[stream.job].name.clone(),
-        process: stream.clone,
+        process: stream.process_index,
         bytes: stream.bytes,
         mib_per_s: mib(1) * stream.rate(),
         share: ratio(stream.rate(), sum),
@@ -134,9 +134,15 @@ mod tests {
 
     /// Returns a process that read `mib` MiB in the second from `start_s` on.
     fn stream(start_s: u64, mib: u64) -> ProcessShare {
-        let (job, clone, phase, latency_max) = (0, 0, 0, None);
-        let (first, last) = (None, Time::ZERO);
-        let mut stream = ProcessShare { job, clone, phase, bytes: 0, first, last, latency_max };
+        let mut stream = ProcessShare {
+            job: 0,
+            process_index: 0,
+            phase: 0,
+            bytes: 0,
+            first: None,
+            last: Time::ZERO,
+            latency_max: None,
+        };
         if mib > 0 {
             let issued = Time::from_s(start_s);
             stream.record(issued, issued + Time::from_s(1), mib << 20);
@@ -144,26 +150,27 @@ mod tests {
         stream
     }
 
-    fn index(streams: &[ProcessShare]) -> Option<f64> {
-        jain_index(streams)
-    }
-
     #[test]
     fn jains_index_is_1_for_equal_shares_and_1_over_n_for_a_monopoly() {
-        assert_eq!(index(&[stream(0, 5), stream(3, 5), stream(9, 5)]), Some(1.0));
-        assert_eq!(index(&[stream(0, 8), stream(0, 0), stream(0, 0), stream(0, 0)]), Some(0.25));
+        assert_eq!(jain_index(&[stream(0, 5), stream(3, 5), stream(9, 5)]), Some(1.0));
+        let monopoly = [stream(0, 8), stream(0, 0), stream(0, 0), stream(0, 0)];
+        assert_eq!(jain_index(&monopoly), Some(0.25));
         // By hand: (1 + 3)² ÷ (2 · (1 + 9)).
-        let uneven = index(&[stream(0, 1), stream(0, 3)]).unwrap();
+        let uneven = jain_index(&[stream(0, 1), stream(0, 3)]).unwrap();
         assert!((uneven - 0.8).abs() < 1e-12, "{uneven}");
     }
 
+    /// A single process, processes without data, and processes of different phases.
     #[test]
     fn fairness_index_is_none_without_two_competing_processes() {
-        assert_eq!(index(&[stream(0, 5)]), None);
-        assert_eq!(index(&[stream(0, 0), stream(0, 0)]), None);
-        assert_eq!(index(&[stream(0, 5), ProcessShare { phase: 1, ..stream(5, 5) }]), None);
+        assert_eq!(jain_index(&[stream(0, 5)]), None);
+        assert_eq!(jain_index(&[stream(0, 0), stream(0, 0)]), None);
+        assert_eq!(jain_index(&[stream(0, 5), ProcessShare { phase: 1, ..stream(5, 5) }]), None);
     }
 
+    /// The slow process moves 1 MiB in each of two seconds, and an operation that fails ends at 4
+    /// s: 2 MiB in 4 s. The fast one moves 2 MiB in 1 s. The longest successful operation takes 1
+    /// s.
     #[test]
     fn process_rows_report_rate_share_and_longest_wait() {
         let job = JobFile::parse("[a]\nrw=read\nsize=1m\nnumjobs=2\n").unwrap();

@@ -1,9 +1,9 @@
 //! Raw operations: one large transfer in chunks.
 //!
 //! Before a chunk is submitted, its memory is pinned and described, which keeps the process busy
-//! ([`SimulatedEnvironment::pin`]). The chunk is then a direct read or write of the machine. The
-//! chunking policy decides its size, and whether the next chunk is pinned while it is in flight. A
-//! process has one raw operation at a time.
+//! ([`SimulatedEnvironment::charge_pinning`]). The chunk is then a direct read or write of the
+//! machine. The chunking policy decides its size, and whether the next chunk is pinned while it is
+//! in flight. A process has one raw operation at a time.
 //!
 //! The *machine* ([`Machine`]) is the read path with its page cache, its policies and its
 //! scheduler.
@@ -23,6 +23,7 @@ const CHUNK_TAG: u64 = 1 << 63;
 pub(super) struct RawOperation {
     /// Its index among the operations in flight.
     tag: u32,
+    /// Division of the operation into chunks.
     transfer: RawTransfer,
     /// A chunk that is being pinned. It is submitted when the process is free again.
     pinned: Option<Chunk>,
@@ -30,18 +31,18 @@ pub(super) struct RawOperation {
     error: Option<(u64, ReadError)>,
 }
 
-/// Chunks in flight, by tag.
+/// Chunks in flight with the numbers of their processes, by tag.
 #[derive(Debug, Default)]
 pub(super) struct ChunksInFlight(Slab<(u32, Chunk)>);
 
 impl ChunksInFlight {
     /// Adds a chunk of process number `process`, and returns its tag.
-    fn open(&mut self, process: u32, chunk: Chunk) -> u64 {
+    fn insert(&mut self, process: u32, chunk: Chunk) -> u64 {
         CHUNK_TAG | self.0.insert((process, chunk)) as u64
     }
 
     /// Removes the chunk with this tag. Returns the number of its process and the chunk.
-    fn close(&mut self, tag: u64) -> (u32, Chunk) {
+    fn remove(&mut self, tag: u64) -> (u32, Chunk) {
         self.0.remove((tag & !CHUNK_TAG) as usize)
     }
 }
@@ -75,8 +76,8 @@ impl RunningJob<'_> {
         let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
         let Some(chunk) = raw.transfer.poll_chunk(machine.chunking_policy()) else { return };
         raw.pinned = Some(chunk);
-        let span = self.world.pin(chunk.bytes);
-        running.busy_until = running.busy_until.max(now) + span;
+        let pin_time = self.world.charge_pinning(chunk.bytes);
+        running.busy_until = running.busy_until.max(now) + pin_time;
         self.later.push(Reverse((running.busy_until, process)));
     }
 
@@ -87,36 +88,36 @@ impl RunningJob<'_> {
         let Some(raw) = &mut running.raw else { return };
         let Some(chunk) = raw.pinned.take() else { return };
         let operation = self.operations_in_flight[raw.tag as usize].operation;
-        let handle = self.handle_for(machine, now, process, operation.file);
+        let handle = self.open_once(machine, now, process, operation.file);
         let transfer = Transfer {
             handle,
             process: ProcessId(process),
             offset: chunk.offset,
             bytes: chunk.bytes,
-            tag: self.chunks.open(process, chunk),
+            tag: self.chunks.insert(process, chunk),
         };
         let started = match operation.op {
             Op::Read => machine.read(now, ReadAccess::Direct, transfer),
-            Op::Write => machine.write(now, transfer, true),
+            Op::Write => machine.write(now, transfer, IS_SYNC),
         };
         if let Err(error) = started {
-            self.chunks.close(transfer.tag);
-            self.chunk_ended(machine, now, process, chunk, Err(error));
+            self.chunks.remove(transfer.tag);
+            self.record_chunk_end(machine, now, process, chunk, Err(error));
         }
         self.pin_next(machine, now, process);
     }
 
     /// Handles the completion of a chunk, and pins the next chunk of the process.
     pub(super) fn on_chunk_completed(&mut self, machine: &mut Machine, now: Time, done: &Done) {
-        let (process, chunk) = self.chunks.close(done.tag);
+        let (process, chunk) = self.chunks.remove(done.tag);
         machine.release(now, done.read);
-        self.chunk_ended(machine, now, process, chunk, done.result);
+        self.record_chunk_end(machine, now, process, chunk, done.result);
         self.pin_next(machine, now, process);
     }
 
     /// Records the result of a chunk. The last chunk ends the operation, with the error of the
     /// lowest failed chunk or with the bytes before the first gap.
-    fn chunk_ended(
+    fn record_chunk_end(
         &mut self,
         machine: &mut Machine,
         now: Time,

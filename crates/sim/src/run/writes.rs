@@ -9,6 +9,9 @@ use super::RunningJob;
 /// First identifier of flushes, one per process. Requests have smaller identifiers.
 const FLUSHES: u32 = 1 << 31;
 
+/// All writes of a job count as synchronous for the schedulers.
+pub(super) const IS_SYNC: bool = true;
+
 /// Returns the identifier of a process's flush.
 pub(super) fn flush_of(process: u32) -> RequestId {
     RequestId(FLUSHES + process)
@@ -22,7 +25,7 @@ pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
 impl RunningJob<'_> {
     /// Completes the sync of a process after the flush of the device, and lets the process
     /// continue.
-    pub(super) fn flushed(&mut self, now: Time, process: u32) {
+    pub(super) fn end_sync(&mut self, now: Time, process: u32) {
         self.flushes_in_flight -= 1;
         let running = &mut self.processes[process as usize];
         running.process.synced(now);
@@ -33,13 +36,13 @@ impl RunningJob<'_> {
 
     /// Returns the transfer of a cached write. It extends to whole units of the device, within the
     /// file, because the kernel writes whole units.
-    pub(super) fn whole_units(machine: &Machine, transfer: Transfer) -> Transfer {
-        let unit = u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES;
-        let file_end = machine.file_bytes(transfer.handle) / unit * unit;
-        let offset = transfer.offset / unit * unit;
-        let end = (transfer.offset + transfer.bytes).next_multiple_of(unit).min(file_end);
+    pub(super) fn extend_to_units(machine: &Machine, transfer: Transfer) -> Transfer {
+        let unit_bytes = u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES;
+        let file_end = machine.file_bytes(transfer.handle) / unit_bytes * unit_bytes;
+        let offset = transfer.offset / unit_bytes * unit_bytes;
+        let end = (transfer.offset + transfer.bytes).next_multiple_of(unit_bytes).min(file_end);
         // Bytes in the file's last partial unit include the preceding unit.
-        let offset = offset.min(file_end.saturating_sub(unit));
+        let offset = offset.min(file_end.saturating_sub(unit_bytes));
         Transfer { offset, bytes: end - offset, ..transfer }
     }
 }

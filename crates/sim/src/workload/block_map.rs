@@ -9,8 +9,7 @@ pub const BLOCKS_MAX: u64 = 1 << 36;
 #[derive(Clone, Debug)]
 pub struct BlockMap {
     blocks: u64,
-    /// Number of used blocks.
-    taken: u64,
+    used_blocks: u64,
     /// The bitmap, followed by the levels of the tree.
     levels: Vec<Vec<u64>>,
 }
@@ -28,7 +27,7 @@ impl BlockMap {
             }
             words = words.div_ceil(64);
         }
-        BlockMap { blocks, taken: 0, levels }
+        BlockMap { blocks, used_blocks: 0, levels }
     }
 
     /// Number of blocks.
@@ -37,23 +36,23 @@ impl BlockMap {
     }
 
     /// Returns true if a block is used.
-    pub fn is_taken(&self, block: u64) -> bool {
+    pub fn is_used(&self, block: u64) -> bool {
         block < self.blocks && self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 1
     }
 
     /// Marks up to `count` contiguous free blocks from `block` on as used. Returns the number of
     /// marked blocks, which ends before the first used one. 0 if `block` is used.
-    pub fn take(&mut self, block: u64, count: u64) -> u64 {
+    pub fn mark_used(&mut self, block: u64, count: u64) -> u64 {
         let free_count = (block..self.blocks.min(block.saturating_add(count)))
-            .take_while(|block| !self.is_taken(*block))
+            .take_while(|block| !self.is_used(*block))
             .count() as u64;
-        (block..block + free_count).for_each(|block| self.set(block));
+        (block..block + free_count).for_each(|block| self.mark_block(block));
         free_count
     }
 
-    /// Marks one block as used.
-    fn set(&mut self, block: u64) {
-        self.taken += 1;
+    /// Marks one free block as used, and the bits of the tree above it whose words are full.
+    fn mark_block(&mut self, block: u64) {
+        self.used_blocks += 1;
         let mut bit = block;
         for level in &mut self.levels {
             let word = &mut level[(bit / 64) as usize];
@@ -68,7 +67,7 @@ impl BlockMap {
     /// Returns the first free block from `block` on, otherwise from the start. `None` if all are
     /// used.
     pub fn next_free(&self, block: u64) -> Option<u64> {
-        if self.taken == self.blocks {
+        if self.used_blocks == self.blocks {
             return None;
         }
         self.free_from(block).or_else(|| self.free_from(0))
@@ -105,9 +104,9 @@ impl BlockMap {
 
     /// Marks all blocks as free.
     pub fn clear(&mut self) {
-        if self.taken > 0 {
+        if self.used_blocks > 0 {
             self.levels.iter_mut().for_each(|level| level.fill(0));
-            self.taken = 0;
+            self.used_blocks = 0;
         }
     }
 }
@@ -116,26 +115,27 @@ impl BlockMap {
 mod tests {
     use super::*;
 
-    /// Compares with a plain list of flags.
+    /// Marks up to 15 blocks from random ones on, until all are used, and compares with a list of
+    /// flags. The sizes are next to those of a word and of a level of the tree.
     #[test]
     fn next_free_block_matches_a_list_of_flags() {
         for blocks in [1, 63, 64, 65, 4096, 4097, 10_000] {
             let mut map = BlockMap::new(blocks);
             let mut flags = vec![false; blocks as usize];
-            let mut draw = 12_345_u64;
+            let mut random = 12_345_u64;
             for _ in 0..2 * blocks {
-                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let from = (draw >> 33) % blocks;
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let (from, count) = ((random >> 33) % blocks, random >> 60);
                 let order = (from..blocks).chain(0..from);
                 let free = order.clone().find(|block| !flags[*block as usize]);
                 assert_eq!(map.next_free(from), free, "from {from} of {blocks}");
                 let Some(free) = free else { break };
-                let taken = map.take(free, draw >> 60);
-                for block in free..free + taken {
+                let used = map.mark_used(free, count);
+                for block in free..free + used {
                     assert!(!std::mem::replace(&mut flags[block as usize], true));
                 }
-                let is_cut = taken < draw >> 60;
-                let end = (free + taken) as usize;
+                let is_cut = used < count;
+                let end = (free + used) as usize;
                 assert!(!is_cut || end == flags.len() || flags[end], "cut at what is taken");
             }
         }

@@ -24,12 +24,15 @@ pub struct RandomChoices {
 #[derive(Clone, Debug)]
 struct RandomStreams {
     positions: Generator,
+    /// Sizes of reads and of writes.
     sizes: [Generator; 2],
+    /// Random or sequential, for reads and for writes.
     is_random: [Taus88; 2],
     direction: Taus88,
     mix: ReadWriteMix,
     files: Taus88,
     zones: Taus88,
+    /// Intervals between reads and between writes.
     times: [Taus88; 2],
 }
 
@@ -37,22 +40,26 @@ struct RandomStreams {
 /// kept until a share of the other direction's operations has been done.
 #[derive(Clone, Copy, Debug)]
 struct ReadWriteMix {
+    /// Present direction.
     op: Op,
+    /// Operations issued so far, reads and writes.
     issued: [u64; 2],
+    /// Value of `issued` of the present direction from which a direction is drawn again.
     direction_kept_until: u64,
 }
 
 impl RandomStreams {
+    /// Creates the streams at their starts. `is_wide` selects 64-bit positions and sizes.
     fn new(seeds: &ProcessSeeds, is_wide: bool) -> RandomStreams {
-        let small_generator = |stream| Taus88::new(seeds.of(stream));
+        let small_generator = |stream| Taus88::new(seeds.stream_seed(stream));
         let sized_generator = |seed| match is_wide {
             true => Generator::Taus258(Taus258::new(seed)),
             false => Generator::Taus88(Taus88::new(seed)),
         };
         RandomStreams {
-            positions: sized_generator(seeds.of_positions()),
+            positions: sized_generator(seeds.position_seed()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
-                .map(|stream| sized_generator(seeds.of(stream))),
+                .map(|stream| sized_generator(seeds.stream_seed(stream))),
             is_random: [RandomStream::IsRandom; 2].map(small_generator),
             direction: small_generator(RandomStream::Direction),
             mix: ReadWriteMix { op: Op::Read, issued: [0; 2], direction_kept_until: 0 },
@@ -64,7 +71,8 @@ impl RandomStreams {
 }
 
 impl RandomStreams {
-    /// Returns the direction of the next operation.
+    /// Returns the direction of the next operation: the present one while it is kept, otherwise a
+    /// drawn one, with `reads_percent` as the share of reads.
     fn next_direction(&mut self, reads_percent: u8) -> Op {
         let ReadWriteMix { op, issued, direction_kept_until: kept_until } = &mut self.mix;
         if issued[*op as usize] >= *kept_until {
@@ -86,9 +94,9 @@ impl RandomStreams {
 }
 
 impl RandomChoices {
-    /// Creates the streams of a process of `job`, with the number `index` over all jobs. `is_wide`
-    /// means that the areas have more blocks than 32 bits can count. `own_seed` is for the choices
-    /// with a permutation.
+    /// Creates the streams of a process of `job`, with the number `index` over all jobs, from 0.
+    /// `is_wide` means that the areas have more blocks than 32 bits can count. `own_seed` is for
+    /// the choices with a permutation.
     pub fn new(
         job: &Job,
         index: u32,
@@ -137,43 +145,43 @@ impl RandomChoices {
     }
 
     /// Draws a block number below `blocks`.
-    pub fn block(&mut self, blocks: u64) -> u64 {
+    pub fn draw_block(&mut self, blocks: u64) -> u64 {
         self.streams.positions.below(blocks)
     }
 
-    /// Returns true if the next operation is a read, with `percent` as the share of reads.
-    pub fn is_read(&mut self, percent: u8) -> bool {
+    /// Draws the direction of the next operation: true for a read. `percent` is the share of reads.
+    pub fn draw_is_read(&mut self, percent: u8) -> bool {
         match &mut self.own_generator {
             Some(own) => below(own, 100) < u64::from(percent),
             None => self.streams.next_direction(percent) == Op::Read,
         }
     }
 
-    /// Returns true if the position of the next operation is random, with `percent` as the share.
-    pub fn is_random(&mut self, op: Op, percent: u8) -> bool {
+    /// Draws whether the position of the next operation is random, with `percent` as the share.
+    pub fn draw_is_random(&mut self, op: Op, percent: u8) -> bool {
         percent == 100 || self.streams.is_random[op as usize].draw_percent(percent)
     }
 
     /// Draws the number of the next file, below `files`.
-    pub fn file(&mut self, files: u64) -> u64 {
+    pub fn draw_file(&mut self, files: u64) -> u64 {
         self.streams.files.below(files)
     }
 
-    /// Draws a number from 0 to 99 for a zone.
-    pub fn zone(&mut self) -> u64 {
+    /// Draws a number from 0 to 99, which selects a zone by the shares of the zones in percent.
+    pub fn draw_zone_percent(&mut self) -> u64 {
         self.streams.zones.below(100)
     }
 
-    /// Returns a random number from 0 to 1, never 0, for the interval between operations of a
+    /// Draws a number from 0 to 1, never 0, for the interval between operations of a
     /// direction.
-    pub fn time(&mut self, op: Op) -> f64 {
-        self.streams.times[op as usize].unit().max(1.0 / f64::from(u32::MAX))
+    pub fn draw_unit(&mut self, op: Op) -> f64 {
+        self.streams.times[op as usize].draw_unit().max(1.0 / f64::from(u32::MAX))
     }
 
-    /// Returns the size of an operation in bytes. A random size is drawn again if `fits` rejects
+    /// Draws the size of an operation in bytes. A random size is drawn again if `fits` rejects
     /// it; `None` if no size fits. A fixed size is not checked. `direction` selects the sizes; for
     /// sizes by order, 0 is sequential and 1 is random.
-    pub fn size(
+    pub fn draw_size(
         &mut self,
         sizes: &BlockSizes,
         direction: usize,
@@ -183,7 +191,7 @@ impl RandomChoices {
         let stream = &mut self.streams.sizes[direction];
         let (min, max) = match sizes {
             BlockSizes::One(bytes) => return Some(*bytes),
-            sizes => (sizes.least(), sizes.most()),
+            sizes => (sizes.smallest_bytes(), sizes.largest_bytes()),
         };
         if !fits(min) {
             return None;
@@ -210,12 +218,12 @@ impl Generator {
             Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),
             Generator::Taus258(generator) => (generator.next(), u64::MAX),
         };
-        let mut shares = 0;
+        let mut shares_end = 0;
         let mut last_bytes = 0;
         for &(bytes, share) in parts.iter().filter(|part| part.1 > 0) {
             last_bytes = bytes;
-            shares += u64::from(share);
-            if drawn / shares <= max / 100 && fits(bytes) {
+            shares_end += u64::from(share);
+            if drawn / shares_end <= max / 100 && fits(bytes) {
                 break;
             }
         }

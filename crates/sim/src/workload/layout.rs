@@ -25,7 +25,9 @@ pub const FILES_MAX: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileArea {
     pub file: FileId,
+    /// Start of the area in the file.
     pub offset: u64,
+    /// Length of the area.
     pub bytes: u64,
     /// Length of the whole file when the process is laid out.
     pub file_bytes: u64,
@@ -35,49 +37,61 @@ pub struct FileArea {
 
 /// The files found so far.
 pub struct FileLayout<'a> {
-    placement: FileSource<'a>,
+    /// Source of the files, and of their sizes.
+    source: FileSource<'a>,
     files: Vec<WorkloadFile>,
+    /// Identifiers of the files by their names.
     ids: BTreeMap<String, FileId>,
 }
 
 impl<'a> FileLayout<'a> {
-    /// Creates a layout without files. `placement` is the source of the files.
-    pub fn new(placement: FileSource<'a>) -> FileLayout<'a> {
-        FileLayout { placement, files: Vec::new(), ids: BTreeMap::new() }
+    /// Creates a layout without files.
+    pub fn new(source: FileSource<'a>) -> FileLayout<'a> {
+        FileLayout { source, files: Vec::new(), ids: BTreeMap::new() }
     }
 
     pub fn into_files(self) -> Vec<WorkloadFile> {
         self.files
     }
 
-    /// Returns the areas of one process, one per file.
-    pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<FileArea>, WorkloadError> {
-        let fio_names = self.names(job, clone)?;
-        let names = match self.placement {
+    /// Returns the areas of process number `process_index` of a job, one per file. Adds new files
+    /// to the layout.
+    ///
+    /// # Errors
+    /// Fails if a file is missing or too small, if its size is unknown, or if there are too many
+    /// files.
+    pub fn process_areas(
+        &mut self,
+        job: &Job,
+        process_index: u32,
+    ) -> Result<Vec<FileArea>, WorkloadError> {
+        let fio_names = self.file_names(job, process_index)?;
+        let names = match self.source {
             FileSource::One { name, .. } => vec![name.to_owned()],
             _ => fio_names.clone(),
         };
         let count = names.len() as u64;
         let mut areas = Vec::new();
         for (file_index, name) in names.into_iter().enumerate() {
-            let file_bytes = job.file_bytes.map(|(min, max)| match count {
+            let stated_bytes = job.file_bytes.map(|(min, max)| match count {
                 1 => min,
                 count => {
                     min + ((max - min) as u128 * file_index as u128 / (count - 1) as u128) as u64
                 }
             });
-            let area = self.area(job, clone, &name, file_bytes, count)?;
+            let area = self.add_area(job, process_index, &name, stated_bytes, count)?;
             let name_hash = hash_of_name(fio_names.get(file_index).map_or(&name, |name| name));
             areas.push(FileArea { name_hash, ..area });
         }
         Ok(areas)
     }
 
-    /// Returns the names of the files of process number `clone` of a job.
-    fn names(&self, job: &Job, clone: u32) -> Result<Vec<String>, WorkloadError> {
+    /// Returns the names of the files of process number `process_index` of a job, as fio would give
+    /// them. Fails if there are too many files.
+    fn file_names(&self, job: &Job, process_index: u32) -> Result<Vec<String>, WorkloadError> {
         let directory = match job.directories.len() {
             0 => String::new(),
-            count => format!("{}/", job.directories[clone as usize % count]),
+            count => format!("{}/", job.directories[process_index as usize % count]),
         };
         if !job.file_names.is_empty() {
             return Ok(job.file_names.iter().map(|name| format!("{directory}{name}")).collect());
@@ -90,7 +104,7 @@ impl<'a> FileLayout<'a> {
         let name = |file: u32| {
             let name = format
                 .replace("$jobname", &job.name)
-                .replace("$jobnum", &clone.to_string())
+                .replace("$jobnum", &process_index.to_string())
                 .replace("$filenum", &file.to_string())
                 .replace("$clientuid", "localhost");
             format!("{directory}{name}")
@@ -98,18 +112,18 @@ impl<'a> FileLayout<'a> {
         Ok((0..job.files).map(name).collect())
     }
 
-    /// Returns the area of process number `clone` in one of `files` files, and registers the file.
-    /// `file_bytes` is the size that the job states.
-    fn area(
+    /// Returns the area of process number `process_index` in one of `file_count` files, and
+    /// registers the file. `stated_bytes` is the size that the job states (`filesize`).
+    fn add_area(
         &mut self,
         job: &Job,
-        clone: u32,
+        process_index: u32,
         name: &str,
-        file_bytes: Option<u64>,
-        files: u64,
+        stated_bytes: Option<u64>,
+        file_count: u64,
     ) -> Result<FileArea, WorkloadError> {
         let real_bytes = self.real_bytes(job, name)?;
-        let assumed_bytes = match self.placement {
+        let assumed_bytes = match self.source {
             // The default size starts after the beginning of the areas of all processes of the job.
             FileSource::Assumed { file_bytes } => Some(
                 in_bytes(job.offset)
@@ -120,13 +134,15 @@ impl<'a> FileLayout<'a> {
             ),
             _ => None,
         };
-        let whole_bytes = file_bytes.or(real_bytes).or(assumed_bytes);
-        let (offset, bytes) = area_in_file(job, clone, name, files, file_bytes, whole_bytes)?;
-        let block_bytes = job.block_sizes[0].least().max(job.block_sizes[1].least());
+        let whole_bytes = stated_bytes.or(real_bytes).or(assumed_bytes);
+        let (offset, bytes) =
+            area_in_file(job, process_index, name, file_count, stated_bytes, whole_bytes)?;
+        let [read_bytes, write_bytes] =
+            [0, 1].map(|direction: usize| job.block_sizes[direction].smallest_bytes());
         let block_bytes = match job.pattern.reads_percent {
-            0 => job.block_sizes[1].least(),
-            100 => job.block_sizes[0].least(),
-            _ => block_bytes,
+            0 => write_bytes,
+            100 => read_bytes,
+            _ => read_bytes.max(write_bytes),
         };
         if bytes < block_bytes {
             return Err(WorkloadError::BlockTooLarge {
@@ -141,15 +157,16 @@ impl<'a> FileLayout<'a> {
             let (job, file) = (job.name.clone(), name.to_owned());
             return Err(WorkloadError::BeyondEnd { job, file, need_bytes: end, have_bytes });
         }
-        let file = self.file(name.to_owned());
+        let file = self.file_id(name.to_owned());
         let file_entry = &mut self.files[file.0 as usize];
         file_entry.bytes = real_bytes.unwrap_or(file_entry.bytes.max(end));
         Ok(FileArea { file, offset, bytes, file_bytes: file_entry.bytes, name_hash: 0 })
     }
 
-    /// Returns the size of an existing file, or `None` in the simulation.
+    /// Returns the size of an existing file in bytes, or `None` in the simulation. Fails if the
+    /// file is missing.
     fn real_bytes(&self, job: &Job, name: &str) -> Result<Option<u64>, WorkloadError> {
-        match self.placement {
+        match self.source {
             FileSource::Modelled | FileSource::Assumed { .. } => Ok(None),
             FileSource::One { bytes, .. } => Ok(Some(bytes)),
             FileSource::Existing(size) => match size(name) {
@@ -159,8 +176,8 @@ impl<'a> FileLayout<'a> {
         }
     }
 
-    /// Returns the identifier of a file name.
-    fn file(&mut self, name: String) -> FileId {
+    /// Returns the identifier of the file with this name. A new name is added with a size of 0.
+    fn file_id(&mut self, name: String) -> FileId {
         if let Some(id) = self.ids.get(&name) {
             return *id;
         }
@@ -171,7 +188,7 @@ impl<'a> FileLayout<'a> {
     }
 }
 
-/// Returns an extent in bytes, or 0 for a percentage.
+/// Returns an extent in bytes, or 0 for a percentage: the file has no known size yet.
 fn in_bytes(extent: BytesOrPercent) -> u64 {
     match extent {
         BytesOrPercent::Bytes(bytes) => bytes,
@@ -179,14 +196,14 @@ fn in_bytes(extent: BytesOrPercent) -> u64 {
     }
 }
 
-/// Returns offset and length, in bytes, of the area of process number `clone` in one of `files`
-/// files. The file has `whole_bytes`; `file_bytes` is the size that the job states.
+/// Returns offset and length, in bytes, of the area of process number `process_index` in one of
+/// `file_count` files. The file has `whole_bytes`; `stated_bytes` is the size that the job states.
 fn area_in_file(
     job: &Job,
-    clone: u32,
+    process_index: u32,
     name: &str,
-    files: u64,
-    file_bytes: Option<u64>,
+    file_count: u64,
+    stated_bytes: Option<u64>,
     whole_bytes: Option<u64>,
 ) -> Result<(u64, u64), WorkloadError> {
     let known_bytes = || {
@@ -195,25 +212,26 @@ fn area_in_file(
             file: name.to_owned(),
         })
     };
-    let block_bytes = job.block_sizes[0].least().min(job.block_sizes[1].least());
+    let block_bytes = job.block_sizes[0].smallest_bytes().min(job.block_sizes[1].smallest_bytes());
     let align_bytes = job.offset_align_bytes.unwrap_or(block_bytes);
     let in_bytes = |extent: BytesOrPercent| match extent {
         BytesOrPercent::Bytes(bytes) => Ok(bytes),
         BytesOrPercent::Percent(percent) => {
-            Ok(share(known_bytes()?, percent).div_ceil(align_bytes).saturating_mul(align_bytes))
+            let bytes = percent_of(known_bytes()?, percent);
+            Ok(bytes.div_ceil(align_bytes).saturating_mul(align_bytes))
         }
     };
     let increment_bytes = match job.offset_increment {
         BytesOrPercent::Bytes(0) => 0,
-        increment => in_bytes(increment)?.saturating_mul(u64::from(clone)),
+        increment => in_bytes(increment)?.saturating_mul(u64::from(process_index)),
     };
     let offset = in_bytes(job.offset)?.saturating_add(increment_bytes);
     let bytes_after_offset = |total_bytes: u64| total_bytes.saturating_sub(offset);
     let bytes = match job.size {
-        Some(BytesOrPercent::Bytes(bytes)) if file_bytes.is_none() => bytes / files,
+        Some(BytesOrPercent::Bytes(bytes)) if stated_bytes.is_none() => bytes / file_count,
         Some(BytesOrPercent::Percent(percent)) if percent < 100 => {
             let total_bytes = known_bytes()?;
-            let area_bytes = share(total_bytes, percent).min(bytes_after_offset(total_bytes));
+            let area_bytes = percent_of(total_bytes, percent).min(bytes_after_offset(total_bytes));
             area_bytes - area_bytes % block_bytes
         }
         _ => bytes_after_offset(known_bytes()?),
@@ -222,6 +240,6 @@ fn area_in_file(
 }
 
 /// Returns `percent` of `bytes`, rounded down.
-pub fn share(bytes: u64, percent: u8) -> u64 {
+pub fn percent_of(bytes: u64, percent: u8) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100) as u64
 }

@@ -74,23 +74,23 @@ pub struct Lfsr {
     /// Number of numbers returned since the last start.
     numbers_returned: u64,
     /// Mask of the highest bit.
-    top: u64,
+    top_mask: u64,
     /// Mask of the other taps.
-    rotation: u64,
+    tap_mask: u64,
 }
 
 impl Lfsr {
-    /// Creates the order of `count` numbers, starting two steps after the state `seed`. Returns
-    /// `None` above [`BOUND_MAX`].
+    /// Creates the order of the numbers below `count`, starting two steps after the state `seed`.
+    /// Returns `None` above [`BOUND_MAX`].
     pub fn new(count: u64, seed: u64) -> Option<Lfsr> {
         if count > BOUND_MAX {
             return None;
         }
         let bits = (BITS_MIN..).find(|bits| 1 << bits > count + 1)?;
         let taps = TAPS[(bits - BITS_MIN) as usize];
-        let turned = taps.iter().fold(0, |turned, tap| turned | 1 << (tap - 1));
+        let tap_mask = taps.iter().fold(0, |mask, tap| mask | 1 << (tap - 1));
         let mut lfsr =
-            Lfsr { state: 0, count, numbers_returned: 0, top: 1 << (bits - 1), rotation: turned };
+            Lfsr { state: 0, count, numbers_returned: 0, top_mask: 1 << (bits - 1), tap_mask };
         lfsr.restart(seed);
         lfsr.step();
         Some(lfsr)
@@ -98,9 +98,9 @@ impl Lfsr {
 
     /// Restarts one step after the state `seed`: one step earlier than initially, as in fio.
     pub fn restart(&mut self, seed: u64) {
-        let mask = (self.top << 1) - 1;
-        self.state = seed & mask;
-        if self.state == mask {
+        let all_ones = (self.top_mask << 1) - 1;
+        self.state = seed & all_ones;
+        if self.state == all_ones {
             self.state = 0; // the state of all ones never changes
         }
         self.numbers_returned = 0;
@@ -109,7 +109,7 @@ impl Lfsr {
     /// Advances the register by one state.
     fn step(&mut self) {
         let is_zero = self.state & 1 == 0;
-        self.state = self.state >> 1 ^ if is_zero { self.rotation } else { self.top };
+        self.state = self.state >> 1 ^ if is_zero { self.tap_mask } else { self.top_mask };
     }
 
     /// Returns the next number, or `None` after all numbers.
@@ -135,9 +135,10 @@ mod tests {
     /// blocks.
     #[test]
     fn lfsr_order_matches_fio() {
-        let order = |count, take| {
-            let mut lfsr = Lfsr::new(count, 0xb189_9bed).unwrap();
-            std::iter::from_fn(move || lfsr.next()).take(take).collect::<Vec<u64>>()
+        let position_seed = 0xb189_9bed;
+        let order = |count, length_max| {
+            let mut lfsr = Lfsr::new(count, position_seed).unwrap();
+            std::iter::from_fn(move || lfsr.next()).take(length_max).collect::<Vec<u64>>()
         };
         assert_eq!(order(4, 9), [1, 0, 2, 3]);
         assert_eq!(order(8, 9), [3, 2, 5, 1, 0, 4, 6, 7]);

@@ -36,8 +36,10 @@ pub struct PositionRules {
     align_bytes: [u64; 2],
     /// Size in bytes of the smallest block of all directions, trims included: the unit of the
     /// random map.
-    least_bytes: u64,
+    map_block_bytes: u64,
+    /// True for a random job, false for a sequential one.
     is_random: bool,
+    /// Percentage of random positions in a random job.
     random_percent: [u8; 2],
     sequence: RandomSequence,
     strides: Option<StridedZones>,
@@ -50,7 +52,7 @@ pub struct PositionRules {
 impl PositionRules {
     /// Creates the rules of a job that uses `files` files.
     pub fn new(job: &Job, files: usize) -> PositionRules {
-        let least_bytes = [0, 1].map(|direction| job.block_sizes[direction].least());
+        let least_bytes = [0, 1].map(|direction| job.block_sizes[direction].smallest_bytes());
         PositionRules {
             sizes: job.block_sizes.clone(),
             is_unaligned: job.is_unaligned,
@@ -59,7 +61,9 @@ impl PositionRules {
                 Some(bytes) if job.pattern.is_random => bytes,
                 _ => least_bytes[direction],
             }),
-            least_bytes: least_bytes[0].min(least_bytes[1]).min(job.trim_block_sizes.least()),
+            map_block_bytes: least_bytes[0]
+                .min(least_bytes[1])
+                .min(job.trim_block_sizes.smallest_bytes()),
             is_random: job.pattern.is_random,
             random_percent: job.random_percent,
             sequence: job.sequence,
@@ -71,19 +75,18 @@ impl PositionRules {
 
     /// Returns the smallest operation of each direction.
     pub fn least_bytes_of_directions(&self) -> [u64; 2] {
-        [0, 1].map(|direction| self.sizes[direction].least())
+        [0, 1].map(|direction| self.sizes[direction].smallest_bytes())
     }
 
     /// Returns true if an area has more blocks than 32 bits can count.
     pub fn is_beyond_32_bits(&self, area_bytes: u64) -> bool {
-        area_bytes / self.least_bytes > u64::from(u32::MAX)
+        area_bytes / self.map_block_bytes > u64::from(u32::MAX)
     }
 }
 
 /// Offsets of one process in one area. They count from the start of the file.
 #[derive(Clone, Debug)]
 pub struct ProcessOffsets {
-    /// Start and length of the area.
     area_start: u64,
     area_bytes: u64,
     /// Length of the whole file.
@@ -129,16 +132,16 @@ impl ProcessOffsets {
         area: &FileArea,
         random: &mut RandomChoices,
     ) -> Result<ProcessOffsets, TooManyBlocks> {
-        let (area_bytes, least_bytes) = (area.bytes, rules.least_bytes);
+        let area_bytes = area.bytes;
         let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
-        let blocks = (mapped_bytes / least_bytes).max(1);
+        let blocks = (mapped_bytes / rules.map_block_bytes).max(1);
         let map = || match job.has_random_map {
             true if blocks > BLOCKS_MAX => Err(TooManyBlocks { blocks }),
             true => Ok(Some(BlockMap::new(blocks))),
             false => Ok(None),
         };
         let lfsr = |random: &RandomChoices| {
-            let seed = random.seeds().of_positions();
+            let seed = random.seeds().position_seed();
             Lfsr::new(blocks, seed).map(|lfsr| (lfsr, seed)).ok_or(TooManyBlocks { blocks })
         };
         let order = match &job.distribution {
@@ -163,8 +166,8 @@ impl ProcessOffsets {
             },
             skewed => {
                 let seed = match job.has_seed || !job.is_repeatable {
-                    true => random.seeds().of_positions(),
-                    false => random.seeds().of_name(area.name_hash),
+                    true => random.seeds().position_seed(),
+                    false => random.seeds().file_seed(area.name_hash),
                 };
                 // In units of the smallest block of both directions, even if the job has one
                 // direction.
@@ -202,24 +205,25 @@ impl ProcessOffsets {
         random: &mut RandomChoices,
     ) -> Option<(u64, u64)> {
         let direction = op as usize;
-        let is_random =
-            rules.is_random && is_drawn && random.is_random(op, rules.random_percent[direction]);
+        let is_random = rules.is_random
+            && is_drawn
+            && random.draw_is_random(op, rules.random_percent[direction]);
         *is_between |= rules.is_random && !is_random;
-        let in_zone = self.next_in_zone(rules, direction, is_drawn, is_random, random)?;
-        let start = self.zone_start.checked_add(in_zone)?;
-        if in_zone >= self.area_bytes || start >= self.file_bytes {
+        let zone_offset = self.next_in_zone(rules, direction, is_drawn, is_random, random)?;
+        let start = self.zone_start.checked_add(zone_offset)?;
+        if zone_offset >= self.area_bytes || start >= self.file_bytes {
             return None;
         }
         let area_end = self.area_start.saturating_add(self.area_bytes);
         let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= area_end);
         let size_index = if rules.is_size_by_order { usize::from(is_random) } else { direction };
         let mut bytes =
-            random.size(&rules.sizes[size_index], size_index, rules.is_unaligned, fits)?;
+            random.draw_size(&rules.sizes[size_index], size_index, rules.is_unaligned, fits)?;
         if start.checked_add(bytes).is_none_or(|end| end > self.file_bytes) {
             return None;
         }
         if is_random && !*is_between {
-            bytes = self.mark_used(rules, direction, in_zone, bytes);
+            bytes = self.mark_used(rules, direction, zone_offset, bytes);
         }
         self.last_start[direction] = Some(start);
         self.last_end[direction] = start + bytes;
@@ -237,21 +241,21 @@ impl ProcessOffsets {
         random: &mut RandomChoices,
     ) -> Option<u64> {
         if is_random {
-            return self.random_start(rules, direction, random);
+            return self.random_offset(rules, direction, random);
         }
         if rules.is_random && !is_drawn && rules.sequence.kind == Sequencer::Identical {
             let last = self.last_start[direction].unwrap_or(self.zone_start);
             return last.checked_sub(self.zone_start);
         }
-        match self.sequential_start(rules, direction) {
-            None if rules.is_random => self.random_start(rules, direction, random),
+        match self.sequential_offset(rules, direction) {
+            None if rules.is_random => self.random_offset(rules, direction, random),
             start => start,
         }
     }
 
     /// Returns a random offset, counted from the start of the zone, or `None` if none is left. If
     /// only time ends the job, all blocks are drawn again after each was used.
-    fn random_start(
+    fn random_offset(
         &mut self,
         rules: &PositionRules,
         direction: usize,
@@ -259,7 +263,7 @@ impl ProcessOffsets {
     ) -> Option<u64> {
         match self.draw_offset(rules, direction, random) {
             None if rules.is_restarted_at_once => {
-                self.forget();
+                self.restart_zone();
                 self.draw_offset(rules, direction, random)
             }
             offset => offset,
@@ -274,21 +278,22 @@ impl ProcessOffsets {
         direction: usize,
         random: &mut RandomChoices,
     ) -> Option<u64> {
-        let align = rules.align_bytes[direction];
+        let align_bytes = rules.align_bytes[direction];
         let zone_bytes = rules.strides.map_or(self.area_bytes, |strides| strides.range_bytes);
-        let start_range =
-            zone_bytes.saturating_sub(rules.sizes[direction].least().saturating_sub(align));
-        let blocks = start_range / align;
+        let smallest_bytes = rules.sizes[direction].smallest_bytes();
+        // The smallest operation must fit behind the last start.
+        let start_range = zone_bytes.saturating_sub(smallest_bytes.saturating_sub(align_bytes));
+        let blocks = start_range / align_bytes;
         if blocks == 0 {
             return None;
         }
         let free_block = |map: &Option<BlockMap>, block: u64| match map {
             None => Some(block),
-            Some(map) if map.is_taken(block) => map.next_free(block),
+            Some(map) if map.is_used(block) => map.next_free(block),
             Some(_) => Some(block),
         };
         let block = match &mut self.order {
-            BlockOrder::Uniform { map } => free_block(map, random.block(blocks))?,
+            BlockOrder::Uniform { map } => free_block(map, random.draw_block(blocks))?,
             BlockOrder::Shifted { lfsr, .. } => lfsr.next()?,
             BlockOrder::Permuted(permuted) => {
                 let generator =
@@ -298,25 +303,25 @@ impl ProcessOffsets {
             // A position beyond the end ends the pass, as in fio.
             BlockOrder::Skewed { next, .. } => next.draw(),
             BlockOrder::Zoned { zones, is_absolute, lfsr } => {
-                let draw = random.zone();
-                let zone = zone_of(&zones[direction], *is_absolute, align, blocks, draw);
+                let draw = random.draw_zone_percent();
+                let zone = zone_of(&zones[direction], *is_absolute, align_bytes, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
                 let part_block = match lfsr {
                     // The offset is drawn from the whole area, as in fio.
                     Some((lfsr, _)) => lfsr.next()?,
-                    None => random.block(end - start),
+                    None => random.draw_block(end - start),
                 };
                 start + part_block
             }
         };
-        block.checked_mul(align)
+        block.checked_mul(align_bytes)
     }
 
     /// Returns the offset after the last operation and the job's gap, counted from the start of the
     /// zone. `None` at the end of the file. Gaps wrap at the end of the file. fio compares the
     /// file's length with an offset in the zone.
-    fn sequential_start(&mut self, rules: &PositionRules, direction: usize) -> Option<u64> {
-        let skip = rules.sequence.skip_bytes;
+    fn sequential_offset(&mut self, rules: &PositionRules, direction: usize) -> Option<u64> {
+        let skip_bytes = rules.sequence.skip_bytes;
         let end = self.area_start.saturating_add(self.area_bytes);
         let last_end = &mut self.last_end[direction];
         if rules.wraps_in_order && *last_end >= end {
@@ -326,18 +331,18 @@ impl ProcessOffsets {
             return None;
         }
         let backwards_from = self.area_bytes.min(self.file_bytes);
-        if *last_end == self.zone_start && self.zone_start > 0 && skip < 0 {
+        if *last_end == self.zone_start && self.zone_start > 0 && skip_bytes < 0 {
             *last_end = backwards_from;
         }
         let position = last_end.wrapping_sub(self.zone_start);
-        if position == 0 || skip == 0 {
+        if position == 0 || skip_bytes == 0 {
             return Some(position);
         }
-        let next = position.wrapping_add_signed(skip);
+        let next = position.wrapping_add_signed(skip_bytes);
         Some(match next {
             next if next < self.file_bytes => next,
-            _ if skip > 0 => self.zone_start,
-            _ => backwards_from.wrapping_add_signed(skip),
+            _ if skip_bytes > 0 => self.zone_start,
+            _ => backwards_from.wrapping_add_signed(skip_bytes),
         })
     }
 
@@ -346,15 +351,15 @@ impl ProcessOffsets {
         &mut self,
         rules: &PositionRules,
         direction: usize,
-        in_zone: u64,
+        zone_offset: u64,
         bytes: u64,
     ) -> u64 {
         let BlockOrder::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
         };
-        let block_bytes = rules.sizes[direction].least();
-        let (first, count) = (in_zone / block_bytes, bytes.div_ceil(block_bytes).max(1));
-        let taken_blocks = map.take(first, count);
+        let block_bytes = rules.sizes[direction].smallest_bytes();
+        let (first, count) = (zone_offset / block_bytes, bytes.div_ceil(block_bytes).max(1));
+        let taken_blocks = map.mark_used(first, count);
         // A partial block at the end has no bit.
         let is_to_the_end = first + taken_blocks >= map.blocks();
         match taken_blocks {
@@ -364,13 +369,15 @@ impl ProcessOffsets {
         }
     }
 
-    /// Enters the next zone if enough bytes were moved in this one. Returns true if it does.
+    /// Enters the next zone if `moved_bytes`, the bytes moved in this one, reach the job's number.
+    /// Returns true in that case. Behind the end of the file, the next zone is the first one. At
+    /// the end of its range, a zone starts again.
     pub fn advance_zone(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
-        let is_next = moved_bytes >= strides.moved_bytes;
+        let is_next_zone = moved_bytes >= strides.moved_bytes;
         let direction = op as usize;
-        if is_next {
-            let step = strides.range_bytes.saturating_add(strides.skip_bytes);
-            self.zone_start = self.zone_start.saturating_add(step);
+        if is_next_zone {
+            let step_bytes = strides.range_bytes.saturating_add(strides.skip_bytes);
+            self.zone_start = self.zone_start.saturating_add(step_bytes);
             if self.zone_start >= self.file_bytes {
                 self.zone_start = self.area_start;
             }
@@ -379,10 +386,10 @@ impl ProcessOffsets {
         if self.last_end[direction] >= self.zone_start.saturating_add(strides.range_bytes) {
             self.last_end[direction] = self.zone_start;
         }
-        if is_next || (moved_bytes > 0 && moved_bytes.is_multiple_of(strides.range_bytes)) {
-            self.forget();
+        if is_next_zone || (moved_bytes > 0 && moved_bytes.is_multiple_of(strides.range_bytes)) {
+            self.restart_zone();
         }
-        is_next
+        is_next_zone
     }
 
     /// Starts the next pass, at the start of the area.
@@ -391,7 +398,7 @@ impl ProcessOffsets {
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
             at_pass_start.clone_from(next);
         }
-        self.forget();
+        self.restart_zone();
     }
 
     /// Returns to the start of the pass, with the same random order.
@@ -402,15 +409,16 @@ impl ProcessOffsets {
         self.restart();
     }
 
-    /// Marks all blocks of the zone as free again.
-    fn forget(&mut self) {
+    /// Returns to the start of the zone, and marks all its blocks as free.
+    fn restart_zone(&mut self) {
         self.last_end = [self.zone_start; 2];
         self.last_start = [None; 2];
-        self.clear_used();
+        self.restart_order();
     }
 
-    /// Marks all blocks as free.
-    fn clear_used(&mut self) {
+    /// Starts the random order again: marks all blocks of a map as free, and restarts a register or
+    /// a permutation.
+    fn restart_order(&mut self) {
         match &mut self.order {
             BlockOrder::Uniform { map } => {
                 if let Some(map) = map {

@@ -21,10 +21,10 @@ pub struct RateControl {
     bytes_per_s: [u64; 2],
     /// Size in bytes of the smallest operation of each direction.
     least_bytes: [u64; 2],
-    /// Start of the process. Pauses count as issued bytes if they are not caught up
-    /// (`rate_ignore_thinktime`).
-    since: Time,
-    /// Bytes issued since then, per direction.
+    /// Start of the process.
+    start: Time,
+    /// Bytes issued since then, per direction. Pauses count as issued bytes if they are not caught
+    /// up (`rate_ignore_thinktime`).
     issued_bytes: [u64; 2],
     /// Sum of the drawn times of each direction.
     drawn_time: [Time; 2],
@@ -32,6 +32,7 @@ pub struct RateControl {
     due: [Time; 2],
     /// Time of the last check of the minimum rates.
     last_checked: Time,
+    /// Completed bytes and operations since that check, per direction.
     done_bytes: [u64; 2],
     done_operations: [u64; 2],
 }
@@ -53,7 +54,7 @@ impl RateControl {
             rate,
             bytes_per_s,
             least_bytes,
-            since: Time::ZERO,
+            start: Time::ZERO,
             issued_bytes: [0; 2],
             drawn_time: [Time::ZERO; 2],
             due: [Time::ZERO; 2],
@@ -65,11 +66,11 @@ impl RateControl {
 
     /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
-        (self.since, self.last_checked) = (now, now);
+        (self.start, self.last_checked) = (now, now);
     }
 
     /// Returns the time at which an operation of this direction may start, or zero for immediately.
-    pub fn due(&self, op: Op) -> Time {
+    pub fn due_time(&self, op: Op) -> Time {
         self.due[op as usize]
     }
 
@@ -80,7 +81,7 @@ impl RateControl {
             Op::Read => Op::Write,
             Op::Write => Op::Read,
         };
-        let (own_due, other_due) = (self.due(drawn), self.due(other));
+        let (own_due, other_due) = (self.due_time(drawn), self.due_time(other));
         match own_due > now && other_due < own_due {
             true => (other, other_due),
             false => (drawn, own_due),
@@ -98,12 +99,12 @@ impl RateControl {
         let run_ns = match self.rate.is_poisson {
             true => {
                 let mean_ns = span_ns(self.least_bytes[direction], bytes_per_s) as f64;
-                self.drawn_time[direction] += Time((-random.time(op).ln() * mean_ns) as u64);
+                self.drawn_time[direction] += Time((-random.draw_unit(op).ln() * mean_ns) as u64);
                 self.drawn_time[direction].ns()
             }
             false => span_ns(self.issued_bytes[direction], bytes_per_s),
         };
-        self.due[direction] = self.since + Time(run_ns);
+        self.due[direction] = self.start + Time(run_ns);
     }
 
     /// Counts a pause after an operation of this direction as the bytes of its time, if the job
@@ -152,7 +153,8 @@ impl RateControl {
     }
 }
 
-/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`.
+/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`. Limited to a quarter of the 64-bit
+/// range, so that sums fit.
 fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(bytes_per_s);
     u64::try_from(ns).unwrap_or(u64::MAX / 4)
@@ -163,11 +165,11 @@ fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
 pub struct SteadyStateDetector {
     rule: SteadyStateRule,
     /// Time from which seconds count: the start of the process plus the ramp.
-    begun: Time,
-    /// Number of the present second since `begun`.
+    measurement_start: Time,
+    /// Number of the present second since then.
     second: u64,
     /// Bytes or operations in the present second.
-    this_second: f64,
+    count_in_second: f64,
     /// Rates of the last seconds, the oldest first.
     rates: std::collections::VecDeque<f64>,
 }
@@ -176,31 +178,37 @@ impl SteadyStateDetector {
     /// Creates a detector without measured seconds.
     pub fn new(rule: SteadyStateRule) -> SteadyStateDetector {
         let rates = std::collections::VecDeque::new();
-        SteadyStateDetector { rule, begun: Time::ZERO, second: 0, this_second: 0.0, rates }
+        SteadyStateDetector {
+            rule,
+            measurement_start: Time::ZERO,
+            second: 0,
+            count_in_second: 0.0,
+            rates,
+        }
     }
 
     /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
-        self.begun = now + self.rule.ramp;
+        self.measurement_start = now + self.rule.ramp;
     }
 
     /// Records the end of an operation. Returns true if the rate has been steady for long enough.
-    pub fn ended(&mut self, now: Time, bytes: u64) -> bool {
-        if now < self.begun {
+    pub fn record_end(&mut self, now: Time, bytes: u64) -> bool {
+        if now < self.measurement_start {
             return false;
         }
-        let second = now.since(self.begun).ns() / SECOND_NS;
+        let second = now.since(self.measurement_start).ns() / SECOND_NS;
         let mut is_steady = false;
         // Seconds without operations count too, up to the length of the period.
         for _ in 0..(second - self.second).min(u64::from(self.rule.seconds) + 1) {
-            self.rates.push_back(std::mem::take(&mut self.this_second));
+            self.rates.push_back(std::mem::take(&mut self.count_in_second));
             if self.rates.len() > self.rule.seconds as usize {
                 self.rates.pop_front();
             }
             is_steady |= self.rates.len() == self.rule.seconds as usize && self.is_steady();
         }
         self.second = second;
-        self.this_second += if self.rule.is_operations { 1.0 } else { bytes as f64 };
+        self.count_in_second += if self.rule.is_operations { 1.0 } else { bytes as f64 };
         is_steady
     }
 
@@ -208,22 +216,23 @@ impl SteadyStateDetector {
     fn is_steady(&self) -> bool {
         let count = self.rates.len() as f64;
         let mean = self.rates.iter().sum::<f64>() / count;
-        let criterion = match self.rule.is_slope {
+        let deviation = match self.rule.is_slope {
             // Slope of the least-squares line through the rates.
             true => {
                 let middle = (count - 1.0) / 2.0;
-                let mut sums = (0.0, 0.0);
-                for (at, rate) in self.rates.iter().enumerate() {
-                    let from_middle = at as f64 - middle;
-                    sums.0 += from_middle * rate;
-                    sums.1 += from_middle * from_middle;
+                let (mut covariance, mut variance) = (0.0, 0.0);
+                for (second, rate) in self.rates.iter().enumerate() {
+                    let from_middle = second as f64 - middle;
+                    covariance += from_middle * rate;
+                    variance += from_middle * from_middle;
                 }
-                if sums.1 > 0.0 { (sums.0 / sums.1).abs() } else { 0.0 }
+                if variance > 0.0 { (covariance / variance).abs() } else { 0.0 }
             }
+            // Maximum difference from the mean.
             false => self.rates.iter().map(|rate| (rate - mean).abs()).fold(0.0, f64::max),
         };
         let limit = if self.rule.is_share { self.rule.limit * mean } else { self.rule.limit };
-        mean > 0.0 && criterion <= limit
+        mean > 0.0 && deviation <= limit
     }
 }
 
@@ -234,11 +243,15 @@ pub struct DepthSearch {
     rule: LatencyTarget,
     /// Present queue depth.
     depth: u32,
+    /// Largest depth known to meet the latency. 0 before the first.
     largest_good_depth: u32,
+    /// Smallest depth known to miss it, or the maximum depth plus 1.
     smallest_bad_depth: u32,
     /// End of the present window of time. 0 before the first operation.
     window_end: Time,
+    /// Operations that ended in the present window.
     all_operations: u64,
+    /// The ones above the target latency.
     late_operations: u64,
 }
 
@@ -262,8 +275,9 @@ impl DepthSearch {
         self.depth
     }
 
-    /// Records the end of an operation. Returns true if the search, and with it the run, is over.
-    pub fn ended(&mut self, now: Time, latency: Time) -> bool {
+    /// Records the end of an operation. At the end of a window, moves to the next depth. Returns
+    /// true if the search, and with it the run, is over.
+    pub fn record_end(&mut self, now: Time, latency: Time) -> bool {
         if self.window_end == Time::ZERO {
             self.window_end = now + self.rule.window;
         }
@@ -272,9 +286,9 @@ impl DepthSearch {
         if now < self.window_end {
             return false;
         }
-        let kept = 100.0 * (self.all_operations - self.late_operations) as f64
+        let percent_in_time = 100.0 * (self.all_operations - self.late_operations) as f64
             / self.all_operations as f64;
-        match kept >= self.rule.percentile {
+        match percent_in_time >= self.rule.percentile {
             true => self.largest_good_depth = self.depth,
             false => self.smallest_bad_depth = self.depth,
         }
@@ -295,20 +309,23 @@ impl DepthSearch {
 mod tests {
     use super::*;
 
-    /// 4096 bytes at 1 MiB per second take 1/256 s.
+    /// 4096 bytes at 1 MiB per second take 1/256 s = 3,906,250 ns. The process starts at 1 s.
     #[test]
     fn a_rate_spaces_operations() {
         let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
-        let mut pace = RateControl::new(&job.rate, [4096; 2], [true; 2]);
-        let mut chance = RandomChoices::new(&job, 0, 1, false, 0);
-        pace.begin(Time::from_s(1));
+        let (least_bytes, is_used) = ([4096; 2], [true; 2]);
+        let mut control = RateControl::new(&job.rate, least_bytes, is_used);
+        let (process_number, run_seed, is_wide, own_seed) = (0, 1, false, 0);
+        let mut random = RandomChoices::new(&job, process_number, run_seed, is_wide, own_seed);
+        control.begin(Time::from_s(1));
         for nth in 1..=3 {
-            pace.on_issue(Op::Read, 4096, &mut chance);
-            assert_eq!(pace.due(Op::Read), Time(1_000_000_000 + nth * 3_906_250));
+            control.on_issue(Op::Read, 4096, &mut random);
+            assert_eq!(control.due_time(Op::Read), Time(1_000_000_000 + nth * 3_906_250));
         }
     }
 
-    /// Rates of 100, 102 and 98 per second deviate from their mean by 2 %.
+    /// Rates of 100, 102 and 98 per second deviate from their mean by 2 %. The operation in the
+    /// fourth second ends the third one.
     #[test]
     fn a_rate_is_steady_within_its_limit() {
         let steady_after = |limit: f64| {
@@ -320,13 +337,13 @@ mod tests {
                 seconds: 3,
                 ramp: Time::ZERO,
             };
-            let mut watch = SteadyStateDetector::new(rule);
-            watch.begin(Time::ZERO);
+            let mut detector = SteadyStateDetector::new(rule);
+            detector.begin(Time::ZERO);
             let mut is_steady = false;
             for (second, count) in [100_u64, 102, 98, 1].into_iter().enumerate() {
                 for nth in 0..count {
                     let now = Time::from_s(second as u64) + Time::from_ms(nth);
-                    is_steady |= watch.ended(now, 4096);
+                    is_steady |= detector.record_end(now, 4096);
                 }
             }
             is_steady
@@ -335,7 +352,7 @@ mod tests {
         assert!(!steady_after(0.019));
     }
 
-    /// A device on which 5 operations in flight meet 1 ms and 6 do not.
+    /// A device on which 5 operations in flight meet 1 ms and 6 do not. The search is from 1 to 32.
     #[test]
     fn depth_search_finds_the_greatest_depth_within_the_latency_target() {
         let rule = LatencyTarget {
@@ -350,7 +367,7 @@ mod tests {
             let latency =
                 if search.depth() <= 5 { Time::from_us(900) } else { Time::from_us(1100) };
             now += latency;
-            if search.ended(now, latency) {
+            if search.record_end(now, latency) {
                 break;
             }
         }

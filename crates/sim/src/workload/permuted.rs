@@ -63,12 +63,12 @@ impl PermutedBlocks {
                 let permutation = if *is_shared { 0 } else { direction };
                 let index = next_index[permutation];
                 next_index[permutation] += u64::from(index < blocks);
-                (index < blocks).then(|| permutations[permutation].at(index))
+                (index < blocks).then(|| permutations[permutation].number_at(index))
             }
             PermutationOrder::Any => Some(below(random, blocks)),
             PermutationOrder::Skewed { ranks, scatter } => {
                 let rank = ranks[direction].sample(random) as u64;
-                Some(scatter[direction].at(rank.clamp(1, blocks) - 1))
+                Some(scatter[direction].number_at(rank.clamp(1, blocks) - 1))
             }
         }
     }

@@ -95,10 +95,12 @@ pub struct GivenRead {
 /// Identity of a process within the jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobProcess {
+    /// Index among all processes of the workload.
     pub id: ProcessId,
+    /// Index of its job in the job file.
     pub job: usize,
     /// Index among the processes of the job, from 0.
-    pub clone: u32,
+    pub process_index: u32,
     /// Number of `stonewall` options before it: it starts when all lower phases have ended.
     pub phase: u32,
 }
@@ -115,18 +117,18 @@ pub(super) struct JobProcess {
 pub struct Process {
     identity: JobProcess,
     rules: ProcessRules,
-    regions: Vec<AreaState>,
+    areas: Vec<AreaState>,
     /// Reads that replace the job's positions, the next one last.
     remaining_reads: Option<Vec<GivenRead>>,
     /// For each of them, true if it is the last of its file. The next one last.
-    closes: Vec<bool>,
+    closes_after_read: Vec<bool>,
     /// Think time before each of them, the next one last.
     think_times: Vec<Time>,
     /// End of the present think time.
     think_end: Option<Time>,
     /// Steps of a trace that replace the job's pattern.
     script: Option<TraceSteps>,
-    late: Lateness,
+    lateness: Lateness,
     position_rules: PositionRules,
     random: RandomChoices,
     dependencies: ProcessDependencies,
@@ -134,7 +136,7 @@ pub struct Process {
     verification: Verification,
     steady: Option<SteadyStateDetector>,
     search: Option<DepthSearch>,
-    stage: ProcessState,
+    state: ProcessState,
     started_at: Option<Time>,
     file_selection: FileSelection,
     /// Operations up to the one whose place is drawn, that one included (`rw=randread:8`).
@@ -142,24 +144,24 @@ pub struct Process {
     /// True after an operation between random places found no place: the next one is not marked in
     /// the map, as in fio.
     is_after_failed_draw: bool,
-    /// State of the draws at the start of the pass, from which it is read back.
-    at_pass_start: (RandomChoices, FileSelection, u32, bool),
+    /// State of the draws at the start of the pass, to which the verification returns.
+    pass_start: PassStart,
     /// Direction of the last operation.
     last_op: Op,
     /// Bytes and operations of this pass.
     pass_bytes: u64,
     pass_operations: u64,
-    /// Direction of an operation that a rate delays.
-    drawn: Option<Op>,
+    /// Drawn direction of the next operation, which a rate can delay.
+    drawn_op: Option<Op>,
     /// Bytes transferred in the present zone.
-    on_zone_bytes: u64,
+    zone_bytes: u64,
     issued_operations: u64,
     is_ramp_over: bool,
     /// True if the rate is steady or the queue depth is found, which ends the process.
     has_converged: bool,
     /// Reason why the process ended early.
     failure: Option<&'static str>,
-    /// End of the last pause.
+    /// End of the last pause, or start of the process.
     worked_since: Time,
     loops_left: u32,
     issued_bytes: u64,
@@ -167,11 +169,10 @@ pub struct Process {
     completed_not_collected: u32,
     /// Operations since the last full batch. A full queue or a wait submits them early and does not
     /// reset the counter, as in fio.
-    batched: u32,
-    /// Number of collected operations.
-    collected: u64,
-    /// Value of `collected` or `issued_operations` when the last pause was decided.
-    collected_at_pause: u64,
+    batch_operations: u32,
+    collected_operations: u64,
+    /// Value of `collected_operations` or `issued_operations` when the last pause was decided.
+    count_at_pause: u64,
     /// True if an operation was issued since the last check for a pause.
     is_pause_unchecked: bool,
     writes_issued: u64,
@@ -189,14 +190,25 @@ struct AreaState {
     is_done: bool,
 }
 
-/// The file whose turn it is.
+/// State of the draws at the start of a pass. The fields are the same as in [`Process`].
+#[derive(Clone, Debug)]
+struct PassStart {
+    random: RandomChoices,
+    file_selection: FileSelection,
+    operations_until_draw: u32,
+    is_after_failed_draw: bool,
+}
+
+/// The file whose turn it is. A *turn* is a number of operations in one file
+/// (`file_service_type`).
 #[derive(Clone, Copy, Debug, Default)]
 struct FileSelection {
-    /// The next file in turn.
+    /// The next file in rotation.
     next: usize,
-    /// The file in use, and how many more operations it has.
+    /// The file in use.
     current: Option<usize>,
-    left: u32,
+    /// Number of operations left in its turn.
+    operations_left: u32,
 }
 
 /// State of the process.
@@ -226,7 +238,7 @@ enum AfterDrain {
         is_data_enough: bool,
     },
     /// Starts or ends the verification of the backlog.
-    Check,
+    ToggleBacklog,
     NextPass,
     End,
 }
@@ -257,24 +269,29 @@ impl Process {
         let position_rules = PositionRules::new(job, areas.len());
         let is_wide = areas.iter().any(|area| position_rules.is_beyond_32_bits(area.bytes));
         let mut random = RandomChoices::new(job, identity.id.0, run_seed, is_wide, own_seed);
-        let mut regions = Vec::new();
+        let mut area_states = Vec::new();
         for area in areas {
             let offsets = ProcessOffsets::new(job, &position_rules, area, &mut random)?;
-            regions.push(AreaState { area: *area, offsets, is_done: false });
+            area_states.push(AreaState { area: *area, offsets, is_done: false });
         }
         let rules = ProcessRules::new(job, area_bytes);
         Ok(Process {
             identity,
             loops_left: rules.loops - 1,
-            at_pass_start: (random.clone(), FileSelection::default(), 1, false),
+            pass_start: PassStart {
+                random: random.clone(),
+                file_selection: FileSelection::default(),
+                operations_until_draw: 1,
+                is_after_failed_draw: false,
+            },
             is_after_failed_draw: false,
-            regions,
+            areas: area_states,
             remaining_reads: None,
-            closes: Vec::new(),
+            closes_after_read: Vec::new(),
             think_times: Vec::new(),
             think_end: None,
             script: None,
-            late: Lateness::default(),
+            lateness: Lateness::default(),
             random,
             dependencies,
             pace: RateControl::new(
@@ -285,15 +302,15 @@ impl Process {
             verification: Verification::new(job.verify, job.pattern.reads_percent < 100),
             steady: job.steady.map(SteadyStateDetector::new),
             search: job.latency_target.map(|target| DepthSearch::new(target, rules.depth)),
-            stage: ProcessState::Issuing,
+            state: ProcessState::Issuing,
             started_at: None,
             file_selection: FileSelection::default(),
             operations_until_draw: 1,
             last_op: Op::Read,
             pass_bytes: 0,
             pass_operations: 0,
-            drawn: None,
-            on_zone_bytes: 0,
+            drawn_op: None,
+            zone_bytes: 0,
             issued_bytes: 0,
             issued_operations: 0,
             is_ramp_over: rules.ramp == Time::ZERO,
@@ -302,9 +319,9 @@ impl Process {
             worked_since: Time::ZERO,
             in_flight: 0,
             completed_not_collected: 0,
-            batched: 0,
-            collected: 0,
-            collected_at_pause: 0,
+            batch_operations: 0,
+            collected_operations: 0,
+            count_at_pause: 0,
             is_pause_unchecked: false,
             writes_issued: 0,
             is_synced: false,
@@ -319,13 +336,14 @@ impl Process {
     pub(crate) fn set_reads(&mut self, mut reads: Vec<GivenRead>, mut think_times: Vec<Time>) {
         think_times.reverse();
         self.think_times = think_times;
-        let bytes = || reads.iter().map(|reading| reading.bytes);
+        let bytes = || reads.iter().map(|read| read.bytes);
         self.rules.limit_bytes = bytes().sum();
         self.rules.pass_bytes = self.rules.limit_bytes;
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
         reads.reverse();
-        let mut used = BTreeSet::new();
-        self.closes = reads.iter().map(|reading| used.insert(reading.file)).collect();
+        // In reverse order, the first read of a file is its last one.
+        let mut files = BTreeSet::new();
+        self.closes_after_read = reads.iter().map(|read| files.insert(read.file)).collect();
         self.remaining_reads = Some(reads);
     }
 
@@ -359,7 +377,7 @@ impl Process {
 
     /// Index among the job's processes, from 0.
     pub const fn clone_index(&self) -> u32 {
-        self.identity.clone
+        self.identity.process_index
     }
 
     /// Phase: the process starts when all processes of lower phases have ended.
@@ -422,7 +440,7 @@ impl Process {
 
     /// Returns the delays of the operations behind the times of a trace.
     pub const fn lateness(&self) -> Lateness {
-        self.late
+        self.lateness
     }
 
     /// Advice when a file is opened, for `posix_fadvise(2)`.
@@ -448,8 +466,8 @@ impl Process {
     /// Returns the files of the process, each once, in order.
     pub fn files(&self) -> Vec<FileId> {
         let mut files: Vec<FileId> = match &self.remaining_reads {
-            Some(readings) => readings.iter().map(|reading| reading.file).collect(),
-            None => self.regions.iter().map(|region| region.area.file).collect(),
+            Some(reads) => reads.iter().map(|read| read.file).collect(),
+            None => self.areas.iter().map(|state| state.area.file).collect(),
         };
         files.sort_unstable();
         files.dedup();
@@ -485,8 +503,8 @@ impl Process {
         if self.rules.latency_max.is_some_and(|latency_max| latency > latency_max) {
             self.failure = Some("an operation has taken longer than max_latency");
         }
-        let is_steady = self.steady.as_mut().is_some_and(|steady| steady.ended(now, bytes));
-        let is_found = self.search.as_mut().is_some_and(|search| search.ended(now, latency));
+        let is_steady = self.steady.as_mut().is_some_and(|steady| steady.record_end(now, bytes));
+        let is_found = self.search.as_mut().is_some_and(|search| search.record_end(now, latency));
         self.has_converged |= is_steady || is_found;
     }
 
@@ -499,11 +517,11 @@ impl Process {
     /// Records the end of the requested sync, successful or not. The process continues with its
     /// work, with the next pass, or ends.
     pub fn synced(&mut self, now: Time) {
-        let ProcessState::Syncing(then) = self.stage else {
+        let ProcessState::Syncing(then) = self.state else {
             panic!("only what was asked for is done")
         };
         self.is_synced = true;
-        self.stage = match then {
+        self.state = match then {
             AfterSync::Issue => ProcessState::Issuing,
             AfterSync::NextPass => self.state_after_drain(AfterDrain::NextPass, now),
             AfterSync::End => self.state_after_drain(AfterDrain::End, now),

@@ -47,7 +47,7 @@ pub struct ProcessSeeds {
 const STEP: u64 = 0x9e37_0001;
 
 /// Seed of the positions in repeatable runs, which `randseed` does not change.
-const PLACES: u64 = 0xb189_9bed;
+const POSITIONS_SEED: u64 = 0xb189_9bed;
 
 impl ProcessSeeds {
     /// Creates the seeds of the process `index`, from 0 over all jobs. The run seed 1 leaves fio's
@@ -56,30 +56,30 @@ impl ProcessSeeds {
         ProcessSeeds { job_seed, number: u64::from(index) + 1, run_seed, is_repeatable }
     }
 
-    /// Returns the seed of one stream.
-    pub fn of(&self, stream: RandomStream) -> u64 {
+    /// Returns the seed of one stream. As in fio, stream number n has the seed number 4 + n.
+    pub fn stream_seed(&self, stream: RandomStream) -> u64 {
         let mut seed = self.job_seed;
         for _ in 0..4 + stream as u32 {
             seed = seed.wrapping_mul(STEP);
         }
-        self.in_run(seed.wrapping_mul(self.number).wrapping_add(stream as u64))
+        self.with_run_seed(seed.wrapping_mul(self.number).wrapping_add(stream as u64))
     }
 
     /// Returns the seed of random positions.
-    pub fn of_positions(&self) -> u64 {
+    pub fn position_seed(&self) -> u64 {
         match self.is_repeatable {
-            true => self.in_run(PLACES.wrapping_mul(self.number)),
-            false => self.of(RandomStream::Places),
+            true => self.with_run_seed(POSITIONS_SEED.wrapping_mul(self.number)),
+            false => self.stream_seed(RandomStream::Places),
         }
     }
 
     /// Returns the seed of skewed positions in a file, from the hash of its name.
-    pub fn of_name(&self, hash: u32) -> u64 {
-        self.in_run(u64::from(hash).wrapping_mul(self.number))
+    pub fn file_seed(&self, name_hash: u32) -> u64 {
+        self.with_run_seed(u64::from(name_hash).wrapping_mul(self.number))
     }
 
     /// Combines a seed with the run seed. Run seed 1 leaves it unchanged.
-    pub fn in_run(&self, seed: u64) -> u64 {
+    fn with_run_seed(&self, seed: u64) -> u64 {
         seed ^ self.run_seed.wrapping_sub(1).wrapping_mul(readpath_core::splitmix::STEP)
     }
 }

@@ -7,7 +7,7 @@ use readpath_core::request::Priority;
 use readpath_core::unit::Time;
 
 use super::block_bytes_largest;
-use super::layout::share;
+use super::layout::percent_of;
 use crate::job::{
     AdviceHint, BytesOrPercent, FileService, Job, JobEngine, PauseRule, StridedZones, SyncRule,
 };
@@ -38,6 +38,7 @@ pub struct ProcessRules {
     pub writes: bool,
     /// True if cached data of a file is dropped before its first use.
     pub invalidates: bool,
+    /// Seed of the written contents.
     pub content_seed: u64,
     pub pauses: PauseRule,
     pub has_rate: bool,
@@ -73,7 +74,9 @@ impl ProcessRules {
         };
         let limit_bytes = match job.io_size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes,
-            Some(BytesOrPercent::Percent(percent)) => share(area_bytes, percent).min(pass_bytes),
+            Some(BytesOrPercent::Percent(percent)) => {
+                percent_of(area_bytes, percent).min(pass_bytes)
+            }
             None => pass_bytes,
         };
         ProcessRules {
@@ -91,13 +94,13 @@ impl ProcessRules {
             pass_bytes_min: job
                 .block_bytes_read()
                 .max(job.block_bytes_write())
-                .max(job.trim_block_sizes.most()),
+                .max(job.trim_block_sizes.largest_bytes()),
             reads_percent: job.pattern.reads_percent,
             writes: job.writes(),
             invalidates: job.invalidates,
             content_seed: job.seed,
             pauses: job.pauses,
-            has_rate: job.rate.is_limit(),
+            has_rate: job.rate.has_maximum(),
             latency_max: job.latency_max,
             ramp: job.ramp,
             strides: job.strides,

@@ -30,7 +30,7 @@ const NORMAL_DRAWS: u64 = 12;
 pub struct SkewedPositions {
     kind: SkewKind,
     random: Taus88,
-    /// Offset added to each rank.
+    /// Offset added to each scattered rank, in blocks.
     rank_offset: u64,
     blocks: u64,
 }
@@ -38,8 +38,10 @@ pub struct SkewedPositions {
 /// Distribution, with precomputed constants.
 #[derive(Clone, Debug)]
 enum SkewKind {
+    /// `norm` is the sum of the weights of all ranks, and `first_two` the sum of the first two.
     Zipf { theta: f64, norm: f64, first_two: f64 },
     Pareto { exponent: f64 },
+    /// The deviation is in blocks.
     Normal { deviation: u64 },
 }
 
@@ -49,7 +51,7 @@ impl SkewedPositions {
     pub fn new(distribution: &Distribution, blocks: u64, seed: u64) -> Option<SkewedPositions> {
         let mut random = Taus88::new(seed);
         let count = blocks as f64;
-        let mut turned = |center: &Option<f64>| {
+        let mut offset_or_drawn = |center: &Option<f64>| {
             // The number is drawn even if it is not used.
             let drawn = u64::from(random.next());
             center.map_or(drawn, |center| (count * center) as u64)
@@ -60,11 +62,11 @@ impl SkewedPositions {
                 let terms = blocks.min(TERMS_MAX);
                 let norm = (1..=terms).map(|rank| (1.0 / rank as f64).powf(*theta)).sum();
                 let first_two = 1.0 + 0.5_f64.powf(*theta);
-                (SkewKind::Zipf { theta: *theta, norm, first_two }, turned(center))
+                (SkewKind::Zipf { theta: *theta, norm, first_two }, offset_or_drawn(center))
             }
             Distribution::Pareto { power, center } => {
                 let exponent = power.ln() / (1.0 - power).ln();
-                (SkewKind::Pareto { exponent }, turned(center))
+                (SkewKind::Pareto { exponent }, offset_or_drawn(center))
             }
             Distribution::Normal { deviation_percent, center } => {
                 let deviation = (count * deviation_percent / 100.0).ceil() as u64;
@@ -82,7 +84,7 @@ impl SkewedPositions {
         let count = self.blocks as f64;
         let rank = match self.kind {
             SkewKind::Zipf { theta, norm, first_two } => {
-                let uniform = self.random.unit();
+                let uniform = self.random.draw_unit();
                 let scaled = uniform * norm;
                 if scaled < 1.0 {
                     0
@@ -95,7 +97,7 @@ impl SkewedPositions {
                 }
             }
             SkewKind::Pareto { exponent } => {
-                ((count - 1.0) * self.random.unit().powf(exponent)) as u64
+                ((count - 1.0) * self.random.draw_unit().powf(exponent)) as u64
             }
             SkewKind::Normal { deviation } => self.normal_rank(deviation),
         };
@@ -106,17 +108,17 @@ impl SkewedPositions {
     fn normal_rank(&mut self, deviation: u64) -> u64 {
         let sum: u64 =
             (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
-        let middle = sum.div_ceil(NORMAL_DRAWS);
+        let mean = sum.div_ceil(NORMAL_DRAWS);
         if deviation == 0 {
-            return middle;
+            return mean;
         }
         let mut shift = self.random.below(deviation) as i64 - (deviation / 2) as i64;
         // A place outside of the area is moved half as far, until it is inside.
-        while shift != 0 && middle.checked_add_signed(shift).is_none_or(|rank| rank >= self.blocks)
+        while shift != 0 && mean.checked_add_signed(shift).is_none_or(|rank| rank >= self.blocks)
         {
             shift /= 2;
         }
-        middle.wrapping_add_signed(shift)
+        mean.wrapping_add_signed(shift)
     }
 }
 
@@ -130,12 +132,12 @@ pub fn hash_of_name(name: &str) -> u32 {
         a = a.wrapping_add(remaining[0].into());
         b = b.wrapping_add(remaining[4].into());
         c = c.wrapping_add(remaining[8].into());
-        for turns in [[4, 6, 8], [16, 19, 4]] {
-            a = a.wrapping_sub(c) ^ c.rotate_left(turns[0]);
+        for rotations in [[4, 6, 8], [16, 19, 4]] {
+            a = a.wrapping_sub(c) ^ c.rotate_left(rotations[0]);
             c = c.wrapping_add(b);
-            b = b.wrapping_sub(a) ^ a.rotate_left(turns[1]);
+            b = b.wrapping_sub(a) ^ a.rotate_left(rotations[1]);
             a = a.wrapping_add(c);
-            c = c.wrapping_sub(b) ^ b.rotate_left(turns[2]);
+            c = c.wrapping_sub(b) ^ b.rotate_left(rotations[2]);
             b = b.wrapping_add(a);
         }
         remaining = &remaining[12..];
@@ -149,16 +151,17 @@ pub fn hash_of_name(name: &str) -> u32 {
         u32::from_le_bytes([last[index], last[index + 1], last[index + 2], last[index + 3]])
     };
     (a, b, c) = (a.wrapping_add(word(0)), b.wrapping_add(word(4)), c.wrapping_add(word(8)));
-    for turns in [[14, 11, 25], [16, 4, 14]] {
-        c = (c ^ b).wrapping_sub(b.rotate_left(turns[0]));
-        a = (a ^ c).wrapping_sub(c.rotate_left(turns[1]));
-        b = (b ^ a).wrapping_sub(a.rotate_left(turns[2]));
+    for rotations in [[14, 11, 25], [16, 4, 14]] {
+        c = (c ^ b).wrapping_sub(b.rotate_left(rotations[0]));
+        a = (a ^ c).wrapping_sub(c.rotate_left(rotations[1]));
+        b = (b ^ a).wrapping_sub(a.rotate_left(rotations[2]));
     }
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Returns the part of the area for a draw from 0 to 99: first block and end (exclusive). `None` if
-/// the shares of all zones together do not reach the draw.
+/// Returns the zone for a draw from 0 to 99: first block and end (exclusive). The area has `blocks`
+/// blocks of `block_bytes`. `is_absolute`: lengths of zones are in bytes, otherwise in percent of
+/// the area. `None` if the shares of all zones together do not reach the draw.
 pub fn zone_of(
     zones: &[DistributionZone],
     is_absolute: bool,

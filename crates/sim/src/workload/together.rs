@@ -17,7 +17,7 @@ pub struct ProcessDependencies {
     /// Flags that end all processes, its phase, or its group.
     ends: [Arc<AtomicBool>; 3],
     /// Number of processes of its own job that have not ended.
-    job: Arc<AtomicU64>,
+    job_processes: Arc<AtomicU64>,
     /// Number of running processes of the job that it waits for.
     waits_for: Option<Arc<AtomicU64>>,
     flow: Option<FlowShare>,
@@ -26,9 +26,10 @@ pub struct ProcessDependencies {
 /// Share of one process in a flow. A *flow* divides operations among processes by their weights.
 #[derive(Clone, Debug)]
 struct FlowShare {
-    own: FlowShareRule,
-    /// Operations of this process.
-    done: u64,
+    /// Flow number, weight and wait time.
+    rule: FlowShareRule,
+    /// Operations issued by this process.
+    own_operations: u64,
     all: Arc<FlowTotals>,
 }
 
@@ -37,8 +38,8 @@ struct FlowShare {
 struct FlowTotals {
     /// Sum of the weights of all processes that have not ended.
     weight: AtomicU64,
-    /// Operations of these processes.
-    done: AtomicU64,
+    /// Operations issued by these processes.
+    operations: AtomicU64,
 }
 
 impl ProcessDependencies {
@@ -54,39 +55,39 @@ impl ProcessDependencies {
 
     /// Returns the flow, with its wait time, if the process has issued more than its share of the
     /// operations. `None` if it may issue another one, or has no flow.
-    pub fn is_ahead(&self) -> Option<FlowShareRule> {
+    pub fn flow_if_ahead(&self) -> Option<FlowShareRule> {
         let share = self.flow.as_ref()?;
-        let all_done = u128::from(share.all.done.load(Ordering::Relaxed));
+        let all_done = u128::from(share.all.operations.load(Ordering::Relaxed));
         let all_weight = u128::from(share.all.weight.load(Ordering::Relaxed));
-        let is_ahead =
-            u128::from(share.done) * all_weight > u128::from(share.own.weight) * all_done;
-        is_ahead.then_some(share.own)
+        let is_ahead = u128::from(share.own_operations) * all_weight
+            > u128::from(share.rule.weight) * all_done;
+        is_ahead.then_some(share.rule)
     }
 
     /// Counts an issued operation in the process's flow, if it has one.
     pub fn on_issue(&mut self) {
         if let Some(share) = &mut self.flow {
-            share.done += 1;
-            share.all.done.fetch_add(1, Ordering::Relaxed);
+            share.own_operations += 1;
+            share.all.operations.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Records the end of the process. Ends the other processes that the exit scope names, frees
     /// processes that wait for its job, and leaves the flow.
-    pub fn has_ended(&mut self) {
+    pub fn record_end(&mut self) {
         let end = match self.exit_scope {
             ExitScope::OnlyItself => None,
             ExitScope::All => Some(0),
             ExitScope::Phase => Some(1),
             ExitScope::Group => Some(2),
         };
-        if let Some(end) = end {
-            self.ends[end].store(true, Ordering::Relaxed);
+        if let Some(index) = end {
+            self.ends[index].store(true, Ordering::Relaxed);
         }
-        self.job.fetch_sub(1, Ordering::Relaxed);
+        self.job_processes.fetch_sub(1, Ordering::Relaxed);
         if let Some(share) = self.flow.take() {
-            share.all.weight.fetch_sub(u64::from(share.own.weight), Ordering::Relaxed);
-            share.all.done.fetch_sub(share.done, Ordering::Relaxed);
+            share.all.weight.fetch_sub(u64::from(share.rule.weight), Ordering::Relaxed);
+            share.all.operations.fetch_sub(share.own_operations, Ordering::Relaxed);
         }
     }
 }
@@ -94,11 +95,17 @@ impl ProcessDependencies {
 /// Builds the dependencies of all processes of a workload, in the order of its jobs.
 #[derive(Default)]
 pub struct DependencyBuilder {
-    all_processes: Arc<AtomicBool>,
-    phases: BTreeMap<u32, Arc<AtomicBool>>,
+    /// Flag that ends all processes.
+    all_end: Arc<AtomicBool>,
+    /// Flags that end the processes of a phase, by its number.
+    phase_ends: BTreeMap<u32, Arc<AtomicBool>>,
+    /// Number of the present reporting group.
     group: u32,
-    groups: BTreeMap<u32, Arc<AtomicBool>>,
-    jobs: BTreeMap<String, Arc<AtomicU64>>,
+    /// Flags that end the processes of a reporting group, by its number.
+    group_ends: BTreeMap<u32, Arc<AtomicBool>>,
+    /// Number of processes of each job that have not ended, by its name.
+    running: BTreeMap<String, Arc<AtomicU64>>,
+    /// Totals of the flows, by their numbers.
     flows: BTreeMap<u32, Arc<FlowTotals>>,
 }
 
@@ -108,30 +115,30 @@ impl DependencyBuilder {
     ///
     /// # Errors
     /// Returns the name of a job that it waits for and that does not precede it.
-    pub fn job(&mut self, job: &Job, phase: u32) -> Result<ProcessDependencies, String> {
+    pub fn add_job(&mut self, job: &Job, phase: u32) -> Result<ProcessDependencies, String> {
         if job.is_new_group || job.has_stonewall {
             self.group += 1;
         }
         let waits_for = match &job.wait_for {
             None => None,
-            Some(name) => Some(self.jobs.get(name).ok_or_else(|| name.clone())?.clone()),
+            Some(name) => Some(self.running.get(name).ok_or_else(|| name.clone())?.clone()),
         };
         let running = Arc::new(AtomicU64::new(u64::from(job.processes)));
-        self.jobs.insert(job.name.clone(), running.clone());
+        self.running.insert(job.name.clone(), running.clone());
         let flow = job.flow.map(|rule| {
             let total = self.flows.entry(rule.id).or_default().clone();
             let weight = u64::from(rule.weight) * u64::from(job.processes);
             total.weight.fetch_add(weight, Ordering::Relaxed);
-            FlowShare { own: rule, done: 0, all: total }
+            FlowShare { rule, own_operations: 0, all: total }
         });
         Ok(ProcessDependencies {
             exit_scope: job.exit_scope,
             ends: [
-                self.all_processes.clone(),
-                self.phases.entry(phase).or_default().clone(),
-                self.groups.entry(self.group).or_default().clone(),
+                self.all_end.clone(),
+                self.phase_ends.entry(phase).or_default().clone(),
+                self.group_ends.entry(self.group).or_default().clone(),
             ],
-            job: running,
+            job_processes: running,
             waits_for,
             flow,
         })

@@ -12,9 +12,9 @@ pub const TABLE: &[FioOption] = &[
         "read, randread, write, randwrite, rw, randrw (read); :N behind a random one draws a place \
          for each N operations, behind another one leaves gaps of N bytes",
         |draft, value| {
-            match flow(value)? {
-                Some((flow, sequence)) => {
-                    draft.flow = Some(flow);
+            match parse_rw(value)? {
+                Some((read_write, sequence)) => {
+                    draft.read_write = Some(read_write);
                     draft.job.sequence =
                         RandomSequence { kind: draft.job.sequence.kind, ..sequence };
                 }
@@ -41,12 +41,15 @@ pub const TABLE: &[FioOption] = &[
     }),
 ];
 
-/// Parses `rw`. Returns `None` for discards, which are not supported.
-fn flow(value: OptionValue<'_>) -> Result<Option<(ReadWriteOption, RandomSequence)>, ExpectedForm> {
+/// Parses the value of `rw`, such as `randread:8` or `read:4k`: the direction, and the number
+/// behind the colon. Returns `None` for discards, which are not supported.
+fn parse_rw(
+    value: OptionValue<'_>,
+) -> Result<Option<(ReadWriteOption, RandomSequence)>, ExpectedForm> {
     /// Values of `rw` that send discards.
     const TRIMS: [&str; 4] = ["trim", "randtrim", "trimwrite", "randtrimwrite"];
-    let (word, behind) = match value.text.split_once(':') {
-        Some((word, behind)) => (word.trim(), Some(value.part(behind))),
+    let (word, suffix) = match value.text.split_once(':') {
+        Some((word, suffix)) => (word.trim(), Some(value.part(suffix))),
         None => (value.text, None),
     };
     if TRIMS.contains(&word) {
@@ -61,7 +64,7 @@ fn flow(value: OptionValue<'_>) -> Result<Option<(ReadWriteOption, RandomSequenc
         ("readwrite", (false, TransferDirection::Mix)),
         ("randrw", (true, TransferDirection::Mix)),
     ])?;
-    let sequence = match (behind, is_random) {
+    let sequence = match (suffix, is_random) {
         (None, _) => RandomSequence::default(),
         (Some(every), true) => {
             RandomSequence { every: every.integer(1..=u32::MAX)?, ..RandomSequence::default() }

@@ -12,7 +12,7 @@ pub const TABLE: &[FioOption] = &[
         "filename",
         &[],
         "file, or files with `:` between them, shared by all processes",
-        |draft, value| names(value).map(|names| draft.job.file_names = names),
+        |draft, value| parse_names(value).map(|names| draft.job.file_names = names),
     ),
     supported(
         "directory",
@@ -20,7 +20,7 @@ pub const TABLE: &[FioOption] = &[
         "directory of the files, or several with `:` between them, which processes take in turn",
         |draft, value| {
             let directories =
-                names(value).map_err(|_| "a directory, or several with `:` between them")?;
+                parse_names(value).map_err(|_| "a directory, or several with `:` between them")?;
             draft.job.directories = directories;
             Ok(())
         },
@@ -30,7 +30,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "how files are named where none are: $jobname, $jobnum, $filenum, $clientuid \
          ($jobname.$jobnum.$filenum)",
-        |draft, value| value.words().map(|text| draft.job.file_name_format = Some(text)),
+        |draft, value| value.non_empty_text().map(|text| draft.job.file_name_format = Some(text)),
     ),
     without_effect("unique_filename", &[], "no client is served here"),
     supported("nrfiles", &["nr_files"], "files of each process (1)", |draft, value| {
@@ -41,7 +41,7 @@ pub const TABLE: &[FioOption] = &[
         "file_service_type",
         &[],
         "roundrobin, sequential, random, each with :N for N operations in a file (roundrobin)",
-        |draft, value| service(value).map(|service| draft.job.file_service = service),
+        |draft, value| parse_file_service(value).map(|service| draft.job.file_service = service),
     ),
     refused(
         "opendir",
@@ -94,14 +94,14 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 /// Parses file names separated by `:`. `\:` is a colon within a name.
-fn names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
+fn parse_names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     let mut names = vec![String::new()];
     let mut letters = value.text.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {
-            '\\' if letters.next_if_eq(&':').is_some() => last(&mut names).push(':'),
+            '\\' if letters.next_if_eq(&':').is_some() => last_name(&mut names).push(':'),
             ':' => names.push(String::new()),
-            letter => last(&mut names).push(letter),
+            letter => last_name(&mut names).push(letter),
         }
     }
     if names.iter().any(String::is_empty) {
@@ -110,15 +110,15 @@ fn names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     Ok(names)
 }
 
-/// Returns the last name of a list.
-fn last(names: &mut [String]) -> &mut String {
+/// Returns the last_name name of a list.
+fn last_name(names: &mut [String]) -> &mut String {
     names.last_mut().expect("the list starts with one name")
 }
 
-/// Parses the order in which files are used.
-fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
-    let (word, behind) = match value.text.split_once(':') {
-        Some((word, behind)) => (word, Some(value.part(behind))),
+/// Parses the order in which files are used, such as `random:8` for eight operations in a file.
+fn parse_file_service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
+    let (word, suffix) = match value.text.split_once(':') {
+        Some((word, suffix)) => (word, Some(value.part(suffix))),
         None => (value.text, None),
     };
     if ["zipf", "pareto", "normal", "gauss"].contains(&word) {
@@ -132,7 +132,7 @@ fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
         ("random", Some(FileServiceKind::Random)),
         ("sequential", None),
     ])?;
-    let every = behind.map(|count| count.integer(1..=u32::MAX)).transpose()?;
+    let every = suffix.map(|count| count.integer(1..=u32::MAX)).transpose()?;
     Ok(match kind {
         Some(kind) => FileService { kind, every: Some(every.unwrap_or(1)) },
         // One file after the other, whatever number follows, as in fio.

@@ -34,7 +34,7 @@ pub const TABLE: &[FioOption] = &[
                 ("1", (1, 0)),
                 ("dsync", (0, 1)),
             ];
-            value.one_of(&words).map(|each| draft.each_synced = each)
+            value.one_of(&words).map(|each| draft.writes_per_sync = each)
         },
     ),
     refused(

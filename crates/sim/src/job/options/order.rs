@@ -12,10 +12,10 @@ const GROUPS: &str = "jobs are always reported one by one, and together";
 
 pub const TABLE: &[FioOption] = &[
     supported("description", &[], "free text", |draft, value| {
-        value.words().map(|text| draft.job.description = Some(text))
+        value.non_empty_text().map(|text| draft.job.description = Some(text))
     }),
     supported("name", &[], "the job's name, in place of its section's", |draft, value| {
-        value.words().map(|text| draft.name = Some(text))
+        value.non_empty_text().map(|text| draft.name = Some(text))
     }),
     supported("kb_base", &[], "1024 or 1000: what `k` is (1024)", |draft, value| {
         value
@@ -53,7 +53,7 @@ pub const TABLE: &[FioOption] = &[
         |draft, value| value.switch().map(|on| draft.job.has_stonewall = on),
     ),
     supported("wait_for", &[], "a job above, whose processes must have ended", |draft, value| {
-        value.words().map(|name| draft.job.wait_for = Some(name))
+        value.non_empty_text().map(|name| draft.job.wait_for = Some(name))
     }),
     supported("new_group", &[], "a group for exit_what=group begins here", |draft, value| {
         value.switch().map(|on| draft.job.is_new_group = on)
@@ -78,7 +78,7 @@ pub const TABLE: &[FioOption] = &[
         value.flag().map(|on| draft.job.is_creation_only = on)
     }),
     supported("prio", &[], "I/O priority from 0 (most) to 7", |draft, value| {
-        value.integer(0..=7).map(|n| draft.level = Some(n))
+        value.integer(0..=7).map(|n| draft.priority_level = Some(n))
     }),
     supported(
         "prioclass",
@@ -91,7 +91,7 @@ pub const TABLE: &[FioOption] = &[
                 ("2", Some(Class::BestEffort)),
                 ("3", Some(Class::Idle)),
             ];
-            value.one_of(&words).map(|class| draft.class = class)
+            value.one_of(&words).map(|class| draft.priority_class = class)
         },
     ),
     without_effect("priohint", &[], "no scheduler here knows duration limits"),

@@ -118,7 +118,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "an operation that takes longer ends the job, in microseconds or with a unit (0: none)",
         |draft, value| {
-            let time = value.for_each_first(|part| part.span(MICROSECOND))?;
+            let time = value.parse_first_direction(|part| part.span(MICROSECOND))?;
             draft.job.latency_max = Some(time).filter(|time| time.ns() > 0);
             Ok(())
         },
@@ -168,7 +168,7 @@ pub const TABLE: &[FioOption] = &[
         &["ss"],
         "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT, bw_slope:LIMIT, the limit with % of the mean: the \
          job ends when its rate stays within it",
-        |draft, value| steady(value).map(|steady| draft.job.steady = Some(steady)),
+        |draft, value| parse_steady_state(value).map(|steady| draft.job.steady = Some(steady)),
     ),
     supported(
         "steadystate_duration",
@@ -195,7 +195,7 @@ pub const TABLE: &[FioOption] = &[
 
 impl<'a> OptionValue<'a> {
     /// Parses the first of the values per direction with `parse`, and ignores the others.
-    fn for_each_first<T>(
+    fn parse_first_direction<T>(
         self,
         parse: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
     ) -> Result<T, ExpectedForm> {
@@ -203,8 +203,8 @@ impl<'a> OptionValue<'a> {
     }
 }
 
-/// Parses the condition of a steady state.
-fn steady(value: OptionValue<'_>) -> Result<SteadyStateRule, ExpectedForm> {
+/// Parses the condition of a steady state, such as `iops:0.3%`. Other options add its duration.
+fn parse_steady_state(value: OptionValue<'_>) -> Result<SteadyStateRule, ExpectedForm> {
     let expected = "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT or bw_slope:LIMIT";
     let (kind, limit) = value.text.split_once(':').ok_or(expected)?;
     let (is_operations, is_slope) = match kind {

@@ -56,7 +56,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "random, zipf:THETA, pareto:POWER, normal:DEVIATION, each with :CENTER from 0 to 1; \
          zoned:OPERATIONS/PERCENT:…, zoned_abs:OPERATIONS/BYTES:… (random)",
-        |draft, value| distribution(value).map(|spread| draft.job.distribution = spread),
+        |draft, value| parse_distribution(value).map(|spread| draft.job.distribution = spread),
     ),
     supported(
         "percentage_random",
@@ -110,14 +110,14 @@ pub const TABLE: &[FioOption] = &[
     refused("spr_cs", &[], &[], "it belongs to sprandom"),
 ];
 
-/// Parses `random_distribution`.
-fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
+/// Parses `random_distribution`, such as `zipf:1.2` or `zoned:60/10:40/90`.
+fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
     let argument = parts.next();
     if let ("zoned" | "zoned_abs", Some(zones)) = (word, argument) {
         let is_absolute = word == "zoned_abs";
-        let zones = both_directions(value.part(zones), is_absolute)?;
+        let zones = parse_zones_by_direction(value.part(zones), is_absolute)?;
         return Ok(Distribution::Zoned { zones, is_absolute });
     }
     let (number, center) =
@@ -159,18 +159,22 @@ fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
 
 /// Parses the zones of reads and the zones of writes. Zones of writes default to the zones of
 /// reads. `is_absolute`: lengths are in bytes, otherwise in percent.
-fn both_directions(
+fn parse_zones_by_direction(
     value: OptionValue<'_>,
     is_absolute: bool,
 ) -> Result<[Vec<DistributionZone>; 2], ExpectedForm> {
     let mut zones_by_direction = [Vec::new(), Vec::new()];
-    value.for_each_direction(&mut zones_by_direction, |part| zones(part, is_absolute))?;
+    value.for_each_direction(&mut zones_by_direction, |part| parse_zones(part, is_absolute))?;
     Ok(zones_by_direction)
 }
 
 /// Parses zones. `60/10:30/20:8/30:2/40` puts 60 % of the operations in the first tenth of the
-/// file, 30 % in the next fifth, and so on.
-fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZone>, ExpectedForm> {
+/// file, 30 % in the next fifth, and so on. `is_absolute`: lengths are in bytes, otherwise in
+/// percent.
+fn parse_zones(
+    value: OptionValue<'_>,
+    is_absolute: bool,
+) -> Result<Vec<DistributionZone>, ExpectedForm> {
     let expected = || match is_absolute {
         true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),
         false => "OPERATIONS/PERCENT:…, each 100 together".to_owned(),

@@ -13,7 +13,7 @@ pub const TABLE: &[FioOption] = &[
         "a trace that is replayed, in any format that is known; it runs alone, with the job's \
          engine and depth, and with a depth of 1 at its own times through the cache",
         |draft, value| {
-            let names = value.words()?;
+            let names = value.non_empty_text()?;
             draft.replay.names = names.split(':').map(str::to_owned).collect();
             Ok(())
         },
@@ -32,7 +32,7 @@ pub const TABLE: &[FioOption] = &[
         |draft, value| value.integer(1..=100_000).map(|n| draft.replay.time_percent = n),
     ),
     supported("replay_redirect", &[], REDIRECT, |draft, value| {
-        value.words().map(|name| draft.replay.redirect = Some(name))
+        value.non_empty_text().map(|name| draft.replay.redirect = Some(name))
     }),
     supported("replay_scale", &[], "offsets are divided by so much (1)", |draft, value| {
         value.integer(0..=u32::MAX).map(|n| draft.replay.scale = n.max(1))

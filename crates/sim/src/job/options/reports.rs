@@ -36,7 +36,7 @@ pub const TABLE: &[FioOption] = &[
         "write_iolog",
         &[],
         "the file to which all operations are written, as a trace; of a run with several rows FILE-ROW",
-        |draft, value| value.words().map(|name| draft.job.logs.trace = Some(name)),
+        |draft, value| value.non_empty_text().map(|name| draft.job.logs.trace = Some(name)),
     ),
     supported(
         "log_avg_msec",
@@ -70,7 +70,7 @@ pub const TABLE: &[FioOption] = &[
         "per_job_logs",
         &[],
         "0: all processes write to one file, without a number in its name (1)",
-        |draft, value| value.flag().map(|on| draft.job.logs.is_of_all = !on),
+        |draft, value| value.flag().map(|on| draft.job.logs.is_one_file_for_all = !on),
     ),
     refused("write_hist_log", &[], &[], HISTOGRAM),
     without_effect("log_hist_msec", &[], HISTOGRAM),

@@ -13,20 +13,20 @@ const SPLIT_PARTS_MAX: usize = 64;
 
 pub const TABLE: &[FioOption] = &[
     supported("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
-        sizes(draft, value, one_or_range)
+        set_block_sizes(draft, value, parse_size_or_range)
     }),
     supported(
         "bsrange",
         &["blocksize_range"],
         "LEAST-MOST bytes, or READS,WRITES: any multiple of LEAST up to MOST",
-        |draft, value| sizes(draft, value, range),
+        |draft, value| set_block_sizes(draft, value, parse_range),
     ),
     supported(
         "bssplit",
         &[],
         "SIZE/PERCENT:SIZE/PERCENT:…, or READS,WRITES; what is left of 100 % is shared evenly by \
          sizes without a percentage",
-        |draft, value| sizes(draft, value, split),
+        |draft, value| set_block_sizes(draft, value, parse_split),
     ),
     supported(
         "bs_unaligned",
@@ -95,7 +95,7 @@ pub const TABLE: &[FioOption] = &[
         "offset_increment",
         &[],
         "by how much further each process begins than the one before: bytes or a percentage (0)",
-        |draft, value| value.extent(0).map(|by| draft.job.offset_increment = by),
+        |draft, value| value.extent(0).map(|extent| draft.job.offset_increment = extent),
     ),
     supported(
         "offset_align",
@@ -119,7 +119,7 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 /// Parses the block sizes of reads, writes and trims with `parse`, and stores them in the draft.
-fn sizes(
+fn set_block_sizes(
     draft: &mut JobDraft,
     value: OptionValue<'_>,
     parse: fn(OptionValue<'_>) -> Result<BlockSizes, ExpectedForm>,
@@ -133,10 +133,10 @@ fn sizes(
     Ok(())
 }
 
-/// Parses a block size or a range of them.
-fn one_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
+/// Parses a block size, or a range such as `4k-64k`. `bs` accepts both, as in fio.
+fn parse_size_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     if value.text.contains(['-', ':']) {
-        return range(value);
+        return parse_range(value);
     }
     value
         .bytes()
@@ -145,8 +145,8 @@ fn one_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
         .ok_or_else(|| format!("a block size above 0, or READ,WRITE: {BYTES_FORM}"))
 }
 
-/// Parses a range of block sizes.
-fn range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
+/// Parses a range of block sizes, such as `4k-64k`. Equal bounds are a fixed size.
+fn parse_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected = || format!("LEAST-MOST, the least above 0: {BYTES_FORM}");
     let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
     let least = value.part(least).bytes().filter(|n| *n > 0).ok_or_else(expected)?;
@@ -159,7 +159,7 @@ fn range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
 }
 
 /// Parses `4k/60:64k/`. A part without percentage gets an equal share of the rest.
-fn split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
+fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected =
         || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");
     let mut parts: Vec<(u64, Option<u8>)> = Vec::new();

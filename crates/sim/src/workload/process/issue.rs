@@ -9,7 +9,8 @@ use readpath_core::unit::Time;
 
 use super::script::{ScriptStep, TraceState};
 use super::{
-    AfterDrain, AfterSync, GivenRead, NextAction, Process, ProcessOperation, ProcessState,
+    AfterDrain, AfterSync, GivenRead, NextAction, PassStart, Process, ProcessOperation,
+    ProcessState,
 };
 use crate::job::{FileService, FileServiceKind};
 
@@ -42,7 +43,7 @@ impl Process {
             self.begin(now);
         }
         loop {
-            match self.stage {
+            match self.state {
                 ProcessState::Issuing => {
                     if let Some(next) = self.iterate(now) {
                         return next;
@@ -53,17 +54,17 @@ impl Process {
                     if self.in_flight > 0 {
                         return NextAction::WaitForCompletion;
                     }
-                    self.stage = self.state_after_drain(then, now);
+                    self.state = self.state_after_drain(then, now);
                 }
                 ProcessState::Pausing { until } if now < until => {
                     return NextAction::WaitUntil(until);
                 }
                 ProcessState::Pausing { .. } => {
                     self.worked_since = now;
-                    self.stage = ProcessState::Issuing;
+                    self.state = ProcessState::Issuing;
                 }
                 ProcessState::SyncDue { is_data_enough, then } => {
-                    self.stage = ProcessState::Syncing(then);
+                    self.state = ProcessState::Syncing(then);
                     return NextAction::Sync { is_data_enough };
                 }
                 ProcessState::Syncing(_) => return NextAction::WaitForCompletion,
@@ -85,8 +86,8 @@ impl Process {
         }
     }
 
-    /// Performs one iteration of the loop. Returns `None` if it has changed the state instead of an
-    /// action.
+    /// Performs one iteration of the process's loop. Returns the next action, or `None` if only the
+    /// state was changed.
     fn iterate(&mut self, now: Time) -> Option<NextAction> {
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
@@ -100,43 +101,43 @@ impl Process {
             }
             self.collect_completions(needed);
         }
-        if self.is_over(now) {
-            self.stage = ProcessState::Draining(AfterDrain::End);
+        if self.check_over(now) {
+            self.state = ProcessState::Draining(AfterDrain::End);
             return None;
         }
         if self.script.is_some() {
-            return self.scripted(now);
+            return self.next_trace_action(now);
         }
         if self.take_due_pause(now) {
-            self.stage = ProcessState::Draining(AfterDrain::Pause);
+            self.state = ProcessState::Draining(AfterDrain::Pause);
             return None;
         }
         if self.verification.is_backlog_full() {
-            self.stage = ProcessState::Draining(AfterDrain::Check);
+            self.state = ProcessState::Draining(AfterDrain::ToggleBacklog);
             return None;
         }
         if !self.is_pass_over()
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.sync_due()
         {
-            self.stage = match self.rules.is_direct {
+            self.state = match self.rules.is_direct {
                 true => ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue },
                 false => ProcessState::Draining(AfterDrain::Sync { is_data_enough }),
             };
             return None;
         }
         if let Some(until) = self.delayed_until(now) {
-            self.stage = ProcessState::Draining(AfterDrain::HoldBack(until));
+            self.state = ProcessState::Draining(AfterDrain::HoldBack(until));
             return None;
         }
         if let Some(until) = self.think_time_end(now) {
             return Some(NextAction::WaitUntil(until));
         }
-        match self.operation() {
+        match self.next_operation() {
             Some(operation) => Some(NextAction::Operation(operation)),
             None => {
-                self.stage = ProcessState::Draining(match self.verification.is_in_backlog() {
-                    true => AfterDrain::Check,
+                self.state = ProcessState::Draining(match self.verification.is_in_backlog() {
+                    true => AfterDrain::ToggleBacklog,
                     false => AfterDrain::NextPass,
                 });
                 None
@@ -161,42 +162,44 @@ impl Process {
     /// Returns the next action of a trace, or `None` at its end, from which on the process drains.
     /// While it waits for a time, operations stay in flight, so completions are collected as they
     /// arrive.
-    fn scripted(&mut self, now: Time) -> Option<NextAction> {
+    fn next_trace_action(&mut self, now: Time) -> Option<NextAction> {
         self.collect_completions(self.completed_not_collected);
         let begun = self.started_at.expect("it has begun");
         let script = self.script.as_mut().expect("the caller has looked");
-        match script.state_at(now.since(begun)) {
+        match script.take_state_at(now.since(begun)) {
             TraceState::At(at) => Some(NextAction::WaitUntil(begun + at)),
             TraceState::Over => {
-                self.stage = ProcessState::Draining(AfterDrain::End);
+                self.state = ProcessState::Draining(AfterDrain::End);
                 None
             }
             TraceState::Due(ScriptStep { at, op, offset, bytes }) => {
                 if let Some(at) = at {
-                    self.late.add(now.since(begun).since(at));
+                    self.lateness.add(now.since(begun).since(at));
                 }
-                let file = self.regions[0].area.file;
+                let file = self.areas[0].area.file;
                 self.issued_bytes = self.issued_bytes.saturating_add(bytes);
                 self.writes_issued += u64::from(op == Op::Write);
-                Some(NextAction::Operation(self.issued(GivenRead { file, offset, bytes }, op)))
+                let read = GivenRead { file, offset, bytes };
+                Some(NextAction::Operation(self.count_issued(read, op)))
             }
         }
     }
 
-    /// Returns true if the process ends now, with or without work left.
-    fn is_over(&mut self, now: Time) -> bool {
+    /// Returns true if the process ends now, with or without work left. Also ends the ramp time
+    /// when it has passed, and records a rate below the minimum as the failure of the process.
+    fn check_over(&mut self, now: Time) -> bool {
         let begun = self.started_at.expect("it has begun");
-        let run = now.since(begun);
-        if !self.is_ramp_over && run >= self.rules.ramp {
+        let run_time = now.since(begun);
+        if !self.is_ramp_over && run_time >= self.rules.ramp {
             // Operations during the ramp time do not count for the limits, as in fio.
             self.is_ramp_over = true;
             (self.issued_bytes, self.issued_operations) = (0, 0);
         }
-        let is_time_up = |runtime: Time| run >= runtime + self.rules.ramp;
+        let has_passed = |runtime: Time| run_time >= runtime + self.rules.ramp;
         if self.is_ramp_over && self.pace.is_too_slow(now) {
             self.failure = Some("the rate has fallen below rate_min or rate_iops_min");
         }
-        let is_time_up = self.rules.runtime.is_some_and(is_time_up);
+        let is_time_up = self.rules.runtime.is_some_and(has_passed);
         is_time_up
             || self.has_converged
             || self.failure.is_some()
@@ -216,13 +219,13 @@ impl Process {
             return now.since(self.worked_since) >= work_time;
         }
         let operation_count =
-            if pauses.counts_issued { self.issued_operations } else { self.collected };
+            if pauses.counts_issued { self.issued_operations } else { self.collected_operations };
         let is_due =
-            operation_count.saturating_sub(self.collected_at_pause) >= u64::from(pauses.blocks);
+            operation_count.saturating_sub(self.count_at_pause) >= u64::from(pauses.blocks);
         if is_due {
             // Set before the wait for the rest, so operations during that wait count for the next
             // pause.
-            self.collected_at_pause = operation_count;
+            self.count_at_pause = operation_count;
         }
         is_due
     }
@@ -233,21 +236,21 @@ impl Process {
         if self.verification.is_checking() || self.is_pass_over() {
             return None;
         }
-        if let Some(flow) = self.dependencies.is_ahead() {
+        if let Some(flow) = self.dependencies.flow_if_ahead() {
             return Some(now + flow.sleep.max(DEPENDENCY_CHECK_INTERVAL));
         }
         if !self.rules.has_rate {
             return None;
         }
-        let drawn = self.drawn.unwrap_or_else(|| self.direction());
+        let drawn = self.drawn_op.unwrap_or_else(|| self.next_direction());
         let (op, due) = match self.rules.reads_percent {
-            0 | 100 => (drawn, self.pace.due(drawn)),
+            0 | 100 => (drawn, self.pace.due_time(drawn)),
             _ => self.pace.next_direction(drawn, now),
         };
         if op != drawn {
             self.random.change_direction(op);
         }
-        self.drawn = Some(op);
+        self.drawn_op = Some(op);
         (due > now).then_some(due)
     }
 
@@ -264,7 +267,7 @@ impl Process {
     }
 
     /// Returns the state after all operations in flight have completed. `next` is the purpose of
-    /// the wait.
+    /// the wait. A sync that is due at the end comes first, then verification, then another pass.
     pub(super) fn state_after_drain(&mut self, next: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
         let sync_due = |then| ProcessState::SyncDue { is_data_enough: false, then };
@@ -274,7 +277,7 @@ impl Process {
             }
             AfterDrain::NextPass if syncs_at_end => sync_due(AfterSync::NextPass),
             AfterDrain::End if syncs_at_end => sync_due(AfterSync::End),
-            AfterDrain::Check => {
+            AfterDrain::ToggleBacklog => {
                 self.verification.toggle_backlog();
                 ProcessState::Issuing
             }
@@ -289,16 +292,16 @@ impl Process {
                 ProcessState::Issuing
             }
             AfterDrain::NextPass if self.verification.begin_pass() => {
-                self.begin_check();
+                self.begin_verification_pass();
                 ProcessState::Issuing
             }
-            AfterDrain::NextPass if self.has_next_pass() => {
+            AfterDrain::NextPass if self.take_next_pass() => {
                 self.verification.end_pass();
                 self.begin_pass();
                 ProcessState::Issuing
             }
             AfterDrain::NextPass | AfterDrain::End => {
-                self.dependencies.has_ended();
+                self.dependencies.record_end();
                 ProcessState::Ended
             }
         }
@@ -307,35 +310,39 @@ impl Process {
     /// Returns to the start of a pass.
     fn begin_pass(&mut self) {
         self.random.restart();
-        for region in &mut self.regions {
-            region.offsets.restart();
-            region.is_done = false;
+        for area in &mut self.areas {
+            area.offsets.restart();
+            area.is_done = false;
         }
         self.file_selection.current = None;
-        self.on_zone_bytes = 0;
+        self.zone_bytes = 0;
         (self.pass_bytes, self.pass_operations) = (0, 0);
-        self.at_pass_start = (
-            self.random.clone(),
-            self.file_selection,
-            self.operations_until_draw,
-            self.is_after_failed_draw,
-        );
+        self.pass_start = PassStart {
+            random: self.random.clone(),
+            file_selection: self.file_selection,
+            operations_until_draw: self.operations_until_draw,
+            is_after_failed_draw: self.is_after_failed_draw,
+        };
     }
 
     /// Returns to the start of this pass, with the random state that it had, to verify its data.
-    fn begin_check(&mut self) {
-        (self.random, self.file_selection, self.operations_until_draw, self.is_after_failed_draw) =
-            self.at_pass_start.clone();
-        for region in &mut self.regions {
-            region.offsets.rewind();
-            region.is_done = false;
+    fn begin_verification_pass(&mut self) {
+        let start = self.pass_start.clone();
+        self.random = start.random;
+        self.file_selection = start.file_selection;
+        self.operations_until_draw = start.operations_until_draw;
+        self.is_after_failed_draw = start.is_after_failed_draw;
+        for area in &mut self.areas {
+            area.offsets.rewind();
+            area.is_done = false;
         }
-        self.on_zone_bytes = 0;
+        self.zone_bytes = 0;
     }
 
-    /// Returns true if another pass follows. Time decides first, then loops, then bytes that are
-    /// still owed. A pass without any operation is the last: later ones would have none either.
-    fn has_next_pass(&mut self) -> bool {
+    /// Returns true if another pass follows, and uses up one of the loops if they decide. Time
+    /// decides first, then loops, then bytes that are still owed. A pass without any operation is
+    /// the last: later ones would have none either.
+    fn take_next_pass(&mut self) -> bool {
         if self.pass_operations == 0 {
             return false;
         }
@@ -348,8 +355,8 @@ impl Process {
         }
         let owed_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
         let is_all_done = match &self.remaining_reads {
-            Some(listed) => listed.is_empty(),
-            None => self.regions.iter().all(|region| region.is_done),
+            Some(reads) => reads.is_empty(),
+            None => self.areas.iter().all(|area| area.is_done),
         };
         owed_bytes >= self.rules.pass_bytes_min
             && (self.rules.has_io_size || !is_all_done)
@@ -372,64 +379,66 @@ impl Process {
         self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
 
-    /// Returns the direction of the next operation of the pass.
-    fn direction(&mut self) -> Op {
+    /// Returns the direction of the next operation of the pass: the only one of the job, or a drawn
+    /// one.
+    fn next_direction(&mut self) -> Op {
         match self.rules.reads_percent {
             100 => Op::Read,
             0 => Op::Write,
-            percent if self.random.is_read(percent) => Op::Read,
+            percent if self.random.draw_is_read(percent) => Op::Read,
             _ => Op::Write,
         }
     }
 
     /// Returns the next operation of the pass or of the verification, counted as issued. `None` at
     /// the end of either.
-    fn operation(&mut self) -> Option<ProcessOperation> {
+    fn next_operation(&mut self) -> Option<ProcessOperation> {
         if self.verification.is_in_backlog() {
-            let reading = self.verification.next_of_backlog()?;
-            return Some(self.issued(reading, Op::Read));
+            let read = self.verification.take_backlog_read()?;
+            return Some(self.count_issued(read, Op::Read));
         }
-        while self.verification.next_of_pass() {
-            let (op, reading) = self.next_position(None)?;
+        let no_drawn_op = None;
+        while self.verification.count_pass_operation() {
+            let (op, read) = self.next_position(no_drawn_op)?;
             if op == Op::Write {
-                return Some(self.issued(reading, Op::Read));
+                return Some(self.count_issued(read, Op::Read));
             }
         }
         if self.verification.is_in_pass() || self.is_pass_over() {
             return None;
         }
-        let drawn = self.drawn.take();
-        let (op, reading) = self.next_position(drawn)?;
-        self.issued_bytes = self.issued_bytes.saturating_add(reading.bytes);
+        let drawn_op = self.drawn_op.take();
+        let (op, read) = self.next_position(drawn_op)?;
+        self.issued_bytes = self.issued_bytes.saturating_add(read.bytes);
         self.issued_operations += 1;
-        self.pass_bytes = self.pass_bytes.saturating_add(reading.bytes);
+        self.pass_bytes = self.pass_bytes.saturating_add(read.bytes);
         self.pass_operations += 1;
         self.last_op = op;
         if self.rules.has_rate {
-            self.pace.on_issue(op, reading.bytes, &mut self.random);
+            self.pace.on_issue(op, read.bytes, &mut self.random);
         }
         self.dependencies.on_issue();
-        self.verification.issued(reading, op == Op::Write);
+        self.verification.record_issue(read, op == Op::Write);
         // With `verify_only`, an earlier run wrote the data.
         let op = if self.rules.writes { op } else { Op::Read };
         self.writes_issued += u64::from(op == Op::Write);
         self.is_synced = false;
-        Some(self.issued(reading, op))
+        Some(self.count_issued(read, op))
     }
 
     /// Counts an operation as issued and in flight, and returns it. It ends a batch if the batch or
     /// the queue is full.
-    fn issued(&mut self, read: GivenRead, op: Op) -> ProcessOperation {
+    fn count_issued(&mut self, read: GivenRead, op: Op) -> ProcessOperation {
         let GivenRead { file, offset, bytes } = read;
         self.in_flight += 1;
-        self.batched += 1;
-        let is_batch_full = self.batched >= self.rules.batch;
+        self.batch_operations += 1;
+        let is_batch_full = self.batch_operations >= self.rules.batch;
         if is_batch_full {
-            self.batched = 0;
+            self.batch_operations = 0;
         }
         let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.is_pause_unchecked = true;
-        let closes = self.closes.pop().unwrap_or(false);
+        let closes = self.closes_after_read.pop().unwrap_or(false);
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
@@ -438,23 +447,23 @@ impl Process {
     /// except the first if `drawn_op` was drawn before.
     fn next_position(&mut self, mut drawn_op: Option<Op>) -> Option<(Op, GivenRead)> {
         if self.remaining_reads.is_some() {
-            let op = drawn_op.unwrap_or_else(|| self.direction());
-            return self.remaining_reads.as_mut()?.pop().map(|reading| (op, reading));
+            let op = drawn_op.unwrap_or_else(|| self.next_direction());
+            return self.remaining_reads.as_mut()?.pop().map(|read| (op, read));
         }
         while let Some(file_index) = self.next_file() {
-            let op = drawn_op.take().unwrap_or_else(|| self.direction());
-            let region = &mut self.regions[file_index];
+            let op = drawn_op.take().unwrap_or_else(|| self.next_direction());
+            let area_state = &mut self.areas[file_index];
             if let Some(strides) = &self.rules.strides
-                && region.offsets.advance_zone(strides, self.on_zone_bytes, op)
+                && area_state.offsets.advance_zone(strides, self.zone_bytes, op)
             {
-                self.on_zone_bytes = 0;
+                self.zone_bytes = 0;
             }
             self.operations_until_draw -= 1;
             let is_drawn = self.operations_until_draw == 0;
             if is_drawn {
                 self.operations_until_draw = self.rules.draw_every;
             }
-            let offsets = &mut region.offsets;
+            let offsets = &mut area_state.offsets;
             match offsets.next(
                 &self.position_rules,
                 op,
@@ -463,12 +472,12 @@ impl Process {
                 &mut self.random,
             ) {
                 Some((offset, bytes)) => {
-                    self.on_zone_bytes += bytes;
+                    self.zone_bytes += bytes;
                     self.is_after_failed_draw = false;
                     self.random.on_issue(op);
-                    return Some((op, GivenRead { file: region.area.file, offset, bytes }));
+                    return Some((op, GivenRead { file: area_state.area.file, offset, bytes }));
                 }
-                None => region.is_done = true,
+                None => area_state.is_done = true,
             }
         }
         None
@@ -477,8 +486,8 @@ impl Process {
     /// Returns the file whose turn it is, and counts one operation of its turn. Returns `None` if
     /// all files are finished.
     fn next_file(&mut self) -> Option<usize> {
-        let is_open = |index: usize| !self.regions[index].is_done;
-        let count = self.regions.len();
+        let is_open = |index: usize| !self.areas[index].is_done;
+        let count = self.areas.len();
         if !(0..count).any(is_open) {
             return None;
         }
@@ -487,8 +496,8 @@ impl Process {
         if let Some(current) = selection.current.filter(|current| is_open(*current)) {
             match operations_per_turn {
                 None => return Some(current),
-                Some(_) if selection.left > 0 => {
-                    selection.left -= 1;
+                Some(_) if selection.operations_left > 0 => {
+                    selection.operations_left -= 1;
                     return Some(current);
                 }
                 Some(_) => {}
@@ -501,14 +510,14 @@ impl Process {
                     selection.next = (next + 1) % count;
                     next
                 }
-                FileServiceKind::Random => self.random.file(count as u64) as usize,
+                FileServiceKind::Random => self.random.draw_file(count as u64) as usize,
             };
             if is_open(next) {
                 break next;
             }
         };
         selection.current = Some(next);
-        selection.left =
+        selection.operations_left =
             operations_per_turn.map_or(0, |operations_per_turn| operations_per_turn - 1);
         Some(next)
     }
@@ -517,6 +526,6 @@ impl Process {
     fn collect_completions(&mut self, count: u32) {
         self.completed_not_collected -= count;
         self.in_flight -= count;
-        self.collected += u64::from(count);
+        self.collected_operations += u64::from(count);
     }
 }

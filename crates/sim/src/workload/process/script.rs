@@ -33,9 +33,9 @@ pub struct Lateness {
 
 impl Lateness {
     /// Records the delay of an operation.
-    pub fn add(&mut self, late: Time) {
-        self.operations += u64::from(late > Time::from_ms(1));
-        self.longest_delay = self.longest_delay.max(late);
+    pub fn add(&mut self, delay: Time) {
+        self.operations += u64::from(delay > Time::from_ms(1));
+        self.longest_delay = self.longest_delay.max(delay);
     }
 
     /// Adds the delays of another process.
@@ -61,11 +61,11 @@ impl TraceSteps {
         TraceSteps(steps.peekable())
     }
 
-    /// Returns the state at the time `run` since the start of the process.
-    pub fn state_at(&mut self, run: Time) -> TraceState {
+    /// Returns the state at `run_time` since the start of the process. Removes a step that is due.
+    pub fn take_state_at(&mut self, run_time: Time) -> TraceState {
         match self.0.peek() {
             None => TraceState::Over,
-            Some(ScriptStep { at: Some(at), .. }) if *at > run => TraceState::At(*at),
+            Some(ScriptStep { at: Some(at), .. }) if *at > run_time => TraceState::At(*at),
             Some(step) => {
                 let step = *step;
                 self.0.next();

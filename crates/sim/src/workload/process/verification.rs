@@ -17,11 +17,11 @@ pub struct Verification {
     /// Writes that wait for verification, if it is not done at the end.
     backlog: VecDeque<GivenRead>,
     /// Present activity.
-    now: VerificationActivity,
+    activity: VerificationActivity,
     /// Number of operations in this pass.
-    operations: u64,
+    pass_operations: u64,
     /// Number of writes in this pass.
-    written: u64,
+    pass_writes: u64,
 }
 
 /// Activity of a process.
@@ -43,9 +43,9 @@ impl Verification {
             rule,
             writes,
             backlog,
-            now: VerificationActivity::Work,
-            operations: 0,
-            written: 0,
+            activity: VerificationActivity::Work,
+            pass_operations: 0,
+            pass_writes: 0,
         }
     }
 
@@ -57,15 +57,15 @@ impl Verification {
     /// Returns true if reads are verifications.
     pub fn is_checking(&self) -> bool {
         let only_reads = !self.writes || self.rule.is_some_and(|rule| rule.is_only);
-        self.is_on() && (only_reads || self.now != VerificationActivity::Work)
+        self.is_on() && (only_reads || self.activity != VerificationActivity::Work)
     }
 
     /// Counts an operation of the job's work. A write joins the backlog, if the rule has one.
     /// Without a rule nothing is recorded.
-    pub fn issued(&mut self, read: GivenRead, is_write: bool) {
+    pub fn record_issue(&mut self, read: GivenRead, is_write: bool) {
         let Some(rule) = self.rule else { return };
-        self.operations += 1;
-        self.written += u64::from(is_write);
+        self.pass_operations += 1;
+        self.pass_writes += u64::from(is_write);
         if is_write && rule.backlog > 0 {
             self.backlog.push_back(read);
         }
@@ -75,7 +75,7 @@ impl Verification {
     pub fn is_backlog_full(&self) -> bool {
         let backlog_max = self.rule.map_or(0, |rule| rule.backlog as usize);
         backlog_max > 0
-            && self.now == VerificationActivity::Work
+            && self.activity == VerificationActivity::Work
             && self.backlog.len() >= backlog_max
     }
 
@@ -87,7 +87,7 @@ impl Verification {
     /// Starts the verification of the backlog, or of a batch of it, or returns to the job's work.
     /// No operation is in flight.
     pub fn toggle_backlog(&mut self) {
-        self.now = match self.now {
+        self.activity = match self.activity {
             VerificationActivity::Work => {
                 let whole = self.backlog.len();
                 match self.rule.map_or(0, |rule| rule.backlog_batch as usize) {
@@ -103,13 +103,13 @@ impl Verification {
 
     /// Returns true during the verification of the backlog.
     pub fn is_in_backlog(&self) -> bool {
-        matches!(self.now, VerificationActivity::Backlog { .. })
+        matches!(self.activity, VerificationActivity::Backlog { .. })
     }
 
     /// Removes and returns the next read of the backlog. `None` at the end of the batch, and if no
     /// verification of the backlog is in progress.
-    pub fn next_of_backlog(&mut self) -> Option<GivenRead> {
-        let VerificationActivity::Backlog { left } = &mut self.now else { return None };
+    pub fn take_backlog_read(&mut self) -> Option<GivenRead> {
+        let VerificationActivity::Backlog { left } = &mut self.activity else { return None };
         *left = left.checked_sub(1)?;
         self.backlog.pop_front()
     }
@@ -119,22 +119,22 @@ impl Verification {
     pub fn begin_pass(&mut self) -> bool {
         let is_due =
             self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);
-        let begins = is_due && self.now == VerificationActivity::Work && self.written > 0;
+        let begins = is_due && self.activity == VerificationActivity::Work && self.pass_writes > 0;
         if begins {
-            self.now = VerificationActivity::Pass { left: self.operations };
+            self.activity = VerificationActivity::Pass { left: self.pass_operations };
         }
         begins
     }
 
     /// Returns true during the repetition of the pass.
     pub fn is_in_pass(&self) -> bool {
-        matches!(self.now, VerificationActivity::Pass { .. })
+        matches!(self.activity, VerificationActivity::Pass { .. })
     }
 
     /// Counts an operation of the repeated pass. Returns false at its end, and if no pass is
     /// repeated.
-    pub fn next_of_pass(&mut self) -> bool {
-        let VerificationActivity::Pass { left } = &mut self.now else { return false };
+    pub fn count_pass_operation(&mut self) -> bool {
+        let VerificationActivity::Pass { left } = &mut self.activity else { return false };
         let is_left = *left > 0;
         *left -= u64::from(is_left);
         is_left
@@ -142,7 +142,7 @@ impl Verification {
 
     /// Returns to the job's work for another pass, with the counts at 0.
     pub fn end_pass(&mut self) {
-        self.now = VerificationActivity::Work;
-        (self.operations, self.written) = (0, 0);
+        self.activity = VerificationActivity::Work;
+        (self.pass_operations, self.pass_writes) = (0, 0);
     }
 }
