@@ -6,7 +6,7 @@
 //! returns a [`Checksum`] of the bytes read, which must be the same for all.
 //!
 //! - [`positional_reads`]: reads at offsets: streams, strides, backwards, at random, by many
-//! threads;
+//!   threads;
 //! - [`streams`]: `Read` from the start to the end, and `std::io::copy`;
 //! - [`whole_files`]: many small files, each opened, read whole and closed;
 //! - [`formats`]: a header first, then the ranges that it names;

@@ -38,7 +38,7 @@ pub fn run_policy(
     let mut policy = readahead::build(spec, &kernel.limits)?;
     let mut pages = PageTable::default();
     let mut added = Vec::with_capacity(steps.len());
-    let ask = |offset, bytes| ReadRequest {
+    let request_at = |offset, bytes| ReadRequest {
         offset,
         bytes,
         file_bytes: kernel.file_bytes,
@@ -47,14 +47,14 @@ pub fn run_policy(
     for step in steps {
         match *step {
             HandleStep::Read { offset, bytes } => {
-                let ask = ask(offset, bytes);
-                policy.read(&ask, &mut pages);
-                add_absent(&ask, &mut pages);
+                let request = request_at(offset, bytes);
+                policy.read(&request, &mut pages);
+                add_absent(&request, &mut pages);
             }
             HandleStep::Touch { offset } => {
-                let ask = ask(offset, 1);
-                policy.fault(offset / PAGE_BYTES, &ask, &mut pages);
-                add_absent(&ask, &mut pages);
+                let request = request_at(offset, 1);
+                policy.fault(offset / PAGE_BYTES, &request, &mut pages);
+                add_absent(&request, &mut pages);
             }
             HandleStep::Advise(advice) => {
                 policy.advise(advice);
@@ -77,7 +77,8 @@ fn add_absent(read: &ReadRequest, pages: &mut PageTable) {
     }
     for page in read.request().clipped(read.file_pages()).pages() {
         if !pages.is_cached(page) {
-            pages.add(Folio { first: page, order: 0 }, false);
+            let is_marked = false;
+            pages.add(Folio { first: page, order: 0 }, is_marked);
         }
     }
 }
@@ -163,6 +164,8 @@ pub fn compare(steps: &[HandleStep], kernel: &Recording, policy: &Recording) -> 
 mod tests {
     use super::*;
 
+    /// The kernel adds 4 pages in the first read and 8 in the second, as `ondemand` does. The
+    /// policy `none` adds the requested page of each.
     #[test]
     fn a_difference_is_reported_with_both_page_ranges() {
         let text = "read_ahead_kb 128\nmax_sectors_kb 1280\nfile_bytes 1000000\n\
@@ -184,6 +187,7 @@ mod tests {
         );
     }
 
+    /// The file has two pages. Only the first read begins within it.
     #[test]
     fn read_past_the_end_of_the_file_adds_no_pages() {
         let text = "file_bytes 5000\n4096 10 -> 1..2\n5000 10 -> nothing\n8192 1 -> nothing\n";

@@ -40,6 +40,8 @@ impl Clock {
 mod tests {
     use super::*;
 
+    /// Copies share the start, a passed deadline leaves no time, and a clock that starts at 60 s is
+    /// less than 30 s later when it is read.
     #[test]
     fn time_starts_near_zero_and_never_goes_backwards() {
         let clock = Clock::start();

@@ -60,7 +60,7 @@ pub struct EvictionCell {
 #[derive(Clone, Debug)]
 enum EvictionTask {
     References { trace: Arc<BlockTrace>, pages: u32 },
-    Reads { reads: ReadLoad, seed: u64, part: u64 },
+    Reads { reads: ReadLoad, seed: u64, work_divisor: u64 },
     Touches { load: readpath_sim::load::MemoryLoad, seed: u64 },
 }
 
@@ -119,14 +119,16 @@ pub struct LoadSize {
 /// matrix.
 pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     let mut cells = Vec::new();
-    for ReferenceLoad { name, make, sizes } in LOADS {
-        let names = sizes.iter().map(|percent| references_name(name, &format!("{percent}%")));
+    for ReferenceLoad { name, generate, sizes_percent } in LOADS {
+        let name_of = |percent: &u64| references_name(name, &format!("{percent}%"));
+        let names = sizes_percent.iter().map(name_of);
+        let named_sizes = sizes_percent.iter().copied().zip(names);
         let selected: Vec<(u64, String)> =
-            sizes.iter().copied().zip(names).filter(|(_, name)| has_parts(name, parts)).collect();
+            named_sizes.filter(|(_, name)| has_parts(name, parts)).collect();
         if selected.is_empty() {
             continue;
         }
-        let trace = Arc::new(references::trace(*make, size));
+        let trace = Arc::new(references::trace(*generate, size));
         for (percent, name) in selected {
             let pages = (u64::from(trace.blocks) * percent / 100).max(1) as u32;
             cells.push(EvictionCell {
@@ -138,15 +140,16 @@ pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     for &(name, reads) in READS {
         let name = format!("reads/{name}");
         if has_parts(&name, parts) {
-            let LoadSize { seed, part } = size;
-            cells.push(EvictionCell { name, task: EvictionTask::Reads { reads, seed, part } });
+            let LoadSize { seed, part: work_divisor } = size;
+            let task = EvictionTask::Reads { reads, seed, work_divisor };
+            cells.push(EvictionCell { name, task });
         }
     }
     for load in touches::loads(size.part) {
         if has_parts(&load.name, parts) {
             let name = load.name.clone();
-            cells
-                .push(EvictionCell { name, task: EvictionTask::Touches { load, seed: size.seed } });
+            let task = EvictionTask::Touches { load, seed: size.seed };
+            cells.push(EvictionCell { name, task });
         }
     }
     cells
@@ -209,7 +212,7 @@ impl EvictionCell {
                 let cost = misses(trace, policy, *pages).map_err(policy_error)?;
                 Ok(CellResult::from_misses(trace, policy.to_string(), cost))
             }
-            EvictionTask::Reads { reads, seed, part } => {
+            EvictionTask::Reads { reads, seed, work_divisor } => {
                 let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
                 let adaptive = || Spec::plain("adaptive");
                 let setup = SimulationSetup {
@@ -220,10 +223,10 @@ impl EvictionCell {
                     seed: *seed,
                     ..SimulationSetup::new(device)
                 };
-                let workload = reads.workload(LoadSize { seed: *seed, part: *part });
-                let mut go_on = |_| ProgressAnswer::Continue;
-                let row =
-                    simulate_workload(None, workload, &setup, RunObserver::progress(&mut go_on))?;
+                let workload = reads.workload(LoadSize { seed: *seed, part: *work_divisor });
+                let mut never_stop = |_| ProgressAnswer::Continue;
+                let observer = RunObserver::progress(&mut never_stop);
+                let row = simulate_workload(None, workload, &setup, observer)?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
                 Ok(CellResult {
                     eviction: policy.to_string(),
@@ -237,8 +240,8 @@ impl EvictionCell {
                 let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
                 let eviction = policy.clone();
                 let setup = LoadSetup { eviction, seed: *seed, ..LoadSetup::new(device) };
-                let mut go_on = |_| ProgressAnswer::Continue;
-                let row = simulate_load(load, &setup, RunObserver::progress(&mut go_on))?;
+                let mut never_stop = |_| ProgressAnswer::Continue;
+                let row = simulate_load(load, &setup, RunObserver::progress(&mut never_stop))?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
                 let touched_bytes = load.touches * u64::from(load.processes) * PAGE_BYTES;
                 Ok(CellResult {
@@ -261,7 +264,7 @@ impl EvictionCell {
     }
 }
 
-/// Converts the error of a policy.
+/// Converts the error of a policy to an error of the simulation.
 fn policy_error(error: SpecError) -> SimulateError {
     SimulateError::Config(readpath_core::machine::ConfigError::Policy(error))
 }
@@ -307,6 +310,7 @@ mod tests {
         assert_eq!(judged.optimum.map(|run| run.cost), Some(10 + 90 * 5 / 9));
     }
 
+    /// Equal seeds give equal results, another seed other ones.
     #[test]
     fn cells_are_selected_by_name_parts_and_repeat_from_their_seed() {
         let names = |parts: &[&str]| -> Vec<String> {

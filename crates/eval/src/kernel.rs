@@ -104,7 +104,7 @@ pub struct KernelFile {
     is_direct: bool,
     engine: KernelEngine,
     /// Free buffers, one per transfer that can still be started.
-    spare: Vec<FixedBuffer>,
+    free_buffers: Vec<FixedBuffer>,
     /// Last transfer returned by `poll`. The caller may still borrow its bytes.
     last_polled: Option<EndedKernelTransfer>,
 }
@@ -123,30 +123,32 @@ impl KernelFile {
     ) -> Result<KernelFile, KernelError> {
         let KernelOptions { engine, bytes_max, is_writable, advice, mapping_advice, .. } = options;
         let is_direct = options.is_direct && engine != KernelEngine::Mmap;
-        let unopened = |error: io::Error| KernelError::Open {
+        let open_error = |error: io::Error| KernelError::Open {
             path: path.to_path_buf(),
             errno: error.raw_os_error().unwrap_or(0),
             is_direct,
         };
-        let mut open = File::options();
-        open.read(true).write(is_writable).custom_flags(if is_direct { libc::O_DIRECT } else { 0 });
-        let file = open.open(path).map_err(unopened)?;
+        let flags = if is_direct { libc::O_DIRECT } else { 0 };
+        let mut options_of_open = File::options();
+        options_of_open.read(true).write(is_writable).custom_flags(flags);
+        let file = options_of_open.open(path).map_err(open_error)?;
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
-        let bytes = bytes.map_err(|errno| unopened(errno.into()))?;
-        let refused =
+        let bytes = bytes.map_err(|errno| open_error(errno.into()))?;
+        let advice_error =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
         // fio drops the cached pages at the start of a job (`invalidate`).
         if options.invalidates {
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
+            let drop_pages = rustix::fs::Advice::DontNeed;
+            rustix::fs::fadvise(&file, 0, None, drop_pages).map_err(advice_error)?;
         }
-        rustix::fs::fadvise(&file, 0, None, fadvise_advice(advice)).map_err(refused)?;
+        rustix::fs::fadvise(&file, 0, None, fadvise_advice(advice)).map_err(advice_error)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,
             KernelEngine::IoUring => options.depth.max(1),
         };
         // One buffer more than the depth, because the caller may still borrow the last completed
         // one.
-        let spare = FixedBuffer::several(depth + 1, bytes_max)
+        let free_buffers = FixedBuffer::allocate(depth + 1, bytes_max)
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
         let errno_of = |error: io::Error| error.raw_os_error().unwrap_or(0);
         let transfer_engine: Box<dyn TransferEngine> = match engine {
@@ -163,21 +165,21 @@ impl KernelFile {
                 Box::new(ring.map_err(|error| KernelError::Ring { errno: errno_of(error) })?)
             }
         };
-        let under_way = FileTransfers::over(transfer_engine, depth, clock);
+        let transfers = FileTransfers::over(transfer_engine, depth, clock);
         Ok(KernelFile {
-            transfers: under_way,
+            transfers,
             _file: file,
             bytes,
             is_direct,
             engine,
-            spare,
+            free_buffers,
             last_polled: None,
         })
     }
 
     /// Writes to every buffer once, so that page faults on buffers are not measured as reads.
     pub fn touch_buffers(&mut self) {
-        self.spare.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(0));
+        self.free_buffers.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(0));
     }
 
     /// Keeps time by another clock from now on. No transfer is in flight.
@@ -216,7 +218,7 @@ impl KernelFile {
     /// The read is larger than `bytes_max`, or the depth is reached.
     pub fn read(&mut self, id: RequestId, offset: u64, bytes: u32) {
         let buffer = self.take_buffer();
-        self.start(id, Op::Read, offset, bytes, buffer);
+        self.start_transfer(id, Op::Read, offset, bytes, buffer);
     }
 
     /// Starts a write of `bytes` bytes at `offset`. `fill` puts the bytes into the buffer.
@@ -226,7 +228,7 @@ impl KernelFile {
     pub fn write(&mut self, id: RequestId, offset: u64, bytes: u32, fill: impl FnOnce(&mut [u8])) {
         let mut buffer = self.take_buffer();
         fill(&mut buffer.bytes_mut()[..bytes as usize]);
-        self.start(id, Op::Write, offset, bytes, buffer);
+        self.start_transfer(id, Op::Write, offset, bytes, buffer);
     }
 
     /// Submits the started requests and sleeps until one has completed or `deadline` has passed. It
@@ -235,16 +237,16 @@ impl KernelFile {
     /// # Errors
     /// The kernel refuses the submission.
     pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), KernelError> {
-        let exchange =
+        let submit_error =
             |error: io::Error| KernelError::Submit { errno: error.raw_os_error().unwrap_or(0) };
-        self.transfers.wait(deadline).map_err(exchange)
+        self.transfers.wait(deadline).map_err(submit_error)
     }
 
     /// Returns the next completion with the bytes of a read, which are valid until the next call.
     /// `None` if no collected completion is left; does not wait.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
         if let Some(previous) = self.last_polled.take() {
-            self.spare.push(previous.buffer);
+            self.free_buffers.push(previous.buffer);
         }
         let ended = self.last_polled.insert(self.transfers.next_ended()?);
         let bytes_read = match ended.op {
@@ -254,12 +256,20 @@ impl KernelFile {
         Some((ended.completion, &ended.buffer.bytes()[..bytes_read]))
     }
 
+    /// Removes a free buffer, for a transfer.
     fn take_buffer(&mut self) -> FixedBuffer {
-        self.spare.pop().expect("no more than the depth are in flight")
+        self.free_buffers.pop().expect("no more than the depth are in flight")
     }
 
     /// Starts a transfer of `bytes` bytes at `offset` with a free buffer.
-    fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: FixedBuffer) {
+    fn start_transfer(
+        &mut self,
+        id: RequestId,
+        op: Op,
+        offset: u64,
+        bytes: u32,
+        buffer: FixedBuffer,
+    ) {
         self.transfers.start(id, op, offset, bytes as usize, buffer);
     }
 }
@@ -275,7 +285,7 @@ impl KernelFile {
 /// The lengths differ, or the signal handler cannot be installed.
 pub unsafe fn copy_mapped(from: &[u8], to: &mut [u8]) -> Result<(), usize> {
     bus::install().expect("a handler of SIGBUS can be set");
-    bus::watch(from.as_ptr() as usize, from.len(), || to.copy_from_slice(from))
+    bus::catch_bus_error(from.as_ptr() as usize, from.len(), || to.copy_from_slice(from))
 }
 
 /// Converts the advice for `posix_fadvise(2)`.

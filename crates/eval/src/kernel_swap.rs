@@ -171,11 +171,11 @@ fn try_lock_file(file: &File) -> bool {
 /// Takes the lock like [`try_lock_file`], and checks that `path` still names the locked file. A
 /// previous owner may have removed the file since it was opened.
 fn try_lock_path(file: &File, path: &Path) -> bool {
-    let is_there = || {
-        let (opened, there) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);
-        Some((opened.dev(), opened.ino()) == (there.dev(), there.ino()))
+    let names_same_file = || {
+        let (opened, named) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);
+        Some((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
     };
-    try_lock_file(file) && is_there() == Some(true)
+    try_lock_file(file) && names_same_file() == Some(true)
 }
 
 /// Returns a new name from the prefix, the process number, a counter and `ending`.
@@ -186,8 +186,8 @@ fn fresh_name(ending: &str) -> String {
     format!("{PREFIX}{}-{count}{ending}", std::process::id())
 }
 
-/// Lists the entries of a folder with names made by [`fresh_name`]. Empty if the folder cannot be
-/// listed.
+/// Lists the entries of a folder with names made by [`fresh_name`] with this `ending`. Empty if the
+/// folder cannot be listed.
 fn own_entries(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let is_ours = |name: &str| {
         let stem = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(ending));

@@ -67,7 +67,8 @@ impl PageCacheTrace {
             }
         }
         let text = std::mem::take(&mut self.pending);
-        String::from_utf8_lossy(&text).lines().filter_map(|line| parse(line).transpose()).collect()
+        let text = String::from_utf8_lossy(&text);
+        text.lines().filter_map(|line| parse_line(line).transpose()).collect()
     }
 
     /// Checks that the trace is complete, ends it and removes its instance.
@@ -83,7 +84,7 @@ impl PageCacheTrace {
 }
 
 /// Parses one line of the pipe: a folio event, a loss message, or another line (`None`).
-fn parse(line: &str) -> Result<Option<Folio>, TracefsError> {
+fn parse_line(line: &str) -> Result<Option<Folio>, TracefsError> {
     if let Some((_, lost)) = line.split_once("[LOST ") {
         let count = lost.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1);
         return Err(TracefsError::LostEvents { count });
@@ -109,24 +110,26 @@ mod tests {
 
     #[test]
     fn folio_event_line_of_the_kernel_is_parsed() {
-        // Line printed by Linux 6.18.
+        // Line printed by Linux 6.18. The offset of 2 MiB is page 512.
         let line = "         conform-4321    [001] .....  9123.456789: mm_filemap_add_to_page_cache: \
                     dev 254:0 ino 12ab pfn=0x1f3c00 ofs=2097152 order=9";
-        assert_eq!(parse(line).unwrap(), Some(Folio { first: 512, order: 9 }));
-        assert_eq!(parse("# tracer: nop").unwrap(), None);
+        assert_eq!(parse_line(line).unwrap(), Some(Folio { first: 512, order: 9 }));
+        assert_eq!(parse_line("# tracer: nop").unwrap(), None);
     }
 
     #[test]
     fn lost_and_malformed_events_are_errors() {
-        let lost = parse("CPU:1 [LOST 17 EVENTS]").unwrap_err();
+        let lost = parse_line("CPU:1 [LOST 17 EVENTS]").unwrap_err();
         assert!(matches!(lost, TracefsError::LostEvents { count: 17 }), "{lost}");
-        let strange = parse("x: mm_filemap_add_to_page_cache: dev 1:2 page=7").unwrap_err();
+        let strange = parse_line("x: mm_filemap_add_to_page_cache: dev 1:2 page=7").unwrap_err();
         assert!(strange.to_string().contains("dev 1:2 page=7"), "{strange}");
     }
 
+    /// The second start removes an instance of a process that does not exist.
     #[test]
     fn trace_instances_are_removed_on_drop_and_after_dead_processes() {
-        let trace = match PageCacheTrace::start(0, 1) {
+        let (device, inode) = (0, 1);
+        let trace = match PageCacheTrace::start(device, inode) {
             Ok(trace) => trace,
             Err(error) => return println!("skipped: {error}"),
         };
@@ -134,7 +137,7 @@ mod tests {
         // Process numbers are below 2^22.
         let abandoned = instance.with_file_name("readpath-4194305-0");
         fs::create_dir(&abandoned).unwrap();
-        let other = PageCacheTrace::start(0, 1).unwrap();
+        let other = PageCacheTrace::start(device, inode).unwrap();
         assert!(
             instance.is_dir()
                 && other.instance.path().is_dir()

@@ -188,7 +188,7 @@ fn record_once(
     session.drop_pages()?;
     let mut added = Vec::with_capacity(steps.len());
     for step in steps {
-        if signals.take() {
+        if signals.take_pending() {
             return Err(OracleError::Interrupted);
         }
         added.push(session.execute_step(*step)?);
@@ -223,10 +223,10 @@ impl Session<'_> {
     /// are read that would get large folios. A stream that starts with a quarter of the file works
     /// with any window. A stream of single pages works in small files.
     fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
-        let quarter = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
+        let first_read_bytes = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
         let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
         let mut has_large = false;
-        for stream in [vec![(0, quarter)], pages.collect()] {
+        for stream in [vec![(0, first_read_bytes)], pages.collect()] {
             self.drop_pages()?;
             self.execute_step(HandleStep::Reopen)?;
             for (offset, bytes) in stream {
@@ -328,16 +328,16 @@ impl Session<'_> {
     /// Checks that every added page is still resident, otherwise returns `Reclaimed`. A page with
     /// I/O in flight counts as absent for `mincore`, so the check is repeated after a [`PAUSE`].
     fn check_residence(&self) -> Result<(), OracleError> {
-        let look = |source| file_error("look at", self.path, source);
-        let whole = PageRange::new(0, page_count(&self.file).map_err(look)?);
+        let residence_error = |source| file_error("look at", self.path, source);
+        let whole = PageRange::new(0, page_count(&self.file).map_err(residence_error)?);
         let mut missing = 0;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(PAUSE);
             }
-            let resident = residency_flags(&self.file, whole).map_err(look)?;
-            missing = std::iter::zip(&self.cached, &resident)
-                .filter(|&(&was_added, &is_there)| was_added && !is_there)
+            let resident_flags = residency_flags(&self.file, whole).map_err(residence_error)?;
+            missing = std::iter::zip(&self.cached, &resident_flags)
+                .filter(|&(&was_added, &is_resident)| was_added && !is_resident)
                 .count() as u64;
             if missing == 0 {
                 return Ok(());
@@ -347,10 +347,12 @@ impl Session<'_> {
     }
 }
 
+/// Opens a file for reading.
 fn open(path: &Path) -> Result<File, OracleError> {
     File::open(path).map_err(|source| file_error("open", path, source))
 }
 
+/// Creates the error of a system call on a file. `action` is for the message.
 fn file_error(action: &'static str, path: &Path, source: io::Error) -> OracleError {
     OracleError::File { action, path: path.to_owned(), source }
 }
@@ -374,10 +376,11 @@ fn system_name() -> String {
 }
 
 /// Blocks the signals that end a program while a trace is running, so that the trace is removed
-/// first. A signal taken here becomes an error, so that callers can clean up
-/// too. A later signal is delivered on drop.
+/// first. A signal taken here becomes an error, so that callers can clean up too. A later signal is
+/// delivered on drop.
 struct BlockedSignals {
     blocked: libc::sigset_t,
+    /// Signal mask of the thread before.
     before: libc::sigset_t,
 }
 
@@ -398,14 +401,15 @@ impl BlockedSignals {
     }
 
     /// Consumes a pending signal. Returns true if there was one.
-    fn take(&self) -> bool {
-        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    fn take_pending(&self) -> bool {
+        let no_wait = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `block_signals` filled the set. The information pointer may be null.
-        unsafe { libc::sigtimedwait(&self.blocked, std::ptr::null_mut(), &at_once) > 0 }
+        unsafe { libc::sigtimedwait(&self.blocked, std::ptr::null_mut(), &no_wait) > 0 }
     }
 }
 
 impl Drop for BlockedSignals {
+    /// Restores the signal mask of the thread, which delivers pending signals.
     fn drop(&mut self) {
         // SAFETY: `before` was filled by `pthread_sigmask` in `block_signals`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };

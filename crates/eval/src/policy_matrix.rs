@@ -181,7 +181,7 @@ pub struct JudgedCell {
     pub baselines: Vec<MatrixResult>,
 }
 
-/// Returns true if `/name/` contains each of `parts`.
+/// Returns true if the name between slashes, `/name/`, contains each of `parts`.
 pub(crate) fn has_parts(name: &str, parts: &[&str]) -> bool {
     let name = format!("/{name}/");
     parts.iter().all(|part| name.contains(part))
@@ -207,7 +207,7 @@ fn cells_on<'a>(
     let mut cells = Vec::new();
     for (device, device_text) in devices {
         let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, MatrixTask::Reads(pattern)));
-        let touches = LOADS.iter().map(|&(name, touching)| (name, MatrixTask::Touches(touching)));
+        let touches = LOADS.iter().map(|&(name, load)| (name, MatrixTask::Touches(load)));
         for (workload, task) in reads.chain(touches.filter(|_| supports_swap(device))) {
             for &processes in PROCESSES {
                 let cell = MatrixCell {
@@ -293,7 +293,8 @@ impl MatrixCell {
     }
 
     /// Simulates the cell under these policies with the first seed, and passes every logged
-    /// decision to `decided`. Returns false for memory loads, because swap-in policies keep no log.
+    /// decision to `on_decision`. Returns false for memory loads, because swap-in policies keep no
+    /// log.
     ///
     /// # Errors
     /// Fails in the same cases as [`run`](MatrixCell::run).
@@ -301,35 +302,35 @@ impl MatrixCell {
         &self,
         policies: &Policies,
         size: CellSize,
-        decided: &mut dyn FnMut(&LoggedDecision),
+        on_decision: &mut dyn FnMut(&LoggedDecision),
     ) -> Result<bool, SimulateError> {
         let MatrixTask::Reads(pattern) = self.task else { return Ok(false) };
         let watch = RunObserver {
             on_progress: &mut |_| ProgressAnswer::Continue,
-            on_decision: Some(decided),
+            on_decision: Some(on_decision),
             on_workload: None,
         };
-        self.read(pattern, policies, size.seed, size.part, watch)?;
+        self.run_reads(pattern, policies, size.seed, size.part, watch)?;
         Ok(true)
     }
 
-    /// Simulates the cell with one seed. `part` divides the work.
+    /// Simulates the cell with one seed. `work_divisor` divides the work.
     fn run_once(
         &self,
         policies: &Policies,
         seed: u64,
-        part: u64,
+        work_divisor: u64,
     ) -> Result<MatrixResult, SimulateError> {
         match self.task {
-            MatrixTask::Reads(pattern) => self.read(
+            MatrixTask::Reads(pattern) => self.run_reads(
                 pattern,
                 policies,
                 seed,
-                part,
+                work_divisor,
                 RunObserver::progress(&mut |_| ProgressAnswer::Continue),
             ),
-            MatrixTask::Touches(touching) => {
-                let load = touching.load(self.processes, part);
+            MatrixTask::Touches(memory_load) => {
+                let load = memory_load.load(self.processes, work_divisor);
                 let setup = LoadSetup {
                     scheduler: policies.scheduler.clone(),
                     seed,
@@ -347,13 +348,13 @@ impl MatrixCell {
         Spec::parse(&self.device_text).map_err(SimulateError::Device)
     }
 
-    /// Simulates a cell of file reads with one seed. `part` divides the work.
-    fn read(
+    /// Simulates a cell of file reads with one seed. `work_divisor` divides the work.
+    fn run_reads(
         &self,
         pattern: ReadPattern,
         policies: &Policies,
         seed: u64,
-        part: u64,
+        work_divisor: u64,
         observer: RunObserver<'_>,
     ) -> Result<MatrixResult, SimulateError> {
         let setup = SimulationSetup {
@@ -362,12 +363,12 @@ impl MatrixCell {
             seed,
             ..SimulationSetup::new(self.device()?)
         };
-        let workload = pattern.workload(self.processes.into(), part, seed);
+        let workload = pattern.workload(self.processes.into(), work_divisor, seed);
         let row = simulate_workload(None, workload, &setup, observer)?;
         Ok(MatrixResult::from_row(&row, pattern.is_direct()))
     }
 
-    /// Returns `policies` with another readahead policy, or with another swap-in policy for a
+    /// Returns `policies` with `policy` as the readahead policy, or as the swap-in policy of a
     /// memory load.
     fn with_policy(&self, policies: &Policies, policy: Spec) -> Policies {
         match self.task {
@@ -424,26 +425,26 @@ impl MatrixResult {
             return runs.remove(0);
         }
         let count = runs.len() as f64;
-        let over =
+        let mean_of =
             |value: &dyn Fn(&MatrixResult) -> f64| runs.iter().map(value).sum::<f64>() / count;
-        let of = |value: &dyn Fn(&MatrixResult) -> Option<f64>| {
+        let mean_if_known = |value: &dyn Fn(&MatrixResult) -> Option<f64>| {
             let values: Option<Vec<f64>> = runs.iter().map(value).collect();
             values.map(|values| values.iter().sum::<f64>() / count)
         };
-        let seconds = over(&|run| run.seconds);
+        let seconds = mean_of(&|run| run.seconds);
         MatrixResult {
             readahead: runs[0].readahead.clone(),
             swapin: runs[0].swapin.clone(),
             scheduler: runs[0].scheduler.clone(),
-            mib_per_s: over(&|run| run.mib_per_s * run.seconds) / seconds,
+            mib_per_s: mean_of(&|run| run.mib_per_s * run.seconds) / seconds,
             seconds,
             mib_per_s_by_seed: runs.iter().map(|run| run.mib_per_s).collect(),
-            device_requests: of(&|run| run.device_requests),
-            device_request_kib_mean: of(&|run| run.device_request_kib_mean),
-            device_depth_mean: of(&|run| run.device_depth_mean),
-            amplification: of(&|run| run.amplification),
-            coverage: of(&|run| run.coverage),
-            waste_bytes: of(&|run| run.waste_bytes),
+            device_requests: mean_if_known(&|run| run.device_requests),
+            device_request_kib_mean: mean_if_known(&|run| run.device_request_kib_mean),
+            device_depth_mean: mean_if_known(&|run| run.device_depth_mean),
+            amplification: mean_if_known(&|run| run.amplification),
+            coverage: mean_if_known(&|run| run.coverage),
+            waste_bytes: mean_if_known(&|run| run.waste_bytes),
         }
     }
 
@@ -495,6 +496,7 @@ mod tests {
         assert_eq!(MatrixResult::mean(vec![run(100.0, Some(0.5)), run(25.0, None)]).coverage, None);
     }
 
+    /// Every device but the object store has memory loads.
     #[test]
     fn cells_are_selected_by_parts_of_their_names() {
         let reads = DEVICES.len() * WORKLOADS.len();

@@ -24,6 +24,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// One-line title.
     pub title: &'static str,
+    /// Simulates the tables with a seed and a divisor of the work.
     run: fn(u64, u32, &mut ProgressCallback<'_>) -> Result<Vec<ReproducedTable>, SimulateError>,
 }
 
@@ -124,8 +125,8 @@ struct SimulatedRow {
     published: Option<f64>,
 }
 
-/// Simulates the cases. Returns MB/s (10⁶ bytes) and ratios to the first case.
-fn megabytes_per_second(
+/// Simulates the cases. Returns a row for each, in MB/s (10⁶ bytes) and as a ratio to the first.
+fn simulate_rows(
     cases: Vec<SimulatedRow>,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<TableRow>, SimulateError> {
@@ -139,7 +140,7 @@ fn megabytes_per_second(
             label: case.label.to_owned(),
             policies: format!("{} {}", case.setup.readahead, case.setup.scheduler),
             published: case.published,
-            published_ratio: case.published.zip(published_first).map(|(this, first)| this / first),
+            published_ratio: case.published.zip(published_first).map(|(own, first)| own / first),
             modelled,
             modelled_ratio: modelled / rows.first().map_or(modelled, |first| first.modelled),
             device_requests: row.device_requests,
@@ -152,6 +153,6 @@ fn megabytes_per_second(
 }
 
 /// Parses the text of a policy or a device.
-fn policy(text: &str) -> Spec {
+fn spec_of(text: &str) -> Spec {
     Spec::parse(text).expect("the experiment's policy is well formed")
 }

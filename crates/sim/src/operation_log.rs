@@ -461,7 +461,8 @@ mod tests {
     /// encoding, priority 3 of the class best effort (2) is 2 · 2^13 + 3 = 0x4003.
     #[test]
     fn every_operation_has_a_line() {
-        let logs = logs_of_five_operations("write_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1");
+        let options = "write_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1";
+        let logs = logs_of_five_operations(options);
         let names: Vec<&str> = logs.iter().map(|log| log.0.as_str()).collect();
         let expected =
             ["p_lat.7.log", "p_clat.7.log", "p_slat.7.log", "j_bw.7.log", "q_iops.7.log"];
@@ -483,7 +484,8 @@ mod tests {
     /// operations per second. The second, 25 ms from 20 ms on, has one of each.
     #[test]
     fn averaging_windows_aggregate_operations() {
-        let logs = logs_of_five_operations("log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p");
+        let options = "log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p";
+        let logs = logs_of_five_operations(options);
         assert_eq!(
             logs[0].1,
             [

@@ -48,10 +48,12 @@ impl Accesses for RingReads {
     /// data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let mut sum = Checksum::default();
-        let offsets: Vec<u64> = self.pattern.of_thread(0).collect();
+        let only_thread = 0;
+        let offsets: Vec<u64> = self.pattern.of_thread(only_thread).collect();
         let (mut started, mut completed) = (0, 0);
         while completed < offsets.len() {
             while self.file.free_slots() > 0 && started < offsets.len() {
+                // The identifier of a read is the index of its offset.
                 let id = RequestId(started as u32);
                 self.file.read(id, offsets[started], self.pattern.read_bytes as u32);
                 started += 1;

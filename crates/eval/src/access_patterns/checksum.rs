@@ -13,10 +13,11 @@ pub struct Checksum(pub u64);
 impl Checksum {
     /// Adds the first byte of each page that begins in `bytes`, which were read at `offset`.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
-        let skip = offset.next_multiple_of(PAGE_BYTES) - offset;
-        let first_page = (offset + skip) / PAGE_BYTES;
-        let firsts = bytes.iter().skip(skip as usize).step_by(PAGE_BYTES as usize);
-        for (page, byte) in (first_page..).zip(firsts) {
+        let bytes_before_page = offset.next_multiple_of(PAGE_BYTES) - offset;
+        let first_page = (offset + bytes_before_page) / PAGE_BYTES;
+        let aligned_bytes = bytes.iter().skip(bytes_before_page as usize);
+        let first_bytes = aligned_bytes.step_by(PAGE_BYTES as usize);
+        for (page, byte) in (first_page..).zip(first_bytes) {
             self.add_byte(page, *byte);
         }
     }
@@ -34,10 +35,10 @@ impl Checksum {
         self.0 = self.0.wrapping_add(other.0);
     }
 
-    /// Adds one byte at `offset` of the file.
-    fn add_byte(&mut self, offset: u64, byte: u8) {
-        // Odd factors are invertible modulo 2^64, so different bytes and offsets stay different.
-        let weight = (2 * offset + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// Adds one byte at `position`: the number of a page, or an offset in the file.
+    fn add_byte(&mut self, position: u64, byte: u8) {
+        // Odd factors are invertible modulo 2^64, so different bytes and positions stay different.
+        let weight = (2 * position + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = self.0.wrapping_add((u64::from(byte) + 1).wrapping_mul(weight));
     }
 }
@@ -46,32 +47,34 @@ impl Checksum {
 mod tests {
     use super::*;
 
-    fn of(offset: u64, bytes: &[u8]) -> Checksum {
+    /// Returns the checksum of bytes that were read at `offset` at once.
+    fn checksum_of(offset: u64, bytes: &[u8]) -> Checksum {
         let mut sum = Checksum::default();
         sum.add(offset, bytes);
         sum
     }
 
+    /// The same bytes are added at once, and in pieces from the last to the first.
     #[test]
     fn checksum_is_equal_for_pieces_of_any_order_and_size() {
-        let bytes: Vec<u8> = (0..40_000u32).map(|at| (at / 77) as u8).collect();
-        let whole = of(0, &bytes);
-        for piece in [1, 100, 4096, 5000, 16_384] {
+        let bytes: Vec<u8> = (0..40_000u32).map(|offset| (offset / 77) as u8).collect();
+        let whole = checksum_of(0, &bytes);
+        for piece_bytes in [1, 100, 4096, 5000, 16_384] {
             let mut sum = Checksum::default();
-            let pieces: Vec<&[u8]> = bytes.chunks(piece).collect();
-            for (at, part) in pieces.iter().enumerate().rev() {
-                sum.add((at * piece) as u64, part);
+            let pieces: Vec<&[u8]> = bytes.chunks(piece_bytes).collect();
+            for (index, part) in pieces.iter().enumerate().rev() {
+                sum.add((index * piece_bytes) as u64, part);
             }
-            assert_eq!(sum, whole, "pieces of {piece}");
+            assert_eq!(sum, whole, "pieces of {piece_bytes}");
         }
     }
 
     #[test]
     fn checksum_changes_with_any_byte_or_offset() {
         let page = vec![7; 4096];
-        assert_ne!(of(0, &page), of(4096, &page));
-        assert_ne!(of(0, &page), of(0, &vec![8; 4096]));
-        assert_eq!(of(1, &page[..4095]), Checksum::default(), "no page begins there");
+        assert_ne!(checksum_of(0, &page), checksum_of(4096, &page));
+        assert_ne!(checksum_of(0, &page), checksum_of(0, &vec![8; 4096]));
+        assert_eq!(checksum_of(1, &page[..4095]), Checksum::default(), "no page begins there");
         let ends = |bytes: &[u8]| {
             let mut sum = Checksum::default();
             sum.add_ends(10, bytes);

@@ -22,6 +22,7 @@ const STREAM_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct DirectFile {
     file: File,
+    /// Length of the file when it was opened.
     bytes: u64,
 }
 
@@ -45,10 +46,10 @@ impl DirectFile {
 
 /// True if offset, length and address are multiples of a page, as `O_DIRECT` requires.
 fn is_aligned(buffer: &[u8], offset: u64) -> bool {
-    let page = PAGE_BYTES as usize;
+    let page_bytes = PAGE_BYTES as usize;
     offset.is_multiple_of(PAGE_BYTES)
-        && buffer.len().is_multiple_of(page)
-        && buffer.as_ptr().addr().is_multiple_of(page)
+        && buffer.len().is_multiple_of(page_bytes)
+        && buffer.as_ptr().addr().is_multiple_of(page_bytes)
 }
 
 impl ReadAt for DirectFile {
@@ -64,12 +65,12 @@ impl ReadAt for DirectFile {
             return self.read_aligned(buffer, offset);
         }
         thread_local! {
-            static AROUND: RefCell<PageBuffer> = RefCell::new(PageBuffer::of(0));
+            static BOUNCE_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::of(0));
         }
         let first = offset / PAGE_BYTES * PAGE_BYTES;
         let end = (offset + buffer.len() as u64).next_multiple_of(PAGE_BYTES);
         let bytes = (end - first) as usize;
-        AROUND.with_borrow_mut(|page_buffer| {
+        BOUNCE_BUFFER.with_borrow_mut(|page_buffer| {
             if page_buffer.len() < bytes {
                 *page_buffer = PageBuffer::of(bytes as u64);
             }
@@ -86,6 +87,7 @@ impl ReadAt for DirectFile {
 #[derive(Debug)]
 pub(super) struct DirectStream {
     file: DirectFile,
+    /// Offset of the next read in the file.
     position: u64,
     buffer: PageBuffer,
     /// Range of the file in the buffer.

@@ -24,6 +24,10 @@ pub enum FileFormat {
     Safetensors,
 }
 
+/// Size of the signature at the start of a Parquet file.
+const PARQUET_MAGIC_BYTES: u64 = 4;
+/// Size of the last bytes of a Parquet file: the length of the footer, and the signature.
+const PARQUET_END_BYTES: u64 = 8;
 const PARQUET_FOOTER_BYTES: u64 = 64 << 10;
 const PARQUET_GROUPS: u64 = 8;
 const PARQUET_COLUMNS: u64 = 16;
@@ -32,6 +36,8 @@ const PARQUET_COLUMNS_READ: [u64; 3] = [1, 6, 13];
 const ZIP_END_BYTES: u64 = 22;
 /// Size of an entry header's fixed part, and of a name with 24 letters.
 const ZIP_HEADER_BYTES: [u64; 2] = [30, 24];
+/// Size of the header's length at the start of the file.
+const SAFETENSORS_LENGTH_BYTES: u64 = 8;
 const SAFETENSORS_HEADER_BYTES: u64 = 64 << 10;
 const SAFETENSORS_TENSORS: u64 = 64;
 
@@ -53,22 +59,28 @@ impl FileFormat {
     /// order.
     pub fn ranges(self, file_bytes: u64) -> Vec<(u64, u64)> {
         match self {
-            FileFormat::Parquet => parquet(file_bytes),
-            FileFormat::Zip => zip(file_bytes),
-            FileFormat::Safetensors => safetensors(file_bytes),
+            FileFormat::Parquet => parquet_ranges(file_bytes),
+            FileFormat::Zip => zip_ranges(file_bytes),
+            FileFormat::Safetensors => safetensors_ranges(file_bytes),
         }
     }
 }
 
-/// Returns the ranges that a Parquet reader requests: the footer, then some columns of each row
-/// group.
-fn parquet(file_bytes: u64) -> Vec<(u64, u64)> {
-    let footer_at = file_bytes - 8 - PARQUET_FOOTER_BYTES;
-    let mut ranges = vec![(file_bytes - 8, 8), (footer_at, PARQUET_FOOTER_BYTES)];
-    let group_bytes = footer_at / PARQUET_GROUPS;
+/// Returns the ranges, as offset and length in bytes, that a Parquet reader requests: the footer,
+/// then some columns of each row group.
+fn parquet_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
+    let end_offset = file_bytes - PARQUET_END_BYTES;
+    let footer_offset = end_offset - PARQUET_FOOTER_BYTES;
+    let mut ranges =
+        vec![(end_offset, PARQUET_END_BYTES), (footer_offset, PARQUET_FOOTER_BYTES)];
+    let group_bytes = footer_offset / PARQUET_GROUPS;
     let chunk_bytes = group_bytes / PARQUET_COLUMNS;
     for group in 0..PARQUET_GROUPS {
-        let chunk = |column| (4 + group * group_bytes + column * chunk_bytes, chunk_bytes - 4);
+        // A chunk is shorter by the signature, and the last one ends before the footer.
+        let chunk = |column| {
+            let offset = PARQUET_MAGIC_BYTES + group * group_bytes + column * chunk_bytes;
+            (offset, chunk_bytes - PARQUET_MAGIC_BYTES)
+        };
         ranges.extend(PARQUET_COLUMNS_READ.map(chunk));
     }
     ranges
@@ -76,12 +88,12 @@ fn parquet(file_bytes: u64) -> Vec<(u64, u64)> {
 
 /// Returns the ranges, as offset and length in bytes, that a ZIP reader requests: the directory,
 /// then random entries, a tenth of the file.
-fn zip(file_bytes: u64) -> Vec<(u64, u64)> {
+fn zip_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
     let directory_bytes = file_bytes / 2048;
     let directory_offset = file_bytes - ZIP_END_BYTES - directory_bytes;
     let mut ranges =
         vec![(file_bytes - ZIP_END_BYTES, ZIP_END_BYTES), (directory_offset, directory_bytes)];
-    let (mut state, mut bytes_left) = (2, file_bytes / 10);
+    let (mut rng_state, mut bytes_left) = (2, file_bytes / 10);
     for data_bytes in super::whole_files::lengths(usize::MAX) {
         let [fixed_bytes, name_bytes] = ZIP_HEADER_BYTES;
         let entry_bytes = fixed_bytes + name_bytes + data_bytes;
@@ -89,7 +101,7 @@ fn zip(file_bytes: u64) -> Vec<(u64, u64)> {
             return ranges;
         }
         bytes_left -= entry_bytes;
-        let offset = splitmix::next(&mut state) % (directory_offset - entry_bytes);
+        let offset = splitmix::next(&mut rng_state) % (directory_offset - entry_bytes);
         ranges.extend([
             (offset, fixed_bytes),
             (offset + fixed_bytes, name_bytes),
@@ -99,13 +111,16 @@ fn zip(file_bytes: u64) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Returns the ranges that a safetensors reader requests: the header, then every second tensor.
-fn safetensors(file_bytes: u64) -> Vec<(u64, u64)> {
-    let data_at = 8 + SAFETENSORS_HEADER_BYTES;
-    let tensor_bytes = (file_bytes - data_at) / SAFETENSORS_TENSORS;
+/// Returns the ranges, as offset and length in bytes, that a safetensors reader requests: the
+/// header, then every second tensor.
+fn safetensors_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
+    let data_offset = SAFETENSORS_LENGTH_BYTES + SAFETENSORS_HEADER_BYTES;
+    let tensor_bytes = (file_bytes - data_offset) / SAFETENSORS_TENSORS;
     let tensors = (0..SAFETENSORS_TENSORS).step_by(2);
-    let data = tensors.map(|tensor| (data_at + tensor * tensor_bytes, tensor_bytes));
-    [(0, 8), (8, SAFETENSORS_HEADER_BYTES)].into_iter().chain(data).collect()
+    let data = tensors.map(|tensor| (data_offset + tensor * tensor_bytes, tensor_bytes));
+    let length = (0, SAFETENSORS_LENGTH_BYTES);
+    let header = (SAFETENSORS_LENGTH_BYTES, SAFETENSORS_HEADER_BYTES);
+    [length, header].into_iter().chain(data).collect()
 }
 
 /// Seeks to each range in turn and reads all of it.
@@ -118,8 +133,8 @@ pub struct Ranges {
 impl Ranges {
     /// Creates the accesses to `ranges`, pairs of offset and length in bytes.
     pub fn over(stream: Box<dyn SequentialFile>, ranges: Vec<(u64, u64)>) -> Ranges {
-        let longest = ranges.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
-        Ranges { stream, ranges, buffer: vec![0; longest as usize] }
+        let bytes_max = ranges.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
+        Ranges { stream, ranges, buffer: vec![0; bytes_max as usize] }
     }
 }
 
@@ -144,12 +159,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// The header of each format is its first two ranges: at most 200 KiB.
     #[test]
     fn format_ranges_lie_in_the_file_after_a_small_header() {
         for format in FileFormat::ALL {
             for file_bytes in [MIB, 256 * MIB] {
                 let ranges = format.ranges(file_bytes);
-                assert!(ranges.iter().all(|&(at, bytes)| bytes > 0 && at + bytes <= file_bytes));
+                let is_inside = |&(offset, bytes): &(u64, u64)| offset + bytes <= file_bytes;
+                assert!(ranges.iter().all(|range| range.1 > 0 && is_inside(range)));
                 let header: u64 = ranges[..2].iter().map(|&(_, bytes)| bytes).sum();
                 assert!(header <= 200 << 10, "{format:?}: {header} bytes of header");
             }
@@ -160,16 +177,16 @@ mod tests {
     /// tensor is 128 MiB.
     #[test]
     fn format_ranges_cover_the_documented_share_of_the_file() {
-        let read = |format: FileFormat| {
+        let mib_read = |format: FileFormat| {
             let bytes: u64 = format.ranges(256 * MIB).iter().map(|&(_, bytes)| bytes).sum();
             bytes as f64 / MIB as f64
         };
-        assert!((read(FileFormat::Parquet) - 48.0).abs() < 0.2, "{}", read(FileFormat::Parquet));
-        assert!((read(FileFormat::Zip) - 25.6).abs() < 0.4, "{}", read(FileFormat::Zip));
-        assert!(
-            (read(FileFormat::Safetensors) - 128.0).abs() < 0.2,
-            "{}",
-            read(FileFormat::Safetensors)
-        );
+        for (format, mib, tolerance_mib) in [
+            (FileFormat::Parquet, 48.0, 0.2),
+            (FileFormat::Zip, 25.6, 0.4),
+            (FileFormat::Safetensors, 128.0, 0.2),
+        ] {
+            assert!((mib_read(format) - mib).abs() < tolerance_mib, "{}", mib_read(format));
+        }
     }
 }

@@ -8,7 +8,9 @@ use readpath_core::unit::PAGE_BYTES;
 #[derive(Debug)]
 pub struct PageBuffer {
     memory: Vec<u8>,
+    /// Index of the first page-aligned byte in the memory.
     start: usize,
+    /// Length of the buffer.
     bytes: usize,
 }
 

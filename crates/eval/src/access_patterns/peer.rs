@@ -45,7 +45,7 @@ impl Baseline {
         Ok(match self {
             Baseline::Pread => Box::new(File::open(path)?),
             // SAFETY: guaranteed by the caller.
-            Baseline::Mmap => Box::new(MemoryFile(unsafe { Mapped::of(path) }?)),
+            Baseline::Mmap => Box::new(MemoryFile(unsafe { Mapped::open(path) }?)),
             Baseline::Direct => Box::new(DirectFile::open(path)?),
         })
     }
@@ -61,13 +61,14 @@ impl Baseline {
         Ok(match self {
             Baseline::Pread => Box::new(File::open(path)?),
             // SAFETY: guaranteed by the caller.
-            Baseline::Mmap => Box::new(Cursor::new(unsafe { Mapped::of(path) }?)),
+            Baseline::Mmap => Box::new(Cursor::new(unsafe { Mapped::open(path) }?)),
             Baseline::Direct => Box::new(DirectStream::over(DirectFile::open(path)?)),
         })
     }
 }
 
 impl ReadAt for File {
+    /// Size of the file in bytes, or 0 if it is unknown.
     fn bytes(&self) -> u64 {
         self.metadata().map_or(0, |metadata| metadata.len())
     }
@@ -92,9 +93,9 @@ impl<M: AsRef<[u8]> + Send + Sync> ReadAt for MemoryFile<M> {
     /// Copies from the mapping. Returns the number of bytes, less at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let memory = self.0.as_ref();
-        let from = &memory[memory.len().min(offset as usize)..];
-        let bytes = from.len().min(buffer.len());
-        buffer[..bytes].copy_from_slice(&from[..bytes]);
+        let rest = &memory[memory.len().min(offset as usize)..];
+        let bytes = rest.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&rest[..bytes]);
         Ok(bytes)
     }
 
@@ -115,7 +116,7 @@ impl Mapped {
     ///
     /// # Safety
     /// The file must not change during the lifetime of the mapping.
-    unsafe fn of(path: &Path) -> io::Result<Mapped> {
+    unsafe fn open(path: &Path) -> io::Result<Mapped> {
         let mapping = PlainMapping::of(&File::open(path)?)?;
         mapping.map(Mapped).ok_or_else(|| io::Error::other("an empty file can't be mapped"))
     }
@@ -123,7 +124,7 @@ impl Mapped {
 
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the caller of `of` guarantees that the file does not change.
+        // SAFETY: the caller of `open` guarantees that the file does not change.
         unsafe { self.0.as_slice() }
     }
 }

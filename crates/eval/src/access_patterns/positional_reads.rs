@@ -6,7 +6,7 @@ use std::sync::Arc;
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::threads::by_threads;
+use super::threads::read_in_parallel;
 use super::{Accesses, Checksum, PageBuffer, ReadAt};
 
 /// Order of the offsets.
@@ -80,12 +80,12 @@ impl AccessPattern {
         let AccessPattern { order, read_bytes, count, .. } = self;
         let slot_bytes = read_bytes.next_multiple_of(PAGE_BYTES);
         let slots = (self.file_bytes / slot_bytes).max(1);
-        let mut state = thread;
+        let mut rng_state = thread;
         (0..count / self.threads).map(move |nth| match order {
             AccessOrder::Forward => nth * read_bytes,
             AccessOrder::Backward => (count - 1 - nth) * read_bytes,
             AccessOrder::Stride { step_bytes } => nth * step_bytes,
-            AccessOrder::Random => splitmix::next(&mut state) % slots * slot_bytes,
+            AccessOrder::Random => splitmix::next(&mut rng_state) % slots * slot_bytes,
         })
     }
 }
@@ -112,7 +112,7 @@ impl Accesses for PatternReads {
     /// data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let PatternReads { file, pattern, byte_use, buffers } = self;
-        by_threads(buffers, |thread, buffer| {
+        read_in_parallel(buffers, |thread, buffer| {
             let offsets = pattern.of_thread(thread as u64);
             let buffer = &mut buffer[..pattern.read_bytes as usize];
             read_at_each(&**file, offsets, buffer, *byte_use)
@@ -146,31 +146,35 @@ fn read_at_each(
 mod tests {
     use super::*;
 
-    fn of(pattern: AccessPattern) -> Vec<u64> {
+    /// Returns the offsets of the first thread.
+    fn offsets_of(pattern: AccessPattern) -> Vec<u64> {
         pattern.of_thread(0).collect()
     }
 
+    /// Arguments are the order, the size of the file and the size of a read.
     #[test]
     fn access_orders_produce_forward_backward_and_strided_offsets() {
         assert_eq!(
-            of(AccessPattern::all(AccessOrder::Forward, 40_960, 8192)),
+            offsets_of(AccessPattern::all(AccessOrder::Forward, 40_960, 8192)),
             [0, 8192, 16_384, 24_576, 32_768]
         );
         assert_eq!(
-            of(AccessPattern::all(AccessOrder::Backward, 16_384, 4096)),
+            offsets_of(AccessPattern::all(AccessOrder::Backward, 16_384, 4096)),
             [12_288, 8192, 4096, 0]
         );
         let stride = AccessOrder::Stride { step_bytes: 16_384 };
-        assert_eq!(of(AccessPattern::all(stride, 49_152, 4096)), [0, 16_384, 32_768]);
+        assert_eq!(offsets_of(AccessPattern::all(stride, 49_152, 4096)), [0, 16_384, 32_768]);
     }
 
+    /// 1,000 reads of 8 bytes by four threads: 250 for each, at the starts of 256 pages.
     #[test]
     fn random_offsets_lie_in_the_file_and_differ_by_thread() {
-        let pattern = AccessPattern::random(1 << 20, 8, 1000, 4);
+        let (file_bytes, read_bytes, count, threads) = (1 << 20, 8, 1000, 4);
+        let pattern = AccessPattern::random(file_bytes, read_bytes, count, threads);
         let [one, two] = [0, 1].map(|thread| pattern.of_thread(thread).collect::<Vec<u64>>());
         assert_eq!((one.len(), two.len()), (250, 250));
         assert_ne!(one, two);
-        assert!(one.iter().all(|at| at % 4096 == 0 && *at < 1 << 20));
+        assert!(one.iter().all(|offset| offset % 4096 == 0 && *offset < file_bytes));
         assert_eq!(one, pattern.of_thread(0).collect::<Vec<u64>>(), "the same in every pass");
         let distinct: std::collections::BTreeSet<_> = one.iter().collect();
         assert!(distinct.len() > 100, "{} places", distinct.len());

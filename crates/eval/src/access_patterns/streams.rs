@@ -49,19 +49,19 @@ impl Accesses for Copied {
     /// Copies the whole stream by the standard library. Returns the checksum of its data.
     fn pass(&mut self) -> io::Result<Checksum> {
         self.stream.seek(SeekFrom::Start(0))?;
-        let mut writer = Summing { sum: Checksum::default(), offset: 0 };
+        let mut writer = ChecksumWriter { sum: Checksum::default(), offset: 0 };
         io::copy(&mut self.stream, &mut writer)?;
         Ok(writer.sum)
     }
 }
 
 /// Writer that adds its bytes to a checksum.
-struct Summing {
+struct ChecksumWriter {
     sum: Checksum,
     offset: u64,
 }
 
-impl Write for Summing {
+impl Write for ChecksumWriter {
     /// Adds the bytes to the checksum instead of storing them.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.sum.add(self.offset, bytes);

@@ -6,7 +6,7 @@ use super::{Checksum, PageBuffer};
 
 /// Calls `read` on one thread per buffer, with the thread's number. A single buffer is served on
 /// the calling thread. Returns the sum of all checksums, or the first error.
-pub(super) fn by_threads(
+pub(super) fn read_in_parallel(
     buffers: &mut [PageBuffer],
     read: impl Fn(usize, &mut PageBuffer) -> io::Result<Checksum> + Sync,
 ) -> io::Result<Checksum> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::threads::by_threads;
+use super::threads::read_in_parallel;
 use super::{Accesses, Checksum, PageBuffer, ReadAt};
 
 /// Minimum file size in bytes.
@@ -18,10 +18,10 @@ pub const FILE_BYTES_MAX: u64 = 200 << 10;
 /// Returns `count` pseudo-random file sizes, distributed evenly on a logarithmic scale. Each
 /// doubling of the size has the same number of files.
 pub fn lengths(count: usize) -> impl Iterator<Item = u64> {
-    let mut state = 1;
+    let mut rng_state = 1;
     let ratio = FILE_BYTES_MAX as f64 / FILE_BYTES_MIN as f64;
     (0..count).map(move |_| {
-        let share = splitmix::next(&mut state) as f64 / u64::MAX as f64;
+        let share = splitmix::next(&mut rng_state) as f64 / u64::MAX as f64;
         (FILE_BYTES_MIN as f64 * ratio.powf(share)) as u64
     })
 }
@@ -52,7 +52,7 @@ impl Accesses for WholeFiles {
     fn pass(&mut self) -> io::Result<Checksum> {
         let WholeFiles { open, paths, buffers } = self;
         let threads = buffers.len();
-        by_threads(buffers, |thread, buffer| {
+        read_in_parallel(buffers, |thread, buffer| {
             let mut sum = Checksum::default();
             for (file_number, path) in paths.iter().enumerate().skip(thread).step_by(threads) {
                 let file = open(path)?;
@@ -78,9 +78,9 @@ mod tests {
         let lengths: Vec<u64> = lengths(2000).collect();
         assert!(lengths.iter().all(|bytes| (FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(bytes)));
         // Worked by hand: log2(200 / 4) = 5.64 doublings, so 2000 / 5.64 = 354 files in each.
-        let first = lengths.iter().filter(|&&bytes| bytes < 8 << 10).count();
-        assert!((300..410).contains(&first), "{first} files below 8 KiB");
-        let last = lengths.iter().filter(|&&bytes| bytes >= 100 << 10).count();
-        assert!((300..410).contains(&last), "{last} files from 100 KiB on");
+        let first_doubling = lengths.iter().filter(|&&bytes| bytes < 8 << 10).count();
+        assert!((300..410).contains(&first_doubling), "{first_doubling} files below 8 KiB");
+        let last_doubling = lengths.iter().filter(|&&bytes| bytes >= 100 << 10).count();
+        assert!((300..410).contains(&last_doubling), "{last_doubling} files from 100 KiB on");
     }
 }

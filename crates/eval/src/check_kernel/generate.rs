@@ -17,6 +17,9 @@ const PATTERN_BYTES_MAX: u64 = 16 << 20;
 /// Minimum size of an arena.
 const ARENA_BYTES_MIN: u64 = 64 << 10;
 
+/// Maximum size of an arena.
+const ARENA_BYTES_MAX: u64 = 16 << 30;
+
 /// Generates a list of `count` reads of a file of `file_bytes` bytes.
 ///
 /// The list is a sequence of patterns: sequential, random, strided, interleaved streams, backward,
@@ -26,29 +29,31 @@ const ARENA_BYTES_MIN: u64 = 64 << 10;
 /// file, large or small, often at its start or end, where reads find pages cached by earlier ones.
 /// Equal arguments return equal lists.
 pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
-    make(count, seed, file_bytes, false)
+    let may_map = false;
+    generate_steps(count, seed, file_bytes, may_map)
 }
 
 /// Generates a list like [`generate`], but half of the patterns access the mapped file: one byte at
 /// the start of each read.
 pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
-    make(count, seed, file_bytes, true)
+    let may_map = true;
+    generate_steps(count, seed, file_bytes, may_map)
 }
 
-/// Generates a list with or without mapped accesses.
-fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleStep> {
+/// Generates a list. `may_map`: half of the patterns access the mapped file.
+fn generate_steps(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleStep> {
     let file_bytes = file_bytes.max(1);
     let random = SeededRng::new(seed);
     let arena = 0..file_bytes;
-    let mut maker =
+    let mut generator =
         StepGenerator { random, file_bytes, arena, is_mapped: false, steps: Vec::new() };
     let mut reads = 0;
     while reads < count {
-        maker.insert_events();
-        maker.is_mapped = may_map && maker.random.one_in(2);
-        reads += maker.pattern(count - reads);
+        generator.insert_events();
+        generator.is_mapped = may_map && generator.random.one_in(2);
+        reads += generator.append_pattern(count - reads);
     }
-    maker.steps
+    generator.steps
 }
 
 /// State of the generator.
@@ -77,7 +82,9 @@ impl StepGenerator {
             self.steps.push(HandleStep::Advise(Advice::DontNeed));
         }
         if self.random.one_in(4) {
-            let bytes_max = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
+            let exponents: [u64; 2] =
+                [ARENA_BYTES_MIN, ARENA_BYTES_MAX].map(|bytes| bytes.ilog2().into());
+            let bytes_max = 1 << self.random.between(exponents[0], exponents[1]);
             let bytes = self.random.between(bytes_max / 2, bytes_max).min(self.file_bytes);
             let free_bytes = self.file_bytes - bytes;
             let start = match self.random.below(3) {
@@ -90,84 +97,84 @@ impl StepGenerator {
     }
 
     /// Appends one random pattern of at most `reads_max` reads. Returns its number of reads.
-    fn pattern(&mut self, reads_max: usize) -> usize {
-        let bytes = self.size();
+    fn append_pattern(&mut self, reads_max: usize) -> usize {
+        let bytes = self.draw_bytes();
         let reads = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
         let reads = reads_max.min(reads as usize);
-        let start = self.place();
+        let start = self.draw_offset();
         match self.random.below(8) {
-            0 => self.progress(reads, start, bytes, bytes),
-            1 => self.random_access(reads, bytes),
+            0 => self.append_strided(reads, start, bytes, bytes),
+            1 => self.append_random(reads, bytes),
             2 => {
-                let stride = bytes + self.size();
-                self.progress(reads, start, bytes, stride);
+                let stride_bytes = bytes + self.draw_bytes();
+                self.append_strided(reads, start, bytes, stride_bytes);
             }
-            3 => self.interleaved(reads, bytes),
-            4 => self.backward(reads, start, bytes),
-            5 => self.repeat_reads(reads),
-            6 => self.near_last(reads),
-            _ => self.mixed(reads, start),
+            3 => self.append_interleaved(reads, bytes),
+            4 => self.append_backward(reads, start, bytes),
+            5 => self.append_repetitions(reads),
+            6 => self.append_near_last(reads),
+            _ => self.append_mixed(reads, start),
         }
         reads
     }
 
     /// Appends `reads` reads of `bytes` bytes from offset `start`, with a constant stride in bytes.
-    fn progress(&mut self, reads: usize, start: u64, bytes: u64, stride: u64) {
+    fn append_strided(&mut self, reads: usize, start: u64, bytes: u64, stride_bytes: u64) {
         for index in 0..reads as u64 {
-            self.read(start + index * stride, bytes);
+            self.append_read(start + index * stride_bytes, bytes);
         }
     }
 
     /// Appends `reads` reads of `bytes` bytes at random positions.
-    fn random_access(&mut self, reads: usize, bytes: u64) {
+    fn append_random(&mut self, reads: usize, bytes: u64) {
         for _ in 0..reads {
-            let offset = self.place();
-            self.read(offset, bytes);
+            let offset = self.draw_offset();
+            self.append_read(offset, bytes);
         }
     }
 
     /// Appends `reads` reads of two to five sequential streams in rotation, on one open file.
-    fn interleaved(&mut self, reads: usize, bytes: u64) {
+    fn append_interleaved(&mut self, reads: usize, bytes: u64) {
         let count = self.random.between(2, 5) as usize;
-        let mut streams: Vec<u64> = (0..count).map(|_| self.place()).collect();
+        let mut streams: Vec<u64> = (0..count).map(|_| self.draw_offset()).collect();
         for index in 0..reads {
             let stream = &mut streams[index % count];
             let offset = *stream;
             *stream += bytes;
-            self.read(offset, bytes);
+            self.append_read(offset, bytes);
         }
     }
 
     /// Appends a stream of `reads` reads backwards from offset `start`.
-    fn backward(&mut self, reads: usize, start: u64, bytes: u64) {
+    fn append_backward(&mut self, reads: usize, start: u64, bytes: u64) {
         for index in 1..=reads as u64 {
-            self.read(start.saturating_sub(index * bytes), bytes);
+            self.append_read(start.saturating_sub(index * bytes), bytes);
         }
     }
 
     /// Appends repetitions of earlier reads, or of the start of the file.
-    fn repeat_reads(&mut self, reads: usize) {
+    fn append_repetitions(&mut self, reads: usize) {
         for _ in 0..reads {
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
-                Some(&HandleStep::Read { offset, bytes }) => self.read(offset, bytes),
-                _ => self.read(0, PAGE_BYTES),
+                Some(&HandleStep::Read { offset, bytes }) => self.append_read(offset, bytes),
+                _ => self.append_read(0, PAGE_BYTES),
             }
         }
     }
 
-    /// Appends small reads, each a few pages before or after one of the last two.
-    fn near_last(&mut self, reads: usize) {
-        let mut offset = self.place();
+    /// Appends small reads, each up to 127 pages before or after one of the last two.
+    fn append_near_last(&mut self, reads: usize) {
+        let mut offset = self.draw_offset();
         let mut end = offset;
         for _ in 0..reads {
-            let bytes = self.pages(4);
-            self.read(offset, bytes);
-            let distance = self.pages(7) - PAGE_BYTES;
+            let bytes = self.draw_page_bytes(4);
+            self.append_read(offset, bytes);
+            let distance_bytes = self.draw_page_bytes(7) - PAGE_BYTES;
             let next = match self.random.below(3) {
-                0 => end + distance,
-                1 => offset + bytes + distance,
-                _ => offset.saturating_sub(distance),
+                0 => end + distance_bytes,
+                1 => offset + bytes + distance_bytes,
+                _ => offset.saturating_sub(distance_bytes),
             };
             end = offset + bytes;
             offset = next;
@@ -176,25 +183,28 @@ impl StepGenerator {
 
     /// Appends a forward movement of `reads` reads of all sizes from offset `start`, with small
     /// gaps, small steps back, and jumps.
-    fn mixed(&mut self, reads: usize, start: u64) {
+    fn append_mixed(&mut self, reads: usize, start: u64) {
         let mut offset = start;
         let mut requested_bytes = 0;
         for _ in 0..reads {
-            let bytes = if requested_bytes < PATTERN_BYTES_MAX { self.size() } else { PAGE_BYTES };
-            self.read(offset, bytes);
+            let bytes = match requested_bytes < PATTERN_BYTES_MAX {
+                true => self.draw_bytes(),
+                false => PAGE_BYTES,
+            };
+            self.append_read(offset, bytes);
             requested_bytes += bytes;
             offset += bytes;
             match self.random.below(8) {
                 0 => offset += self.random.below(16 * PAGE_BYTES),
                 1 => offset = offset.saturating_sub(self.random.below(16 * PAGE_BYTES)),
-                2 => offset = self.place(),
+                2 => offset = self.draw_offset(),
                 _ => {}
             }
         }
     }
 
     /// Appends one read, or a touch of its first byte in a mapped pattern.
-    fn read(&mut self, offset: u64, bytes: u64) {
+    fn append_read(&mut self, offset: u64, bytes: u64) {
         let touches = self.is_mapped && offset < self.file_bytes;
         self.steps.push(if touches {
             HandleStep::Touch { offset }
@@ -205,7 +215,7 @@ impl StepGenerator {
 
     /// Draws a size in bytes, from 1 byte to 4 MiB. Each doubling is equally likely. Whole pages
     /// and powers of two are frequent.
-    fn size(&mut self) -> u64 {
+    fn draw_bytes(&mut self) -> u64 {
         let bytes_max = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
         let bytes = self.random.between(bytes_max / 2 + 1, bytes_max);
         match self.random.below(4) {
@@ -216,19 +226,19 @@ impl StepGenerator {
     }
 
     /// Draws a size of 1 to `1 << doublings` pages, in bytes. Each doubling is equally likely.
-    fn pages(&mut self, doublings: u64) -> u64 {
+    fn draw_page_bytes(&mut self, doublings: u64) -> u64 {
         let pages_max = 1 << self.random.between(0, doublings);
         self.random.between(1, pages_max) * PAGE_BYTES
     }
 
     /// Draws a position in the arena, often page-aligned. Rarely it is the start of the file or
     /// near its end.
-    fn place(&mut self) -> u64 {
+    fn draw_offset(&mut self) -> u64 {
         let offset = match self.random.below(16) {
             0 => 0,
             1 => {
-                let reach = self.random.below(READ_BYTES_MAX);
-                (self.file_bytes + PAGE_BYTES).saturating_sub(reach)
+                let distance_bytes = self.random.below(READ_BYTES_MAX);
+                (self.file_bytes + PAGE_BYTES).saturating_sub(distance_bytes)
             }
             _ => self.arena.start + self.random.below(self.arena.end - self.arena.start),
         };
@@ -246,19 +256,19 @@ mod tests {
         let steps = generate(2000, 1, file_bytes);
         assert_eq!(steps, generate(2000, 1, file_bytes));
         assert_ne!(steps, generate(2000, 2, file_bytes));
-        let sizes: Vec<(u64, u64)> = steps
+        let reads: Vec<(u64, u64)> = steps
             .iter()
             .filter_map(|step| match *step {
                 HandleStep::Read { offset, bytes } => Some((offset, bytes)),
                 _ => None,
             })
             .collect();
-        assert_eq!(sizes.len(), 2000);
-        assert!(sizes.iter().all(|&(_, bytes)| (1..=READ_BYTES_MAX).contains(&bytes)));
-        assert!(sizes.iter().any(|&(_, bytes)| bytes == 1));
-        assert!(sizes.iter().any(|&(_, bytes)| bytes > 2 << 20));
-        assert!(sizes.iter().any(|&(offset, bytes)| offset + bytes > file_bytes));
-        assert!(sizes.iter().any(|&(offset, _)| offset % PAGE_BYTES != 0));
+        assert_eq!(reads.len(), 2000);
+        assert!(reads.iter().all(|&(_, bytes)| (1..=READ_BYTES_MAX).contains(&bytes)));
+        assert!(reads.iter().any(|&(_, bytes)| bytes == 1));
+        assert!(reads.iter().any(|&(_, bytes)| bytes > 2 << 20));
+        assert!(reads.iter().any(|&(offset, bytes)| offset + bytes > file_bytes));
+        assert!(reads.iter().any(|&(offset, _)| offset % PAGE_BYTES != 0));
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::DontNeed] {
             assert!(steps.contains(&HandleStep::Advise(advice)), "{advice:?}");
         }
@@ -266,6 +276,7 @@ mod tests {
         assert!(!steps.iter().any(|step| matches!(step, HandleStep::Touch { .. })));
     }
 
+    /// Half of the patterns are mapped, so at least a quarter of 2,000 accesses should be touches.
     #[test]
     fn touches_lie_within_the_file() {
         let file_bytes = 100_000;

@@ -1,7 +1,8 @@
 //! File reads through the whole simulation that can profit from a cache.
 //!
 //! Memory is 16 MiB. Most loads are one process that reads several files in rotation, so the order
-//! of its reads is the same under any policy. The amount read from each file per turn is a fixed
+//! of its reads is the same under any policy. A *turn* is one repetition of its work: usually one
+//! read in a hot set, and a part of each scan. The amount read from each file per turn is a fixed
 //! share in bytes, with the remainder carried over to the next turn. The other loads are concurrent
 //! processes, each at its own speed.
 
@@ -81,48 +82,53 @@ const READS_OUTSIDE_SCANS_MIN: u64 = 2048;
 impl ReadLoad {
     /// Returns the workload with its files.
     pub(super) fn workload(self, size: LoadSize) -> Workload {
-        let mut draw = SeededRng::new(size.seed);
+        let mut rng = SeededRng::new(size.seed);
         let mut files = LoadFiles::default();
         let turns = (READS_OUTSIDE_SCANS / size.part).max(READS_OUTSIDE_SCANS_MIN);
-        let lists = self.lists(&mut files, &mut draw, turns);
-        let listed = |readings| ReadList {
+        let lists = self.reads_of_processes(&mut files, &mut rng, turns);
+        let list_of = |reads| ReadList {
             engine: JobEngine::Psync,
             is_direct: false,
             depth: 1,
-            reads: readings,
+            reads,
             think_times: Vec::new(),
         };
-        Workload::from_lists(files.0, lists.into_iter().map(listed).collect())
+        Workload::from_lists(files.0, lists.into_iter().map(list_of).collect())
     }
 
     /// Returns the reads of each process. `turns` is the amount of work: the number of reads in the
     /// hot set, approximately. Adds the files to `files`.
-    fn lists(self, files: &mut LoadFiles, draw: &mut SeededRng, turns: u64) -> Vec<Vec<GivenRead>> {
+    fn reads_of_processes(
+        self,
+        files: &mut LoadFiles,
+        rng: &mut SeededRng,
+        turns: u64,
+    ) -> Vec<Vec<GivenRead>> {
         match self {
             ReadLoad::Scans { step_bytes, scans } => {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
                 let mut scans: Vec<FileScan> = (0..scans)
                     .map(|_| FileScan::new(files, turns * PAGE_BYTES, step_bytes))
                     .collect();
-                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.next(draw));
+                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+                    list.push(hot.draw_read(rng));
                     scans.iter_mut().for_each(|scan| scan.append_steps(PAGE_BYTES, list));
                 };
-                vec![collect_turns(turns, draw, &mut turn)]
+                vec![collect_turns(turns, rng, &mut append_turn)]
             }
             ReadLoad::Zipf => {
-                let mut hot = ZipfPages::new(files, draw, 4 * MEMORY_PAGES);
+                let mut hot = ZipfPages::new(files, rng, 4 * MEMORY_PAGES);
                 let mut scan = FileScan::new(files, turns * PAGE_BYTES, 64 * KIB);
-                let mut turn = |_: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.next());
+                let mut append_turn = |_: &mut SeededRng, list: &mut Vec<GivenRead>| {
+                    list.push(hot.draw_read());
                     scan.append_steps(PAGE_BYTES / 3, list);
                 };
-                vec![collect_turns(turns, draw, &mut turn)]
+                vec![collect_turns(turns, rng, &mut append_turn)]
             }
             ReadLoad::Loop { percent } => {
-                let mut round = FileScan::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
+                let mut scan = FileScan::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
                 let mut list = Vec::new();
-                round.append_steps(2 * turns * PAGE_BYTES, &mut list);
+                scan.append_steps(2 * turns * PAGE_BYTES, &mut list);
                 vec![list]
             }
             ReadLoad::Phases => {
@@ -130,32 +136,32 @@ impl ReadLoad {
                 let mut list = Vec::new();
                 for _ in 0..2 {
                     let [mut first_set, mut second_set] =
-                        [2, 3].map(|times| ZipfPages::new(files, draw, times * MEMORY_PAGES));
-                    list.extend((0..phase_reads).map(|_| first_set.next()));
-                    let blocks = MEMORY_PAGES * draw.between(11, 16) / 10;
+                        [2, 3].map(|times| ZipfPages::new(files, rng, times * MEMORY_PAGES));
+                    list.extend((0..phase_reads).map(|_| first_set.draw_read()));
+                    let blocks = MEMORY_PAGES * rng.between(11, 16) / 10;
                     FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
                         .append_steps(4 * phase_reads * PAGE_BYTES, &mut list);
-                    list.extend((0..phase_reads).map(|_| second_set.next()));
+                    list.extend((0..phase_reads).map(|_| second_set.draw_read()));
                 }
                 vec![list]
             }
             ReadLoad::Tenants => {
-                let mut hot = ZipfPages::new(files, draw, 2 * MEMORY_PAGES);
-                let tenths = draw.between(6, 9);
-                let mut round = FileScan::new(files, MEMORY_BYTES * tenths / 10, 64 * KIB);
-                let mut rounds = Vec::new();
-                round.append_steps(turns * PAGE_BYTES, &mut rounds);
-                vec![(0..turns).map(|_| hot.next()).collect(), rounds]
+                let mut hot = ZipfPages::new(files, rng, 2 * MEMORY_PAGES);
+                let tenths = rng.between(6, 9);
+                let mut scan = FileScan::new(files, MEMORY_BYTES * tenths / 10, 64 * KIB);
+                let mut scan_reads = Vec::new();
+                scan.append_steps(turns * PAGE_BYTES, &mut scan_reads);
+                vec![(0..turns).map(|_| hot.draw_read()).collect(), scan_reads]
             }
             ReadLoad::Database => {
                 let pages = 3 * MEMORY_PAGES;
-                let mut index = UniformPages::new(files, MEMORY_PAGES / draw.between(6, 16));
-                let mut table = ZipfPages::new(files, draw, pages);
-                let mut scan = FileScan::of(table.file, pages * PAGE_BYTES, 128 * KIB);
+                let mut index = UniformPages::new(files, MEMORY_PAGES / rng.between(6, 16));
+                let mut table = ZipfPages::new(files, rng, pages);
+                let mut scan = FileScan::over_file(table.file, pages * PAGE_BYTES, 128 * KIB);
                 let mut list = Vec::new();
                 for _ in 0..3 {
                     for _ in 0..turns / 6 {
-                        list.extend([index.next(draw), table.next()]);
+                        list.extend([index.draw_read(rng), table.draw_read()]);
                     }
                     scan.append_steps(pages * PAGE_BYTES, &mut list);
                 }
@@ -165,54 +171,54 @@ impl ReadLoad {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES / 4);
                 let bytes = turns * PAGE_BYTES;
                 let mut first = FileScan::new(files, bytes, 16 * KIB);
-                let mut second = FileScan::of(first.file, bytes, 16 * KIB);
+                let mut second = FileScan::over_file(first.file, bytes, 16 * KIB);
                 let mut list = Vec::new();
                 first.append_steps(MEMORY_BYTES / 4, &mut list);
-                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.next(draw));
+                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+                    list.push(hot.draw_read(rng));
                     first.append_steps(PAGE_BYTES, list);
                     second.append_steps(PAGE_BYTES, list);
                 };
-                list.extend(collect_turns(turns - MEMORY_PAGES / 4, draw, &mut turn));
+                list.extend(collect_turns(turns - MEMORY_PAGES / 4, rng, &mut append_turn));
                 vec![list]
             }
             ReadLoad::FileHeads => {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES / 2);
-                let mut begun = Vec::new();
+                let mut heads = Vec::new();
                 for _ in 0..turns / 16 {
-                    FileScan::new(files, 1024 * KIB, 16 * KIB).append_steps(48 * KIB, &mut begun);
+                    FileScan::new(files, 1024 * KIB, 16 * KIB).append_steps(48 * KIB, &mut heads);
                 }
-                let mut begun = begun.into_iter();
-                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.extend((0..4).map(|_| hot.next(draw)));
-                    list.extend(begun.next());
+                let mut heads = heads.into_iter();
+                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+                    list.extend((0..4).map(|_| hot.draw_read(rng)));
+                    list.extend(heads.next());
                 };
-                vec![collect_turns(turns / 4, draw, &mut turn)]
+                vec![collect_turns(turns / 4, rng, &mut append_turn)]
             }
             ReadLoad::Streams { streams } => {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
                 let bytes = 2 * turns * PAGE_BYTES / streams;
                 let mut scans: Vec<FileScan> =
                     (0..streams).map(|_| FileScan::new(files, bytes, 16 * KIB)).collect();
-                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.next(draw));
-                    let stream = draw.below(streams) as usize;
+                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+                    list.push(hot.draw_read(rng));
+                    let stream = rng.below(streams) as usize;
                     scans[stream].append_steps(4 * PAGE_BYTES, list);
                 };
-                vec![collect_turns(turns / 2, draw, &mut turn)]
+                vec![collect_turns(turns / 2, rng, &mut append_turn)]
             }
         }
     }
 }
 
-/// Collects the reads of `turns` turns.
+/// Collects the reads of `turns` turns. `append_turn` appends the reads of one turn to the list.
 fn collect_turns(
     turns: u64,
-    draw: &mut SeededRng,
-    turn: &mut dyn FnMut(&mut SeededRng, &mut Vec<GivenRead>),
+    rng: &mut SeededRng,
+    append_turn: &mut dyn FnMut(&mut SeededRng, &mut Vec<GivenRead>),
 ) -> Vec<GivenRead> {
     let mut list = Vec::new();
-    (0..turns).for_each(|_| turn(draw, &mut list));
+    (0..turns).for_each(|_| append_turn(rng, &mut list));
     list
 }
 
@@ -241,8 +247,8 @@ impl UniformPages {
     }
 
     /// Draws the next read.
-    fn next(&mut self, draw: &mut SeededRng) -> GivenRead {
-        page(self.file, draw.below(self.pages))
+    fn draw_read(&mut self, rng: &mut SeededRng) -> GivenRead {
+        page_read(self.file, rng.below(self.pages))
     }
 }
 
@@ -254,20 +260,21 @@ struct ZipfPages {
 
 impl ZipfPages {
     /// Adds a file of `pages` pages, whose pages are read with a Zipf distribution.
-    fn new(files: &mut LoadFiles, draw: &mut SeededRng, pages: u64) -> ZipfPages {
-        let policy = Distribution::Zipf { theta: 0.9, center: None };
-        let skew = SkewedPositions::new(&policy, pages, draw.bits()).expect("Zipf's law is skewed");
+    fn new(files: &mut LoadFiles, rng: &mut SeededRng, pages: u64) -> ZipfPages {
+        let distribution = Distribution::Zipf { theta: 0.9, center: None };
+        let skew = SkewedPositions::new(&distribution, pages, rng.bits())
+            .expect("Zipf's law is skewed");
         ZipfPages { file: files.add(pages * PAGE_BYTES), skew }
     }
 
     /// Draws the next read.
-    fn next(&mut self) -> GivenRead {
-        page(self.file, self.skew.draw())
+    fn draw_read(&mut self) -> GivenRead {
+        page_read(self.file, self.skew.draw())
     }
 }
 
 /// Returns the read of one page.
-fn page(file: FileId, page: u64) -> GivenRead {
+fn page_read(file: FileId, page: u64) -> GivenRead {
     GivenRead { file, offset: page * PAGE_BYTES, bytes: PAGE_BYTES }
 }
 
@@ -277,7 +284,7 @@ struct FileScan {
     file_bytes: u64,
     step_bytes: u64,
     offset: u64,
-    /// Bytes that the stream is entitled to and has not yet read.
+    /// Bytes that the scan is entitled to and has not yet read, less than a step.
     credit_bytes: u64,
 }
 
@@ -285,11 +292,11 @@ impl FileScan {
     /// Adds a file of `bytes` bytes, rounded up to whole steps, and a scan over it.
     fn new(files: &mut LoadFiles, bytes: u64, step_bytes: u64) -> FileScan {
         let bytes = bytes.next_multiple_of(step_bytes);
-        FileScan::of(files.add(bytes), bytes, step_bytes)
+        FileScan::over_file(files.add(bytes), bytes, step_bytes)
     }
 
-    /// Creates a stream on a file, with its size rounded up to whole steps.
-    fn of(file: FileId, bytes: u64, step_bytes: u64) -> FileScan {
+    /// Creates a scan over an existing file, with its size rounded up to whole steps.
+    fn over_file(file: FileId, bytes: u64, step_bytes: u64) -> FileScan {
         let file_bytes = bytes.next_multiple_of(step_bytes);
         FileScan { file, file_bytes, step_bytes, offset: 0, credit_bytes: 0 }
     }
@@ -315,26 +322,28 @@ mod tests {
     #[test]
     fn file_scan_advances_in_whole_steps_and_restarts_at_the_end() {
         let mut files = LoadFiles::default();
-        let mut stream = FileScan::new(&mut files, 48 * KIB, 16 * KIB);
-        let counts: Vec<Vec<u64>> = (0..16)
+        let mut scan = FileScan::new(&mut files, 48 * KIB, 16 * KIB);
+        let kib_offsets: Vec<Vec<u64>> = (0..16)
             .map(|_| {
                 let mut list = Vec::new();
-                stream.append_steps(PAGE_BYTES, &mut list);
-                list.iter().map(|reading| reading.offset / KIB).collect()
+                scan.append_steps(PAGE_BYTES, &mut list);
+                list.iter().map(|read| read.offset / KIB).collect()
             })
             .collect();
-        assert_eq!(counts.concat(), [0, 16, 32, 0]);
-        assert!(counts[3] == [0] && counts[4].is_empty());
+        assert_eq!(kib_offsets.concat(), [0, 16, 32, 0]);
+        assert!(kib_offsets[3] == [0] && kib_offsets[4].is_empty());
     }
 
+    /// A shortened load still has at least a sixteenth of its turns as reads in each process.
     #[test]
     fn every_read_is_within_its_file() {
         for &(name, reads) in READS {
             let mut files = LoadFiles::default();
-            let lists = reads.lists(&mut files, &mut SeededRng::new(1), READS_OUTSIDE_SCANS_MIN);
-            for reading in lists.concat() {
-                let file = &files.0[reading.file.0 as usize];
-                assert!(reading.offset + reading.bytes <= file.bytes, "{name}: {reading:?}");
+            let (mut rng, turns) = (SeededRng::new(1), READS_OUTSIDE_SCANS_MIN);
+            let lists = reads.reads_of_processes(&mut files, &mut rng, turns);
+            for read in lists.concat() {
+                let file = &files.0[read.file.0 as usize];
+                assert!(read.offset + read.bytes <= file.bytes, "{name}: {read:?}");
             }
             assert!(
                 lists.iter().all(|list| list.len() as u64 >= READS_OUTSIDE_SCANS_MIN / 16),

@@ -14,31 +14,31 @@ use super::LoadSize;
 /// A load with its name, and the tested memory sizes in percent of its blocks.
 pub(super) struct ReferenceLoad {
     pub(super) name: &'static str,
-    pub(super) make: ReferenceGenerator,
-    pub(super) sizes: &'static [u64],
+    pub(super) generate: ReferenceGenerator,
+    pub(super) sizes_percent: &'static [u64],
 }
 
 /// Function that generates about the given number of references of a load.
 pub(super) type ReferenceGenerator = fn(&mut SeededRng, u64) -> Vec<u64>;
 
-/// Memory sizes of loads without loops.
+/// Memory sizes of loads without loops, in percent of the blocks.
 const SIZES: &[u64] = &[1, 5, 10, 20, 40];
-/// Memory sizes of loops, which hold a good part of a round.
+/// Memory sizes of loops in percent of the blocks, which hold a good part of a round.
 const LOOP_SIZES: &[u64] = &[20, 50, 80, 90, 95];
 
 /// The loads.
 pub(super) const LOADS: &[ReferenceLoad] = &[
-    ReferenceLoad { name: "zipf", make: zipf, sizes: SIZES },
-    ReferenceLoad { name: "zipf-scans", make: zipf_scans, sizes: SIZES },
-    ReferenceLoad { name: "drifting", make: drifting, sizes: SIZES },
-    ReferenceLoad { name: "recent", make: recent, sizes: SIZES },
-    ReferenceLoad { name: "correlated", make: correlated, sizes: SIZES },
-    ReferenceLoad { name: "database", make: database, sizes: SIZES },
-    ReferenceLoad { name: "two-tenants", make: two_tenants, sizes: SIZES },
-    ReferenceLoad { name: "phases", make: phases, sizes: SIZES },
-    ReferenceLoad { name: "loop", make: one_loop, sizes: LOOP_SIZES },
-    ReferenceLoad { name: "loops", make: several_loops, sizes: LOOP_SIZES },
-    ReferenceLoad { name: "to-and-fro", make: back_and_forth, sizes: LOOP_SIZES },
+    ReferenceLoad { name: "zipf", generate: zipf, sizes_percent: SIZES },
+    ReferenceLoad { name: "zipf-scans", generate: zipf_scans, sizes_percent: SIZES },
+    ReferenceLoad { name: "drifting", generate: drifting, sizes_percent: SIZES },
+    ReferenceLoad { name: "recent", generate: recent, sizes_percent: SIZES },
+    ReferenceLoad { name: "correlated", generate: correlated, sizes_percent: SIZES },
+    ReferenceLoad { name: "database", generate: database, sizes_percent: SIZES },
+    ReferenceLoad { name: "two-tenants", generate: two_tenants, sizes_percent: SIZES },
+    ReferenceLoad { name: "phases", generate: phases, sizes_percent: SIZES },
+    ReferenceLoad { name: "loop", generate: one_loop, sizes_percent: LOOP_SIZES },
+    ReferenceLoad { name: "loops", generate: several_loops, sizes_percent: LOOP_SIZES },
+    ReferenceLoad { name: "to-and-fro", generate: back_and_forth, sizes_percent: LOOP_SIZES },
 ];
 
 /// Number of references of a full load.
@@ -47,9 +47,9 @@ const REFERENCES: u64 = 200_000;
 const REFERENCES_MIN: u64 = 2000;
 
 /// Generates the trace of a load.
-pub(super) fn trace(make: ReferenceGenerator, size: LoadSize) -> BlockTrace {
+pub(super) fn trace(generate: ReferenceGenerator, size: LoadSize) -> BlockTrace {
     let references = (REFERENCES / size.part).max(REFERENCES_MIN);
-    BlockTrace::of(make(&mut SeededRng::new(size.seed), references))
+    BlockTrace::of(generate(&mut SeededRng::new(size.seed), references))
         .expect("few blocks are referenced")
 }
 
@@ -62,74 +62,79 @@ struct ZipfBlocks {
 impl ZipfBlocks {
     /// Creates a source of `blocks` blocks from block `first` on. Draws an exponent from 0.7 to
     /// 1.2.
-    fn new(draw: &mut SeededRng, first: u64, blocks: u64) -> ZipfBlocks {
-        let theta = (70 + draw.below(51)) as f64 / 100.0;
+    fn new(rng: &mut SeededRng, first: u64, blocks: u64) -> ZipfBlocks {
+        let theta = (70 + rng.below(51)) as f64 / 100.0;
         // The formula of the distribution has a pole at 1.
         let theta = if theta == 1.0 { 1.01 } else { theta };
-        let policy = Distribution::Zipf { theta, center: None };
+        let distribution = Distribution::Zipf { theta, center: None };
         let skew =
-            SkewedPositions::new(&policy, blocks, draw.bits()).expect("Zipf's law is skewed");
+            SkewedPositions::new(&distribution, blocks, rng.bits()).expect("Zipf's law is skewed");
         ZipfBlocks { skew, first }
     }
 
     /// Draws the next block by its Zipf distribution.
-    fn next(&mut self) -> u64 {
+    fn draw_block(&mut self) -> u64 {
         self.first + self.skew.draw()
     }
 }
 
 /// Generates references to a few blocks with a Zipf distribution.
-fn zipf(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let blocks = references / draw.between(4, 12);
-    let mut hot = ZipfBlocks::new(draw, 0, blocks);
-    (0..references).map(|_| hot.next()).collect()
+fn zipf(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let blocks = references / rng.between(4, 12);
+    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    (0..references).map(|_| hot.draw_block()).collect()
 }
 
 /// Generates references to a few blocks with a Zipf distribution, and scans of blocks that are
 /// never reused.
-fn zipf_scans(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let blocks = references / draw.between(8, 20);
-    let mut hot = ZipfBlocks::new(draw, 0, blocks);
-    let scan_blocks = blocks / draw.between(2, 10);
-    let references_between = draw.between(2, 5) * scan_blocks;
+fn zipf_scans(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let blocks = references / rng.between(8, 20);
+    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let scan_blocks = blocks / rng.between(2, 10);
+    let references_between_scans = rng.between(2, 5) * scan_blocks;
     let mut blocks_read = Vec::new();
-    let mut scanned = blocks;
+    let mut next_scan_block = blocks;
     while (blocks_read.len() as u64) < references {
-        blocks_read.extend((0..references_between).map(|_| hot.next()));
+        blocks_read.extend((0..references_between_scans).map(|_| hot.draw_block()));
         // During a scan, every other reference belongs to it.
-        for block in scanned..scanned + scan_blocks {
-            blocks_read.extend([block, hot.next()]);
+        for block in next_scan_block..next_scan_block + scan_blocks {
+            blocks_read.extend([block, hot.draw_block()]);
         }
-        scanned += scan_blocks;
+        next_scan_block += scan_blocks;
     }
     blocks_read
 }
 
 /// Generates references to a working set with uniform use that changes block by block.
-fn drifting(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let hot = references / draw.between(20, 200);
-    let references_per_block = draw.between(3, 12);
-    (0..references).map(|index| index / references_per_block + draw.below(hot)).collect()
+fn drifting(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let working_set_blocks = references / rng.between(20, 200);
+    let references_per_block = rng.between(3, 12);
+    let block = |index: u64| index / references_per_block + rng.below(working_set_blocks);
+    (0..references).map(block).collect()
 }
 
-/// Blocks are reused soon or never: a stack from which a random depth is drawn.
-fn recent(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let fresh_in = draw.between(4, 12);
+/// Maximum number of blocks in the stack of [`recent`].
+const STACK_BLOCKS_MAX: usize = 20_000;
+
+/// Generates references to blocks that are reused soon or never. The used blocks form a stack, and
+/// the next one is new or has a random depth in it.
+fn recent(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let references_per_new_block = rng.between(4, 12);
     let mut stack: Vec<u64> = Vec::new();
-    let mut fresh = 0;
+    let mut last_new_block = 0;
     let mut next = || {
         let depth_max = stack.len() as u64;
-        let block = if depth_max == 0 || draw.one_in(fresh_in) {
-            fresh += 1;
-            fresh
+        let block = if depth_max == 0 || rng.one_in(references_per_new_block) {
+            last_new_block += 1;
+            last_new_block
         } else {
             // The depth is between 1 and 2 as likely as between 2 and 4, and so on.
-            let octave = draw.below(u64::from(depth_max.ilog2()) + 1);
-            let depth = ((1 << octave) + draw.below(1 << octave)).min(depth_max);
+            let octave = rng.below(u64::from(depth_max.ilog2()) + 1);
+            let depth = ((1 << octave) + rng.below(1 << octave)).min(depth_max);
             stack.remove((depth_max - depth) as usize)
         };
         stack.push(block);
-        if stack.len() > 20_000 {
+        if stack.len() > STACK_BLOCKS_MAX {
             stack.remove(0);
         }
         block
@@ -137,88 +142,92 @@ fn recent(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     (0..references).map(|_| next()).collect()
 }
 
-/// Most blocks are used a few times in short succession and then never again. Some return.
-fn correlated(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let blocks = references / draw.between(10, 30);
-    let mut hot = ZipfBlocks::new(draw, 0, blocks);
-    let again_max = draw.between(1, 4);
-    let apart = draw.between(1, 8);
-    let mut due: Vec<(u64, u64)> = Vec::new();
-    let mut fresh = blocks;
-    let mut out = Vec::new();
-    while (out.len() as u64) < references {
-        let now = out.len() as u64;
-        if let Some(at) = due.iter().position(|&(when, _)| when <= now) {
-            out.push(due.remove(at).1);
-        } else if draw.one_in(3) {
-            fresh += 1;
-            out.push(fresh);
-            due.extend((1..=draw.between(0, again_max)).map(|nth| (now + nth * apart, fresh)));
+/// Generates references to new blocks, each used a few times in short succession, and to a set of
+/// blocks with a Zipf distribution.
+fn correlated(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let blocks = references / rng.between(10, 30);
+    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let repetitions_max = rng.between(1, 4);
+    let distance = rng.between(1, 8);
+    // Index from which a block is due again, and the block.
+    let mut repetitions: Vec<(u64, u64)> = Vec::new();
+    let mut last_new_block = blocks;
+    let mut blocks_read = Vec::new();
+    while (blocks_read.len() as u64) < references {
+        let now = blocks_read.len() as u64;
+        if let Some(due) = repetitions.iter().position(|&(index, _)| index <= now) {
+            blocks_read.push(repetitions.remove(due).1);
+        } else if rng.one_in(3) {
+            last_new_block += 1;
+            blocks_read.push(last_new_block);
+            let count = rng.between(0, repetitions_max);
+            repetitions.extend((1..=count).map(|nth| (now + nth * distance, last_new_block)));
         } else {
-            out.push(hot.next());
+            blocks_read.push(hot.draw_block());
         }
     }
-    out
+    blocks_read
 }
 
 /// Generates references of a database: an index that every look-up uses, rows of a table, and
 /// occasionally the whole table.
-fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let rows = references / draw.between(6, 12);
-    let index = rows / draw.between(20, 60);
-    let mut row = ZipfBlocks::new(draw, index, rows);
-    let scans = draw.between(1, 3);
-    let scan_each = references / (scans + 1);
+fn database(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let rows = references / rng.between(6, 12);
+    let index_blocks = rows / rng.between(20, 60);
+    let mut row = ZipfBlocks::new(rng, index_blocks, rows);
+    let scans = rng.between(1, 3);
+    let references_per_scan = references / (scans + 1);
     let mut blocks_read = Vec::new();
-    let mut scanned_at = scan_each;
+    let mut next_scan_at = references_per_scan;
     while (blocks_read.len() as u64) < references {
-        if blocks_read.len() as u64 >= scanned_at {
-            scanned_at += scan_each;
-            blocks_read.extend(index..index + rows);
+        if blocks_read.len() as u64 >= next_scan_at {
+            next_scan_at += references_per_scan;
+            blocks_read.extend(index_blocks..index_blocks + rows);
         }
-        let row_block = row.next();
-        blocks_read.extend([(row_block - index) * index / rows, row_block]);
+        let row_block = row.draw_block();
+        // The index has its blocks in the order of the rows.
+        blocks_read.extend([(row_block - index_blocks) * index_blocks / rows, row_block]);
     }
     blocks_read
 }
 
 /// Generates the references of one program with a Zipf distribution over a few blocks, and one that
 /// loops.
-fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let blocks = references / draw.between(10, 30);
-    let mut hot = ZipfBlocks::new(draw, 0, blocks);
-    let loop_blocks = blocks / draw.between(1, 4);
-    let turns = draw.between(2, 5);
+fn two_tenants(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let blocks = references / rng.between(10, 30);
+    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let loop_blocks = blocks / rng.between(1, 4);
+    let references_per_loop_block = rng.between(2, 5);
     let mut loop_position = 0;
-    let mut next = || match draw.one_in(turns) {
+    let mut next = || match rng.one_in(references_per_loop_block) {
         true => {
             loop_position = (loop_position + 1) % loop_blocks;
             blocks + loop_position
         }
-        false => hot.next(),
+        false => hot.draw_block(),
     };
     (0..references).map(|_| next()).collect()
 }
 
 /// Generates phases in sequence: a hot set, a loop, another hot set, a walk to and fro, a scan.
-fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let blocks = references / draw.between(20, 60);
+fn phases(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let blocks = references / rng.between(20, 60);
     let mut blocks_read = Vec::new();
     let mut phase = 0;
     while (blocks_read.len() as u64) < references {
-        let length = references / draw.between(6, 14);
-        let first = draw.below(3) * blocks;
+        let length = references / rng.between(6, 14);
+        let first = rng.below(3) * blocks;
         match phase % 5 {
             0 | 2 => {
-                let mut hot = ZipfBlocks::new(draw, first, blocks);
-                blocks_read.extend((0..length).map(|_| hot.next()));
+                let mut hot = ZipfBlocks::new(rng, first, blocks);
+                blocks_read.extend((0..length).map(|_| hot.draw_block()));
             }
             1 => {
-                let loop_blocks = draw.between(blocks / 8, blocks / 2).max(1);
+                let loop_blocks = rng.between(blocks / 8, blocks / 2).max(1);
                 blocks_read.extend((0..length).map(|index| first + index % loop_blocks));
             }
             3 => {
-                let walk_blocks = draw.between(blocks / 8, blocks / 2).max(2);
+                let walk_blocks = rng.between(blocks / 8, blocks / 2).max(2);
                 blocks_read.extend(
                     (0..length).map(|index| first + position_back_and_forth(index, walk_blocks)),
                 );
@@ -231,21 +240,21 @@ fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
 }
 
 /// Generates a loop over the same blocks.
-fn one_loop(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let loop_blocks = references / draw.between(20, 60);
+fn one_loop(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let loop_blocks = references / rng.between(20, 60);
     (0..references).map(|index| index % loop_blocks).collect()
 }
 
 /// Generates loops of several lengths, each continued by a random amount per turn.
-fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
+fn several_loops(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let lengths: Vec<u64> =
-        (0..draw.between(2, 4)).map(|_| references / draw.between(40, 200)).collect();
+        (0..draw.between(2, 4)).map(|_| references / rng.between(40, 200)).collect();
     let firsts: Vec<u64> =
         lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
     let mut positions = vec![0; lengths.len()];
     let mut blocks_read = Vec::new();
     while (blocks_read.len() as u64) < references {
-        let loop_index = draw.below(lengths.len() as u64) as usize;
+        let loop_index = rng.below(lengths.len() as u64) as usize;
         for _ in 0..draw.between(1, lengths[loop_index]) {
             blocks_read.push(firsts[loop_index] + positions[loop_index]);
             positions[loop_index] = (positions[loop_index] + 1) % lengths[loop_index];
@@ -255,8 +264,8 @@ fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
 }
 
 /// Generates a walk over the blocks in alternating direction.
-fn back_and_forth(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let walk_blocks = references / draw.between(20, 60);
+fn back_and_forth(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    let walk_blocks = references / rng.between(20, 60);
     (0..references).map(|step| position_back_and_forth(step, walk_blocks)).collect()
 }
 
@@ -273,9 +282,10 @@ mod tests {
 
     const WHOLE: LoadSize = LoadSize { seed: 3, part: 1 };
 
+    /// A walk over three blocks: up to block 2, back to block 0, and up again.
     #[test]
     fn walk_to_and_fro_reverses_at_both_ends() {
-        let walk: Vec<u64> = (0..8).map(|at| position_back_and_forth(at, 3)).collect();
+        let walk: Vec<u64> = (0..8).map(|step| position_back_and_forth(step, 3)).collect();
         assert_eq!(walk, [0, 1, 2, 2, 1, 0, 0, 1]);
     }
 
@@ -283,11 +293,11 @@ mod tests {
     /// memory size, the optimum misses less than half.
     #[test]
     fn optimum_hits_most_references_of_each_load() {
-        for ReferenceLoad { name, make, sizes } in LOADS {
-            let trace = trace(*make, WHOLE);
+        for ReferenceLoad { name, generate, sizes_percent } in LOADS {
+            let trace = trace(*generate, WHOLE);
             let references = trace.references.len() as u64;
             assert!((REFERENCES..2 * REFERENCES).contains(&references), "{name}: {references}");
-            let percent = sizes.last().expect("there are sizes");
+            let percent = sizes_percent.last().expect("there are sizes");
             let pages = u64::from(trace.blocks) * percent / 100;
             let missed = readpath_trace::references::belady(&trace, pages as u32);
             assert!(missed * 2 < references, "{name}: {missed} of {references}");

@@ -57,16 +57,16 @@ impl EvictionSummary {
             cells: cells.len(),
             maximum: ratios.first().copied(),
             geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
-            above_102_percent: above(&ratios),
+            above_102_percent: count_regrets(&ratios),
             two_lists_maximum: cells.iter().filter_map(to_two_lists).reduce(f64::max),
             worst: ratios_by_cell.into_iter().take(10).collect(),
-            fixed: fixed(cells),
+            fixed: fixed_policy_results(cells),
         }
     }
 }
 
 /// Returns the results of each policy over all cells, the lowest mean ratio first.
-fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
+fn fixed_policy_results(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
     let policies: BTreeSet<&str> =
         judged.chain(eviction::POLICIES.iter().map(|policy| policy.name)).collect();
@@ -85,7 +85,7 @@ fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
             eviction: policy.to_owned(),
             maximum: ratios.iter().copied().fold(0.0, f64::max),
             geometric_mean: geometric_mean(&ratios),
-            above_102_percent: above(&ratios),
+            above_102_percent: count_regrets(&ratios),
             distance_to_optimum: (!distances.is_empty())
                 .then(|| distances.iter().sum::<f64>() / distances.len() as f64),
         })
@@ -96,7 +96,7 @@ fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
 }
 
 /// Returns the number of ratios that count as regrets.
-fn above(ratios: &[f64]) -> usize {
+fn count_regrets(ratios: &[f64]) -> usize {
     ratios.iter().filter(|&&ratio| ratio > REGRET_RATIO_MIN).count()
 }
 
@@ -105,7 +105,8 @@ mod tests {
     use super::super::{CellResult, CostUnit};
     use super::*;
 
-    fn run(policy: &str, cost: u64) -> CellResult {
+    /// Result of a policy with this number of misses among 100 references.
+    fn result(policy: &str, cost: u64) -> CellResult {
         CellResult {
             eviction: policy.to_owned(),
             cost,
@@ -115,16 +116,17 @@ mod tests {
         }
     }
 
+    /// Cell with these costs of `adaptive`, `two-lists` and `lru`. The optimum costs 10.
     fn judged(cost: u64, two_lists: u64, lru: u64) -> JudgedEviction {
-        let mut baselines = vec![run("two-lists", two_lists), run("lru", lru)];
+        let mut baselines = vec![result("two-lists", two_lists), result("lru", lru)];
         baselines.sort_by_key(|run| run.cost);
         JudgedEviction {
             cell: "c".to_owned(),
             measure: CostUnit::Misses,
             ratio: cost as f64 / baselines[0].cost as f64,
-            judged: run("adaptive", cost),
+            judged: result("adaptive", cost),
             baselines,
-            optimum: Some(run("optimum", 10)),
+            optimum: Some(result("optimum", 10)),
         }
     }
 

@@ -27,13 +27,13 @@ const TOUCHES_ALL: u64 = 60_000;
 /// Minimum touches of each process.
 const TOUCHES_MIN: u64 = 1024;
 
-/// Returns the loads with their names in the matrix.
-pub(super) fn loads(part: u64) -> impl Iterator<Item = MemoryLoad> {
+/// Returns the loads with their names in the matrix. `work_divisor` divides the touches.
+pub(super) fn loads(work_divisor: u64) -> impl Iterator<Item = MemoryLoad> {
     TOUCHES.into_iter().map(move |(name, pattern, percent, writes_percent, processes)| {
         let mapping_bytes = MEMORY_BYTES * percent / 100 / u64::from(processes);
         let mapping_bytes = mapping_bytes.next_multiple_of(readpath_core::unit::PAGE_BYTES);
         let load = MemoryLoad::new(&format!("touches/{name}"), mapping_bytes, MEMORY_BYTES);
-        let touches = (TOUCHES_ALL / u64::from(processes) / part).max(TOUCHES_MIN);
+        let touches = (TOUCHES_ALL / u64::from(processes) / work_divisor).max(TOUCHES_MIN);
         let load = MemoryLoad { pattern, touches, writes_percent, processes, ..load };
         // A tenth more than is mapped, so that a run of free slots is available.
         let swap_bytes = (load.mapped_bytes() * 11 / 10).next_multiple_of(1 << 20);
@@ -47,8 +47,8 @@ mod tests {
 
     #[test]
     fn every_load_passes_its_check() {
-        for part in [1, 64] {
-            loads(part).for_each(|load| assert_eq!(load.check(), Ok(()), "{}", load.name));
+        for work_divisor in [1, 64] {
+            loads(work_divisor).for_each(|load| assert_eq!(load.check(), Ok(()), "{}", load.name));
         }
     }
 }

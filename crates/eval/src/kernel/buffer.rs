@@ -26,13 +26,13 @@ struct Memory {
 impl FixedBuffer {
     /// Creates `count` buffers of `bytes` zero bytes. Returns `None` without enough memory, or for
     /// a total of zero bytes.
-    pub(super) fn several(count: u32, bytes: u32) -> Option<Vec<FixedBuffer>> {
+    pub(super) fn allocate(count: u32, bytes: u32) -> Option<Vec<FixedBuffer>> {
         let bytes = bytes as usize;
-        let stride = bytes.next_multiple_of(PAGE_BYTES as usize);
-        let memory = Rc::new(Memory::new(stride.checked_mul(count as usize)?)?);
+        let stride_bytes = bytes.next_multiple_of(PAGE_BYTES as usize);
+        let memory = Rc::new(Memory::new(stride_bytes.checked_mul(count as usize)?)?);
         let buffer = |index: usize| {
             // SAFETY: `index` is below `count`, so the address lies in the mapping.
-            let address = unsafe { memory.address.add(index * stride) };
+            let address = unsafe { memory.address.add(index * stride_bytes) };
             FixedBuffer { address, bytes, _memory: Rc::clone(&memory) }
         };
         Some((0..count as usize).map(buffer).collect())
@@ -63,6 +63,7 @@ impl FixedBuffer {
 }
 
 impl Memory {
+    /// Maps `bytes` zero bytes. Returns `None` if the system refuses.
     fn new(bytes: usize) -> Option<Memory> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();

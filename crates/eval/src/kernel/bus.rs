@@ -1,10 +1,10 @@
 //! Bus errors of mapped files, converted to error values.
 //!
 //! An access to a mapped page beyond the end of the file, or to an unreadable one, raises `SIGBUS`
-//! in the accessing thread. [`watch`] declares the range of an access. For a signal from that
-//! range, the handler maps empty memory over the rest of the range and stores the address. The copy
-//! continues over zeros, and `watch` returns the address. Any other bus error goes to the previous
-//! handler.
+//! in the accessing thread. [`catch_bus_error`] declares the range of an access. For a signal from
+//! that range, the handler maps empty memory over the rest of the range and stores the address. The
+//! copy continues over zeros, and `catch_bus_error` returns the address. Any other bus error goes
+//! to the previous handler.
 //!
 //! Without a signal the cost is two stores per copy. The alternative, a jump out of the handler,
 //! would skip Rust frames without unwinding.
@@ -25,16 +25,16 @@ struct BusErrorRange {
     fault_address: usize,
 }
 
-const NOTHING: BusErrorRange = BusErrorRange { start: 0, end: 0, fault_address: 0 };
+const NO_RANGE: BusErrorRange = BusErrorRange { start: 0, end: 0, fault_address: 0 };
 
 thread_local! {
     // Constant and without a destructor, so that the handler accesses plain memory, without
     // initialisation, allocation or locks.
-    static WATCH: Cell<BusErrorRange> = const { Cell::new(NOTHING) };
+    static DECLARED_RANGE: Cell<BusErrorRange> = const { Cell::new(NO_RANGE) };
 }
 
 /// Disposition of `SIGBUS` before the installation. Set once, before the handler can run.
-static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler once per process. A previous handler still receives every bus error outside
 /// declared ranges.
@@ -47,10 +47,10 @@ pub(super) fn install() -> std::io::Result<()> {
             return Err(errno());
         }
         // SAFETY: initialised by the call above.
-        PREVIOUS.get_or_init(|| unsafe { previous.assume_init() });
+        PREVIOUS_ACTION.get_or_init(|| unsafe { previous.assume_init() });
         // SAFETY: all-zero is a valid value of this plain struct.
         let mut action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
-        action.sa_sigaction = handle as *const () as usize;
+        action.sa_sigaction = handle_bus_error as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: the handler makes only async-signal-safe calls (signal-safety(7)).
         match unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) } {
@@ -61,37 +61,46 @@ pub(super) fn install() -> std::io::Result<()> {
     installed.map_err(std::io::Error::from_raw_os_error)
 }
 
-/// Runs `touch`, which accesses the `bytes` bytes of a mapping at `start`. Returns the address of
+/// Runs `access`, which uses the `bytes` bytes of a mapping at `start`. Returns the address of
 /// the first bus error in the range. After an error the rest of the range, to the end of its last
 /// page, is private empty memory.
-pub(super) fn watch(start: usize, bytes: usize, touch: impl FnOnce()) -> Result<(), usize> {
-    WATCH.set(BusErrorRange { start, end: start + bytes, fault_address: 0 });
+pub(super) fn catch_bus_error(
+    start: usize,
+    bytes: usize,
+    access: impl FnOnce(),
+) -> Result<(), usize> {
+    DECLARED_RANGE.set(BusErrorRange { start, end: start + bytes, fault_address: 0 });
     // The handler runs on this thread, so compiler order is sufficient.
     compiler_fence(Ordering::SeqCst);
-    touch();
+    access();
     compiler_fence(Ordering::SeqCst);
-    match WATCH.replace(NOTHING).fault_address {
+    match DECLARED_RANGE.replace(NO_RANGE).fault_address {
         0 => Ok(()),
         address => Err(address),
     }
 }
 
-/// Signal handler of `SIGBUS`.
-extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+/// Signal handler of `SIGBUS`. Records the first address in the declared range, and maps zeros over
+/// the rest of the range. Other addresses go to the previous handler.
+extern "C" fn handle_bus_error(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: the kernel passes a valid description of a SIGBUS.
     let address = unsafe { (*info).si_addr() } as usize;
-    let watch = WATCH.get();
-    if watch.start <= address && address < watch.end && cover(address, watch.end) {
-        let hit = if watch.fault_address == 0 { address } else { watch.fault_address };
-        WATCH.set(BusErrorRange { fault_address: hit, ..watch });
+    let range = DECLARED_RANGE.get();
+    if range.start <= address && address < range.end && cover_with_zeros(address, range.end) {
+        let first_fault = if range.fault_address == 0 { address } else { range.fault_address };
+        DECLARED_RANGE.set(BusErrorRange { fault_address: first_fault, ..range });
         return;
     }
-    pass_on(signal, info, context);
+    call_previous_handler(signal, info, context);
 }
 
 /// Maps empty memory over the pages from the page with `address` to `end`. Returns false if that
 /// fails.
-fn cover(address: usize, end: usize) -> bool {
+fn cover_with_zeros(address: usize, end: usize) -> bool {
     let first = address / PAGE_BYTES as usize * PAGE_BYTES as usize;
     let end = end.next_multiple_of(PAGE_BYTES as usize);
     // SAFETY: the pages belong to the mapping declared by this thread, and its owner restores them.
@@ -113,8 +122,8 @@ fn cover(address: usize, end: usize) -> bool {
 
 /// Passes a foreign bus error to the previous handler. With the default disposition the process
 /// ends.
-fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = PREVIOUS.get();
+fn call_previous_handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS_ACTION.get();
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         // With the default disposition the instruction runs again and ends the process. SAFETY:

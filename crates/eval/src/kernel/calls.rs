@@ -33,12 +33,12 @@ impl TransferEngine for Calls {
                 Op::Write => libc::pwrite64(self.fd, memory, call.bytes, offset),
             }
         };
-        let raw = match result {
+        let bytes_or_errno = match result {
             // A call moves at most 0x7ffff000 bytes (read(2)).
             0.. => result as i32,
             _ => -io::Error::last_os_error().raw_os_error().expect("a failed call sets errno"),
         };
-        self.answers.push_back(TransferAnswer { token: call.token, raw });
+        self.answers.push_back(TransferAnswer { token: call.token, bytes_or_errno });
         Ok(())
     }
 

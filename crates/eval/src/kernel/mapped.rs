@@ -70,11 +70,11 @@ impl Mapped {
             Advice::DontNeed => mm::Advice::LinuxDontNeed,
         };
         // SAFETY: the range lies in the mapping. The mapping is shared, so no bytes are lost.
-        unsafe { mm::madvise(self.at(offset).cast(), bytes as usize, advice) }
+        unsafe { mm::madvise(self.address_of(offset).cast(), bytes as usize, advice) }
     }
 
     /// Address of a byte of the file in the mapping.
-    fn at(&self, offset: u64) -> *mut u8 {
+    fn address_of(&self, offset: u64) -> *mut u8 {
         self.address.wrapping_add(offset as usize)
     }
 
@@ -86,8 +86,8 @@ impl Mapped {
     unsafe fn copy(&self, op: Op, offset: u64, memory: *mut u8, bytes: usize) -> i32 {
         let bytes_left = self.file_bytes.saturating_sub(offset);
         let bytes = bytes.min(bytes_left as usize).min(MOVED_BYTES_MAX);
-        let mapped = self.at(offset);
-        let outcome = bus::watch(mapped as usize, bytes, || {
+        let mapped = self.address_of(offset);
+        let outcome = bus::catch_bus_error(mapped as usize, bytes, || {
             // SAFETY: both are valid for `bytes` bytes. The handler replaces inaccessible pages of
             // the mapping. The buffer is not part of the mapping, so they do not overlap.
             unsafe {
@@ -99,19 +99,19 @@ impl Mapped {
         });
         match outcome {
             Ok(()) => bytes as i32,
-            Err(address) => self.repair(offset, bytes as u64, address),
+            Err(address) => self.remap_after_error(offset, bytes as u64, address),
         }
     }
 
     /// Maps the file again over the empty pages after a bus error at `address`, and returns the
-    /// result of the transfer.
-    fn repair(&self, offset: u64, bytes: u64, address: usize) -> i32 {
+    /// result of the transfer: its bytes before the new end of a shorter file, otherwise `-EIO`.
+    fn remap_after_error(&self, offset: u64, bytes: u64, address: usize) -> i32 {
         let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
         let first = (address - self.address as usize) as u64 / PAGE_BYTES * PAGE_BYTES;
         // SAFETY: the range lies in the mapping and has no references.
         let mapped = unsafe {
             mm::mmap(
-                self.at(first).cast(),
+                self.address_of(first).cast(),
                 (end - first) as usize,
                 self.protection,
                 MapFlags::SHARED | MapFlags::FIXED,
@@ -120,7 +120,7 @@ impl Mapped {
             )
         };
         let is_repaired = mapped.is_ok() && self.advise(first, end - first).is_ok();
-        let file_bytes = length(&self.file);
+        let file_bytes = file_length(&self.file);
         if is_repaired
             && let Some(file_bytes) = file_bytes
             && file_bytes < offset + bytes
@@ -132,7 +132,7 @@ impl Mapped {
 }
 
 /// Returns the current length of a file or block device in bytes, or `None` if it is unknown.
-fn length(file: &File) -> Option<u64> {
+fn file_length(file: &File) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
 }
 
@@ -140,8 +140,8 @@ impl TransferEngine for Mapped {
     /// Performs the transfer by a copy, and queues its answer.
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         // SAFETY: guaranteed by the caller.
-        let raw = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
-        self.answers.push_back(TransferAnswer { token: call.token, raw });
+        let bytes_or_errno = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
+        self.answers.push_back(TransferAnswer { token: call.token, bytes_or_errno });
         Ok(())
     }
 

@@ -44,6 +44,7 @@ pub(super) trait TransferEngine {
 
 /// One transfer as requested from the kernel.
 pub(super) struct KernelTransfer {
+    /// Number of the transfer, which its answer repeats.
     pub token: u32,
     pub op: Op,
     /// Offset in the file in bytes.
@@ -55,7 +56,7 @@ pub(super) struct KernelTransfer {
 /// The kernel's result: bytes moved, or a negative `errno`.
 pub(super) struct TransferAnswer {
     pub token: u32,
-    pub raw: i32,
+    pub bytes_or_errno: i32,
 }
 
 /// All transfers of one file.
@@ -63,7 +64,8 @@ pub(super) struct FileTransfers {
     engine: Box<dyn TransferEngine>,
     /// Transfers by token.
     transfers: Vec<Option<StartedTransfer>>,
-    free: Vec<u32>,
+    /// Tokens of the transfers that can be started.
+    free_tokens: Vec<u32>,
     ended: VecDeque<EndedKernelTransfer>,
     clock: Clock,
     /// Time of the last check for results. A later result completed after this time.
@@ -79,6 +81,7 @@ struct StartedTransfer {
     offset: u64,
     bytes: usize,
     bytes_moved: usize,
+    /// Number of consecutive results that demanded a retry.
     retries: u32,
     buffer: FixedBuffer,
 }
@@ -98,7 +101,7 @@ impl FileTransfers {
         FileTransfers {
             engine,
             transfers: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
+            free_tokens: (0..depth).rev().collect(),
             ended: VecDeque::with_capacity(depth as usize),
             clock,
             last_checked: clock.now(),
@@ -118,7 +121,7 @@ impl FileTransfers {
 
     /// Number of transfers that can be started.
     pub(super) fn free_slots(&self) -> u32 {
-        self.free.len() as u32
+        self.free_tokens.len() as u32
     }
 
     /// Starts a transfer between the first `bytes` bytes of `buffer` and the file at `offset`.
@@ -134,7 +137,7 @@ impl FileTransfers {
         buffer: FixedBuffer,
     ) {
         assert!(bytes <= buffer.len(), "larger than the largest read that was announced");
-        let token = self.free.pop().expect("no more than the depth are in flight");
+        let token = self.free_tokens.pop().expect("no more than the depth are in flight");
         let transfer =
             StartedTransfer { id, op, offset, bytes, bytes_moved: 0, retries: 0, buffer };
         self.transfers[token as usize] = Some(transfer);
@@ -151,16 +154,16 @@ impl FileTransfers {
         if let Some(error) = self.start_error.take() {
             return Err(error);
         }
-        let in_flight = self.transfers.len() - self.free.len();
+        let in_flight = self.transfers.len() - self.free_tokens.len();
         if !self.ended.is_empty() || in_flight == 0 && deadline.is_none() {
             return Ok(());
         }
         let at_most = deadline.map(|deadline| self.clock.until(deadline));
         self.engine.wait(at_most)?;
         let now = self.clock.now();
-        let looked = std::mem::replace(&mut self.last_checked, now);
+        let last_check = std::mem::replace(&mut self.last_checked, now);
         while let Some(answer) = self.engine.next_answer() {
-            self.handle_answer(now, looked, answer);
+            self.handle_answer(now, last_check, answer);
         }
         Ok(())
     }
@@ -194,7 +197,7 @@ impl FileTransfers {
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
         let slot = &mut self.transfers[answer.token as usize];
         let transfer = slot.as_mut().expect("only what is under way is answered");
-        let outcome = match answer.raw {
+        let outcome = match answer.bytes_or_errno {
             0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
             bytes @ 1.. => {
                 (transfer.bytes_moved, transfer.retries) =
@@ -204,7 +207,7 @@ impl FileTransfers {
                     false => Outcome::Done,
                 }
             }
-            failed => match -failed {
+            negative_errno => match -negative_errno {
                 libc::EINTR | libc::EAGAIN if transfer.retries < RETRIES_MAX => {
                     transfer.retries += 1;
                     return self.request_rest(answer.token);
@@ -224,13 +227,14 @@ impl FileTransfers {
             _ => bytes_moved,
         };
         self.ended.push_back(EndedKernelTransfer { completion, buffer, op, bytes });
-        self.free.push(answer.token);
+        self.free_tokens.push(answer.token);
     }
 }
 
 impl Drop for FileTransfers {
+    /// Waits for all transfers in flight, because the kernel uses their memory.
     fn drop(&mut self) {
-        while self.free.len() < self.transfers.len() {
+        while self.free_tokens.len() < self.transfers.len() {
             self.ended.clear();
             // After an error the end of the kernel's access to the memory is unknown, so the memory
             // is leaked.
@@ -247,15 +251,16 @@ mod tests {
 
     /// Engine with prepared results. It records the offset and size of each request.
     struct Scripted {
-        raws: Vec<i32>,
-        asked: std::rc::Rc<std::cell::RefCell<Vec<(u64, usize)>>>,
+        results: Vec<i32>,
+        requests: std::rc::Rc<std::cell::RefCell<Vec<(u64, usize)>>>,
         answers: Vec<TransferAnswer>,
     }
 
     impl TransferEngine for Scripted {
         unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
-            self.asked.borrow_mut().push((call.offset, call.bytes));
-            self.answers.push(TransferAnswer { token: call.token, raw: self.raws.remove(0) });
+            self.requests.borrow_mut().push((call.offset, call.bytes));
+            let bytes_or_errno = self.results.remove(0);
+            self.answers.push(TransferAnswer { token: call.token, bytes_or_errno });
             Ok(())
         }
 
@@ -268,46 +273,49 @@ mod tests {
         }
     }
 
-    /// Reads 16,384 bytes at offset 4,096.
-    fn read(raws: &[i32]) -> (Outcome, usize, Vec<(u64, usize)>) {
-        let asked = std::rc::Rc::default();
+    /// Reads 16,384 bytes at offset 4,096 with these results of the kernel: bytes or a negative
+    /// errno. Returns the outcome, the bytes read, and offset and size of each request.
+    fn read_with_results(results: &[i32]) -> (Outcome, usize, Vec<(u64, usize)>) {
+        let requests = std::rc::Rc::default();
         let script = Scripted {
-            raws: raws.to_vec(),
-            asked: std::rc::Rc::clone(&asked),
+            results: results.to_vec(),
+            requests: std::rc::Rc::clone(&requests),
             answers: Vec::new(),
         };
-        let mut under = FileTransfers::over(Box::new(script), 1, Clock::start());
-        let buffer = FixedBuffer::several(1, 16_384).unwrap().pop().unwrap();
-        under.start(RequestId(7), Op::Read, 4_096, 16_384, buffer);
-        assert_eq!(under.free_slots(), 0);
-        while under.free_slots() == 0 {
-            under.wait(None).unwrap();
+        let depth = 1;
+        let mut transfers = FileTransfers::over(Box::new(script), depth, Clock::start());
+        let buffer = FixedBuffer::allocate(depth, 16_384).unwrap().pop().unwrap();
+        transfers.start(RequestId(7), Op::Read, 4_096, 16_384, buffer);
+        assert_eq!(transfers.free_slots(), 0);
+        while transfers.free_slots() == 0 {
+            transfers.wait(None).unwrap();
         }
-        let ended = under.next_ended().unwrap();
-        assert_eq!((ended.completion.id, under.free_slots()), (RequestId(7), 1));
-        let asked = asked.borrow().clone();
-        (ended.completion.outcome, ended.bytes, asked)
+        let ended = transfers.next_ended().unwrap();
+        assert_eq!((ended.completion.id, transfers.free_slots()), (RequestId(7), 1));
+        let requests = requests.borrow().clone();
+        (ended.completion.outcome, ended.bytes, requests)
     }
 
+    /// A result of 5,000 bytes leaves 11,384 bytes at offset 9,096.
     #[test]
     fn short_transfer_requests_the_rest() {
         let whole = (4_096, 16_384);
         let (short, rest) = (Outcome::Short { bytes: 5_000 }, (9_096, 11_384));
-        assert_eq!(read(&[16_384]), (Outcome::Done, 16_384, vec![whole]));
-        assert_eq!(read(&[5_000, 11_384]), (Outcome::Done, 16_384, vec![whole, rest]));
-        assert_eq!(read(&[5_000, 0]), (short, 5_000, vec![whole, rest]));
+        assert_eq!(read_with_results(&[16_384]), (Outcome::Done, 16_384, vec![whole]));
+        assert_eq!(read_with_results(&[5_000, 11_384]), (Outcome::Done, 16_384, vec![whole, rest]));
+        assert_eq!(read_with_results(&[5_000, 0]), (short, 5_000, vec![whole, rest]));
         // EINVAL is 22 in errno(3). Direct I/O has met the end of the file.
-        assert_eq!(read(&[5_000, -22]), (short, 5_000, vec![whole, rest]));
-        assert_eq!(read(&[0]), (Outcome::Short { bytes: 0 }, 0, vec![whole]));
+        assert_eq!(read_with_results(&[5_000, -22]), (short, 5_000, vec![whole, rest]));
+        assert_eq!(read_with_results(&[0]), (Outcome::Short { bytes: 0 }, 0, vec![whole]));
     }
 
     #[test]
     fn errno_maps_to_named_errors_and_eagain_retries_are_limited() {
-        let failed = |raws: &[i32]| read(raws).0;
+        let outcome = |results: &[i32]| read_with_results(results).0;
         // EIO, EINTR, EAGAIN and EINVAL are 5, 4, 11 and 22 in errno(3).
-        assert_eq!(failed(&[-5]), Outcome::Failed(DeviceError::Medium));
-        assert_eq!(failed(&[-22]), Outcome::Failed(DeviceError::Other(22)));
-        assert_eq!(failed(&[-4, -11, 16_384]), Outcome::Done);
-        assert_eq!(failed(&[-11; 65]), Outcome::Failed(DeviceError::Other(11)));
+        assert_eq!(outcome(&[-5]), Outcome::Failed(DeviceError::Medium));
+        assert_eq!(outcome(&[-22]), Outcome::Failed(DeviceError::Other(22)));
+        assert_eq!(outcome(&[-4, -11, 16_384]), Outcome::Done);
+        assert_eq!(outcome(&[-11; 65]), Outcome::Failed(DeviceError::Other(11)));
     }
 }

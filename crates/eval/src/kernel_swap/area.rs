@@ -20,7 +20,9 @@ use readpath_record::swap_off::{PREFERRED, c_path, swap_off};
 /// Extension of the files created in a folder.
 const ENDING: &str = ".swap";
 
+/// Advice for a refusal for lack of rights.
 pub(super) const NEEDS_ROOT: &str = "swap areas need root (CAP_SYS_ADMIN)";
+/// Advice for a file that the kernel does not accept as a swap area.
 const TAKES_NO_SWAP: &str = "a file must be on a file system that takes swap files and have no holes (ext4 and XFS do); \
      else name a block device, such as a loop device over the file";
 
@@ -31,8 +33,10 @@ pub struct SwapArea {
     path: PathBuf,
     /// Open file that holds the lock.
     file: File,
+    /// True if the kernel swaps to it.
     is_on: bool,
-    is_made: bool,
+    /// True if the file was created for the area, and is removed with it.
+    is_created_here: bool,
     is_block_device: bool,
     /// Journal records of the area and, if created here, of its file.
     records: Vec<Record>,
@@ -65,16 +69,16 @@ impl SwapArea {
             .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
         let kind = metadata.file_type();
         if kind.is_dir() {
-            let room = rustix::fs::statvfs(path)
+            let space = rustix::fs::statvfs(path)
                 .map_err(|errno| SwapError::refused("use", path, errno, "check the path"))?;
-            return check_size(path, room.f_bavail * room.f_frsize, bytes);
+            return check_size(path, space.f_bavail * space.f_frsize, bytes);
         }
         if !kind.is_file() && !kind.is_block_device() {
             return Err(SwapError::NotStorage { path: path.to_path_buf() });
         }
         let file = File::open(path)
             .map_err(|error| SwapError::refused("open", path, error, NEEDS_ROOT))?;
-        check_size(path, length(&file, path)?, bytes)
+        check_size(path, file_length(&file, path)?, bytes)
     }
 
     /// Creates a swap file in a folder, with room for a header and `bytes` bytes. Records it for
@@ -96,7 +100,7 @@ impl SwapArea {
             path: path.clone(),
             file,
             is_on: false,
-            is_made: true,
+            is_created_here: true,
             is_block_device: false,
             records: Vec::new(),
         };
@@ -119,7 +123,8 @@ impl SwapArea {
             .map_err(|error| {
                 SwapError::refused("write", path, error, "unmount it, or run as a user who may")
             })?;
-        let is_block_device = file.metadata().is_ok_and(|data| data.file_type().is_block_device());
+        let metadata = file.metadata();
+        let is_block_device = metadata.is_ok_and(|data| data.file_type().is_block_device());
         if !try_lock_file(&file) {
             let error = io::ErrorKind::ResourceBusy;
             return Err(SwapError::refused("use", path, error, "another run uses it"));
@@ -129,7 +134,7 @@ impl SwapArea {
             path,
             file,
             is_on: false,
-            is_made: false,
+            is_created_here: false,
             is_block_device,
             records: Vec::new(),
         })
@@ -153,8 +158,8 @@ impl SwapArea {
             0 => self.is_on = true,
             _ => {
                 let error = io::Error::last_os_error();
-                let is_form = error.raw_os_error() == Some(libc::EINVAL);
-                let advice = if is_form { TAKES_NO_SWAP } else { NEEDS_ROOT };
+                let is_unsupported = error.raw_os_error() == Some(libc::EINVAL);
+                let advice = if is_unsupported { TAKES_NO_SWAP } else { NEEDS_ROOT };
                 return Err(SwapError::refused("swap to", &self.path, error, advice));
             }
         }
@@ -192,7 +197,7 @@ impl Drop for SwapArea {
             ));
             return;
         }
-        if self.is_made
+        if self.is_created_here
             && let Err(error) = std::fs::remove_file(&self.path)
         {
             notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
@@ -219,7 +224,7 @@ fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
 }
 
 /// Returns the length of a file or block device in bytes. Moves the position to the end.
-fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
+fn file_length(file: &File, path: &Path) -> Result<u64, SwapError> {
     rustix::fs::seek(file, SeekFrom::End(0))
         .map_err(|errno| SwapError::refused("measure", path, errno, NEEDS_ROOT))
 }
@@ -240,12 +245,13 @@ fn check_size(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapE
 /// page's end.
 fn write_header(file: &File, pages: u64) -> io::Result<()> {
     const MAGIC: &[u8; 10] = b"SWAPSPACE2";
+    const VERSION: u32 = 1;
     let last_page = u32::try_from(pages).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut page = [0u8; PAGE_BYTES as usize];
-    page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
+    page[1024..1028].copy_from_slice(&VERSION.to_ne_bytes());
     page[1028..1032].copy_from_slice(&last_page.to_ne_bytes());
-    let magic_at = page.len() - MAGIC.len();
-    page[magic_at..].copy_from_slice(MAGIC);
+    let magic_offset = page.len() - MAGIC.len();
+    page[magic_offset..].copy_from_slice(MAGIC);
     file.write_all_at(&page, 0)?;
     file.sync_all()
 }

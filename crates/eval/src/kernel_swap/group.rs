@@ -68,11 +68,11 @@ impl MemoryGroup {
         let _record = record.map_err(|error| refused("keep a record of", error))?;
         let version = parent.version;
         let group = MemoryGroup { path: path.clone(), version, _directory: directory, _record };
-        let knob = match group.version {
+        let limit_file = match group.version {
             Version::One => "memory.limit_in_bytes",
             Version::Two => "memory.max",
         };
-        fs::write(group.path.join(knob), limit_bytes.to_string())
+        fs::write(group.path.join(limit_file), limit_bytes.to_string())
             .map_err(|error| refused("limit the memory of", error))?;
         Ok((group, cleaned))
     }
@@ -174,18 +174,19 @@ impl Parent {
     fn find() -> Option<Parent> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        Parent::first_version(&groups, &mounts).or_else(|| Parent::second_version(&groups, &mounts))
+        Parent::find_version_1(&groups, &mounts)
+            .or_else(|| Parent::find_version_2(&groups, &mounts))
     }
 
     /// Returns the group of this process in the hierarchy of the memory controller (version 1).
     /// `None` without that hierarchy.
-    fn first_version(groups: &str, mounts: &str) -> Option<Parent> {
+    fn find_version_1(groups: &str, mounts: &str) -> Option<Parent> {
         let group_path = groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
             controllers.split(',').any(|name| name == "memory").then_some(path)
         })?;
-        let mount = Mount::all(mounts).find(|mount| {
+        let mount = Mount::parse_all(mounts).find(|mount| {
             mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory")
         })?;
         Some(Parent { path: mount.group_path(group_path), version: Version::One })
@@ -193,11 +194,12 @@ impl Parent {
 
     /// Returns the nearest ancestor of this process's group that delegates the memory controller
     /// (version 2). `None` without one.
-    fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
+    fn find_version_2(groups: &str, mounts: &str) -> Option<Parent> {
         let group_path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;
+        let mount = Mount::parse_all(mounts).find(|mount| mount.kind == "cgroup2")?;
         let own_directory = mount.group_path(group_path);
-        let upwards = own_directory.ancestors().take_while(|path| path.starts_with(mount.at));
+        let is_below_mount = |path: &&Path| path.starts_with(mount.mount_point);
+        let upwards = own_directory.ancestors().take_while(is_below_mount);
         let mut delegating = upwards.filter(|path| {
             let controllers = fs::read_to_string(path.join("cgroup.subtree_control"));
             controllers.is_ok_and(|names| names.split_whitespace().any(|name| name == "memory"))
@@ -211,7 +213,9 @@ impl Parent {
 struct Mount<'a> {
     /// Mounted part of the file system.
     root: &'a str,
-    at: &'a str,
+    /// Folder on which it is mounted.
+    mount_point: &'a str,
+    /// Type of the file system.
     kind: &'a str,
     /// Options of the file system, not of the mount.
     options: &'a str,
@@ -219,21 +223,22 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     /// Parses the lines of `/proc/self/mountinfo`.
-    fn all(text: &'a str) -> impl Iterator<Item = Mount<'a>> {
+    fn parse_all(text: &'a str) -> impl Iterator<Item = Mount<'a>> {
         text.lines().filter_map(|line| {
             let (before, after) = line.split_once(" - ")?;
+            // Identifier, parent and device number come before the root.
             let mut before = before.split(' ').skip(3);
             let mut after = after.split(' ');
-            let (root, at) = (before.next()?, before.next()?);
+            let (root, mount_point) = (before.next()?, before.next()?);
             let (kind, options) = (after.next()?, after.nth(1)?);
-            Some(Mount { root, at, kind, options })
+            Some(Mount { root, mount_point, kind, options })
         })
     }
 
-    /// Path of a group. A container contains only the part below the mount's root.
+    /// Path of a group's folder. In a container, the mount shows only the groups below its root.
     fn group_path(&self, group: &str) -> PathBuf {
         let below = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
-        Path::new(self.at).join(below.trim_start_matches('/'))
+        Path::new(self.mount_point).join(below.trim_start_matches('/'))
     }
 }
 
@@ -249,15 +254,17 @@ mod tests {
         let mounts = "\
             23 22 0:20 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
             24 22 0:21 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
-        let found = Parent::first_version(groups, mounts).unwrap();
+        let found = Parent::find_version_1(groups, mounts).unwrap();
         assert_eq!(found.path, Path::new("/sys/fs/cgroup/memory/jobs/one"));
         // A container has its own part of the hierarchy mounted as the root.
         let groups = "4:cpu,memory:/docker/abc/inner\n";
         let mounts = "24 22 0:21 /docker/abc /cg rw shared:1 - cgroup cgroup rw,cpu,memory\n";
-        let found = Parent::first_version(groups, mounts).unwrap();
+        let found = Parent::find_version_1(groups, mounts).unwrap();
         assert_eq!(found.path, Path::new("/cg/inner"));
     }
 
+    /// A hierarchy in a temporary folder. First the slice delegates the memory controller, then
+    /// only the root, then no group.
     #[test]
     fn cgroup_v2_parent_is_the_nearest_delegating_ancestor() {
         let root = std::env::temp_dir().join(format!("groups-{}", std::process::id()));
@@ -268,15 +275,16 @@ mod tests {
         fs::write(session.join("cgroup.subtree_control"), "\n").unwrap();
         let mounts = format!("25 22 0:22 / {} rw - cgroup2 cgroup2 rw\n", root.display());
         let groups = "0::/user.slice/session.scope\n";
-        let found = Parent::second_version(groups, &mounts).unwrap();
+        let found = Parent::find_version_2(groups, &mounts).unwrap();
         assert_eq!(found, Parent { path: root.join("user.slice"), version: Version::Two });
         fs::write(root.join("user.slice/cgroup.subtree_control"), "pids\n").unwrap();
-        assert_eq!(Parent::second_version(groups, &mounts).unwrap().path, root);
+        assert_eq!(Parent::find_version_2(groups, &mounts).unwrap().path, root);
         fs::write(root.join("cgroup.subtree_control"), "").unwrap();
-        assert_eq!(Parent::second_version(groups, &mounts), None);
+        assert_eq!(Parent::find_version_2(groups, &mounts), None);
         fs::remove_dir_all(&root).unwrap();
     }
 
+    /// Other names begin or end with the searched ones.
     #[test]
     fn group_field_is_matched_by_its_whole_name() {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\nswapcached 4096\nswap 8192\n";

@@ -89,8 +89,8 @@ impl LoadMemory {
 
     /// Writes all words of a page.
     pub fn fill(&self, page: u64) {
-        let first = self.word(page);
-        let mut value = self.mark(page);
+        let first = self.word_address(page);
+        let mut value = self.first_word(page);
         for index in 0..WORDS {
             // SAFETY: `index` is below the number of words in a page, and the page lies in the
             // mapping. Volatile, since other processes may map the memory.
@@ -105,8 +105,8 @@ impl LoadMemory {
     /// The word differs from the one written by [`LoadMemory::fill`].
     pub fn read(&self, page: u64) -> Result<(), WrongPage> {
         // SAFETY: the word lies in the mapping. Volatile, because this read is measured.
-        let found = unsafe { self.word(page).read_volatile() };
-        let expected = self.mark(page);
+        let found = unsafe { self.word_address(page).read_volatile() };
+        let expected = self.first_word(page);
         match found == expected {
             true => Ok(()),
             false => Err(WrongPage { page, found, expected }),
@@ -120,19 +120,19 @@ impl LoadMemory {
     pub fn write(&self, page: u64, value: u64) -> Result<(), WrongPage> {
         // SAFETY: the second word of a page in the mapping. Volatile, because this write is
         // measured.
-        unsafe { self.word(page).add(1).write_volatile(value) };
+        unsafe { self.word_address(page).add(1).write_volatile(value) };
         self.read(page)
     }
 
     /// Address of the first word of a page.
-    fn word(&self, page: u64) -> *mut u64 {
+    fn word_address(&self, page: u64) -> *mut u64 {
         assert!(page < self.pages, "page {page} of {} is not in the mapping", self.pages);
         // SAFETY: the page lies in the mapping.
         unsafe { self.address.add(page as usize * WORDS) }
     }
 
     /// First word of a page. Never 0, the value of untouched memory.
-    fn mark(&self, page: u64) -> u64 {
+    fn first_word(&self, page: u64) -> u64 {
         (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ self.tag.rotate_left(32) | 1
     }
 }
@@ -185,12 +185,15 @@ fn whole_pages(bytes: u64) -> io::Result<usize> {
 mod tests {
     use super::*;
 
+    /// Three pages are filled. The swap area is simulated by writes to the shared object.
     #[test]
     fn wrong_page_content_is_detected() {
         let object = shared_object(3 * PAGE_BYTES).unwrap();
-        let memory = LoadMemory::shared(&object, 3 * PAGE_BYTES, 7).unwrap();
+        let (tag, other_tag) = (7, 8);
+        let memory = LoadMemory::shared(&object, 3 * PAGE_BYTES, tag).unwrap();
         (0..3).for_each(|page| memory.fill(page));
-        assert_eq!(memory.write(1, 9), Ok(()));
+        let (page, value) = (1, 9);
+        assert_eq!(memory.write(page, value), Ok(()));
         assert_eq!((memory.read(0), memory.read(1), memory.read(2)), (Ok(()), Ok(()), Ok(())));
         // The last page returns with the contents of the first, as from a wrong slot.
         let mut page = [0u8; PAGE_BYTES as usize];
@@ -202,11 +205,11 @@ mod tests {
         let mut other = [0u8; PAGE_BYTES as usize];
         rustix::io::pread(&object, &mut other, PAGE_BYTES).unwrap();
         assert_ne!(page, other);
-        let private = LoadMemory::private(PAGE_BYTES, 8).unwrap();
+        let private = LoadMemory::private(PAGE_BYTES, other_tag).unwrap();
         assert!(private.read(0).is_err(), "untouched memory");
         private.fill(0);
         assert_eq!(private.read(0), Ok(()));
-        assert_ne!(private.mark(0), memory.mark(0));
+        assert_ne!(private.first_word(0), memory.first_word(0));
     }
 
     #[test]
@@ -216,6 +219,7 @@ mod tests {
         let _ = memory.read(1);
     }
 
+    /// No whole pages, more than the address space, and more than the shared object has.
     #[test]
     fn impossible_mapping_sizes_are_errors() {
         assert!(LoadMemory::private(100, 0).is_err());

@@ -11,9 +11,9 @@ use super::{CleanupEntry, SwapError, try_lock_path};
 use readpath_record::notice;
 
 /// Path of the setting.
-const KNOB: &str = "/proc/sys/vm/page-cluster";
+const SETTING_PATH: &str = "/proc/sys/vm/page-cluster";
 /// Path of the file with the previous value.
-const RECORD: &str = "/run/readpath-page-cluster";
+const RECORD_PATH: &str = "/run/readpath-page-cluster";
 /// Maximum value accepted by the kernel (`page_cluster_max` in mm/swap.c).
 pub const PAGE_CLUSTER_MAX: u32 = 31;
 
@@ -21,30 +21,30 @@ const NEEDS_ROOT: &str = "setting page_cluster needs root; leave it as it is by 
 
 /// Returns the current value, or `None` when the kernel lacks the setting (built without swap).
 pub fn current() -> Option<u32> {
-    read(Path::new(KNOB))
+    read_number(Path::new(SETTING_PATH))
 }
 
-/// Reads a number from a file; `None` if there is none.
-fn read(path: &Path) -> Option<u32> {
+/// Reads a number from a file. Returns `None` without a file or a number.
+fn read_number(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Restores the value after a killed run. Returns `None` when there is nothing to restore.
 pub fn restore_abandoned() -> Option<CleanupEntry> {
-    let (knob, record_path) = (Path::new(KNOB), Path::new(RECORD));
+    let (setting_path, record_path) = (Path::new(SETTING_PATH), Path::new(RECORD_PATH));
     let record = File::open(record_path).ok()?;
     if !try_lock_path(&record, record_path) {
         return None;
     }
-    let cleanup_entry = restore(knob, record_path).ok()?;
+    let cleanup_entry = restore(setting_path, record_path).ok()?;
     let _ = std::fs::remove_file(record_path);
     cleanup_entry
 }
 
 /// Restores the recorded value. Returns `None` if no value is recorded. The caller holds the lock.
-fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
-    let Some(recorded_value) = read(record_path) else { return Ok(None) };
-    write(knob, recorded_value)?;
+fn restore(setting_path: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
+    let Some(recorded_value) = read_number(record_path) else { return Ok(None) };
+    write_setting(setting_path, recorded_value)?;
     let outcome = format!("page_cluster is {recorded_value} again, as it was before that run");
     Ok(Some(CleanupEntry { path: record_path.to_path_buf(), outcome }))
 }
@@ -54,8 +54,8 @@ fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, Swap
 pub struct PageCluster {
     /// Open file that holds the lock.
     _record: File,
-    before: u32,
-    knob: PathBuf,
+    value_before: u32,
+    setting_path: PathBuf,
     record_path: PathBuf,
 }
 
@@ -66,14 +66,14 @@ impl PageCluster {
     /// # Errors
     /// The value cannot be set, or another live run has set it.
     pub fn set(value: u32) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
-        PageCluster::set_at(value, Path::new(KNOB), Path::new(RECORD))
+        PageCluster::set_at(value, Path::new(SETTING_PATH), Path::new(RECORD_PATH))
     }
 
-    /// Sets `knob` to `value`, and records the value before in `record_path`. Restores first the
-    /// value of a killed run.
+    /// Sets `setting_path` to `value`, and records the value before in `record_path`. Restores
+    /// first the value of a killed run.
     fn set_at(
         value: u32,
-        knob: &Path,
+        setting_path: &Path,
         record_path: &Path,
     ) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
         let record = OpenOptions::new()
@@ -86,25 +86,25 @@ impl PageCluster {
         if !try_lock_path(&record, record_path) {
             return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
         }
-        let cleanup_entry = restore(knob, record_path)?;
-        let value_before = read(knob).ok_or_else(|| {
+        let cleanup_entry = restore(setting_path, record_path)?;
+        let value_before = read_number(setting_path).ok_or_else(|| {
             let error = std::io::ErrorKind::NotFound;
-            SwapError::refused("read", knob, error, "this kernel has no swap readahead")
+            SwapError::refused("read", setting_path, error, "this kernel has no swap readahead")
         })?;
         record
             .set_len(0)
             .and_then(|()| record.write_all_at(value_before.to_string().as_bytes(), 0))
             .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
-        let (knob, record_path) = (knob.to_path_buf(), record_path.to_path_buf());
-        let set = PageCluster { _record: record, before: value_before, knob, record_path };
-        write(&set.knob, value)?;
-        Ok((set, cleanup_entry))
+        let (setting_path, record_path) = (setting_path.to_path_buf(), record_path.to_path_buf());
+        let page_cluster = PageCluster { _record: record, value_before, setting_path, record_path };
+        write_setting(&page_cluster.setting_path, value)?;
+        Ok((page_cluster, cleanup_entry))
     }
 }
 
 impl Drop for PageCluster {
     fn drop(&mut self) {
-        match write(&self.knob, self.before) {
+        match write_setting(&self.setting_path, self.value_before) {
             // The file is removed before the lock is released.
             Ok(()) => {
                 let _ = std::fs::remove_file(&self.record_path);
@@ -114,10 +114,10 @@ impl Drop for PageCluster {
     }
 }
 
-/// Writes a value to the kernel's setting `knob`.
-fn write(knob: &Path, value: u32) -> Result<(), SwapError> {
-    std::fs::write(knob, value.to_string())
-        .map_err(|error| SwapError::refused("set", knob, error, NEEDS_ROOT))
+/// Writes a value to the kernel's setting `setting_path`.
+fn write_setting(setting_path: &Path, value: u32) -> Result<(), SwapError> {
+    std::fs::write(setting_path, value.to_string())
+        .map_err(|error| SwapError::refused("set", setting_path, error, NEEDS_ROOT))
 }
 
 #[cfg(test)]
@@ -129,22 +129,22 @@ mod tests {
     fn page_cluster_value_is_restored_even_after_a_killed_run() {
         let folder = std::env::temp_dir().join(format!("page-cluster-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let (knob, record) = (folder.join("knob"), folder.join("record"));
-        std::fs::write(&knob, "3\n").unwrap();
-        let (set, cleanup_entry) = PageCluster::set_at(0, &knob, &record).unwrap();
-        assert_eq!((read(&knob), cleanup_entry), (Some(0), None));
-        let second = PageCluster::set_at(4, &knob, &record);
+        let (setting_path, record) = (folder.join("knob"), folder.join("record"));
+        std::fs::write(&setting_path, "3\n").unwrap();
+        let (set, cleanup_entry) = PageCluster::set_at(0, &setting_path, &record).unwrap();
+        assert_eq!((read_number(&setting_path), cleanup_entry), (Some(0), None));
+        let second = PageCluster::set_at(4, &setting_path, &record);
         assert!(matches!(second, Err(SwapError::PageClusterInUse { .. })));
         drop(set);
-        assert_eq!((read(&knob), record.exists()), (Some(3), false));
+        assert_eq!((read_number(&setting_path), record.exists()), (Some(3), false));
         // A killed run leaves the file unlocked.
         std::fs::write(&record, "3").unwrap();
-        std::fs::write(&knob, "0\n").unwrap();
-        let (set, cleanup_entry) = PageCluster::set_at(5, &knob, &record).unwrap();
+        std::fs::write(&setting_path, "0\n").unwrap();
+        let (set, cleanup_entry) = PageCluster::set_at(5, &setting_path, &record).unwrap();
         assert!(cleanup_entry.unwrap().outcome.contains("3 again"));
-        assert_eq!(read(&knob), Some(5));
+        assert_eq!(read_number(&setting_path), Some(5));
         drop(set);
-        assert_eq!(read(&knob), Some(3));
+        assert_eq!(read_number(&setting_path), Some(3));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

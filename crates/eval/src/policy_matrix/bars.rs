@@ -13,12 +13,12 @@ use readpath_sim::simulate::{SimulationSetup, simulate_workload};
 const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
 
 /// Simulates the named cell under the default policies.
-fn adaptive(name: &str) -> MatrixResult {
-    cell(name).run(&Policies::default(), WHOLE).unwrap()
+fn run_by_defaults(name: &str) -> MatrixResult {
+    cell_named(name).run(&Policies::default(), WHOLE).unwrap()
 }
 
 /// Returns the cell with the name `device/workload/processes`.
-fn cell(name: &str) -> MatrixCell {
+fn cell_named(name: &str) -> MatrixCell {
     let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let mut found: Vec<MatrixCell> = cells(&parts);
@@ -26,15 +26,16 @@ fn cell(name: &str) -> MatrixCell {
     found.remove(0)
 }
 
-/// Simulates one process with the given memory.
-fn alone(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
+/// Simulates one process under the readahead policy `adaptive`, with the given memory.
+fn run_one_process(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
     let setup = SimulationSetup {
         readahead: Spec::plain("adaptive"),
         scheduler: Spec::plain("deadline"),
         memory_bytes,
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
-    let workload = pattern.workload(1, 1, 1);
+    let (processes, work_divisor, seed) = (1, 1, 1);
+    let workload = pattern.workload(processes, work_divisor, seed);
     simulate_workload(
         None,
         workload,
@@ -44,25 +45,27 @@ fn alone(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
     .unwrap()
 }
 
+/// Touches of single pages, and random blocks of a tenth of a file.
 #[test]
 fn random_reads_are_hardly_amplified_on_any_device() {
     for (device, _) in DEVICES {
         for processes in [1, 64] {
-            let touches = adaptive(&format!("{device}/mmap-touches/{processes}"));
+            let touches = run_by_defaults(&format!("{device}/mmap-touches/{processes}"));
             assert!(touches.amplification.unwrap() <= 1.1, "{device}/{processes}: {touches:?}");
         }
         for block in ["4k", "16k", "64k"] {
-            let random = adaptive(&format!("{device}/rand-{block}-tenth/1"));
+            let random = run_by_defaults(&format!("{device}/rand-{block}-tenth/1"));
             assert!(random.amplification.unwrap() <= 1.2, "{device}, {block}: {random:?}");
         }
     }
 }
 
+/// Requests of 128 KiB at least, and nine tenths of the bytes cached in time.
 #[test]
 fn streams_forwards_and_backwards_get_large_requests_in_time() {
     let backward = DEVICES.iter().map(|(device, _)| format!("{device}/backward-4k/1"));
     for name in backward.chain(["hdd-4/seq-4k/1".to_owned()]) {
-        let run = adaptive(&name);
+        let run = run_by_defaults(&name);
         assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
         assert!(run.coverage.unwrap() >= 0.9, "{name}: {run:?}");
     }
@@ -74,7 +77,7 @@ fn streams_forwards_and_backwards_get_large_requests_in_time() {
 #[test]
 fn strides_within_disk_readahead_reach_90_percent_of_every_baseline() {
     for name in ["hdd-1/stride-64k-128k/1", "hdd-2/stride-64k-128k/1"] {
-        let found = cell(name);
+        let found = cell_named(name);
         let run = found.run(&Policies::default(), WHOLE).unwrap();
         let amplification = run.amplification.unwrap();
         assert!(run.device_request_kib_mean.unwrap() >= 64.0 * amplification, "{name}: {run:?}");
@@ -85,13 +88,14 @@ fn strides_within_disk_readahead_reach_90_percent_of_every_baseline() {
     }
 }
 
+/// Requests of 128 KiB at least, although the streams take turns in one file.
 #[test]
 fn thirty_two_streams_on_one_handle_get_large_requests() {
     let pattern = ReadPattern::Interleaved { streams: 32, is_one_handle: true };
     for device in
         ["hdd,drive=sata2010", "raid0:12xhdd,hdd.drive=sata2010", "nvme", "nfs:ssd,rtt=5ms"]
     {
-        let row = alone(device, pattern, 256 << 20);
+        let row = run_one_process(device, pattern, 256 << 20);
         assert!(row.device_request_kib_mean.unwrap() >= 128.0, "{device}: {row:?}");
     }
 }
@@ -103,18 +107,19 @@ fn thirty_two_streams_on_one_handle_get_large_requests() {
 #[test]
 fn more_streams_than_memory_can_buffer_waste_few_pages() {
     let pattern = ReadPattern::Interleaved { streams: 128, is_one_handle: false };
-    let row = alone("hdd,drive=sata2010", pattern, 32 << 20);
+    let row = run_one_process("hdd,drive=sata2010", pattern, 32 << 20);
     let ahead_bytes = row.coverage.unwrap() * row.bytes as f64;
     let wasted = row.waste_bytes.unwrap() as f64 / ahead_bytes;
     assert!(wasted <= 0.02, "{wasted}: {row:?}");
     assert!(row.coverage.unwrap() >= 0.9, "{row:?}");
 }
 
+/// A file is read once in order, then eight times at random.
 #[test]
 fn cached_reads_cost_no_request() {
     for device in ["hdd-1", "ssd", "nfs-5ms"] {
-        let run = adaptive(&format!("{device}/cached/1"));
-        // Read once and then eight more times, so a ninth comes from the device.
+        let run = run_by_defaults(&format!("{device}/cached/1"));
+        // One of nine reads of each byte comes from the device.
         assert!(run.amplification.unwrap() <= 1.0 / 9.0 + 1e-9, "{device}: {run:?}");
     }
 }

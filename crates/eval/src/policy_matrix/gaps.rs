@@ -12,16 +12,17 @@ use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{SimulationSetup, simulate_workload};
 use readpath_sim::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 
-const PAGE: u64 = 8 << 10;
+/// Size of a database page in bytes.
+const PAGE_BYTES: u64 = 8 << 10;
 
-/// Returns the rate of a reader of these pages, in MiB/s.
-fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
-    let reading = |&offset: &u64| GivenRead { file: FileId(0), offset, bytes };
+/// Returns the rate in MiB/s of a process that reads `bytes` bytes at each of these offsets.
+fn mib_per_s(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
+    let read = |&offset: &u64| GivenRead { file: FileId(0), offset, bytes };
     let list = ReadList {
         engine: JobEngine::Psync,
         is_direct: false,
         depth: 1,
-        reads: offsets.iter().map(reading).collect(),
+        reads: offsets.iter().map(read).collect(),
         think_times: Vec::new(),
     };
     let file_bytes = offsets.iter().max().unwrap() + (16 << 20);
@@ -42,29 +43,32 @@ fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
     row.unwrap().mib_per_s.unwrap()
 }
 
-/// Rising pages of 8 KiB, each of which is read with a likelihood in percent.
-fn bernoulli(pages: u64, percent: u64, seed: u64) -> Vec<u64> {
-    let mut draw = SeededRng::new(seed);
-    (0..pages).filter(|_| draw.below(100) < percent).map(|page| page * PAGE).collect()
+/// Returns the offsets of ascending pages, each of which is read with a probability in percent.
+fn random_pages(pages: u64, percent: u64, seed: u64) -> Vec<u64> {
+    let mut rng = SeededRng::new(seed);
+    (0..pages).filter(|_| rng.below(100) < percent).map(|page| page * PAGE_BYTES).collect()
 }
 
-/// Reads whose gaps have a lognormal distribution, with median and spread in pages.
-fn lognormal(reads: u64, median: f64, sigma: f64, seed: u64) -> Vec<u64> {
-    let mut draw = SeededRng::new(seed);
-    let mut uniform = || (draw.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
+/// Returns the offsets of ascending pages whose gaps have a lognormal distribution. `median` is in
+/// pages, and `sigma` is the standard deviation of the gap's logarithm.
+fn pages_with_lognormal_gaps(reads: u64, median: f64, sigma: f64, seed: u64) -> Vec<u64> {
+    let mut rng = SeededRng::new(seed);
+    let mut uniform = || (rng.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
     let mut page = 0;
     let gaps = (0..reads).map(|_| {
+        // A normally distributed number by the Box-Muller transform.
         let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
         page += 1 + (median * (sigma * normal).exp()) as u64;
-        page * PAGE
+        page * PAGE_BYTES
     });
     gaps.collect()
 }
 
 /// Returns the rate of `adaptive` relative to the best of two classic policies, and all three
-/// rates.
-fn ratio(device: &str, offsets: &[u64]) -> (f64, [f64; 3]) {
-    let rates = ["adaptive", "none", "ondemand"].map(|policy| rate(device, policy, PAGE, offsets));
+/// rates in MiB/s.
+fn ratio_to_best(device: &str, offsets: &[u64]) -> (f64, [f64; 3]) {
+    let rates = ["adaptive", "none", "ondemand"]
+        .map(|policy| mib_per_s(device, policy, PAGE_BYTES, offsets));
     (rates[0] / rates[1].max(rates[2]), rates)
 }
 
@@ -72,24 +76,26 @@ fn ratio(device: &str, offsets: &[u64]) -> (f64, [f64; 3]) {
 #[test]
 fn a_random_fifth_of_rising_pages_is_no_stride() {
     for seed in 1..=4 {
-        let (ratio, rates) = ratio("hdd,drive=sata", &bernoulli(40_000, 20, seed));
+        let (ratio, rates) = ratio_to_best("hdd,drive=sata", &random_pages(40_000, 20, seed));
         assert!(ratio >= 0.95, "seed {seed}: {ratio:.3} of the better, {rates:.1?}");
     }
 }
 
-/// Neighbours: other parts, and gaps whose sizes are spread otherwise.
+/// Other shares of the pages, and gaps with other distributions.
 #[test]
 fn other_random_gaps_are_no_strides() {
     let device = "hdd,drive=sata";
     for percent in [1, 2, 5, 10, 15, 60, 70, 80, 90] {
         for seed in [1, 2] {
-            let offsets = bernoulli(4_000 * 100 / percent, percent, seed);
-            let (ratio, rates) = ratio(device, &offsets);
+            let offsets = random_pages(4_000 * 100 / percent, percent, seed);
+            let (ratio, rates) = ratio_to_best(device, &offsets);
             assert!(ratio >= 0.95, "{percent} %, seed {seed}: {ratio:.3}, {rates:.1?}");
         }
     }
     for (median, sigma) in [(4.0, 1.0), (8.0, 1.0), (30.0, 1.5), (100.0, 2.0)] {
-        let (ratio, rates) = ratio(device, &lognormal(4_000, median, sigma, 3));
+        let (reads, seed) = (4_000, 3);
+        let offsets = pages_with_lognormal_gaps(reads, median, sigma, seed);
+        let (ratio, rates) = ratio_to_best(device, &offsets);
         assert!(ratio >= 0.95, "lognormal {median} {sigma}: {ratio:.3}, {rates:.1?}");
     }
 }
@@ -100,7 +106,8 @@ fn other_random_gaps_are_no_strides() {
 #[test]
 fn denser_random_pages_reach_65_percent_of_the_best_rate() {
     for percent in [25, 30, 40, 50] {
-        let (ratio, rates) = ratio("hdd,drive=sata", &bernoulli(400_000 / percent, percent, 1));
+        let offsets = random_pages(400_000 / percent, percent, 1);
+        let (ratio, rates) = ratio_to_best("hdd,drive=sata", &offsets);
         assert!(ratio >= 0.65, "{percent} %: {ratio:.3}, {rates:.1?}");
     }
 }
@@ -110,9 +117,10 @@ fn denser_random_pages_reach_65_percent_of_the_best_rate() {
 #[test]
 fn true_strides_are_still_prefetched() {
     for device in ["ssd", "nvme", "nfs"] {
-        for (bytes, distance) in [(PAGE, 1 << 20), (64 << 10, 256 << 10), (10_000, 300_000)] {
+        for (bytes, distance) in [(PAGE_BYTES, 1 << 20), (64 << 10, 256 << 10), (10_000, 300_000)] {
             let offsets: Vec<u64> = (0..1_000).map(|nth| nth * distance).collect();
-            let rates = ["adaptive", "none"].map(|policy| rate(device, policy, bytes, &offsets));
+            let rates =
+                ["adaptive", "none"].map(|policy| mib_per_s(device, policy, bytes, &offsets));
             assert!(rates[0] >= 1.05 * rates[1], "{device} {bytes} {distance}: {rates:.1?}");
         }
     }

@@ -46,12 +46,12 @@ pub(super) fn is_held_out(device: &str, workload: &str, processes: u32) -> bool 
     device.starts_with("drawn-")
         || [device, workload, &format!("processes-{processes}")]
             .iter()
-            .any(|name| one_in_three(name))
+            .any(|name| is_one_in_three(name))
 }
 
-/// Selects one name in three by its 64-bit FNV-1a hash, of which the upper half is the most
-/// uniform.
-fn one_in_three(name: &str) -> bool {
+/// Returns true for one name in three, by its 64-bit FNV-1a hash, of which the upper half is the
+/// most uniform.
+fn is_one_in_three(name: &str) -> bool {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -60,28 +60,30 @@ fn one_in_three(name: &str) -> bool {
 
 /// Draws devices from `seed`. Returns their names and device texts.
 pub fn drawn_devices(seed: u64) -> Vec<(String, String)> {
-    let mut draw = SeededRng::new(seed ^ 0x6465_7669_6365);
-    (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), device(nth, &mut draw))).collect()
+    let mut rng = SeededRng::new(seed ^ 0x6465_7669_6365);
+    (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), draw_device(nth, &mut rng))).collect()
 }
 
 /// Draws a device. Its type rotates: a disk, a solid-state drive, several disks, a server.
-fn device(nth: u64, draw: &mut SeededRng) -> String {
+fn draw_device(nth: u64, rng: &mut SeededRng) -> String {
     match nth % 4 {
-        1 => disk(draw),
-        2 => solid_state(draw),
-        3 => format!("raid0:{}x{}", draw.between(2, 16), disk(draw).replace(',', ",hdd.")),
+        1 => draw_disk(rng),
+        2 => draw_solid_state(rng),
+        3 => format!("raid0:{}x{}", rng.between(2, 16), draw_disk(rng).replace(',', ",hdd.")),
         _ => {
-            let (rtt, slots) = (draw.between(50, 10_000), draw.between(4, 128));
-            format!("nfs:ssd,rtt={rtt}us,slots={slots}")
+            let (rtt_us, slots) = (rng.between(50, 10_000), rng.between(4, 128));
+            format!("nfs:ssd,rtt={rtt_us}us,slots={slots}")
         }
     }
 }
 
 /// Draws a disk between a laptop drive and a server drive in seek times, speed and queue.
-fn disk(draw: &mut SeededRng) -> String {
-    let rpm = [5400, 7200, 10_000, 15_000][draw.below(4) as usize];
-    let (single, average) = (draw.between(3, 20), draw.between(40, 120));
-    let (full, window, segments) = (2 * average, draw.between(1, 32), draw.between(8, 64));
+fn draw_disk(rng: &mut SeededRng) -> String {
+    let rpm = [5400, 7200, 10_000, 15_000][rng.below(4) as usize];
+    // Seek times in tenths of a millisecond.
+    let (single, average) = (rng.between(3, 20), rng.between(40, 120));
+    let full = 2 * average;
+    let (window, segments) = (rng.between(1, 32), rng.between(8, 64));
     format!(
         "hdd,drive=sata2010,rpm={rpm},segments={segments},window={window},seek.single_ms={},\
          seek.average_ms={},seek.full_ms={}",
@@ -92,12 +94,12 @@ fn disk(draw: &mut SeededRng) -> String {
 }
 
 /// Draws a solid-state drive between a memory card with few dies and a server drive with hundreds.
-fn solid_state(draw: &mut SeededRng) -> String {
-    let (channels, dies) = (draw.between(1, 16), draw.between(1, 8));
-    let (bits, interval) = (draw.between(1, 3), draw.between(1, 20));
+fn draw_solid_state(rng: &mut SeededRng) -> String {
+    let (channels, dies) = (rng.between(1, 16), rng.between(1, 8));
+    let (bits, interval_us) = (rng.between(1, 3), rng.between(1, 20));
     format!(
         "ssd,channels={channels},dies_per_channel={dies},bits_per_cell={bits},\
-         command_interval={interval}us"
+         command_interval={interval_us}us"
     )
 }
 
@@ -108,21 +110,24 @@ mod tests {
     use readpath_core::policy::Spec;
     use readpath_models::registry;
 
+    /// A cell is in the tuning set with a probability of (2/3)³ = 0.3: neither its device, nor its
+    /// workload, nor its number of processes is held out.
     #[test]
     fn tuning_set_has_a_third_of_the_cells_and_a_part_of_each_kind() {
         let all = cells(&[]);
-        let developed = all.iter().filter(|cell| CellSet::Tuning.has_cell(cell)).count();
+        let tuning = all.iter().filter(|cell| CellSet::Tuning.has_cell(cell)).count();
         let held_out = all.iter().filter(|cell| CellSet::HeldOut.has_cell(cell)).count();
-        assert_eq!(developed + held_out, all.len());
+        assert_eq!(tuning + held_out, all.len());
         assert!(
-            (all.len() / 5..all.len() / 2).contains(&developed),
-            "{developed} of {}",
+            (all.len() / 5..all.len() / 2).contains(&tuning),
+            "{tuning} of {}",
             all.len()
         );
-        let devices = DEVICES.iter().filter(|(name, _)| one_in_three(name)).count();
-        let counts = PROCESSES.iter().filter(|it| one_in_three(&format!("processes-{it}"))).count();
+        let devices = DEVICES.iter().filter(|(name, _)| is_one_in_three(name)).count();
+        let is_count_held_out = |count: &&u32| is_one_in_three(&format!("processes-{count}"));
+        let process_counts = PROCESSES.iter().filter(is_count_held_out).count();
         assert!((2..=7).contains(&devices), "{devices}");
-        assert!((1..=2).contains(&counts), "{counts}");
+        assert!((1..=2).contains(&process_counts), "{process_counts}");
     }
 
     #[test]

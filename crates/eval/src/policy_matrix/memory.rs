@@ -75,20 +75,21 @@ pub(super) fn supports_swap(device: &str) -> bool {
 }
 
 impl MatrixMemoryLoad {
-    /// Returns the load of `processes` processes. `part` divides the number of touches.
-    pub(super) fn load(self, processes: u32, part: u64) -> MemoryLoad {
+    /// Returns the load of `processes` processes. `work_divisor` divides the number of
+    /// touches.
+    pub(super) fn load(self, processes: u32, work_divisor: u64) -> MemoryLoad {
         let process_count = u64::from(processes);
-        let (pages, touched_pages) = match self.share {
+        let (mapping_pages, pages_per_process) = match self.share {
             MemorySharing::Private => {
                 let pages = (TOTAL_PAGES / process_count).max(MAPPING_PAGES_MIN);
                 (pages, pages)
             }
             MemorySharing::Shared => (TOTAL_PAGES, TOTAL_PAGES / process_count),
         };
-        let mapping_bytes = pages * PAGE_BYTES;
+        let mapping_bytes = mapping_pages * PAGE_BYTES;
         let load = MemoryLoad {
             pattern: self.pattern,
-            touches: ((SWEEPS * touched_pages).max(TOUCHES_MIN) / part).max(1),
+            touches: ((SWEEPS * pages_per_process).max(TOUCHES_MIN) / work_divisor).max(1),
             writes_percent: 100,
             share: self.share,
             processes,

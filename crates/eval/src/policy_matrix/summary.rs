@@ -77,17 +77,17 @@ impl MatrixSummary {
             minimum: sorted_ratios.first().copied(),
             geometric_mean: (!sorted_ratios.is_empty()).then(|| geometric_mean(&sorted_ratios)),
             geometric_mean_common: (!common.is_empty()).then(|| geometric_mean(&common)),
-            below_95_percent: below(&sorted_ratios),
+            below_95_percent: count_regrets(&sorted_ratios),
             below_80_percent: sorted_ratios.iter().filter(|&&ratio| ratio < 0.8).count(),
-            workloads: workloads(cells),
+            workloads: workload_summaries(cells),
             worst: ratios.into_iter().take(10).collect(),
-            fixed: fixed(cells),
+            fixed: fixed_pair_results(cells),
         }
     }
 }
 
 /// Summarizes each workload over all its cells.
-fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
+fn workload_summaries(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for cell in cells {
         ratios.entry(&cell.workload).or_default().push(cell.ratio);
@@ -96,7 +96,7 @@ fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
         workload: workload.to_owned(),
         geometric_mean: geometric_mean(&ratios),
         minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
-        below_95_percent: below(&ratios),
+        below_95_percent: count_regrets(&ratios),
     };
     let mut workloads: Vec<WorkloadSummary> = ratios.into_iter().map(summary_of).collect();
     workloads.sort_by(|left, right| left.geometric_mean.total_cmp(&right.geometric_mean));
@@ -105,7 +105,7 @@ fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
 
 /// Returns the results of each pair of classic policies. For direct reads, where readahead has no
 /// effect, a pair has the result of its scheduler.
-fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
+fn fixed_pair_results(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for baseline in cells.iter().flat_map(|cell| &cell.baselines) {
         if let Some(readahead) = &baseline.readahead {
@@ -135,7 +135,7 @@ fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
                 policies: format!("{} {}", pair.0, pair.1),
                 minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
                 geometric_mean: geometric_mean(&ratios),
-                below_95_percent: below(&ratios),
+                below_95_percent: count_regrets(&ratios),
             }
         })
         .collect();
@@ -150,7 +150,7 @@ pub(crate) fn geometric_mean(ratios: &[f64]) -> f64 {
 }
 
 /// Returns the number of ratios that count as regrets.
-fn below(ratios: &[f64]) -> usize {
+fn count_regrets(ratios: &[f64]) -> usize {
     ratios.iter().filter(|&&ratio| ratio < REGRET_RATIO_MAX).count()
 }
 
@@ -159,7 +159,8 @@ mod tests {
     use super::super::MatrixResult;
     use super::*;
 
-    fn run(readahead: Option<&str>, scheduler: &str, mib_per_s: f64) -> MatrixResult {
+    /// Result of these policies with this throughput.
+    fn result(readahead: Option<&str>, scheduler: &str, mib_per_s: f64) -> MatrixResult {
         MatrixResult {
             readahead: readahead.map(str::to_owned),
             swapin: None,
@@ -176,6 +177,7 @@ mod tests {
         }
     }
 
+    /// Cell with this ratio and these baselines, the best first.
     fn judged(ratio: f64, baselines: Vec<MatrixResult>) -> JudgedCell {
         JudgedCell {
             device: "d".to_owned(),
@@ -183,21 +185,23 @@ mod tests {
             processes: 1,
             ratio,
             cause: None,
-            adaptive: run(None, "adaptive", ratio),
+            adaptive: result(None, "adaptive", ratio),
             baselines,
         }
     }
 
+    /// The geometric mean of 4, 1/2 and 1/2 is 1.
     #[test]
     fn the_mean_is_geometric_and_the_worst_come_first() {
-        let cells = [4.0, 0.5, 0.5].map(|ratio| judged(ratio, vec![run(None, "noop", 1.0)]));
+        let cells = [4.0, 0.5, 0.5].map(|ratio| judged(ratio, vec![result(None, "noop", 1.0)]));
         let summary = MatrixSummary::of(&cells);
         assert_eq!(summary.geometric_mean, Some(1.0));
         assert_eq!((summary.minimum, summary.below_95_percent), (Some(0.5), 2));
         assert_eq!(summary.worst[0].1, 0.5);
         assert_eq!((summary.below_80_percent, summary.geometric_mean_common), (2, Some(1.0)));
-        let [of] = &summary.workloads[..] else { panic!("one workload") };
-        assert_eq!((of.workload.as_str(), of.geometric_mean, of.minimum), ("w", 1.0, 0.5));
+        let [workload] = &summary.workloads[..] else { panic!("one workload") };
+        assert_eq!(workload.workload, "w");
+        assert_eq!((workload.geometric_mean, workload.minimum), (1.0, 0.5));
         assert_eq!(MatrixSummary::of(&[]).minimum, None);
     }
 
@@ -206,9 +210,9 @@ mod tests {
     #[test]
     fn fixed_default_is_compared_with_the_best_of_each_cell() {
         let cells = [
-            judged(1.0, vec![run(Some("a"), "noop", 8.0), run(Some("b"), "noop", 4.0)]),
-            judged(1.0, vec![run(Some("b"), "noop", 4.0), run(Some("a"), "noop", 1.0)]),
-            judged(1.0, vec![run(None, "noop", 3.0)]),
+            judged(1.0, vec![result(Some("a"), "noop", 8.0), result(Some("b"), "noop", 4.0)]),
+            judged(1.0, vec![result(Some("b"), "noop", 4.0), result(Some("a"), "noop", 1.0)]),
+            judged(1.0, vec![result(None, "noop", 3.0)]),
         ];
         let [b, a] = &MatrixSummary::of(&cells).fixed[..] else { panic!("two pairs") };
         assert_eq!((b.policies.as_str(), b.minimum, b.below_95_percent), ("b noop", 0.5, 1));

@@ -42,9 +42,9 @@ impl MatrixWorkload {
         format!("{}/{}", self.workload, self.processes)
     }
 
-    /// Returns the workload with its files placed contiguously. `part` divides the work.
-    pub fn workload(&self, seed: u64, part: u64) -> Workload {
-        self.pattern.workload_packed(self.processes.into(), part, seed)
+    /// Returns the workload with its files placed contiguously. `work_divisor` divides the work.
+    pub fn workload(&self, seed: u64, work_divisor: u64) -> Workload {
+        self.pattern.workload_packed(self.processes.into(), work_divisor, seed)
     }
 
     /// Builds the result on `storage` from the rows of all rounds, per contender, the policy under
@@ -76,7 +76,8 @@ impl MatrixResult {
             |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
         let mut rows: Vec<&ResultRow> = rows.iter().collect();
         rows.sort_by(|left, right| throughput(left).total_cmp(&throughput(right)));
-        let run = MatrixResult::from_row(rows[rows.len() / 2], false);
+        let is_direct = false;
+        let run = MatrixResult::from_row(rows[rows.len() / 2], is_direct);
         MatrixResult { mib_per_s_by_seed: rows.iter().map(|row| throughput(row)).collect(), ..run }
     }
 }

@@ -25,10 +25,10 @@ pub(crate) enum ReadPattern {
     /// Each process reads its own file from start to end, cached or direct.
     Sequential { block_bytes: u64, is_direct: bool },
     /// All processes together read blocks of one file, each once, in random order: all blocks, or
-    /// one in `work_divisor`. Each process has `depth` reads in flight.
-    Random { block_bytes: u64, work_divisor: u64, depth: u32, is_direct: bool },
-    /// Random aligned slices of the given size, through a mapping. One in `per` slices is read.
-    Slices { slice_bytes: u64, per: u64 },
+    /// one in `one_in`. Each process has `depth` reads in flight.
+    Random { block_bytes: u64, one_in: u64, depth: u32, is_direct: bool },
+    /// Random aligned slices of the given size, through a mapping. One in `one_in` slices is read.
+    Slices { slice_bytes: u64, one_in: u64 },
     /// Each process reads its own file from end to start.
     Backward { block_bytes: u64 },
     /// Each process reads its own file with a constant stride between the starts of blocks.
@@ -81,8 +81,8 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("rand-64k-quarter", random(64 * KIB, 4)),
     ("rand-4k-fortieth", random(4 * KIB, 40)),
     ("rand-16k-fortieth", random(16 * KIB, 40)),
-    ("mmap-slices", ReadPattern::Slices { slice_bytes: 64 * KIB, per: 16 }),
-    ("mmap-touches", ReadPattern::Slices { slice_bytes: 4 * KIB, per: 512 }),
+    ("mmap-slices", ReadPattern::Slices { slice_bytes: 64 * KIB, one_in: 16 }),
+    ("mmap-touches", ReadPattern::Slices { slice_bytes: 4 * KIB, one_in: 512 }),
     ("backward-4k", ReadPattern::Backward { block_bytes: 4 * KIB }),
     ("backward-64k", ReadPattern::Backward { block_bytes: 64 * KIB }),
     ("stride-64k-128k", strided(64 * KIB, 128 * KIB)),
@@ -101,11 +101,11 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("direct-seq-64k", ReadPattern::Sequential { block_bytes: 64 * KIB, is_direct: true }),
     (
         "direct-rand-4k",
-        ReadPattern::Random { block_bytes: 4 * KIB, work_divisor: 10, depth: 8, is_direct: true },
+        ReadPattern::Random { block_bytes: 4 * KIB, one_in: 10, depth: 8, is_direct: true },
     ),
     (
         "direct-rand-64k",
-        ReadPattern::Random { block_bytes: 64 * KIB, work_divisor: 4, depth: 1, is_direct: true },
+        ReadPattern::Random { block_bytes: 64 * KIB, one_in: 4, depth: 1, is_direct: true },
     ),
     ("seq-1k", ReadPattern::Sequential { block_bytes: KIB, is_direct: false }),
     ("mmap-seq", ReadPattern::MappedStream { block_bytes: 64 * KIB }),
@@ -121,8 +121,8 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
 ];
 
 /// Declares a pattern of random cached reads.
-const fn random(block_bytes: u64, work_divisor: u64) -> ReadPattern {
-    ReadPattern::Random { block_bytes, work_divisor, depth: 1, is_direct: false }
+const fn random(block_bytes: u64, one_in: u64) -> ReadPattern {
+    ReadPattern::Random { block_bytes, one_in, depth: 1, is_direct: false }
 }
 
 /// Declares a strided pattern.
@@ -146,33 +146,34 @@ impl ReadPattern {
         )
     }
 
-    /// Returns the workload of `processes`, with files spread over a device. `part` divides the
-    /// work for quick tests.
-    pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let mut draw = SeededRng::new(seed);
-        let (files, lists) = self.lists(processes, part, &mut draw);
-        Workload::from_lists(files.spread(&mut draw), lists)
+    /// Returns the workload of `processes`, with files spread over a device. `work_divisor` divides
+    /// the work for quick tests.
+    pub fn workload(self, processes: u64, work_divisor: u64, seed: u64) -> Workload {
+        let mut rng = SeededRng::new(seed);
+        let (files, lists) = self.files_and_lists(processes, work_divisor, &mut rng);
+        Workload::from_lists(files.spread(&mut rng), lists)
     }
 
     /// Returns the same workload with contiguous files, as in one existing file.
-    pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let (files, lists) = self.lists(processes, part, &mut SeededRng::new(seed));
+    pub fn workload_packed(self, processes: u64, work_divisor: u64, seed: u64) -> Workload {
+        let mut rng = SeededRng::new(seed);
+        let (files, lists) = self.files_and_lists(processes, work_divisor, &mut rng);
         Workload::from_lists(files.0, lists)
     }
 
-    /// Returns the files and the reads of each process. `part` divides the work.
-    fn lists(
+    /// Returns the files and the reads of each process. `work_divisor` divides the work.
+    fn files_and_lists(
         self,
         processes: u64,
-        part: u64,
-        draw: &mut SeededRng,
+        work_divisor: u64,
+        rng: &mut SeededRng,
     ) -> (WorkloadFiles, Vec<ReadList>) {
         let mut files = WorkloadFiles::default();
-        let shared = self.shared_lists(&mut files, processes, part, draw);
+        let shared = self.shared_reads(&mut files, processes, work_divisor, rng);
         let lists = (0..processes).map(|process| {
             let reads = match &shared {
                 Some(reads) => every_nth(reads, process, processes),
-                None => self.lists_of_process(&mut files, processes, part, draw),
+                None => self.reads_of_process(&mut files, processes, work_divisor, rng),
             };
             let (engine, depth) = match self {
                 ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. } => {
@@ -202,137 +203,146 @@ impl ReadPattern {
 
     /// Returns the common reads of all processes, for the patterns with one shared file, which is
     /// added to `files`. `None` for other patterns.
-    fn shared_lists(
+    fn shared_reads(
         self,
         files: &mut WorkloadFiles,
         processes: u64,
-        part: u64,
-        draw: &mut SeededRng,
+        work_divisor: u64,
+        rng: &mut SeededRng,
     ) -> Option<Vec<GivenRead>> {
         match self {
-            ReadPattern::Random { block_bytes, work_divisor, .. } => {
-                let blocks = share(4096 / part, processes, 16) * processes;
-                let file = files.add(blocks * work_divisor * block_bytes);
-                Some(shuffled(blocks * work_divisor, draw).take(blocks).of(file, block_bytes))
+            ReadPattern::Random { block_bytes, one_in, .. } => {
+                let blocks = even_share(4096 / work_divisor, processes, 16) * processes;
+                let file = files.add(blocks * one_in * block_bytes);
+                Some(shuffled_blocks(blocks * one_in, rng).take(blocks).reads_of(file, block_bytes))
             }
             ReadPattern::Database => {
                 let (block_bytes, blocks) = (16 * KIB, GIB / (16 * KIB));
                 let file = files.add(GIB);
-                let reads = share(4096 / part, processes, 32) * processes;
-                let block = |draw: &mut SeededRng| match draw.below(5) {
-                    0 => draw.below(blocks),
-                    _ => draw.below(blocks / 5),
+                let reads = even_share(4096 / work_divisor, processes, 32) * processes;
+                let block = |rng: &mut SeededRng| match rng.below(5) {
+                    0 => rng.below(blocks),
+                    _ => rng.below(blocks / 5),
                 };
-                let blocks = (0..reads).map(|_| block(draw)).collect();
-                Some(RandomBlockOrder(blocks).of(file, block_bytes))
+                let blocks = (0..reads).map(|_| block(rng)).collect();
+                Some(RandomBlockOrder(blocks).reads_of(file, block_bytes))
             }
             _ => None,
         }
     }
 
     /// Returns the reads of one of `processes` processes in its own files, which are added to
-    /// `files`. `part` divides the work.
-    fn lists_of_process(
+    /// `files`. `work_divisor` divides the work.
+    fn reads_of_process(
         self,
         files: &mut WorkloadFiles,
         processes: u64,
-        part: u64,
-        draw: &mut SeededRng,
+        work_divisor: u64,
+        rng: &mut SeededRng,
     ) -> Vec<GivenRead> {
         match self {
             ReadPattern::Sequential { block_bytes, is_direct } => {
                 // Direct reads have no readahead, so more requests are needed for a comparable
                 // device load.
-                let total = if is_direct { 256 * MIB } else { 64 * MIB };
-                let bytes = share(total / part, processes, MIB);
+                let total_bytes = if is_direct { 256 * MIB } else { 64 * MIB };
+                let bytes = even_share(total_bytes / work_divisor, processes, MIB);
                 let file = files.add(bytes);
-                forward(bytes / block_bytes).of(file, block_bytes)
+                ascending_blocks(bytes / block_bytes).reads_of(file, block_bytes)
             }
             ReadPattern::MappedStream { block_bytes } => {
-                let bytes = share(64 * MIB / part, processes, MIB);
+                let bytes = even_share(64 * MIB / work_divisor, processes, MIB);
                 let file = files.add(bytes);
-                forward(bytes / block_bytes).of(file, block_bytes)
+                ascending_blocks(bytes / block_bytes).reads_of(file, block_bytes)
             }
             ReadPattern::Backward { block_bytes } => {
-                let bytes = share(32 * MIB / part, processes, MIB);
+                let bytes = even_share(32 * MIB / work_divisor, processes, MIB);
                 let file = files.add(bytes);
-                forward(bytes / block_bytes).backward().of(file, block_bytes)
+                ascending_blocks(bytes / block_bytes).backward().reads_of(file, block_bytes)
             }
             ReadPattern::Strided { block_bytes, stride_bytes } => {
-                let reads = share(512 / part, processes, 16);
+                let reads = even_share(512 / work_divisor, processes, 16);
                 let file = files.add(reads * stride_bytes);
                 let blocks_per_stride = stride_bytes / block_bytes;
-                forward(reads).times(blocks_per_stride).of(file, block_bytes)
+                ascending_blocks(reads).times(blocks_per_stride).reads_of(file, block_bytes)
             }
-            ReadPattern::Slices { slice_bytes, per: slices_per_read } => {
-                let slices = share(1024 / part, processes, 16);
-                let file = files.add(slices * slices_per_read * slice_bytes);
-                shuffled(slices * slices_per_read, draw).take(slices).of(file, slice_bytes)
+            ReadPattern::Slices { slice_bytes, one_in } => {
+                let slices = even_share(1024 / work_divisor, processes, 16);
+                let file = files.add(slices * one_in * slice_bytes);
+                shuffled_blocks(slices * one_in, rng).take(slices).reads_of(file, slice_bytes)
             }
             ReadPattern::Interleaved { streams, is_one_handle } => {
-                let bytes = share(32 * MIB / part, processes * streams, 128 * KIB);
-                interleave(files, streams, bytes, is_one_handle, draw)
+                let bytes = even_share(32 * MIB / work_divisor, processes * streams, 128 * KIB);
+                interleaved_reads(files, streams, bytes, is_one_handle, rng)
             }
             ReadPattern::Mixed => {
-                let blocks = share(1024 / part, processes, 32);
+                let blocks = even_share(1024 / work_divisor, processes, 32);
                 let bytes = blocks * 64 * KIB;
                 let file = files.add(4 * bytes);
-                let sequential = forward(blocks).of(file, 64 * KIB);
-                let random = |draw: &mut SeededRng| GivenRead {
+                let sequential = ascending_blocks(blocks).reads_of(file, 64 * KIB);
+                let random = |rng: &mut SeededRng| GivenRead {
                     file,
-                    offset: bytes + draw.below(3 * bytes / (16 * KIB)) * 16 * KIB,
+                    offset: bytes + rng.below(3 * bytes / (16 * KIB)) * 16 * KIB,
                     bytes: 16 * KIB,
                 };
                 let triples = sequential.chunks(3);
-                triples.flat_map(|triple| [triple, &[random(draw)]].concat()).collect()
+                triples.flat_map(|triple| [triple, &[random(rng)]].concat()).collect()
             }
             ReadPattern::Phases => {
-                let blocks = share(512 / part, processes, 32);
+                let blocks = even_share(512 / work_divisor, processes, 32);
                 let bytes = blocks * 64 * KIB;
                 let file = files.add(8 * bytes);
-                let mut reads = forward(blocks).of(file, 64 * KIB);
-                reads.extend(shuffled(16 * blocks, draw).take(blocks).of(file, 16 * KIB));
-                reads.extend(forward(2 * blocks).backward().take(blocks).of(file, 64 * KIB));
-                reads.extend(forward(blocks).times(4).of(file, 64 * KIB));
+                let mut reads = ascending_blocks(blocks).reads_of(file, 64 * KIB);
+                let random_blocks = shuffled_blocks(16 * blocks, rng).take(blocks);
+                reads.extend(random_blocks.reads_of(file, 16 * KIB));
+                let backward_blocks = ascending_blocks(2 * blocks).backward().take(blocks);
+                reads.extend(backward_blocks.reads_of(file, 64 * KIB));
+                reads.extend(ascending_blocks(blocks).times(4).reads_of(file, 64 * KIB));
                 reads
             }
             ReadPattern::Cached => {
-                let bytes = share(8 * MIB / part, processes, 256 * KIB);
+                let bytes = even_share(8 * MIB / work_divisor, processes, 256 * KIB);
                 let file = files.add(bytes);
-                let mut reads = forward(bytes / (64 * KIB)).of(file, 64 * KIB);
+                let mut reads = ascending_blocks(bytes / (64 * KIB)).reads_of(file, 64 * KIB);
                 for _ in 0..8 {
-                    reads.extend(shuffled(bytes / PAGE_BYTES, draw).of(file, PAGE_BYTES));
+                    let pages = shuffled_blocks(bytes / PAGE_BYTES, rng);
+                    reads.extend(pages.reads_of(file, PAGE_BYTES));
                 }
                 reads
             }
-            ReadPattern::Scans => scans(files, share(32 / part, processes, 1), draw),
-            ReadPattern::Columns { columns: column_count } => {
-                columns(files, share(64 / part, processes, 2), column_count, draw)
+            ReadPattern::Scans => {
+                scan_reads(files, even_share(32 / work_divisor, processes, 1), rng)
             }
-            ReadPattern::Tensors => tensors(files, share(64 / part, processes, 4), draw),
+            ReadPattern::Columns { columns: column_count } => {
+                column_reads(files, even_share(64 / work_divisor, processes, 2), column_count, rng)
+            }
+            ReadPattern::Tensors => {
+                tensor_reads(files, even_share(64 / work_divisor, processes, 4), rng)
+            }
             ReadPattern::SmallFiles => {
-                let count = share(512 / part, processes, 8);
-                (0..count).flat_map(|_| small_file(files, draw)).collect()
+                let count = even_share(512 / work_divisor, processes, 8);
+                (0..count).flat_map(|_| small_file_reads(files, rng)).collect()
             }
             ReadPattern::ReadPartly { file_bytes } => {
-                let count = share(128 * MIB / file_bytes / part, processes, 2);
-                let one = |_| {
+                let count = even_share(128 * MIB / file_bytes / work_divisor, processes, 2);
+                let file_reads = |_| {
                     let file = files.add(file_bytes);
-                    forward(1 + draw.below(file_bytes / (64 * KIB))).of(file, 64 * KIB)
+                    let blocks = 1 + rng.below(file_bytes / (64 * KIB));
+                    ascending_blocks(blocks).reads_of(file, 64 * KIB)
                 };
-                (0..count).flat_map(one).collect()
+                (0..count).flat_map(file_reads).collect()
             }
             ReadPattern::HotSpots => {
-                let spots = share(32 / part, processes, 1);
+                let spots = even_share(32 / work_divisor, processes, 1);
                 let file = files.add(512 * MIB);
-                let spot = |_| {
-                    let first = draw.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
+                // A spot of 4 MiB begins in the first 508 MiB of the file.
+                let spot_reads = |_| {
+                    let first = rng.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
                     let offset_in_spot =
-                        |draw: &mut SeededRng| first + draw.below(4 * MIB / (16 * KIB)) * 16 * KIB;
-                    let reading = |offset| GivenRead { file, offset, bytes: 16 * KIB };
-                    (0..128).map(|_| reading(offset_in_spot(draw))).collect::<Vec<_>>()
+                        |rng: &mut SeededRng| first + rng.below(4 * MIB / (16 * KIB)) * 16 * KIB;
+                    let read = |offset| GivenRead { file, offset, bytes: 16 * KIB };
+                    (0..128).map(|_| read(offset_in_spot(rng))).collect::<Vec<_>>()
                 };
-                (0..spots).flat_map(spot).collect()
+                (0..spots).flat_map(spot_reads).collect()
             }
             ReadPattern::Random { .. } | ReadPattern::Database => {
                 unreachable!("these share one file")
@@ -343,37 +353,37 @@ impl ReadPattern {
 
 /// Returns the reads of [`ReadPattern::Scans`]. Each round has 112 records of a 1 GiB table and 1
 /// MiB in sequence.
-fn scans(files: &mut WorkloadFiles, rounds: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
+fn scan_reads(files: &mut WorkloadFiles, rounds: u64, rng: &mut SeededRng) -> Vec<GivenRead> {
     let file = files.add(GIB);
-    let mut readings = Vec::new();
+    let mut reads = Vec::new();
     for _ in 0..rounds {
         for _ in 0..112 {
-            let offset = zipf(GIB / (16 * KIB), draw) * 16 * KIB;
-            readings.push(GivenRead { file, offset, bytes: 16 * KIB });
+            let offset = draw_zipf_block(GIB / (16 * KIB), rng) * 16 * KIB;
+            reads.push(GivenRead { file, offset, bytes: 16 * KIB });
         }
-        let first = draw.below(GIB / MIB) * MIB;
-        readings.extend(in_pieces(file, first, MIB, 64 * KIB));
+        let first = rng.below(GIB / MIB) * MIB;
+        reads.extend(in_pieces(file, first, MIB, 64 * KIB));
     }
-    readings
+    reads
 }
 
 /// Draws a block number below `blocks`, a power of two. The `n`-th most popular block is about `1 ÷
 /// n` as likely as the first. Neighbours in popularity have random positions. Integer arithmetic
 /// only: each doubling of the rank has equal probability.
-fn zipf(blocks: u64, draw: &mut SeededRng) -> u64 {
-    let doubling = 1 << draw.below(u64::from(blocks.ilog2()));
-    let rank = doubling + draw.below(doubling);
+fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
+    let doubling = 1 << rng.below(u64::from(blocks.ilog2()));
+    let rank = doubling + rng.below(doubling);
     rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
 }
 
 /// Returns the reads of [`ReadPattern::Columns`]. A file has eight row groups with chunks of 64 to
 /// 512 KiB. The order follows Parquet readers: the last 8 bytes, the footer of up to 64 KiB, then
 /// two of the columns, 64 KiB at a time.
-fn columns(
+fn column_reads(
     files: &mut WorkloadFiles,
     row_groups: u64,
     columns: u64,
-    draw: &mut SeededRng,
+    rng: &mut SeededRng,
 ) -> Vec<GivenRead> {
     let mut reads = Vec::new();
     let mut row_groups_left = row_groups;
@@ -381,16 +391,16 @@ fn columns(
         let groups = row_groups_left.min(8);
         row_groups_left -= groups;
         let [first_column, second_column] =
-            [draw.below(columns / 2), columns / 2 + draw.below(columns / 2)];
+            [rng.below(columns / 2), columns / 2 + rng.below(columns / 2)];
         let (mut chunks, mut end) = (Vec::new(), 0);
         for chunk in 0..groups * columns {
-            let bytes = draw.between(16, 128) * 4 * KIB;
+            let bytes = rng.between(16, 128) * 4 * KIB;
             if [first_column, second_column].contains(&(chunk % columns)) {
                 chunks.push((end, bytes));
             }
             end += bytes;
         }
-        let footer_bytes = draw.between(1, 16) * 4 * KIB;
+        let footer_bytes = rng.between(1, 16) * 4 * KIB;
         let file = files.add(end + footer_bytes);
         reads.push(GivenRead { file, offset: end + footer_bytes - 8, bytes: 8 });
         reads.push(GivenRead { file, offset: end, bytes: footer_bytes });
@@ -403,17 +413,17 @@ fn columns(
 
 /// Returns the reads of [`ReadPattern::Tensors`]: `count` tensors of 256 KiB to 2 MiB after a
 /// header of 64 KiB, 256 KiB at a time.
-fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
+fn tensor_reads(files: &mut WorkloadFiles, count: u64, rng: &mut SeededRng) -> Vec<GivenRead> {
     let mut end = 64 * KIB;
     let mut tensor_ranges = Vec::new();
     for _ in 0..count {
-        let bytes = draw.between(64, 512) * 4 * KIB;
+        let bytes = rng.between(64, 512) * 4 * KIB;
         tensor_ranges.push((end, bytes));
         end += bytes;
     }
     let file = files.add(end);
     let mut reads = vec![GivenRead { file, offset: 0, bytes: 64 * KIB }];
-    for index in shuffled(count, draw).0 {
+    for index in shuffled_blocks(count, rng).0 {
         let (offset, bytes) = tensor_ranges[index as usize];
         reads.extend(in_pieces(file, offset, bytes, 256 * KIB));
     }
@@ -421,8 +431,8 @@ fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<G
 }
 
 /// Returns the reads of a new file of 4 to 200 KiB, 64 KiB at a time.
-fn small_file(files: &mut WorkloadFiles, draw: &mut SeededRng) -> Vec<GivenRead> {
-    let bytes = draw.between(1, 50) * 4 * KIB;
+fn small_file_reads(files: &mut WorkloadFiles, rng: &mut SeededRng) -> Vec<GivenRead> {
+    let bytes = rng.between(1, 50) * 4 * KIB;
     let file = files.add(bytes);
     in_pieces(file, 0, bytes, 64 * KIB).collect()
 }
@@ -442,8 +452,8 @@ fn in_pieces(
     (0..bytes).step_by(piece_bytes as usize).map(piece)
 }
 
-/// Returns the share of one of `sharers` in `total`, at least `min`.
-fn share(total: u64, sharers: u64, min: u64) -> u64 {
+/// Returns the share of one of `sharers` in `total`, at least `min`. The unit is the caller's.
+fn even_share(total: u64, sharers: u64, min: u64) -> u64 {
     (total / sharers).max(min)
 }
 
@@ -454,12 +464,12 @@ fn every_nth(reads: &[GivenRead], first_index: u64, step: u64) -> Vec<GivenRead>
 
 /// Returns reads of 4 KiB from `streams` sequential streams of `bytes` bytes each. The stream of
 /// each read is random. With `is_one_handle`, all streams are in one file.
-fn interleave(
+fn interleaved_reads(
     files: &mut WorkloadFiles,
     streams: u64,
     bytes: u64,
     is_one_handle: bool,
-    draw: &mut SeededRng,
+    rng: &mut SeededRng,
 ) -> Vec<GivenRead> {
     let shared_file = is_one_handle.then(|| files.add(streams * bytes));
     let mut next: Vec<GivenRead> = (0..streams)
@@ -471,7 +481,7 @@ fn interleave(
     let mut reads_left = vec![bytes / PAGE_BYTES; streams as usize];
     let mut reads = Vec::new();
     while !next.is_empty() {
-        let stream = draw.below(next.len() as u64) as usize;
+        let stream = rng.below(next.len() as u64) as usize;
         reads.push(next[stream]);
         next[stream].offset += PAGE_BYTES;
         reads_left[stream] -= 1;
@@ -487,15 +497,15 @@ fn interleave(
 struct RandomBlockOrder(Vec<u64>);
 
 /// All blocks in ascending order.
-fn forward(blocks: u64) -> RandomBlockOrder {
+fn ascending_blocks(blocks: u64) -> RandomBlockOrder {
     RandomBlockOrder((0..blocks).collect())
 }
 
 /// All blocks in random order.
-fn shuffled(blocks: u64, draw: &mut SeededRng) -> RandomBlockOrder {
+fn shuffled_blocks(blocks: u64, rng: &mut SeededRng) -> RandomBlockOrder {
     let mut order: Vec<u64> = (0..blocks).collect();
     for last in (1..order.len()).rev() {
-        order.swap(last, draw.below(last as u64 + 1) as usize);
+        order.swap(last, rng.below(last as u64 + 1) as usize);
     }
     RandomBlockOrder(order)
 }
@@ -520,9 +530,9 @@ impl RandomBlockOrder {
     }
 
     /// Converts the blocks to reads of `file`.
-    fn of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
-        let reading = |block| GivenRead { file, offset: block * bytes, bytes };
-        self.0.into_iter().map(reading).collect()
+    fn reads_of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
+        let read = |block| GivenRead { file, offset: block * bytes, bytes };
+        self.0.into_iter().map(read).collect()
     }
 }
 
@@ -539,17 +549,17 @@ impl WorkloadFiles {
         FileId(self.0.len() as u32 - 2)
     }
 
-    /// Draws the sizes of the gaps, so that all positions of a file are equally likely.
-    fn spread(mut self, draw: &mut SeededRng) -> Vec<WorkloadFile> {
-        let used: u64 = self.0.iter().map(|file| file.bytes).sum();
-        let between_pages = SPREAD_BYTES.saturating_sub(used) / PAGE_BYTES;
+    /// Draws the sizes of the gaps. The first file begins at 0, the others at random positions.
+    fn spread(mut self, rng: &mut SeededRng) -> Vec<WorkloadFile> {
+        let used_bytes: u64 = self.0.iter().map(|file| file.bytes).sum();
+        let gap_pages = SPREAD_BYTES.saturating_sub(used_bytes) / PAGE_BYTES;
         let files = self.0.len() / 2;
-        let mut cuts: Vec<u64> = (0..files).map(|_| draw.below(between_pages + 1)).collect();
+        let mut cuts: Vec<u64> = (0..files).map(|_| rng.below(gap_pages + 1)).collect();
         cuts.sort_unstable();
-        let mut last = 0;
+        let mut last_cut = 0;
         for (gap, cut) in self.0.iter_mut().skip(1).step_by(2).zip(cuts) {
-            gap.bytes = (cut - last) * PAGE_BYTES;
-            last = cut;
+            gap.bytes = (cut - last_cut) * PAGE_BYTES;
+            last_cut = cut;
         }
         self.0
     }

@@ -45,7 +45,7 @@
 //! much again as published. This difference is unexplained by the named causes.
 
 use super::{
-    Experiment, ProgressCallback, ReproducedTable, SimulatedRow, megabytes_per_second, policy,
+    Experiment, ProgressCallback, ReproducedTable, SimulatedRow, simulate_rows, spec_of,
 };
 use readpath_sim::simulate::{SimulateError, SimulationSetup};
 use readpath_sim::world::HostCosts;
@@ -70,16 +70,17 @@ fn run(
     divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    let whole = table(2048, "2 GiB of cache", seed, divisor, on_progress)?;
-    let part =
+    let whole_in_memory = table(2048, "2 GiB of cache", seed, divisor, on_progress)?;
+    let part_in_memory =
         table(640, "640 MiB of cache (fitted to the first row)", seed, divisor, on_progress)?;
-    Ok(vec![whole, part])
+    Ok(vec![whole_in_memory, part_in_memory])
 }
 
-/// Simulates the table with `memory_mib` MiB of memory. `divisor` shortens the work.
+/// Simulates the table with `memory_mib` MiB of memory, which `memory_text` describes. `divisor`
+/// shortens the work and the memory.
 fn table(
     memory_mib: u32,
-    memory_words: &str,
+    memory_text: &str,
     seed: u64,
     divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
@@ -92,12 +93,12 @@ fn table(
             "[records]\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"
         ),
         setup: SimulationSetup {
-            device: policy(DEVICE),
-            readahead: policy(readahead),
-            scheduler: policy("deadline"),
+            device: spec_of(DEVICE),
+            readahead: spec_of(readahead),
+            scheduler: spec_of("deadline"),
             // The policy of the kernels of that time.
-            eviction: policy("two-lists"),
-            chunking: policy("ring"),
+            eviction: spec_of("two-lists"),
+            chunking: spec_of("ring"),
             merges: false,
             queue_requests: 1024,
             memory_bytes,
@@ -119,10 +120,10 @@ fn table(
         table: "A".to_owned(),
         title: EXPERIMENT.title.to_owned(),
         machine: format!(
-            "one 10,000 rpm SCSI disk of 2002 (`{DEVICE}`), deadline without merging, a queue of 1,024 requests, {memory_words}"
+            "one 10,000 rpm SCSI disk of 2002 (`{DEVICE}`), deadline without merging, a queue of 1,024 requests, {memory_text}"
         ),
         unit: "MB/s".to_owned(),
-        rows: megabytes_per_second(cases, on_progress)?,
+        rows: simulate_rows(cases, on_progress)?,
         grid: None,
     })
 }

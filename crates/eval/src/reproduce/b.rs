@@ -33,7 +33,7 @@
 
 use readpath_core::machine::SwapOut;
 
-use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, policy};
+use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, spec_of};
 use readpath_sim::load::{
     LoadRow, LoadSetup, MemoryHost, MemoryLoad, MemorySharing, TouchPattern, simulate_load,
 };
@@ -84,7 +84,7 @@ struct TableCell {
     /// Device, pattern and type of memory.
     title: &'static str,
     /// True for the disk, false for the solid-state drive.
-    on_disk: bool,
+    is_on_disk: bool,
     pattern: TouchPattern,
     share: MemorySharing,
     published: Option<[u32; 5]>,
@@ -93,56 +93,56 @@ struct TableCell {
 const SWAP_TABLES: [TableCell; 8] = [
     TableCell {
         title: "HDD Seq Anon",
-        on_disk: true,
+        is_on_disk: true,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Private,
         published: Some([73921, 76210, 75611, 76904, 121542]),
     },
     TableCell {
         title: "HDD Seq Shmem",
-        on_disk: true,
+        is_on_disk: true,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Shared,
         published: None,
     },
     TableCell {
         title: "HDD Rand Anon",
-        on_disk: true,
+        is_on_disk: true,
         pattern: TouchPattern::Random,
         share: MemorySharing::Private,
         published: Some([895_392, 831_243, 871_569, 845_197, 841_680]),
     },
     TableCell {
         title: "HDD Rand Shmem",
-        on_disk: true,
+        is_on_disk: true,
         pattern: TouchPattern::Random,
         share: MemorySharing::Shared,
         published: None,
     },
     TableCell {
         title: "SSD Seq Anon",
-        on_disk: false,
+        is_on_disk: false,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Private,
         published: Some([24634, 24198, 24673, 25107, 70018]),
     },
     TableCell {
         title: "SSD Seq Shmem",
-        on_disk: false,
+        is_on_disk: false,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Shared,
         published: Some([24959, 24932, 25052, 25703, 69678]),
     },
     TableCell {
         title: "SSD Rand Anon",
-        on_disk: false,
+        is_on_disk: false,
         pattern: TouchPattern::Random,
         share: MemorySharing::Private,
         published: Some([43014, 26146, 28075, 25989, 25901]),
     },
     TableCell {
         title: "SSD Rand Shmem",
-        on_disk: false,
+        is_on_disk: false,
         pattern: TouchPattern::Random,
         share: MemorySharing::Shared,
         published: Some([45349, 45215, 28249, 24268, 24332]),
@@ -165,15 +165,18 @@ fn table(
     divisor: u64,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
-    let load = load(cell, divisor);
-    let (device, words) = if cell.on_disk { (DISK, DISK_WORDS) } else { (DRIVE, DRIVE_WORDS) };
+    let load = memory_load(cell, divisor);
+    let (device, machine_text) = match cell.is_on_disk {
+        true => (DISK, DISK_WORDS),
+        false => (DRIVE, DRIVE_WORDS),
+    };
     let mut rows: Vec<TableRow> = Vec::new();
     for (nth, (label, swapin)) in POLICIES.into_iter().enumerate() {
         let setup = LoadSetup {
-            device: policy(device),
-            swapin: policy(swapin),
-            scheduler: policy("cfq"),
-            eviction: policy("two-lists"),
+            device: spec_of(device),
+            swapin: spec_of(swapin),
+            scheduler: spec_of("cfq"),
+            eviction: spec_of("two-lists"),
             write_pages_max: Some(WRITE_PAGES_MAX),
             swap_out: SwapOut::Oldest,
             seed,
@@ -181,40 +184,41 @@ fn table(
         };
         let row = simulate_load(&load, &setup, RunObserver::progress(on_progress))?;
         let published = cell.published.and_then(|times| times.get(nth).copied());
-        rows.push(comparison(label, swapin, published, &row, &rows));
+        rows.push(table_row(label, swapin, published, &row, &rows));
     }
     Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: cell.title.to_owned(),
-        machine: format!("{words}, cfq, a host of 64 µs of system time a fault"),
+        machine: format!("{machine_text}, cfq, a host of 64 µs of system time a fault"),
         unit: "seconds".to_owned(),
         rows,
         grid: None,
     })
 }
 
-/// Returns the load. `divisor` reduces all sizes alike, so the part that does not fit stays the
-/// same.
-fn load(cell: &TableCell, divisor: u64) -> MemoryLoad {
-    let mib = |size: u64| (size / divisor).max(size / 100) << 20;
-    let mapping_bytes = mib(1000);
-    let sweeps = 5 * mapping_bytes / 4096;
+/// Returns the memory load of a table. `divisor` reduces all sizes alike, so the part that does not
+/// fit stays the same.
+fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
+    // At least a hundredth of each size is kept.
+    let bytes_of_mib = |mib: u64| (mib / divisor).max(mib / 100) << 20;
+    let mapping_bytes = bytes_of_mib(1000);
+    let touches_of_sweeps = 5 * mapping_bytes / 4096;
     MemoryLoad {
-        swap_bytes: mib(1024).max(mapping_bytes),
+        swap_bytes: bytes_of_mib(1024).max(mapping_bytes),
         pattern: cell.pattern,
         touches: match cell.pattern {
-            TouchPattern::Sequential => sweeps,
+            TouchPattern::Sequential => touches_of_sweeps,
             TouchPattern::Random | TouchPattern::Zipf | TouchPattern::Swept => 5_000_000 / divisor,
         },
         writes_percent: 100,
         share: cell.share,
-        ..MemoryLoad::new(cell.title, mapping_bytes, mib(900))
+        ..MemoryLoad::new(cell.title, mapping_bytes, bytes_of_mib(900))
     }
 }
 
 /// Builds one row of a table. Its ratios are relative to the first of `previous_rows`. `published`
 /// is in hundredths of a second.
-fn comparison(
+fn table_row(
     label: &str,
     swapin: &str,
     published: Option<u32>,

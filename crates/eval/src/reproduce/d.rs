@@ -30,7 +30,7 @@
 //! The second half of the experiment repeats this on a single one of those drives, where idling
 //! wins. It has no published values.
 
-use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, policy};
+use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, spec_of};
 use readpath_models::array::TWELVE_DISKS;
 use readpath_models::random::SeededRng;
 use readpath_sim::job::JobFile;
@@ -77,7 +77,7 @@ const POLICIES: [(&str, &str); 6] = [
 /// A machine, with the part of it that contains the files.
 struct Testbed {
     device: &'static str,
-    words: &'static str,
+    description: &'static str,
     /// Size of the part with the files, in MiB.
     volume_mib: u64,
 }
@@ -85,7 +85,7 @@ struct Testbed {
 /// The array of the source.
 const ARRAY: Testbed = Testbed {
     device: TWELVE_DISKS,
-    words: "12 drives of 7,200 rpm in RAID-0 behind a controller (its link, overheads and \
+    description: "12 drives of 7,200 rpm in RAID-0 behind a controller (its link, overheads and \
             read-ahead are fitted to these tables)",
     volume_mib: 10_900 << 10,
 };
@@ -93,16 +93,20 @@ const ARRAY: Testbed = Testbed {
 /// One of its drives alone.
 const SPINDLE: Testbed = Testbed {
     device: "hdd,drive=sata2010",
-    words: "one drive of 7,200 rpm (SATA, 2009)",
+    description: "one drive of 7,200 rpm (SATA, 2009)",
     volume_mib: 900 << 10,
 };
 
 /// Work of the processes, and the unit of the result.
 struct TableLoad {
     title: &'static str,
+    /// Options of the job.
     job: &'static str,
+    /// Simulated duration.
     seconds: u32,
+    /// Name of the rate's unit.
     unit: &'static str,
+    /// Bytes in that unit, per second.
     unit_bytes: f64,
 }
 
@@ -204,7 +208,8 @@ fn table(
     {
         let mut modelled = Vec::new();
         for processes in PROCESSES {
-            modelled.push(cell(machine, load, (label, policies), processes, seed, on_progress)?);
+            let row = (label, policies);
+            modelled.push(simulated_rate(machine, load, row, processes, seed, on_progress)?);
         }
         rows.push(GridRow {
             label: label.to_owned(),
@@ -216,7 +221,7 @@ fn table(
     Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: load.title.to_owned(),
-        machine: format!("{} (`{}`), files spread over it", machine.words, machine.device),
+        machine: format!("{} (`{}`), files spread over it", machine.description, machine.device),
         unit: load.unit.to_owned(),
         rows: Vec::new(),
         grid: Some(Grid { over: "processes".to_owned(), columns: PROCESSES.to_vec(), rows }),
@@ -224,7 +229,7 @@ fn table(
 }
 
 /// Returns the rate of this number of processes under one policy, in the load's unit.
-fn cell(
+fn simulated_rate(
     machine: &Testbed,
     load: &TableLoad,
     (label, policies): (&str, &str),
@@ -233,13 +238,13 @@ fn cell(
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<f64, SimulateError> {
     let setup = SimulationSetup {
-        device: policy(machine.device),
-        readahead: policy("ondemand"),
-        scheduler: policy(policies),
+        device: spec_of(machine.device),
+        readahead: spec_of("ondemand"),
+        scheduler: spec_of(policies),
         // The kernels of that time kept pages so. A policy that keeps a part of the file
         // reads it faster than the link.
-        eviction: policy("two-lists"),
-        chunking: policy("ring"),
+        eviction: spec_of("two-lists"),
+        chunking: spec_of("ring"),
         merges: true,
         queue_requests: 128,
         memory_bytes: 1 << 30,
@@ -247,19 +252,20 @@ fn cell(
         seed,
         host: HostCosts::default(),
     };
-    let job = JobFile::parse(&job(machine, load, processes, seed))
+    let job = JobFile::parse(&job_text(machine, load, processes, seed))
         .expect("the experiment's job is well formed");
     let row = simulate(label, &job, &setup, on_progress)?;
     Ok(row.bytes as f64 / row.seconds / load.unit_bytes)
 }
 
-/// Returns a job with one section per process, whose file is an equal part of the volume.
-fn job(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String {
+/// Returns the text of a job with one section per process, whose file is an equal part of the
+/// volume. The seed shuffles the parts.
+fn job_text(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String {
     let part_mib = machine.volume_mib / u64::from(processes);
     let mut parts: Vec<u64> = (0..processes.into()).collect();
-    let mut draw = SeededRng::new(seed);
+    let mut rng = SeededRng::new(seed);
     for last in (1..parts.len()).rev() {
-        parts.swap(last, draw.below(last as u64 + 1) as usize);
+        parts.swap(last, rng.below(last as u64 + 1) as usize);
     }
     let mut text = format!("[global]\n{}\nruntime={}\ntime_based=1\n", load.job, load.seconds);
     for (process, part) in parts.iter().enumerate() {
@@ -278,8 +284,9 @@ mod tests {
     #[test]
     fn file_read_again_is_transferred_over_the_link_again() {
         for (policy, processes) in [("deadline", 1), ("cfq,seeky=mean", 1), ("adaptive", 1)] {
-            let tell = &mut |_| ProgressAnswer::Continue;
-            let rate = cell(&ARRAY, &BUFFERED, (policy, policy), processes, 1, tell).unwrap();
+            let never_stop = &mut |_| ProgressAnswer::Continue;
+            let (row, seed) = ((policy, policy), 1);
+            let rate = simulated_rate(&ARRAY, &BUFFERED, row, processes, seed, never_stop).unwrap();
             assert!(rate <= 386.0 * 1.01, "{policy}, {processes}: {rate} MiB/s");
         }
     }

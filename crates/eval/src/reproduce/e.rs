@@ -30,7 +30,7 @@
 //! the published 1.98: a 512 KiB write loses only the rotation to its first sector. The model has
 //! no cost for a track change other than the skews.
 
-use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, policy};
+use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, spec_of};
 use readpath_sim::job::JobFile;
 use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
@@ -108,11 +108,11 @@ fn run(
     let mut rows = Vec::new();
     for case in &CASES {
         let setup = SimulationSetup {
-            device: policy(DEVICE),
-            readahead: policy("none"),
-            scheduler: policy("deadline"),
-            eviction: policy("two-lists"),
-            chunking: policy(case.chunking),
+            device: spec_of(DEVICE),
+            readahead: spec_of("none"),
+            scheduler: spec_of("deadline"),
+            eviction: spec_of("two-lists"),
+            chunking: spec_of(case.chunking),
             merges: true,
             queue_requests: 128,
             memory_bytes: 256 << 20,

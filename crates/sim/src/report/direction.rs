@@ -81,7 +81,9 @@ mod tests {
             read_counters.record(Time::ZERO, Time::from_us(us), 4096);
         }
         let reads = DirectionResults::of(&read_counters);
-        let near = |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.01, "{value}");
+        let near = |value: f64, expected: f64| {
+            assert!((value / expected - 1.0).abs() < 0.01, "{value}");
+        };
         near(reads.latency_ns.mean, 200_000.0);
         near(reads.latency_ns.deviation, 100_000.0);
         near(reads.latency_ns.max as f64, 300_000.0);

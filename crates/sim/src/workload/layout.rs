@@ -113,7 +113,7 @@ impl<'a> FileLayout<'a> {
     }
 
     /// Returns the area of process number `process_index` in one of `file_count` files, and
-    /// registers the file. `stated_bytes` is the size that the job states (`filesize`).
+    /// registers the file. `stated_bytes` is the size that the job states (option filesize of fio).
     fn add_area(
         &mut self,
         job: &Job,

@@ -199,8 +199,8 @@ struct PassStart {
     is_after_failed_draw: bool,
 }
 
-/// The file whose turn it is. A *turn* is a number of operations in one file
-/// (`file_service_type`).
+/// The file whose turn it is. A *turn* is a number of operations in one file (option
+/// file_service_type of fio).
 #[derive(Clone, Copy, Debug, Default)]
 struct FileSelection {
     /// The next file in rotation.
