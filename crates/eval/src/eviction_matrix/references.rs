@@ -248,14 +248,14 @@ fn one_loop(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 /// Generates loops of several lengths, each continued by a random amount per turn.
 fn several_loops(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let lengths: Vec<u64> =
-        (0..draw.between(2, 4)).map(|_| references / rng.between(40, 200)).collect();
+        (0..rng.between(2, 4)).map(|_| references / rng.between(40, 200)).collect();
     let firsts: Vec<u64> =
         lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
     let mut positions = vec![0; lengths.len()];
     let mut blocks_read = Vec::new();
     while (blocks_read.len() as u64) < references {
         let loop_index = rng.below(lengths.len() as u64) as usize;
-        for _ in 0..draw.between(1, lengths[loop_index]) {
+        for _ in 0..rng.between(1, lengths[loop_index]) {
             blocks_read.push(firsts[loop_index] + positions[loop_index]);
             positions[loop_index] = (positions[loop_index] + 1) % lengths[loop_index];
         }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     /// Twice the requests at three quarters of the size are 1.5 times the bytes. Depths of 4.0 and
-    /// 4.2 differ by less than a tenth. Of two seeds with equal requests, the second has a better
+    /// 4.2 differ by less than a tenth. With equal requests, the second of two seeds has a better
     /// result.
     #[test]
     fn largest_difference_is_reported_first() {

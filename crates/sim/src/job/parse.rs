@@ -251,8 +251,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Replaces `${NAME}` and the properties of the machine in a text. A result with arithmetic is
-    /// put in brackets. `line` is the line number for errors.
+    /// Replaces `${NAME}` and the properties of the machine in a text. A result with arithmetic
+    /// around such a property is put in brackets. `line` is the line number for errors.
     fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
         let not_found = |name: &str, advice: String| {
             Err(JobError::NotFound { line, text: super::printable(name), advice })

@@ -208,7 +208,8 @@ mod tests {
         assert_ne!(drawn, pages(&other_load, 0), "another load");
     }
 
-    /// 30 % of 10,000 touches are 3,000, with a standard deviation of 46. The bounds are four wide.
+    /// 30 % of 10,000 touches are 3,000, with a standard deviation of 46. The bounds are four
+    /// deviations away.
     #[test]
     fn writes_percent_sets_the_share_of_writes_and_not_the_pages() {
         let mut load = MemoryLoad::new("writes", 1_000 * 4096, MIB);

@@ -151,7 +151,7 @@ pub struct Process {
     /// Bytes and operations of this pass.
     pass_bytes: u64,
     pass_operations: u64,
-    /// Drawn direction of the next operation, which a rate can delay.
+    /// Drawn direction of the next operation, in a process with a rate.
     drawn_op: Option<Op>,
     /// Bytes transferred in the present zone.
     zone_bytes: u64,

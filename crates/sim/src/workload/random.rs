@@ -56,7 +56,8 @@ impl ProcessSeeds {
         ProcessSeeds { job_seed, number: u64::from(index) + 1, run_seed, is_repeatable }
     }
 
-    /// Returns the seed of one stream. As in fio, stream number n has the seed number 4 + n.
+    /// Returns the seed of one stream. As in fio, the job's seed is multiplied 4 + n times for
+    /// stream number n.
     pub fn stream_seed(&self, stream: RandomStream) -> u64 {
         let mut seed = self.job_seed;
         for _ in 0..4 + stream as u32 {
