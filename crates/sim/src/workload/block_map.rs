@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     /// Marks up to 15 blocks from random ones on, until all are used, and compares with a list of
-    /// flags. The sizes are next to those of a word and of a level of the tree.
+    /// flags. The sizes are close to the size of a word or of a level of the tree.
     #[test]
     fn next_free_block_matches_a_list_of_flags() {
         for blocks in [1, 63, 64, 65, 4096, 4097, 10_000] {
