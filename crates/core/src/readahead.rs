@@ -62,9 +62,9 @@ pub enum Advice {
 /// A block of `1 << order` pages, aligned to its size, that was added to the cache as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Folio {
-    /// Its first page, a multiple of its size.
+    /// The first page, a multiple of the folio's size.
     pub first: u64,
-    /// The binary logarithm of its size in pages.
+    /// The binary logarithm of the folio's size in pages.
     pub order: u8,
 }
 
@@ -74,13 +74,16 @@ impl Folio {
         Folio { first: page >> order << order, order }
     }
 
-    /// Its pages.
+    /// The pages of the folio.
     pub const fn range(self) -> PageRange {
         PageRange::new(self.first, 1 << self.order)
     }
 }
 
 /// The pages of one file, as a policy sees and extends them.
+///
+/// A *readahead mark* is a flag of a prefetched page. The policy sets it where the use of the page
+/// should start the next readahead.
 pub trait PageView {
     /// Returns true if the page is in the cache, or being read into it.
     fn is_cached(&self, page: u64) -> bool;
@@ -119,15 +122,15 @@ pub trait PageView {
     /// Adds the absent pages of a range, each as a folio. Marks the first of them if `is_marked`.
     /// Returns false when memory is short: the pages before that point were added.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
-        let mut marks = is_marked;
+        let mut is_next_marked = is_marked;
         for page in range.pages() {
             if self.is_cached(page) {
                 continue;
             }
-            if !self.add(Folio::holding(page, 0), marks) {
+            if !self.add(Folio::holding(page, 0), is_next_marked) {
                 return false;
             }
-            marks = false;
+            is_next_marked = false;
         }
         true
     }
@@ -168,7 +171,7 @@ impl ReadRequest {
 /// Way in which the machine reads the absent part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// All of it now, in as few requests as the device accepts.
+    /// All absent pages now, in as few requests as the device accepts.
     Whole,
     /// One page now, in a request of its own. `demand` is called again when it has arrived.
     Page,
@@ -182,11 +185,11 @@ pub enum Demand {
 pub trait ReadaheadPolicy: Send {
     /// Handles a read. The policy adds to `pages` the pages to be read now. The machine then adds
     /// all pages of the request that are still absent.
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView);
+    fn read(&mut self, request: &ReadRequest, pages: &mut dyn PageView);
 
     /// Handles a memory-mapped access to `page`, cached or not. The policy adds pages as in
     /// [`read`](ReadaheadPolicy::read).
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView);
+    fn fault(&mut self, page: u64, request: &ReadRequest, pages: &mut dyn PageView);
 
     /// Handles the program's advice. For `WillNeed` and `DontNeed`, which name a range, the machine
     /// does the work, and the call only informs the policy.
@@ -196,7 +199,7 @@ pub trait ReadaheadPolicy: Send {
     /// [`read`](ReadaheadPolicy::read) or [`fault`](ReadaheadPolicy::fault) for the first page.
     /// After each [`Demand::Page`] it is called for the next page, once the pages before it have
     /// arrived.
-    fn demand(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) -> Demand {
+    fn demand(&mut self, _page: u64, _request: &ReadRequest, _pages: &mut dyn PageView) -> Demand {
         Demand::Whole
     }
 

@@ -85,19 +85,20 @@ pub struct AdaptiveReadahead {
     streams: VecDeque<ReadStream>,
     /// Page range that a request must overlap or touch to continue each stream.
     reaches: Reaches,
-    /// Requests that skip pages in the order of the file.
+    /// Requests in the order of the file with skipped pages (gaps) between them.
     gaps: RisingGaps,
     /// Last request that continued no stream.
     last_scattered: Option<RandomAccess>,
-    /// Numbers of consecutive such requests that lay above the previous one, and below it.
+    /// Number of consecutive requests without a stream that each lay above the previous one.
     rises: u64,
+    /// Number of consecutive requests without a stream that each lay below the previous one.
     falls: u64,
     /// Latest `Normal`, `Sequential` or `Random` advice for the file.
     advice: Advice,
-    /// True if the stream continued last is backward.
-    goes_down: bool,
+    /// True if the stream that was continued last is backward.
+    is_last_stream_backward: bool,
     /// True if a request has continued a stream since the last advice.
-    has_gone_on: bool,
+    has_continued_stream: bool,
 }
 
 /// A request with the cache state of its pages.
@@ -111,9 +112,9 @@ struct AccessContext {
     /// Size of the file in pages.
     file_pages: u64,
     /// True if a page is not filled, so that the reader waits.
-    waits: bool,
+    reader_waits: bool,
     /// True if a page is neither cached nor being read: it was not prefetched.
-    misses: bool,
+    has_absent_page: bool,
     /// True if a page is marked as a trigger for the next window.
     is_marked: bool,
     /// True for a touch of a mapping. The policy may then be called for any first touch, marked or
@@ -130,10 +131,10 @@ impl AccessContext {
         is_touch: bool,
         pages: &dyn PageView,
     ) -> AccessContext {
-        let (mut waits, mut misses, mut is_marked) = (false, false, false);
+        let (mut reader_waits, mut has_absent_page, mut is_marked) = (false, false, false);
         for page in request.pages() {
-            waits |= !pages.is_filled(page);
-            misses |= !pages.is_cached(page);
+            reader_waits |= !pages.is_filled(page);
+            has_absent_page |= !pages.is_cached(page);
             is_marked |= pages.marked(page).is_some();
         }
         let (offset, bytes) = match is_touch {
@@ -141,12 +142,21 @@ impl AccessContext {
             false => (read.offset, read.bytes),
         };
         let file_pages = read.file_pages();
-        AccessContext { request, offset, bytes, file_pages, waits, misses, is_marked, is_touch }
+        AccessContext {
+            request,
+            offset,
+            bytes,
+            file_pages,
+            reader_waits,
+            has_absent_page,
+            is_marked,
+            is_touch,
+        }
     }
 
     /// True if the next window should be considered.
-    fn is_due(&self) -> bool {
-        self.waits || self.is_marked
+    fn is_decision_due(&self) -> bool {
+        self.reader_waits || self.is_marked
     }
 }
 
@@ -160,10 +170,11 @@ impl AdaptiveReadahead {
         Ok(AdaptiveReadahead::default())
     }
 
-    /// Window size in pages of the last stream, if it began at a position without prior knowledge.
-    /// Returns `None` if it began at the start of the file, as a stride, or after a hint.
+    /// Target window in pages of the stream continued last, if the stream began at a position
+    /// without prior knowledge. Returns `None` if the stream began at the start of the file, as a
+    /// stride, or after a hint.
     pub fn wanted_anywhere(&self) -> Option<u64> {
-        self.streams.back()?.wanted_anywhere()
+        self.streams.back()?.target_of_unexpected_run()
     }
 
     /// Processes a request that waits, reaches a mark, or touches an unused prefetched page. Clears
@@ -175,40 +186,45 @@ impl AdaptiveReadahead {
             }
         }
         let is_in_gaps = self.gaps.is_continued_by(access.request);
-        self.gaps.observe(access.request, pages);
-        if is_in_gaps && self.gaps.read_ahead(&access, pages) {
+        self.gaps.record_request(access.request, pages);
+        if is_in_gaps && self.gaps.prefetch_with_gaps(&access, pages) {
             return;
         }
-        match self.continued_by(&access, pages) {
+        match self.find_continued_stream(&access, pages) {
             Some(index) => {
                 self.reaches.remove(index);
                 let mut stream = self.streams.remove(index).expect("it was found there");
-                let is_due = access.is_due() || !stream.has_gone_on();
+                // The first request that continues a stream sets its direction.
+                let is_decision_due = access.is_decision_due() || !stream.is_continued();
                 stream.advance(&access, pages);
-                self.goes_down = stream.is_backward();
+                self.is_last_stream_backward = stream.is_backward();
                 // After `POSIX_FADV_RANDOM`, equally spaced requests may be coincidence: do not
                 // prefetch strides.
-                let is_random = self.advice == Advice::Random && stream.is_strided();
-                self.has_gone_on |= !is_random;
-                if is_due && !is_random {
+                let is_ignored = self.advice == Advice::Random && stream.is_strided();
+                self.has_continued_stream |= !is_ignored;
+                if is_decision_due && !is_ignored {
                     stream.read_ahead(access, pages);
                 }
-                self.push(stream);
+                self.push_newest(stream);
             }
             None => {
                 let reads_gaps =
-                    self.advice != Advice::Random && self.gaps.read_ahead(&access, pages);
+                    self.advice != Advice::Random && self.gaps.prefetch_with_gaps(&access, pages);
                 if !reads_gaps {
-                    self.random_access(access, pages);
+                    self.begin_stream(access, pages);
                 }
             }
         }
     }
 
     /// Returns the index of the most recent stream that the request continues.
-    fn continued_by(&self, access: &AccessContext, pages: &dyn PageView) -> Option<usize> {
+    fn find_continued_stream(
+        &self,
+        access: &AccessContext,
+        pages: &dyn PageView,
+    ) -> Option<usize> {
         let request = access.request;
-        self.reaches.last(request, |index| {
+        self.reaches.find_last(request, |index| {
             let reach = self.streams[index].reach();
             let touches = reach.first <= request.end && request.first <= reach.end;
             touches && self.streams[index].is_continued_by(access, pages)
@@ -216,62 +232,67 @@ impl AdaptiveReadahead {
     }
 
     /// Adds the stream as the most recent one.
-    fn push(&mut self, stream: ReadStream) {
+    fn push_newest(&mut self, stream: ReadStream) {
         self.reaches.push(stream.reach());
         self.streams.push_back(stream);
     }
 
-    /// Processes a request that continues no stream. It becomes a stream of its own, replaces the
-    /// oldest of [`STREAMS_MAX`] streams, and may cause a whole-file prefetch.
-    fn random_access(&mut self, access: AccessContext, pages: &mut dyn PageView) {
+    /// Begins a stream by a request that continues none. The stream replaces the oldest of
+    /// [`STREAMS_MAX`] streams. The request may cause a prefetch, also of the whole file.
+    fn begin_stream(&mut self, access: AccessContext, pages: &mut dyn PageView) {
         let request = access.request;
         if let Some(stream) = self.streams.back_mut() {
-            stream.record_leave(pages);
+            stream.record_reader_left(pages);
         }
-        let random_access = RandomAccess::after(self.last_scattered, &access);
-        let stride = random_access.stride(self.last_scattered, pages);
-        let (is_above, is_below) = random_access.is_above_or_below();
+        let scattered = RandomAccess::after(self.last_scattered, &access);
+        let stride = scattered.detect_stride(self.last_scattered, pages);
+        let (is_above, is_below) = scattered.is_above_or_below();
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };
-        self.last_scattered = Some(random_access);
-        let begun_at = pages.evidence().device.requested_pages();
-        let is_random = self.advice == Advice::Random && (stride.is_some() || !self.has_gone_on);
+        self.last_scattered = Some(scattered);
+        let requested_pages_at_begin = pages.evidence().device.requested_pages();
+        let prefetches_nothing = self.advice == Advice::Random
+            && (stride.is_some() || !self.has_continued_stream);
         let begin = match self.advice {
             _ if stride.is_some() => RunBegin::Stride,
             Advice::Sequential => RunBegin::Sequential,
-            _ if request.first == 0 && !is_random => RunBegin::Sequential,
+            _ if request.first == 0 && !prefetches_nothing => RunBegin::Sequential,
             _ => RunBegin::Request { pages: request.count() },
         };
         let mut stream = match (stride, begin) {
-            (Some(stride), _) => ReadStream::strided(request, stride, begun_at),
-            (None, RunBegin::Sequential) => ReadStream::begun(request, begin, begun_at),
-            _ => ReadStream::begun(request, begin, begun_at).assume_direction(self.goes_down),
+            (Some(stride), _) => ReadStream::strided(request, stride, requested_pages_at_begin),
+            (None, RunBegin::Sequential) => {
+                ReadStream::begun(request, begin, requested_pages_at_begin)
+            }
+            _ => ReadStream::begun(request, begin, requested_pages_at_begin)
+                .assume_direction(self.is_last_stream_backward),
         };
-        if !is_random {
+        if !prefetches_nothing {
             stream.read_ahead(access, pages);
             // A reader that moves over the file in one direction does not return to the pages it
             // skipped.
-            let passes = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
+            let is_one_pass = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
-                sweep::sweep(access, passes, pages);
+                sweep::sweep(access, is_one_pass, pages);
             }
         }
         if self.streams.len() == STREAMS_MAX
-            && let Some(mut forgotten) = self.streams.pop_front()
+            && let Some(mut oldest) = self.streams.pop_front()
         {
             self.reaches.remove(0);
-            forgotten.leave(pages.evidence().device);
+            oldest.stop_counting(pages.evidence().device);
         }
-        self.push(stream);
+        self.push_newest(stream);
     }
 }
 
 impl ReadaheadPolicy for AdaptiveReadahead {
     /// Processes a read if its reader waits or reaches a mark. Ignores other reads.
     fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+        let is_touch = false;
         let access =
-            AccessContext::of(read.request().clipped(read.file_pages()), read, false, pages);
-        if access.is_due() {
+            AccessContext::of(read.request().clipped(read.file_pages()), read, is_touch, pages);
+        if access.is_decision_due() {
             self.process(access, pages);
         }
     }
@@ -279,8 +300,9 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     /// Processes a touch of a mapping if its reader waits, reaches a mark or touches an unused
     /// page.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
-        let access = AccessContext::of(PageRange::new(page, 1), read, true, pages);
-        if access.is_due() || pages.is_unused(page) {
+        let is_touch = true;
+        let access = AccessContext::of(PageRange::new(page, 1), read, is_touch, pages);
+        if access.is_decision_due() || pages.is_unused(page) {
             self.process(access, pages);
         }
     }
@@ -290,7 +312,7 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     fn advise(&mut self, advice: Advice) {
         if matches!(advice, Advice::Normal | Advice::Sequential | Advice::Random) {
             self.advice = advice;
-            self.has_gone_on = false;
+            self.has_continued_stream = false;
         }
     }
 
@@ -301,7 +323,9 @@ impl ReadaheadPolicy for AdaptiveReadahead {
 
     /// Records the end of the run of each stream, and forgets the streams.
     fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
-        self.streams.drain(..).for_each(|mut stream| stream.closed(last_page, file_pages, device));
+        for mut stream in self.streams.drain(..) {
+            stream.record_close(last_page, file_pages, device);
+        }
     }
 
     /// False: [`read`](ReadaheadPolicy::read) ignores requests whose pages are all filled and
@@ -311,7 +335,7 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     }
 }
 
-/// Records the prefetched window as the newest of its file. If the log is on, logs the window
+/// Records the prefetched `window` as the newest of its file. If the log is on, logs the window
 /// (first page, pages, shape, reason) with the number of readers, the request costs and the unused
 /// pages that it is based on.
 fn record_window(pages: &mut dyn PageView, window: LatestReadahead) {

@@ -22,7 +22,7 @@ use crate::unit::PageRange;
 /// Pages of one remembered window, 2 MiB.
 const WINDOW_PAGES: u64 = 512;
 
-/// Most remembered windows of a file: 512 MiB of it, in 40 KiB.
+/// Most remembered windows of a file: 512 MiB of it, in 40 KiB of memory.
 const WINDOWS_MAX: usize = 256;
 
 /// Pages in one word of a window.
@@ -45,7 +45,8 @@ pub struct KernelCachedPages {
     marks: BTreeSet<u64>,
     /// Advised pages that were not read since.
     unused_pages: u64,
-    /// Number of them in the spare memory. Used pages count as pages of the spare memory first.
+    /// Number of the unused pages in the spare memory. A used page counts as one of them if there
+    /// is any.
     spare_unused_pages: u64,
     /// Consecutive reads that touched no advised page and no mark.
     consecutive_other_reads: u32,
@@ -74,13 +75,15 @@ impl KernelCachedPages {
     /// Returns true if a read of these pages need not be reported to a policy: all were read or
     /// advised, and none is marked.
     pub fn is_quiet(&self, request: PageRange) -> bool {
-        parts(request).all(|part| part.of(&self.windows, |window| &window.known) == part.mask)
+        let mut parts = split_into_words(request);
+        parts.all(|part| part.bits_of(&self.windows, |window| &window.known) == part.mask)
             && self.marks.range(request.pages()).next().is_none()
     }
 
     /// Returns true if some of these pages were advised and not read since.
     pub fn has_unused(&self, request: PageRange) -> bool {
-        parts(request).any(|part| part.of(&self.windows, |window| &window.unused) > 0)
+        let mut parts = split_into_words(request);
+        parts.any(|part| part.bits_of(&self.windows, |window| &window.unused) > 0)
     }
 
     /// The readahead state of the file. It has no credit, because the outcome of advised pages is
@@ -92,7 +95,7 @@ impl KernelCachedPages {
     /// Returns true if at least a 64th of the file (`DECAY_WINDOW`) was requested at random, so
     /// that it may be read whole.
     pub fn may_be_read_whole(&self, file_pages: u64) -> bool {
-        self.evidence.is_asked(DECAY_WINDOW, file_pages)
+        self.evidence.has_requested_share(DECAY_WINDOW, file_pages)
     }
 
     /// Returns true if a reader is still expected at advised or marked pages.
@@ -104,7 +107,7 @@ impl KernelCachedPages {
     /// Records a read of these pages: they are known and used from now on.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
-        for part in parts(request) {
+        for part in split_into_words(request) {
             let window = self.window(part.window, device);
             let added = part.mask & !window.known[part.word];
             let used = part.mask & window.unused[part.word];
@@ -115,29 +118,31 @@ impl KernelCachedPages {
         }
     }
 
-    /// Removes advised pages from the counts because they were used or are gone.
+    /// Removes `pages` advised pages from the counts of unused pages because they were used or left
+    /// the cache. The reader counts as being at the advised pages again.
     fn remove_unused(&mut self, pages: u32, device: &mut DeviceEvidence) {
-        let spare = u64::from(pages).min(self.spare_unused_pages);
+        let spare_pages = u64::from(pages).min(self.spare_unused_pages);
         self.unused_pages -= u64::from(pages);
-        self.spare_unused_pages -= spare;
-        device.spare_standing_pages -= spare;
-        device.standing_pages -= u64::from(pages) - spare;
+        self.spare_unused_pages -= spare_pages;
+        device.spare_standing_pages -= spare_pages;
+        device.standing_pages -= u64::from(pages) - spare_pages;
         if pages > 0 {
             self.consecutive_other_reads = 0;
         }
     }
 
-    /// Records that a read found these pages absent. Pages that were read before are gone. Pages
-    /// that were only advised are assumed to be on their way.
+    /// Records that a read found these pages absent. Pages that were read before were evicted.
+    /// Pages that were only advised stay known: the device is assumed to be reading them.
     pub fn on_miss(&mut self, request: PageRange) {
-        for part in parts(request) {
+        for part in split_into_words(request) {
             if let Some(window) = self.windows.get_mut(&part.window) {
                 window.known[part.word] &= !part.mask | window.unused[part.word];
             }
         }
     }
 
-    /// Records that these pages left the cache: they are unknown, and no longer count as unused.
+    /// Records that these pages left the cache: they become unknown, lose their marks, and do not
+    /// count as unused.
     pub fn on_evicted(&mut self, range: PageRange, device: &mut DeviceEvidence) {
         let windows = range.first / WINDOW_PAGES..range.end.div_ceil(WINDOW_PAGES);
         let numbers: Vec<u64> = self.windows.range(windows).map(|(&number, _)| number).collect();
@@ -147,12 +152,12 @@ impl KernelCachedPages {
                 first: range.first.max(first),
                 end: range.end.min(first + WINDOW_PAGES),
             };
-            for part in parts(within) {
+            for part in split_into_words(within) {
                 let window = self.window(number, device);
-                let gone = part.mask & window.unused[part.word];
+                let gone_unused = part.mask & window.unused[part.word];
                 window.known[part.word] &= !part.mask;
                 window.unused[part.word] &= !part.mask;
-                self.remove_unused(gone.count_ones(), device);
+                self.remove_unused(gone_unused.count_ones(), device);
             }
         }
         self.marks.retain(|&mark| !range.contains(mark));
@@ -178,14 +183,17 @@ impl KernelCachedPages {
     }
 
     /// Returns true if the bit of `page` is set in the bit set that `select_bits` selects.
-    fn has(&self, page: u64, select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
-        parts(PageRange::new(page, 1)).all(|part| part.of(&self.windows, &select_bits) == part.mask)
+    fn is_bit_set(&self, page: u64, select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
+        let mut parts = split_into_words(PageRange::new(page, 1));
+        parts.all(|part| part.bits_of(&self.windows, &select_bits) == part.mask)
     }
 }
 
-/// Part of a range within one word.
+/// Part of a page range within one word of a window's bit sets.
 struct WordRange {
+    /// Number of the window: its first page divided by the window size.
     window: u64,
+    /// Index of the word in the window.
     word: usize,
     /// Bits of the range in this word.
     mask: u64,
@@ -195,7 +203,7 @@ struct WordRange {
 
 impl WordRange {
     /// Returns the bits of this part in the bit set that `select_bits` selects from its window.
-    fn of(
+    fn bits_of(
         &self,
         windows: &BTreeMap<u64, Box<AdvisedWindow>>,
         select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS],
@@ -204,19 +212,19 @@ impl WordRange {
     }
 }
 
-/// Splits a range into words, in order.
-fn parts(range: PageRange) -> impl Iterator<Item = WordRange> {
+/// Splits a page range into its parts by word, in ascending order.
+fn split_into_words(range: PageRange) -> impl Iterator<Item = WordRange> {
     let words =
         range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
     words.map(move |word| {
         let first = word * WORD_PAGES;
-        let (low, high) =
+        let (low_bit, end_bit) =
             (range.first.max(first) - first, range.end.min(first + WORD_PAGES) - first);
-        let below = |bit: u64| 1u64.checked_shl(bit as u32).map_or(u64::MAX, |bit| bit - 1);
+        let bits_below = |bit: u64| 1u64.checked_shl(bit as u32).map_or(u64::MAX, |bit| bit - 1);
         WordRange {
             window: first / WINDOW_PAGES,
             word: (word % WORDS as u64) as usize,
-            mask: below(high) & !below(low),
+            mask: bits_below(end_bit) & !bits_below(low_bit),
             first,
         }
     })
@@ -239,8 +247,8 @@ pub struct KernelPageView<'a> {
 impl KernelPageView<'_> {
     /// Marks the absent pages of `run` as known, advised and unused, and adds them to the ranges to
     /// advise.
-    fn take(&mut self, run: PageRange) {
-        for part in parts(run) {
+    fn advise_run(&mut self, run: PageRange) {
+        for part in split_into_words(run) {
             let window = self.advised.window(part.window, self.device);
             let added = part.mask & !window.known[part.word];
             window.known[part.word] |= added;
@@ -266,8 +274,8 @@ impl KernelPageView<'_> {
 
     /// Returns the first run of absent pages in a range; `None` if all pages are known.
     fn absent_run(&self, range: PageRange) -> Option<PageRange> {
-        let mut absent_pages = parts(range).flat_map(|part| {
-            let bits = part.mask & !part.of(&self.advised.windows, |window| &window.known);
+        let mut absent_pages = split_into_words(range).flat_map(|part| {
+            let bits = part.mask & !part.bits_of(&self.advised.windows, |window| &window.known);
             (0..WORD_PAGES).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| part.first + bit)
         });
         let first = absent_pages.next()?;
@@ -282,7 +290,7 @@ impl KernelPageView<'_> {
 impl PageView for KernelPageView<'_> {
     /// True if the page was read or advised, and did not leave since, as far as is known.
     fn is_cached(&self, page: u64) -> bool {
-        self.advised.has(page, |window| &window.known)
+        self.advised.is_bit_set(page, |window| &window.known)
     }
 
     /// Same as `is_cached`: the arrival of advised pages is unknown.
@@ -292,7 +300,7 @@ impl PageView for KernelPageView<'_> {
 
     /// True if the page was advised and not read since.
     fn is_unused(&self, page: u64) -> bool {
-        self.advised.has(page, |window| &window.unused)
+        self.advised.is_bit_set(page, |window| &window.unused)
     }
 
     /// Statistics from which the policy derives the window: costs of the device, and random
@@ -306,7 +314,7 @@ impl PageView for KernelPageView<'_> {
         self.advised.marks.contains(&page).then_some(Folio { first: page, order: 0 })
     }
 
-    /// Removes the mark of the folio's first page, and the count of reads elsewhere.
+    /// Removes the mark of the folio's first page, and resets the count of reads elsewhere.
     fn clear_mark(&mut self, folio: Folio) {
         self.advised.marks.remove(&folio.first);
         self.advised.consecutive_other_reads = 0;
@@ -325,18 +333,18 @@ impl PageView for KernelPageView<'_> {
         while let Some(run) = self.absent_run(remaining) {
             remaining.first = run.end;
             let device = &self.device;
-            let room = match self.advised.evidence.fills_spare {
+            let room_pages = match self.advised.evidence.fills_spare {
                 true => device.spare_pages.saturating_sub(device.spare_standing_pages),
                 false => (device.memory_pages / 2).saturating_sub(device.standing_pages),
             };
-            let added = PageRange::new(run.first, run.count().min(room));
+            let added = PageRange::new(run.first, run.count().min(room_pages));
             if added.is_empty() {
                 return false;
             }
             if mem::take(&mut is_marked) {
                 self.advised.marks.insert(added.first);
             }
-            self.take(added);
+            self.advise_run(added);
             if added.count() < run.count() {
                 return false;
             }
@@ -349,10 +357,13 @@ impl PageView for KernelPageView<'_> {
 mod tests {
     use super::*;
 
+    /// A device whose machine has a memory of 4,096 pages.
     fn device() -> DeviceEvidence {
         DeviceEvidence { memory_pages: 4096, ..DeviceEvidence::default() }
     }
 
+    /// Advises the absent pages of `range`, the first of them marked, in a file of 10,000 pages.
+    /// Returns the ranges for the kernel.
     fn add(
         advised: &mut KernelCachedPages,
         device: &mut DeviceEvidence,
@@ -361,11 +372,13 @@ mod tests {
         let mut runs = Vec::new();
         let mut pages =
             KernelPageView { advised, device, file_pages: 10_000, advised_ranges: &mut runs };
-        pages.add_absent(range, true);
+        let is_marked = true;
+        pages.add_absent(range, is_marked);
         runs
     }
 
-    /// Reference: sets of page numbers.
+    /// Random ranges of up to 127 pages are read, advised or evicted. The reference is two sets of
+    /// page numbers, changed in the same way.
     #[test]
     fn known_and_unused_pages_match_a_set_of_page_numbers() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -381,14 +394,14 @@ mod tests {
                 }
                 1 => {
                     let runs = add(&mut advised, &mut device, range);
-                    let new: BTreeSet<u64> =
+                    let newly_known: BTreeSet<u64> =
                         range.pages().filter(|page| !known.contains(page)).collect();
                     assert_eq!(
                         runs.iter().flat_map(|run| run.pages()).collect::<BTreeSet<_>>(),
-                        new
+                        newly_known
                     );
-                    known.extend(&new);
-                    unused.extend(&new);
+                    known.extend(&newly_known);
+                    unused.extend(&newly_known);
                 }
                 _ if step % 9 == 2 => {
                     advised.on_evicted(range, &mut device);
@@ -396,6 +409,7 @@ mod tests {
                 }
                 _ => {}
             }
+            // Without marks, `is_quiet` depends on the known pages alone.
             advised.marks.clear();
             assert_eq!(device.standing_pages, unused.len() as u64, "after step {step}");
             assert_eq!(advised.is_quiet(range), range.pages().all(|page| known.contains(&page)));
@@ -403,6 +417,8 @@ mod tests {
         assert!(known.len() > 500 && unused.len() > 50);
     }
 
+    /// Pages 60 to 69 are advised, and page 60 is marked. Ranges with page 60 are reported until
+    /// its mark is cleared.
     #[test]
     fn a_mark_is_reported_once() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -425,7 +441,7 @@ mod tests {
         assert!(advised.is_quiet(PageRange::new(60, 3)));
     }
 
-    /// Half of a memory of 4,096 pages is 2,048.
+    /// Half of a memory of 4,096 pages is 2,048. After 48 of them are used, 48 more fit.
     #[test]
     fn advised_pages_are_at_most_half_of_the_memory() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -436,7 +452,8 @@ mod tests {
         assert_eq!(runs, [PageRange::new(2048, 48)]);
     }
 
-    /// Pages that were read and are now missing are gone. Advised pages are on their way.
+    /// Pages 0 to 3 were read, and 4 to 7 advised. A read finds 2 to 5 absent: 2 and 3 were
+    /// evicted, and 4 and 5 are being read.
     #[test]
     fn absent_pages_are_gone_unless_advised_and_still_in_flight() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -465,6 +482,8 @@ mod tests {
         assert!(advised.awaits_reader());
     }
 
+    /// 10 pages are advised in window 0, and one page is read in each of 256 further windows. The
+    /// last of these drops window 0 with its unused pages and its mark.
     #[test]
     fn the_oldest_window_is_dropped_first() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());

@@ -55,9 +55,9 @@ pub struct DeviceEvidence {
     /// Further memory in pages that would stay free. A file of a lone reader may be read whole into
     /// it. 0: none.
     pub spare_pages: u64,
-    /// Prefetched pages in that memory that are not used yet.
+    /// Prefetched pages in the spare memory that are not used yet.
     pub spare_standing_pages: u64,
-    /// Total number of pages ever prefetched into that memory.
+    /// Total number of pages ever prefetched into the spare memory.
     pub spare_added_pages: u64,
     /// Reads that have begun and not ended, the current one included.
     pub open_reads: u64,
@@ -108,7 +108,7 @@ impl DeviceEvidence {
     /// does not include the harm to other readers.
     pub fn window(&self, begin: RunBegin, length: u64, request_pages: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
-        let prefetch_requests = match begin {
+        let likely_requests = match begin {
             RunBegin::Request { .. } | RunBegin::Part if length == 1 => {
                 lengths.pages_ahead(1, PROBABILITY_ONE / 2, u64::MAX)
             }
@@ -121,7 +121,7 @@ impl DeviceEvidence {
             marginal_cost,
             WINDOW_COST_FACTOR * marginal_cost / request_pages,
         );
-        WindowTarget { pages: request_pages * window_requests.min(prefetch_requests), why }
+        WindowTarget { pages: request_pages * window_requests.min(likely_requests), why }
     }
 
     /// Returns true if reading more now, before the reader waits, has a positive expected gain.
@@ -143,8 +143,8 @@ impl DeviceEvidence {
     }
 
     /// Number of the next `count` blocks of a stride that may each be read by a separate request.
-    /// The stride has `length` requests of `request_pages` pages, and the first block is
-    /// `blocks_ahead` blocks on.
+    /// The stride has `length` requests of `request_pages` pages until now. The first block is
+    /// `blocks_ahead` blocks behind the last request.
     ///
     /// Returns `count` if at least three of four strides of that length go on. Otherwise each block
     /// must pay for itself. A wasted block costs two requests' service time: one for the block, and
@@ -159,7 +159,9 @@ impl DeviceEvidence {
         count: u64,
     ) -> u64 {
         let strides = self.lengths.of(RunBegin::Stride);
-        match 4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE {
+        let quarters_that_go_on =
+            4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE;
+        match quarters_that_go_on {
             0 => 0,
             3.. => count,
             _ => {
@@ -204,7 +206,8 @@ impl DeviceEvidence {
         rest / self.streams.count().max(8)
     }
 
-    /// Records that a stream continued. `counted` is its era at the last call; returns its new one.
+    /// Records that a stream continued. `counted` is the stream's era at the last call, `None` at
+    /// the first; returns its present era.
     pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
         // An era is half of the time in which the memory is refilled.
         let era = Era(self.added_pages / (self.memory_pages / 2).max(1));
@@ -224,7 +227,7 @@ pub struct Era(u64);
 pub struct StreamCounts {
     era: Era,
     /// Streams seen in the current era.
-    now: u64,
+    current_era_streams: u64,
     /// Streams seen last in the era before.
     previous_era_streams: u64,
 }
@@ -232,23 +235,25 @@ pub struct StreamCounts {
 impl StreamCounts {
     /// Number of active streams.
     pub fn count(&self) -> u64 {
-        self.now + self.previous_era_streams
+        self.current_era_streams + self.previous_era_streams
     }
 
     /// Counts a stream as active in `era`, after shifting the counts if the era is new.
     fn count_stream(&mut self, era: Era) {
         if era != self.era {
             let is_next = era.0 == self.era.0 + 1;
-            (self.previous_era_streams, self.now) = (if is_next { self.now } else { 0 }, 0);
+            self.previous_era_streams = if is_next { self.current_era_streams } else { 0 };
+            self.current_era_streams = 0;
             self.era = era;
         }
-        self.now += 1;
+        self.current_era_streams += 1;
     }
 
-    /// Removes a stream that was counted in that era.
+    /// Removes a stream that was last counted in the era `counted`. No effect for `None`, or for an
+    /// older era, whose streams do not count.
     pub fn remove_stream(&mut self, counted: Option<Era>) {
         match counted {
-            Some(era) if era == self.era => self.now -= 1,
+            Some(era) if era == self.era => self.current_era_streams -= 1,
             Some(era) if era.0 + 1 == self.era.0 => {
                 self.previous_era_streams = self.previous_era_streams.saturating_sub(1)
             }
@@ -306,7 +311,7 @@ impl RunLengths {
             RunBegin::Sequential => &self.sequential,
             RunBegin::Stride => &self.strides,
             RunBegin::Part => &self.parts,
-            RunBegin::Request { pages } => &self.requests[size_of(pages)],
+            RunBegin::Request { pages } => &self.requests[size_class(pages)],
         }
     }
 
@@ -316,20 +321,20 @@ impl RunLengths {
             RunBegin::Sequential => &mut self.sequential,
             RunBegin::Stride => &mut self.strides,
             RunBegin::Part => &mut self.parts,
-            RunBegin::Request { pages } => &mut self.requests[size_of(pages)],
+            RunBegin::Request { pages } => &mut self.requests[size_class(pages)],
         }
     }
 }
 
 /// Size class of a request: the binary logarithm of its pages, up to `SIZES - 1`.
-fn size_of(pages: u64) -> usize {
+fn size_class(pages: u64) -> usize {
     (pages.max(1).ilog2() as usize).min(SIZES - 1)
 }
 
 /// Random-access requests that belonged to no stream and found pages absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RandomAccess {
-    /// Sum of their marginal costs at the time of each, without their own pages, in pages.
+    /// Sum of the requests' marginal costs at the time of each, without their own pages, in pages.
     pub cost_paid_pages: u32,
     /// Number of requests.
     pub requests: u32,
@@ -339,25 +344,26 @@ pub struct RandomAccess {
 #[derive(Clone, Debug, Default)]
 pub struct RegionCounts {
     /// Size of a region in pages.
-    pages_each: u64,
-    /// One count per region, up to the last region with a request.
-    seen: Vec<RandomAccess>,
+    region_pages: u64,
+    /// Counts per region, up to the last region with a request.
+    counts: Vec<RandomAccess>,
 }
 
 impl RegionCounts {
     /// Returns the region that contains `page` in a file of `file_pages` pages, and the counts of
     /// random requests in it. The first call sets the size of the regions.
     pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
-        if self.seen.is_empty() {
+        if self.counts.is_empty() {
             let pages_min = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
-            self.pages_each = pages_min.max(REGION_PAGES);
+            self.region_pages = pages_min.max(REGION_PAGES);
         }
-        let index = page / self.pages_each;
-        if index as usize >= self.seen.len() {
-            self.seen.resize(index as usize + 1, RandomAccess::default());
+        let index = page / self.region_pages;
+        if index as usize >= self.counts.len() {
+            self.counts.resize(index as usize + 1, RandomAccess::default());
         }
-        let region = PageRange::new(index * self.pages_each, self.pages_each).clipped(file_pages);
-        (region, &mut self.seen[index as usize])
+        let first = index * self.region_pages;
+        let region = PageRange::new(first, self.region_pages).clipped(file_pages);
+        (region, &mut self.counts[index as usize])
     }
 }
 
@@ -368,11 +374,11 @@ pub struct FileEvidence {
     pub number: u32,
     /// Random-access requests: belonged to no stream and found pages absent.
     pub scattered_requests: u64,
-    /// Absent pages that these requested.
+    /// Number of absent pages that the random-access requests asked for.
     pub scattered_pages: u64,
     /// Sum of the marginal costs of these requests, without their own pages, in pages.
     pub cost_paid_pages: u64,
-    /// These counts per region.
+    /// Number and cost of the random-access requests per region.
     pub regions: RegionCounts,
     /// The newest readahead of the file.
     pub newest: Option<LatestReadahead>,
@@ -395,7 +401,7 @@ impl FileEvidence {
 
     /// Returns true if random-access requests covered at least the fraction 1/`divisor` of the
     /// file.
-    pub(super) fn is_asked(&self, divisor: u64, file_pages: u64) -> bool {
+    pub(super) fn has_requested_share(&self, divisor: u64, file_pages: u64) -> bool {
         divisor * self.scattered_pages >= file_pages
     }
 }
@@ -404,7 +410,8 @@ impl FileEvidence {
 mod tests {
     use super::*;
 
-    /// In a memory of 1,000 pages an era is 500 added pages.
+    /// In a memory of 1,000 pages an era is 500 added pages: 600 lie in era 1, and 1,100 in era 2.
+    /// A stream counts in its era and the next one.
     #[test]
     fn a_stream_that_pauses_for_two_eras_is_not_counted() {
         let mut device = DeviceEvidence { memory_pages: 1000, ..DeviceEvidence::default() };
@@ -419,7 +426,7 @@ mod tests {
         let second = device.record_stream_progress(second);
         assert_eq!(device.streams.count(), 1);
         device.streams.remove_stream(first);
-        assert_eq!(device.streams.count(), 1, "it was not counted any more");
+        assert_eq!(device.streams.count(), 1, "the first one is not counted any more");
         device.streams.remove_stream(second);
         assert_eq!(device.streams.count(), 0);
     }

@@ -12,9 +12,9 @@ pub struct NoReadahead;
 
 impl ReadaheadPolicy for NoReadahead {
     /// Adds no pages: the machine reads the request.
-    fn read(&mut self, _ask: &ReadRequest, _pages: &mut dyn PageView) {}
+    fn read(&mut self, _request: &ReadRequest, _pages: &mut dyn PageView) {}
     /// Adds no pages: the machine reads the page.
-    fn fault(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) {}
+    fn fault(&mut self, _page: u64, _request: &ReadRequest, _pages: &mut dyn PageView) {}
     /// Ignores the advice.
     fn advise(&mut self, _advice: Advice) {}
 
@@ -23,7 +23,7 @@ impl ReadaheadPolicy for NoReadahead {
         false
     }
 
-    /// It reads nothing ahead, on credit or otherwise.
+    /// False: the policy reads nothing ahead, so the costs of requests have no influence.
     fn uses_costs(&self) -> bool {
         false
     }

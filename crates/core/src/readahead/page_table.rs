@@ -1,8 +1,8 @@
 //! A cache of one file without eviction, for driving a policy alone.
 //!
-//! It has no budget, no device and no time: an added folio is filled at once. The folios that a
-//! policy adds are logged in order. Its decisions can then be compared with a recording, a table of
-//! a paper, or numbers worked by hand.
+//! The cache has no budget, no device and no time: an added folio is filled at once. The folios
+//! that a policy adds are logged in order. The decisions can then be compared with a recording, a
+//! table of a paper, or numbers worked by hand.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ pub struct PageTable {
     added: Vec<(Folio, bool)>,
     /// True if cached pages are still being read.
     is_in_flight: bool,
-    /// Added pages that were not used yet, if uses are tracked.
+    /// Added pages that were not used yet; `None` if uses are not tracked.
     unused: Option<BTreeSet<u64>>,
     device: DeviceEvidence,
     file: FileEvidence,
@@ -107,6 +107,8 @@ impl PageView for PageTable {
         }
     }
 
+    /// Adds the folio and logs it. Panics if the folio is unaligned or overlaps another. Returns
+    /// true: memory is never short.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         assert!(
             folio.first.is_multiple_of(1 << folio.order),
@@ -132,25 +134,28 @@ impl PageView for PageTable {
 mod tests {
     use super::*;
 
+    /// A marked folio of order 2 at page 8 has the pages 8 to 11.
     #[test]
     fn a_folio_is_found_by_each_of_its_pages_and_by_no_other() {
         let mut table = PageTable::default();
         let folio = Folio { first: 8, order: 2 };
-        assert!(table.add(folio, true));
+        let is_marked = true;
+        assert!(table.add(folio, is_marked));
         assert_eq!((7..13).filter(|&page| table.is_cached(page)).count(), 4);
         assert_eq!(table.marked(11), Some(folio));
         table.clear_mark(folio);
         assert_eq!(table.marked(11), None);
         assert_eq!(table.cached_run_before(12, 10), 4);
-        assert_eq!(table.take_added(), [(folio, true)]);
+        assert_eq!(table.take_added(), [(folio, is_marked)]);
         assert_eq!(table.take_added(), []);
     }
 
+    /// The folio of order 3 at page 8 has the pages 8 to 15.
     #[test]
     #[should_panic(expected = "overlaps a cached folio")]
     fn a_page_is_never_added_twice() {
-        let mut table = PageTable::default();
-        table.add(Folio { first: 8, order: 0 }, false);
-        table.add(Folio { first: 8, order: 3 }, false);
+        let (mut table, is_marked) = (PageTable::default(), false);
+        table.add(Folio { first: 8, order: 0 }, is_marked);
+        table.add(Folio { first: 8, order: 3 }, is_marked);
     }
 }

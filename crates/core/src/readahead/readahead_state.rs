@@ -61,11 +61,12 @@ mod tests {
     use crate::request::{Completion, DeviceCaps, Outcome, ProcessId};
     use crate::unit::{PAGE_SECTORS, PageRange, Time};
 
-    /// A machine that learns no costs but those that its policies ask for.
+    /// A machine that measures request costs only if one of its policies uses them.
     fn machine(policy: &str) -> Machine {
         Machine::new(config(policy)).unwrap()
     }
 
+    /// A device of 1,024 pages with requests of up to 64 pages, and the readahead policy `policy`.
     fn config(policy: &str) -> Config {
         let caps = DeviceCaps {
             sectors: 1024 * PAGE_SECTORS,
@@ -78,33 +79,35 @@ mod tests {
         Config { readahead, learns_unused_costs: false, ..Config::new(caps) }
     }
 
-    /// The cost of a request that is believed once one has taken 5 ms, in ns.
-    fn believed_after_a_request(machine: &mut Machine) -> u64 {
+    /// Executes one read of a page that takes 5 ms. Returns the estimated cost of a request, in ns.
+    fn request_ns_after_slow_request(machine: &mut Machine) -> u64 {
+        const END: Time = Time::from_ms(5);
         let file = machine.add_file(1 << 20, 0).unwrap();
         let handle = machine.open(file);
         let process = ProcessId(0);
         let transfer = Transfer { handle, process, offset: 0, bytes: 4096, tag: 0 };
         machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         let id = machine.poll_request(Time::ZERO).unwrap().id;
-        let done = Completion::at(Time::from_us(5_000), id, Outcome::Done);
-        machine.handle_completion(Time::from_us(5_000), done);
+        machine.handle_completion(END, Completion::at(END, id, Outcome::Done));
         machine.readahead_state(handle).request_ns
     }
 
+    /// Before a measurement a request is assumed to cost 1 ms. A machine that measures costs raises
+    /// the estimate to almost 5 ms after a request of 5 ms.
     #[test]
     fn device_costs_are_learned_only_for_policies_that_use_them() {
         const ASSUMED_NS: u64 = 1_000_000;
         let is_learned = |ns: u64| ns > 4_000_000;
         for policy in ["none", "window", "window-fixed", "ondemand"] {
-            let unasked = believed_after_a_request(&mut machine(policy));
-            assert_eq!(unasked, ASSUMED_NS, "{policy}");
+            let estimate_ns = request_ns_after_slow_request(&mut machine(policy));
+            assert_eq!(estimate_ns, ASSUMED_NS, "{policy}");
         }
         for policy in ["runs", "adaptive"] {
-            assert!(is_learned(believed_after_a_request(&mut machine(policy))), "{policy}");
+            assert!(is_learned(request_ns_after_slow_request(&mut machine(policy))), "{policy}");
         }
         let always = Config { learns_unused_costs: true, ..config("none") };
-        assert!(is_learned(believed_after_a_request(&mut Machine::new(always).unwrap())));
-        for (policy, asks) in [
+        assert!(is_learned(request_ns_after_slow_request(&mut Machine::new(always).unwrap())));
+        for (policy, uses_costs) in [
             ("none", false),
             ("cluster", false),
             ("hits", false),
@@ -116,17 +119,17 @@ mod tests {
             machine
                 .add_swap(&SwapConfig { policy: policy.clone(), ..SwapConfig::new(4096, 64) })
                 .unwrap();
-            assert_eq!(is_learned(believed_after_a_request(&mut machine)), asks, "{policy}");
+            assert_eq!(is_learned(request_ns_after_slow_request(&mut machine)), uses_costs, "{policy}");
         }
-        let mut made = machine("none");
-        made.set_policy_maker(Box::new(|_| Box::new(NoReadahead)));
-        assert!(is_learned(believed_after_a_request(&mut made)), "any policy may be made");
+        let mut custom_machine = machine("none");
+        custom_machine.set_policy_maker(Box::new(|_| Box::new(NoReadahead)));
+        assert!(is_learned(request_ns_after_slow_request(&mut custom_machine)), "any policy may be made");
     }
 
-    /// A request is initially assumed to cost 1 ms, or 122 pages. With `n = w + 1`, the likelihood
-    /// `1 ÷ n` and `1 + 1 ÷ 2 + … + 1 ÷ n` pages used, `n` times that is at most 122 + n up to n =
-    /// 37. The window of 36 pages is rounded to end at page 32 of the file. The pages are not used
-    ///     yet.
+    /// A request is initially assumed to cost 1 ms, or 122 pages. The request and the window have n
+    /// pages. Without observations the reader reaches page n with likelihood 1 ÷ n, and thus uses s
+    /// = 1 + 1 ÷ 2 + … + 1 ÷ n pages. Page n pays while n × s is at most 122 + n: up to n = 37. The
+    /// window of 36 pages is rounded to end at page 32 of the file. Its pages are not used yet.
     #[test]
     fn first_read_at_offset_0_starts_a_forward_window_of_31_pages() {
         let mut machine = machine("adaptive");

@@ -29,16 +29,16 @@ use super::{AccessContext, LatestReadahead, record_window};
 use crate::observed::{DECAY_WINDOW, EWMA_WINDOW};
 use crate::unit::{PageRange, Time};
 
-/// Present rise of one handle.
+/// Present rise of one handle: requests that ascend through the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RisingGaps {
     /// Page after the last reported request.
     position: u64,
     /// Number of reported requests.
     requests: u64,
-    /// Number of recent gaps.
+    /// Number of recent gaps, halved at 64 (`DECAY_WINDOW`) together with the two page counts.
     gaps: u64,
-    /// Pages that were used, and pages that were skipped, with these gaps.
+    /// Numbers of pages that were used, and of pages that were skipped, with these gaps.
     used_pages: u64,
     skipped_pages: u64,
     /// Used pages and time of the present phase: without the gaps, or with them.
@@ -46,7 +46,7 @@ pub(super) struct RisingGaps {
     /// Time of a used page without the gaps, in nanoseconds, when reading them along began.
     separate_ns: u64,
     /// End of the pages that were read along; `None` if gaps are not read along now.
-    ahead: Option<u64>,
+    read_along_end: Option<u64>,
     /// Number of times that reading the gaps along made the reader slower. Kept over all rises.
     failures: u32,
 }
@@ -54,9 +54,10 @@ pub(super) struct RisingGaps {
 /// Progress of a reader since the gaps are read along, or are not.
 #[derive(Clone, Copy, Debug, Default)]
 struct Phase {
+    /// Time of the begin of the phase.
     since: Time,
     /// First page of the phase.
-    begin: u64,
+    begin_page: u64,
     gaps: u64,
     used_pages: u64,
 }
@@ -71,20 +72,21 @@ impl Phase {
 impl RisingGaps {
     /// True if the gaps are read along, and the request lies in these pages or a gap behind them.
     pub(super) fn is_continued_by(&self, request: PageRange) -> bool {
-        self.ahead.is_some_and(|ahead| {
-            let end = ahead + self.mean_gap().max(1);
+        self.read_along_end.is_some_and(|read_along_end| {
+            let end = read_along_end + self.mean_gap_pages().max(1);
             request.end > self.position && request.first <= end
         })
     }
 
-    /// True if the reader moves up through the file, and so does not return to the skipped pages.
+    /// True after 16 ascending requests (`EWMA_WINDOW`): the reader moves up through the file, and
+    /// so does not return to the skipped pages.
     pub(super) fn is_rising(&self) -> bool {
         self.requests >= EWMA_WINDOW
     }
 
     /// Updates the counts by a request. A request that begins before the position, or more than 4
     /// MiB behind it, begins a new rise.
-    pub(super) fn observe(&mut self, request: PageRange, pages: &mut dyn PageView) {
+    pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
         let is_rising = request.end > self.position
             && request.first <= self.position + EWMA_WINDOW * DECAY_WINDOW;
         if self.requests == 0 || !is_rising {
@@ -93,7 +95,7 @@ impl RisingGaps {
                 position: request.end,
                 requests: 1,
                 used_pages: request.count(),
-                phase: Phase { since: now, begin: request.first, ..Phase::default() },
+                phase: Phase { since: now, begin_page: request.first, ..Phase::default() },
                 failures: self.failures,
                 ..RisingGaps::default()
             };
@@ -102,6 +104,7 @@ impl RisingGaps {
         let skipped_range = self.position..request.first.max(self.position);
         let skipped_pages = skipped_range.end - skipped_range.start;
         let pages = &*pages;
+        // A gap begins at each unused page whose predecessor was used, or requested.
         let (mut used, mut gaps, mut was_used) = (0, 0, true);
         for page in skipped_range {
             let is_used = pages.is_cached(page) && !pages.is_unused(page);
@@ -115,7 +118,7 @@ impl RisingGaps {
         self.used_pages += used_pages;
         // Requests in pages that were read along are not reported. Used pages elsewhere may be of
         // other readers, or of earlier times, so they are no evidence of a rise.
-        self.phase.gaps += if self.ahead.is_some() { gaps } else { gaps.min(1) };
+        self.phase.gaps += if self.read_along_end.is_some() { gaps } else { gaps.min(1) };
         self.phase.used_pages += used_pages;
         self.skipped_pages += skipped_pages - used;
         self.position = request.end;
@@ -128,24 +131,26 @@ impl RisingGaps {
 
     /// Mean gap in pages, rounded up. Requests without a gap before them do not count: they are
     /// one run with the request before.
-    fn mean_gap(&self) -> u64 {
+    fn mean_gap_pages(&self) -> u64 {
         self.skipped_pages.div_ceil(self.gaps.max(1))
     }
 
     /// Mean number of pages used between two gaps, at least 1.
-    fn mean_piece(&self) -> u64 {
+    fn mean_piece_pages(&self) -> u64 {
         (self.used_pages / self.gaps.max(1)).max(1)
     }
 
-    /// True if reading the gaps along is expected to cost less than separate requests, and has not
-    /// taken longer. Counts a failure if it has taken longer.
-    fn pays(&mut self, device: &DeviceEvidence) -> bool {
+    /// Returns true if the gaps should be read along: this is expected to cost less than separate
+    /// requests, and has not taken longer. Counts a failure if it has taken longer.
+    fn check_gap_reading(&mut self, device: &DeviceEvidence) -> bool {
         let gaps_min = EWMA_WINDOW << self.failures.min(16);
-        let has_evidence = match self.ahead {
+        let has_evidence = match self.read_along_end {
             None => {
-                // The time of a used page with its share of the skipped ones, by the bandwidth.
-                let passed = self.used_pages + self.skipped_pages;
-                let least_ns = device.estimate.page_ps() * passed / self.used_pages.max(1) / 1000;
+                // The time of a used page with its share of the skipped ones, by the bandwidth. At
+                // 1.5 times that, there is something to gain.
+                let passed_pages = self.used_pages + self.skipped_pages;
+                let total_ps = device.estimate.page_ps() * passed_pages;
+                let least_ns = total_ps / self.used_pages.max(1) / 1000;
                 self.phase.gaps >= gaps_min && 2 * self.phase.page_ns(device.now) >= 3 * least_ns
             }
             Some(_) if self.phase.gaps >= EWMA_WINDOW => {
@@ -157,63 +162,69 @@ impl RisingGaps {
             Some(_) => true,
         };
         has_evidence
-            && self.mean_gap() <= device.marginal_cost_pages(self.mean_piece())
+            && self.mean_gap_pages() <= device.marginal_cost_pages(self.mean_piece_pages())
             && EWMA_WINDOW * self.used_pages >= 2 * (self.used_pages + self.skipped_pages)
     }
 
-    /// Prefetches the next pages with their gaps, if that pays. Returns false if it does not pay,
-    /// so that the caller treats the request in another way.
-    pub(super) fn read_ahead(&mut self, access: &AccessContext, pages: &mut dyn PageView) -> bool {
+    /// Prefetches the next pages with their gaps, if that pays. Returns false, and ends reading
+    /// them along, if it does not: the caller then handles the request in another way.
+    pub(super) fn prefetch_with_gaps(
+        &mut self,
+        access: &AccessContext,
+        pages: &mut dyn PageView,
+    ) -> bool {
         let request = access.request;
         let device = &mut *pages.evidence().device;
-        if !self.pays(device) {
-            if self.ahead.take().is_some() {
-                self.phase = Phase { since: device.now, begin: request.end, ..Phase::default() };
+        let new_phase = Phase { since: device.now, begin_page: request.end, ..Phase::default() };
+        if !self.check_gap_reading(device) {
+            if self.read_along_end.take().is_some() {
+                self.phase = new_phase;
             }
             return false;
         }
-        if self.ahead.is_none() {
+        if self.read_along_end.is_none() {
             self.separate_ns = self.phase.page_ns(device.now);
-            self.phase = Phase { since: device.now, begin: request.end, ..Phase::default() };
+            self.phase = new_phase;
         }
-        let piece_pages = self.mean_piece();
-        let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap());
-        let passed = sample_pages + request.end - self.phase.begin;
+        let piece_pages = self.mean_piece_pages();
+        let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap_pages());
+        let passed_pages = sample_pages + request.end - self.phase.begin_page;
         let bounds = [
             (WINDOW_COST_FACTOR * device.marginal_cost_pages(piece_pages), "occupies"),
-            (passed, "passed"),
+            (passed_pages, "passed"),
             (device.stream_share_pages(), "memory"),
         ];
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
-        let first = self.ahead.unwrap_or(0).max(request.end);
-        let room = size.saturating_sub(first - request.end);
-        let window = PageRange::new(first, room).clipped(access.file_pages);
-        if window.is_empty() || (!access.waits && room < size / 2) {
-            self.ahead = Some(first);
+        let first = self.read_along_end.unwrap_or(0).max(request.end);
+        let missing_pages = size.saturating_sub(first - request.end);
+        let window = PageRange::new(first, missing_pages).clipped(access.file_pages);
+        // Less than half of a window is read only if the reader waits.
+        if window.is_empty() || (!access.reader_waits && missing_pages < size / 2) {
+            self.read_along_end = Some(first);
             return true;
         }
-        // A single marked page may be skipped, so as many are marked as hold several requests.
+        // The reader may skip a single marked page. As many pages are marked as hold 16 requests.
         let middle = window.first + window.count() / 2;
-        let marked = EWMA_WINDOW * (piece_pages + self.mean_gap());
-        let [begin, marks, rest] = [
+        let marked_end = middle + sample_pages;
+        let [before_marks, marked, after_marks] = [
             window.clipped(middle),
-            PageRange { first: middle, end: middle + marked }.clipped(window.end),
-            PageRange { first: (middle + marked).min(window.end), end: window.end },
+            PageRange { first: middle, end: marked_end }.clipped(window.end),
+            PageRange { first: marked_end.min(window.end), end: window.end },
         ];
-        let is_whole = pages.add_absent(begin, false)
-            && marks.pages().all(|page| pages.add_absent(PageRange::new(page, 1), true))
-            && pages.add_absent(rest, false);
-        let is_there = |page: &u64| pages.is_cached(*page);
-        let end = match is_whole {
+        let is_all_added = pages.add_absent(before_marks, false)
+            && marked.pages().all(|page| pages.add_absent(PageRange::new(page, 1), true))
+            && pages.add_absent(after_marks, false);
+        let is_cached = |page: &u64| pages.is_cached(*page);
+        let end = match is_all_added {
             true => window.end,
-            false => window.first + window.pages().take_while(is_there).count() as u64,
+            false => window.first + window.pages().take_while(is_cached).count() as u64,
         };
-        self.ahead = Some(end);
+        self.read_along_end = Some(end);
         let range = window.clipped(end);
         if !range.is_empty() {
             record_window(
                 pages,
-                LatestReadahead { range, shape: "gaps", why, behind: passed, size },
+                LatestReadahead { range, shape: "gaps", why, behind: passed_pages, size },
             );
         }
         true

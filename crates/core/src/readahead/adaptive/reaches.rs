@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::unit::PageRange;
 
 /// Number of ranges compared in one block. The compiler vectorizes a block, four ranges at a time.
-const AT_A_TIME: usize = 16;
+const BLOCK_RANGES: usize = 16;
 
 /// Page ranges of the streams of one file handle, in the order of the streams.
 ///
@@ -22,7 +22,7 @@ pub(super) struct Reaches {
 impl Reaches {
     /// Adds the range of the stream that becomes the last.
     pub(super) fn push(&mut self, reach: PageRange) {
-        let [first, end] = cut(reach);
+        let [first, end] = clamped_bounds(reach);
         self.firsts.push(first);
         self.ends.push(end);
     }
@@ -35,17 +35,18 @@ impl Reaches {
 
     /// Returns the index of the last range that the request overlaps or touches and for which
     /// `is_match` returns true. Each range belongs to the stream at the same index.
-    pub(super) fn last(
+    pub(super) fn find_last(
         &self,
         request: PageRange,
         mut is_match: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
-        let [first, end] = cut(request);
+        let [first, end] = clamped_bounds(request);
         let touches = |(&low, &high): (&i32, &i32)| (low <= end) & (first <= high);
-        let (rest, firsts) = self.firsts.as_rchunks::<AT_A_TIME>();
-        let (_, ends) = self.ends.as_rchunks::<AT_A_TIME>();
-        let mut last_of = |begin: usize, end: usize| {
-            let mut indices = begin..end;
+        // Full blocks are counted from the end: the ranges that remain lie at the begin.
+        let (remainder, firsts) = self.firsts.as_rchunks::<BLOCK_RANGES>();
+        let (_, ends) = self.ends.as_rchunks::<BLOCK_RANGES>();
+        let mut find_last_between = |begin_index: usize, end_index: usize| {
+            let mut indices = begin_index..end_index;
             indices.rfind(|&index| {
                 touches((&self.firsts[index], &self.ends[index])) && is_match(index)
             })
@@ -53,18 +54,19 @@ impl Reaches {
         for (block, (firsts, ends)) in firsts.iter().zip(ends).enumerate().rev() {
             // Compares all ranges of the block without an early exit, so that the compiler
             // vectorizes the loop.
-            let is_any = firsts.iter().zip(ends).fold(false, |any, one| any | touches(one));
-            let begin = rest.len() + block * AT_A_TIME;
-            if is_any && let Some(index) = last_of(begin, begin + AT_A_TIME) {
+            let touches_any =
+                firsts.iter().zip(ends).fold(false, |any, range| any | touches(range));
+            let begin = remainder.len() + block * BLOCK_RANGES;
+            if touches_any && let Some(index) = find_last_between(begin, begin + BLOCK_RANGES) {
                 return Some(index);
             }
         }
-        last_of(0, rest.len())
+        find_last_between(0, remainder.len())
     }
 }
 
 /// First page and end of a range, clamped to 31 bits.
-fn cut(range: PageRange) -> [i32; 2] {
+fn clamped_bounds(range: PageRange) -> [i32; 2] {
     [range.first, range.end].map(|page| i32::try_from(page).unwrap_or(i32::MAX))
 }
 
@@ -72,28 +74,31 @@ fn cut(range: PageRange) -> [i32; 2] {
 mod tests {
     use super::*;
 
+    /// Stream `n` has the 10 pages from `100 n`: 70 ranges, four blocks of 16 and 6 others. A
+    /// request touches a range up to its end, page `100 n + 10`.
     #[test]
     fn last_finds_the_newest_touching_range_that_satisfies_the_predicate() {
         let mut reaches = Reaches::default();
-        for at in 0..70 {
-            reaches.push(PageRange::new(at * 100, 10));
+        for stream in 0..70 {
+            reaches.push(PageRange::new(stream * 100, 10));
         }
-        let found = |reaches: &Reaches, page, is_it: fn(usize) -> bool| {
-            reaches.last(PageRange::new(page, 1), is_it)
+        let found = |reaches: &Reaches, page, is_match: fn(usize) -> bool| {
+            reaches.find_last(PageRange::new(page, 1), is_match)
         };
-        for at in 0..70 {
-            let page = at as u64 * 100;
-            assert_eq!(found(&reaches, page + 10, |_| true), Some(at));
+        for stream in 0..70 {
+            let page = stream as u64 * 100;
+            assert_eq!(found(&reaches, page + 10, |_| true), Some(stream));
             assert_eq!(found(&reaches, page + 11, |_| true), None);
             assert_eq!(found(&reaches, page, |_| false), None);
         }
+        // Page 305 lies in the ranges of stream 3 and of the new stream 70.
         reaches.push(PageRange::new(300, 50));
         assert_eq!(found(&reaches, 305, |_| true), Some(70));
-        assert_eq!(found(&reaches, 305, |at| at < 70), Some(3));
+        assert_eq!(found(&reaches, 305, |stream| stream < 70), Some(3));
         reaches.remove(3);
         assert_eq!(found(&reaches, 305, |_| true), Some(69));
-        assert_eq!(found(&reaches, 305, |at| at < 69), None);
+        assert_eq!(found(&reaches, 305, |stream| stream < 69), None);
         reaches.push(PageRange::new(1 << 40, 4));
-        assert_eq!(found(&reaches, 1 << 41, |_| true), Some(70), "who asks tells them apart");
+        assert_eq!(found(&reaches, 1 << 41, |_| true), Some(70), "both exceed 31 bits");
     }
 }

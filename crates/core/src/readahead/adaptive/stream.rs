@@ -38,82 +38,96 @@ pub(super) struct ReadStream {
     /// Order of the requests.
     shape: StreamShape,
     /// Last request that was reported.
-    last: PageRange,
-    /// Forward: the page after the last one that was prefetched or requested. Backward: the lowest
-    /// such page. Unused by strides, which have their own position.
-    ahead: u64,
+    last_request: PageRange,
+    /// End of the prefetched and requested pages. Forward: the page after the last of them.
+    /// Backward: the lowest of them. Unused by strides, which have their own position.
+    prefetch_end: u64,
     /// Target window in pages at the last evaluation: the distance of least expected cost.
-    wanted: u64,
+    target_pages: u64,
     /// Latest window in pages.
-    window: u64,
+    window_pages: u64,
     /// Maximum of the next window in pages. Half of a window from which an unused page was evicted,
     /// doubled with each window read since.
-    window_limit: u64,
+    window_pages_max: u64,
     /// The stream's whole run.
     run: SequentialRun,
     /// Part of the run since the last change of the request size, if the size has changed.
-    part: Option<SequentialRun>,
+    latest_part: Option<SequentialRun>,
     /// Total number of pages that all readers had requested from the device when the stream began.
-    begun_at: u64,
-    /// True if a stream of unknown direction is assumed to be backward.
-    goes_down: bool,
+    requested_pages_at_begin: u64,
+    /// True if the stream is assumed to be backward while its direction is unknown.
+    is_backward_assumed: bool,
     /// Era since which the stream is counted in [`DeviceEvidence::streams`], if it is.
-    counted: Option<Era>,
+    counted_era: Option<Era>,
 }
 
 impl ReadStream {
-    /// Creates a stream from a request that continues no other.
-    pub(super) fn begun(request: PageRange, begin: RunBegin, begun_at: u64) -> ReadStream {
+    /// Creates a stream from a request that continues no other. `requested_pages_at_begin` is the
+    /// number of pages that all readers have requested from the device until then.
+    pub(super) fn begun(
+        request: PageRange,
+        begin: RunBegin,
+        requested_pages_at_begin: u64,
+    ) -> ReadStream {
         ReadStream {
             shape: StreamShape::Open,
-            last: request,
-            ahead: request.end,
-            wanted: 0,
-            window: 0,
-            window_limit: u64::MAX,
-            run: SequentialRun::begun(begin, request.count(), request.count()),
-            part: None,
-            begun_at,
-            goes_down: false,
-            counted: None,
+            last_request: request,
+            prefetch_end: request.end,
+            target_pages: 0,
+            window_pages: 0,
+            window_pages_max: u64::MAX,
+            run: SequentialRun::new(begin, request.count(), request.count()),
+            latest_part: None,
+            requested_pages_at_begin,
+            is_backward_assumed: false,
+            counted_era: None,
         }
     }
 
     /// Sets the direction that is assumed until a request confirms it: the direction of the stream
     /// continued last.
-    pub(super) fn assume_direction(self, goes_down: bool) -> ReadStream {
-        ReadStream { goes_down, ..self }
+    pub(super) fn assume_direction(self, is_backward_assumed: bool) -> ReadStream {
+        ReadStream { is_backward_assumed, ..self }
+    }
+
+    /// Shape of the stream by the assumed direction.
+    fn assumed_shape(&self) -> StreamShape {
+        if self.is_backward_assumed { StreamShape::Backward } else { StreamShape::Forward }
     }
 
     /// Creates a strided stream from its third request.
-    pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> ReadStream {
+    pub(super) fn strided(
+        request: PageRange,
+        stride: Stride,
+        requested_pages_at_begin: u64,
+    ) -> ReadStream {
         let block_pages = stride.block_pages(request.count());
         ReadStream {
             shape: StreamShape::Strided(stride),
-            run: SequentialRun::begun(RunBegin::Stride, block_pages, 3 * block_pages),
-            ..ReadStream::begun(request, RunBegin::Stride, begun_at)
+            run: SequentialRun::new(RunBegin::Stride, block_pages, 3 * block_pages),
+            ..ReadStream::begun(request, RunBegin::Stride, requested_pages_at_begin)
         }
     }
 
     /// Returns the run, or its latest part, from which the run length is predicted.
-    fn newest(&self) -> &SequentialRun {
-        self.part.as_ref().unwrap_or(&self.run)
+    fn latest_run(&self) -> &SequentialRun {
+        self.latest_part.as_ref().unwrap_or(&self.run)
     }
 
     /// Number of pages right after the last request that were used without a call to the policy.
-    fn pages_unseen(&self, pages: &dyn PageView) -> u64 {
+    fn unreported_pages_used(&self, pages: &dyn PageView) -> u64 {
         if self.shape != StreamShape::Forward {
             return 0;
         }
-        let ahead = self.last.end..self.ahead;
-        let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
+        let prefetched = self.last_request.end..self.prefetch_end;
+        let used = prefetched.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
         used.count() as u64
     }
 
     /// Target window in pages, if the stream began at a position without prior knowledge. Returns
     /// `None` if the run was expected to go on.
-    pub(super) fn wanted_anywhere(&self) -> Option<u64> {
-        matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.wanted)
+    pub(super) fn target_of_unexpected_run(&self) -> Option<u64> {
+        matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.target_pages)
     }
 
     /// True if the stream is known to be backward.
@@ -127,22 +141,22 @@ impl ReadStream {
     }
 
     /// True if a request has continued the stream.
-    pub(super) fn has_gone_on(&self) -> bool {
-        self.run.behind > self.run.each
+    pub(super) fn is_continued(&self) -> bool {
+        self.run.used_pages > self.run.request_pages
     }
 
     /// Page range that any continuing request overlaps or touches. This check alone excludes most
     /// requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
-        let (next, ahead) = match self.shape {
+        let (next, prefetch_end) = match self.shape {
             StreamShape::Strided(stride) => {
-                let requests = [stride.next_pages(), stride.ahead_pages()];
+                let requests = [stride.next_block(), stride.ahead_block()];
                 requests.map(|block| stride.first_used(block).first).into()
             }
-            _ => (self.last.first, self.ahead),
+            _ => (self.last_request.first, self.prefetch_end),
         };
-        let first = self.last.first.min(ahead).min(next);
-        PageRange { first, end: self.last.end.max(ahead).max(next) }
+        let first = self.last_request.first.min(prefetch_end).min(next);
+        PageRange { first, end: self.last_request.end.max(prefetch_end).max(next) }
     }
 
     /// True if the request continues after the reader's position, or further on within the
@@ -153,16 +167,16 @@ impl ReadStream {
     pub(super) fn is_continued_by(&self, access: &AccessContext, pages: &dyn PageView) -> bool {
         let request = access.request;
         let is_forward = || {
-            self.last.first <= request.first
-                && request.first <= self.ahead.max(self.last.end)
-                && request.end > self.last.end
-                && (request.first <= self.last.end || !pages.is_unused(request.first - 1))
+            self.last_request.first <= request.first
+                && request.first <= self.prefetch_end.max(self.last_request.end)
+                && request.end > self.last_request.end
+                && (request.first <= self.last_request.end || !pages.is_unused(request.first - 1))
         };
-        let is_backward = |ahead: u64| {
-            request.end < self.last.end
-                && request.end >= ahead.min(self.last.first)
-                && request.first < self.last.first
-                && (request.end >= self.last.first || !pages.is_unused(request.end))
+        let is_backward = |prefetch_end: u64| {
+            request.end < self.last_request.end
+                && request.end >= prefetch_end.min(self.last_request.first)
+                && request.first < self.last_request.first
+                && (request.end >= self.last_request.first || !pages.is_unused(request.end))
         };
         match self.shape {
             StreamShape::Strided(stride) => {
@@ -171,19 +185,21 @@ impl ReadStream {
                 is_ahead && stride.blocks_between(steps).all(|block| was_used(block, pages))
             }
             // The assumed direction is not confirmed yet, so both are accepted.
-            _ if !self.has_gone_on() => is_forward() || is_backward(self.ahead),
+            _ if !self.is_continued() => is_forward() || is_backward(self.prefetch_end),
             StreamShape::Open | StreamShape::Forward => is_forward(),
-            StreamShape::Backward => is_backward(self.ahead),
+            StreamShape::Backward => is_backward(self.prefetch_end),
         }
     }
 
     /// Number of pages that the stream uses by going on to `request`, or 0 if the request lies
     /// behind it. For a stride, `steps` returns the number of strides.
-    fn pages_on_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
+    fn pages_advanced_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
         match &self.shape {
-            StreamShape::Open | StreamShape::Forward => request.end.saturating_sub(self.last.end),
-            StreamShape::Backward => self.last.first.saturating_sub(request.first),
-            StreamShape::Strided(stride) => steps(stride).max(0) as u64 * self.run.each,
+            StreamShape::Open | StreamShape::Forward => {
+                request.end.saturating_sub(self.last_request.end)
+            }
+            StreamShape::Backward => self.last_request.first.saturating_sub(request.first),
+            StreamShape::Strided(stride) => steps(stride).max(0) as u64 * self.run.request_pages,
         }
     }
 
@@ -191,53 +207,53 @@ impl ReadStream {
     /// if a prefetched page of the request was evicted.
     pub(super) fn advance(&mut self, access: &AccessContext, pages: &mut dyn PageView) {
         let request = access.request;
-        if !self.has_gone_on() {
-            self.turn(request);
+        if !self.is_continued() {
+            self.set_direction(request);
         }
         let was_ahead = |page: u64| match self.shape {
-            StreamShape::Open | StreamShape::Forward => page < self.ahead,
-            StreamShape::Backward => page >= self.ahead,
+            StreamShape::Open | StreamShape::Forward => page < self.prefetch_end,
+            StreamShape::Backward => page >= self.prefetch_end,
             StreamShape::Strided(stride) => !stride.is_next_ahead(access),
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         if is_evicted {
-            self.window = (self.window / 2).max(MIN_SAMPLES);
-            self.window_limit = self.window;
+            self.window_pages = (self.window_pages / 2).max(MIN_SAMPLES);
+            self.window_pages_max = self.window_pages;
             // The rest of the window may have gaps, so it is checked again.
-            self.ahead = match self.shape {
+            self.prefetch_end = match self.shape {
                 StreamShape::Backward => request.first,
-                StreamShape::Strided(_) => self.ahead,
+                StreamShape::Strided(_) => self.prefetch_end,
                 StreamShape::Open | StreamShape::Forward => request.end,
             };
         }
-        let new_pages = self.pages_on_to(request, |stride| stride.steps_to(access));
+        let new_pages = self.pages_advanced_to(request, |stride| stride.steps_to(access));
         if let StreamShape::Strided(stride) = &mut self.shape {
             stride.advance(access);
         }
-        let is_of_other_size =
-            !self.is_strided() && self.newest().is_of_other_size(request.count());
+        let has_other_size =
+            !self.is_strided() && self.latest_run().has_other_size(request.count());
         let device = &mut *pages.evidence().device;
-        self.run.grew(new_pages, device);
-        if let Some(part) = &mut self.part {
-            part.grew(new_pages, device);
+        self.run.record_growth(new_pages, device);
+        if let Some(latest_part) = &mut self.latest_part {
+            latest_part.record_growth(new_pages, device);
         }
-        if is_of_other_size {
-            self.part =
-                Some(SequentialRun::begun(RunBegin::Part, request.count(), request.count()));
+        if has_other_size {
+            self.latest_part =
+                Some(SequentialRun::new(RunBegin::Part, request.count(), request.count()));
         }
-        self.last = request;
+        self.last_request = request;
     }
 
-    /// Sets the direction of the stream from its second request.
-    fn turn(&mut self, request: PageRange) {
-        let goes_down = request.first < self.last.first;
+    /// Sets the direction of the stream from its second request. No effect on a stride.
+    fn set_direction(&mut self, request: PageRange) {
+        let is_backward = request.first < self.last_request.first;
         match self.shape {
-            StreamShape::Open | StreamShape::Forward if goes_down => {
-                (self.shape, self.ahead) = (StreamShape::Backward, self.last.first);
+            StreamShape::Open | StreamShape::Forward if is_backward => {
+                (self.shape, self.prefetch_end) = (StreamShape::Backward, self.last_request.first);
             }
             StreamShape::Open => self.shape = StreamShape::Forward,
-            StreamShape::Backward if !goes_down => {
-                (self.shape, self.ahead) = (StreamShape::Forward, self.last.end);
+            StreamShape::Backward if !is_backward => {
+                (self.shape, self.prefetch_end) = (StreamShape::Forward, self.last_request.end);
             }
             _ => {}
         }
@@ -245,67 +261,68 @@ impl ReadStream {
 
     /// Records the end of the run, because the reader went elsewhere. Pages used without a report
     /// count as part of the run.
-    pub(super) fn record_leave(&mut self, pages: &mut dyn PageView) {
-        let unseen = self.pages_unseen(pages);
-        self.ended(unseen, pages.evidence().device);
+    pub(super) fn record_reader_left(&mut self, pages: &mut dyn PageView) {
+        let unreported_pages = self.unreported_pages_used(pages);
+        self.record_end(unreported_pages, pages.evidence().device);
     }
 
     /// Records the end of the run when its file of `file_pages` pages is closed. `last_page` is the
     /// last page that was read, if known. A run that reached the end of the file is not recorded as
     /// ended: in a longer file it might have gone on.
-    pub(super) fn closed(
+    pub(super) fn record_close(
         &mut self,
         last_page: Option<u64>,
         file_pages: u64,
         device: &mut DeviceEvidence,
     ) {
-        let count = self.last.count();
-        let (mut last, mut more) = (self.last, 0);
+        let count = self.last_request.count();
+        let (mut last_request, mut unreported_pages) = (self.last_request, 0);
         if let Some(page) = last_page {
-            let unseen = PageRange { first: (page + 1).saturating_sub(count), end: page + 1 };
+            // The request that ended with `last_page`, if it had the size of the one before it.
+            let assumed = PageRange { first: (page + 1).saturating_sub(count), end: page + 1 };
             let mut steps = 0;
-            let pages = self.pages_on_to(unseen, |stride| {
-                steps = stride.steps_to_last_page(page);
+            let pages = self.pages_advanced_to(assumed, |stride| {
+                steps = stride.steps_to_block_end(page);
                 steps
             });
-            if pages > 0 && self.reach().contains(unseen.first) {
-                (last, more) = (unseen, pages);
+            if pages > 0 && self.reach().contains(assumed.first) {
+                (last_request, unreported_pages) = (assumed, pages);
                 if let StreamShape::Strided(stride) = &mut self.shape {
-                    stride.went(steps);
+                    stride.skip_blocks(steps);
                 }
             }
         }
-        let is_whole = match self.shape {
-            StreamShape::Open | StreamShape::Forward => last.end >= file_pages,
-            StreamShape::Backward => last.first == 0,
+        let is_file_end_reached = match self.shape {
+            StreamShape::Open | StreamShape::Forward => last_request.end >= file_pages,
+            StreamShape::Backward => last_request.first == 0,
             StreamShape::Strided(stride) => {
-                let next = stride.next_pages();
+                let next = stride.next_block();
                 next.is_empty() || next.first >= file_pages
             }
         };
-        if is_whole {
-            return self.leave(device);
+        if is_file_end_reached {
+            return self.stop_counting(device);
         }
-        self.ended(more, device);
+        self.record_end(unreported_pages, device);
     }
 
-    /// Records that the run ended `unseen_pages` pages after its last reported request.
-    fn ended(&mut self, unseen_pages: u64, device: &mut DeviceEvidence) {
-        self.run.ended(unseen_pages, device);
-        if let Some(part) = &mut self.part {
-            part.ended(unseen_pages, device);
+    /// Records that the run ended `unreported_pages` pages after its last reported request.
+    fn record_end(&mut self, unreported_pages: u64, device: &mut DeviceEvidence) {
+        self.run.record_end(unreported_pages, device);
+        if let Some(latest_part) = &mut self.latest_part {
+            latest_part.record_end(unreported_pages, device);
         }
-        self.leave(device);
+        self.stop_counting(device);
     }
 
-    /// Removes the stream from the count of active streams.
-    pub(super) fn leave(&mut self, device: &mut DeviceEvidence) {
-        device.streams.remove_stream(self.counted.take());
+    /// Removes the stream from the device's count of active streams.
+    pub(super) fn stop_counting(&mut self, device: &mut DeviceEvidence) {
+        device.streams.remove_stream(self.counted_era.take());
     }
 
     /// Prefetches the next window, if the reader waits or another request pays for itself. The
     /// window is the least of the target, the limit after evictions, and the pages that stay in
-    /// memory.
+    /// memory. Part of it may be prefetched already, so that only the `missing_pages` are added.
     pub(super) fn read_ahead(&mut self, access: AccessContext, pages: &mut dyn PageView) {
         let AccessContext { request, file_pages, .. } = access;
         let device = &mut *pages.evidence().device;
@@ -314,55 +331,58 @@ impl ReadStream {
             _ => request.end >= file_pages,
         };
         if is_at_end {
-            self.leave(device);
+            self.stop_counting(device);
         } else if self.run.length() > 1 {
-            self.counted = device.record_stream_progress(self.counted);
+            self.counted_era = device.record_stream_progress(self.counted_era);
         }
-        let newest = *self.newest();
-        let (begin, request_pages, length) = (newest.begin, newest.each, newest.length());
+        let latest_run = *self.latest_run();
+        let SequentialRun { begin, request_pages, .. } = latest_run;
+        let length = latest_run.length();
         let target = device.window(begin, length, request_pages);
-        self.wanted = target.pages;
+        self.target_pages = target.pages;
         let bounds = [
             (target.pages, target.why),
-            (self.window_limit, "evicted"),
-            (self.pages_that_live(device), "memory"),
+            (self.window_pages_max, "evicted"),
+            (self.pages_kept_until_use(device), "memory"),
         ];
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
         let gap_pages_max = device.estimate.request_service_pages();
         let share = device.stream_share_pages();
         if self.shape == StreamShape::Open && size > 0 {
-            self.shape = if self.goes_down { StreamShape::Backward } else { StreamShape::Forward };
+            self.shape = self.assumed_shape();
         }
         let added = match self.shape {
             StreamShape::Open => PageRange::default(),
             StreamShape::Backward => {
-                let end = self.ahead.min(request.first);
-                let room = size.saturating_sub(request.first - end).min(share);
-                let window = PageRange { first: round_begin(end, room), end };
+                let end = self.prefetch_end.min(request.first);
+                let missing_pages = size.saturating_sub(request.first - end).min(share);
+                let window = PageRange { first: round_begin(end, missing_pages), end };
                 self.add_backward(window, pages);
                 window
             }
             StreamShape::Forward => {
-                let first = self.ahead.max(request.end);
-                let room = size.saturating_sub(first - request.end).min(share);
-                let window = PageRange { first, end: round_end(first, room) }.clipped(file_pages);
+                let first = self.prefetch_end.max(request.end);
+                let missing_pages = size.saturating_sub(first - request.end).min(share);
+                let window_end = round_end(first, missing_pages);
+                let window = PageRange { first, end: window_end }.clipped(file_pages);
                 // Less than a quarter of a window is not worth a request. It is read only if
                 // nothing is prefetched, or if it ends with the file.
-                let is_crumb = window.count() < size.min(share) / 4 && window.end < file_pages;
-                if first > request.end && is_crumb {
+                let is_too_small = window.count() < size.min(share) / 4 && window.end < file_pages;
+                if first > request.end && is_too_small {
                     return;
                 }
-                let ahead = (first + 1 - request.end).div_ceil(request_pages);
-                if !access.waits && !device.pays_ahead(begin, length, request_pages, ahead) {
+                let requests_ahead = (first + 1 - request.end).div_ceil(request_pages);
+                let pays = || device.pays_ahead(begin, length, request_pages, requests_ahead);
+                if !access.reader_waits && !pays() {
                     return;
                 }
-                let has_room_for_two = why != "memory" || 2 * window.count() <= size;
-                self.add_forward(window, access, has_room_for_two, pages);
+                let has_room_for_two_windows = why != "memory" || 2 * window.count() <= size;
+                self.add_forward(window, access, has_room_for_two_windows, pages);
                 window
             }
             StreamShape::Strided(mut stride) => {
                 if stride.steps_ahead() < 1 {
-                    stride.restart();
+                    stride.restart_prefetch();
                     self.shape = StreamShape::Strided(stride);
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
@@ -372,7 +392,7 @@ impl ReadStream {
                 // requests to sort.
                 let count = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
                 let pays = || device.pays_ahead(begin, length, request_pages, steps_ahead + 1);
-                if count < (blocks_max / 4).max(1) || !(access.waits || pays()) {
+                if count < (blocks_max / 4).max(1) || !(access.reader_waits || pays()) {
                     return;
                 }
                 let gap = stride.gap_pages(block_pages);
@@ -387,9 +407,9 @@ impl ReadStream {
         if added.is_empty() {
             return;
         }
-        self.window = size;
-        self.window_limit = self.window_limit.saturating_mul(2);
-        let (shape, behind) = (self.shape.name(), self.run.behind);
+        self.window_pages = size;
+        self.window_pages_max = self.window_pages_max.saturating_mul(2);
+        let (shape, behind) = (self.shape.name(), self.run.used_pages);
         record_window(pages, LatestReadahead { range: added, shape, why, behind, size });
     }
 
@@ -399,41 +419,44 @@ impl ReadStream {
     /// The memory is replaced once as many pages were requested as it has. The stream's share of
     /// these is its number of used pages, divided by all pages requested since it began. While
     /// these numbers are small, the share is one divided by the number of streams.
-    fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
-        let requested_pages = device.requested_pages().saturating_sub(self.begun_at);
+    fn pages_kept_until_use(&self, device: &DeviceEvidence) -> u64 {
+        let requested_pages =
+            device.requested_pages().saturating_sub(self.requested_pages_at_begin);
         let weighted_pages = requested_pages + EWMA_WINDOW * device.streams.count();
-        device.memory_pages * (self.run.behind + EWMA_WINDOW) / weighted_pages.max(1)
+        device.memory_pages * (self.run.used_pages + EWMA_WINDOW) / weighted_pages.max(1)
     }
 
-    /// Prefetches a forward window, and moves `ahead` behind the added pages. Its middle page is
-    /// marked, so that the next window is read while the reader still has half of this one. If
-    /// memory has no room for two windows, the last page is marked instead.
+    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. The middle
+    /// page is marked, so that the next window is read while the reader still has half of this one.
+    /// If memory has no room for two windows, the last page is marked instead.
     fn add_forward(
         &mut self,
         window: PageRange,
         access: AccessContext,
-        has_room_for_two: bool,
+        has_room_for_two_windows: bool,
         pages: &mut dyn PageView,
     ) {
         let request = access.request;
-        let unmarked_pages =
-            if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
-        if !(self.has_gone_on() || access.is_touch) {
+        let unmarked_pages = match has_room_for_two_windows {
+            true => window.count() / 2,
+            false => window.count().saturating_sub(1),
+        };
+        if !(self.is_continued() || access.is_touch) {
             // Mark each page, so that the reader's next position is reported wherever it is.
-            let has_room = |page| pages.add_absent(PageRange::new(page, 1), true);
-            self.ahead = if window.pages().all(has_room) { window.end } else { request.end };
+            let is_added = |page| pages.add_absent(PageRange::new(page, 1), true);
+            self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
             return;
         }
         let middle = window.first + unmarked_pages;
-        let is_half = pages.add_absent(window.clipped(middle), false);
-        let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
+        let is_first_part_added = pages.add_absent(window.clipped(middle), false);
+        let is_second_part_added = pages.add_absent(PageRange { first: middle, ..window }, true);
         // If the window was cut short, the next one begins after the pages that were added. The
-        // mark must lie below `ahead`: a request that finds its pages is reported only at a mark,
-        // and a mark beyond `ahead` would begin another stream.
-        let is_there = |page: &u64| pages.is_cached(*page);
-        self.ahead = match is_half && is_whole {
+        // mark must lie below `prefetch_end`: a request that finds its pages is reported only at a
+        // mark, and a mark beyond it would begin another stream.
+        let is_cached = |page: &u64| pages.is_cached(*page);
+        self.prefetch_end = match is_first_part_added && is_second_part_added {
             true => window.end,
-            false => window.first + window.pages().take_while(is_there).count() as u64,
+            false => window.first + window.pages().take_while(is_cached).count() as u64,
         };
     }
 
@@ -441,22 +464,24 @@ impl ReadStream {
     /// Pieces of doubling size are added from the end, so that a full memory cuts off the pages
     /// used last.
     fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
-        let mut end = window.end;
-        while end > window.first {
-            let count = (window.end - end).max(1);
-            let piece = PageRange { first: end.saturating_sub(count).max(window.first), end };
-            if !pages.add_absent(piece, end == window.end) {
+        let mut added_begin = window.end;
+        while added_begin > window.first {
+            let count = (window.end - added_begin).max(1);
+            let first = added_begin.saturating_sub(count).max(window.first);
+            let is_marked = added_begin == window.end;
+            if !pages.add_absent(PageRange { first, end: added_begin }, is_marked) {
                 break;
             }
-            end = piece.first;
+            added_begin = first;
         }
         if !window.is_empty() {
-            self.ahead = end;
+            self.prefetch_end = added_begin;
         }
     }
 
     /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
-    /// is set. Returns the range from the lowest to the highest page.
+    /// is set. The block after a quarter of them is marked. Returns the range from the lowest to
+    /// the highest page.
     fn add_blocks(
         &mut self,
         mut stride: Stride,
@@ -466,13 +491,13 @@ impl ReadStream {
         pages: &mut dyn PageView,
     ) -> PageRange {
         let mut covered = PageRange::default();
-        let mut previous_block = stride.before_ahead_pages();
+        let mut previous_block = stride.last_prefetched_block();
         for index in 0..count {
-            let block = stride.ahead_pages().clipped(file_pages);
+            let block = stride.ahead_block().clipped(file_pages);
             if block.is_empty() {
                 break;
             }
-            let range = match reads_through {
+            let block_and_gap = match reads_through {
                 true => PageRange {
                     first: block.first.min(previous_block.end),
                     end: block.end.max(previous_block.first).min(file_pages),
@@ -491,18 +516,18 @@ impl ReadStream {
                 }
                 false => pages.add_absent(block, is_marked),
             };
-            if !has_room || !pages.add_absent(range, false) {
+            if !has_room || !pages.add_absent(block_and_gap, false) {
                 break;
             }
             covered = match index {
-                0 => range,
+                0 => block_and_gap,
                 _ => PageRange {
-                    first: covered.first.min(range.first),
-                    end: covered.end.max(range.end),
+                    first: covered.first.min(block_and_gap.first),
+                    end: covered.end.max(block_and_gap.end),
                 },
             };
             previous_block = block;
-            stride.pass();
+            stride.record_prefetched_block();
         }
         self.shape = StreamShape::Strided(stride);
         covered
@@ -520,19 +545,21 @@ fn was_used(range: PageRange, pages: &dyn PageView) -> bool {
 /// Servers, stripes and drives transfer powers of two. With NFS calls of 32 KiB, 68 KiB take three
 /// calls and 64 KiB take two. Rounding costs little: a window a quarter larger or smaller than the
 /// best one costs a thirtieth more.
-fn roundness(pages: u64) -> u64 {
+fn rounding_unit(pages: u64) -> u64 {
     1 << (pages.max(2).ilog2() - 1)
 }
 
-/// Rounded end of a window of about `pages` pages that begins at `first`.
+/// Rounded end of a window of about `pages` pages that begins at `first`. Not rounded if the result
+/// would be an empty window.
 fn round_end(first: u64, pages: u64) -> u64 {
-    let by = roundness(pages);
-    let end = (first + pages + by / 2) / by * by;
+    let unit = rounding_unit(pages);
+    let end = (first + pages + unit / 2) / unit * unit;
     if end > first { end } else { first + pages }
 }
 
 /// Rounded begin of a backward window of at least `pages` pages that ends at `end`. Rounding down
 /// never shortens the window.
 fn round_begin(end: u64, pages: u64) -> u64 {
-    end.saturating_sub(pages) / roundness(pages) * roundness(pages)
+    let unit = rounding_unit(pages);
+    end.saturating_sub(pages) / unit * unit
 }

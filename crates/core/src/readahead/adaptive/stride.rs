@@ -20,11 +20,12 @@ pub(super) struct Stride {
     distance: i64,
     /// Length of a block.
     length: u64,
-    /// Distance from the begin of a block to the request that is awaited in it.
+    /// Distance from the begin of a block to the request that its reader sends first. 0 unless the
+    /// blocks are contiguous and each is read downwards, from its last page.
     lead: u64,
-    /// Offset of the last block that was read.
+    /// Offset of the request in the last block that was read.
     last: u64,
-    /// Offset of the next block that was neither read nor prefetched.
+    /// Offset of the request in the next block that was neither read nor prefetched.
     ahead: u64,
 }
 
@@ -35,12 +36,12 @@ pub(super) struct RandomAccess {
     request: PageRange,
     offset: u64,
     bytes: u64,
-    /// Distances from the previous such request, in pages and in bytes.
+    /// Distances from the previous request that continued no stream, in pages and in bytes.
     distance_pages: i64,
     distance_bytes: i64,
-    /// Number of consecutive such requests, including this one, with a page that was not
-    /// prefetched.
-    missed: u64,
+    /// Number of consecutive requests without a stream, up to this one, that each had an absent
+    /// page.
+    missed_count: u64,
 }
 
 impl RandomAccess {
@@ -57,8 +58,8 @@ impl RandomAccess {
             bytes,
             distance_pages: distance(request.first, |access| access.request.first),
             distance_bytes: distance(offset, |access| access.offset),
-            missed: if access.misses {
-                previous.map_or(0, |previous| previous.missed) + 1
+            missed_count: if access.has_absent_page {
+                previous.map_or(0, |previous| previous.missed_count) + 1
             } else {
                 0
             },
@@ -76,17 +77,17 @@ impl RandomAccess {
     /// A request whose pages are cached or being read is reported only because of another prefetch.
     /// Requests before and after it may be unreported, so its distances are not evidence. Each of
     /// the three requests must therefore have missed a page.
-    pub(super) fn stride(
+    pub(super) fn detect_stride(
         &self,
         previous: Option<RandomAccess>,
         pages: &dyn PageView,
     ) -> Option<Stride> {
-        let previous = previous.filter(|_| self.missed >= 3)?;
-        let is_of_bytes =
+        let previous = previous.filter(|_| self.missed_count >= 3)?;
+        let is_equal_in_bytes =
             self.distance_bytes == previous.distance_bytes && self.bytes == previous.bytes;
-        let is_of_pages = self.distance_pages == previous.distance_pages
+        let is_equal_in_pages = self.distance_pages == previous.distance_pages
             && self.request.count() == previous.request.count();
-        let (unit_bytes, distance, length, last) = match (is_of_bytes, is_of_pages) {
+        let (unit_bytes, distance, length, last) = match (is_equal_in_bytes, is_equal_in_pages) {
             (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
             (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
             (_, true) => {
@@ -106,7 +107,9 @@ impl RandomAccess {
         })
     }
 
-    /// Returns the stride of contiguous blocks, each read from its far end.
+    /// Returns the stride of contiguous blocks, each read against the order of the blocks. Ascending
+    /// blocks are read downwards: the request is the end of its block. Descending blocks are read
+    /// upwards: the request is the begin of its block.
     fn contiguous_blocks(&self) -> Stride {
         let (distance, length) = (self.distance_pages, self.distance_pages.unsigned_abs());
         let last = self.request.first;
@@ -133,39 +136,39 @@ impl RandomAccess {
 }
 
 impl Stride {
-    /// Returns the pages of the block at `offset`, in the stride's unit. Empty if the block lies
-    /// before the file.
-    fn pages_at(&self, offset: u64) -> PageRange {
+    /// Returns the pages of the block whose request is at `request_offset`, in the stride's unit.
+    /// Empty if the block lies before the file.
+    fn block_at(&self, request_offset: u64) -> PageRange {
         // An offset before the file has wrapped around.
-        match offset.wrapping_sub(self.lead).checked_mul(self.unit_bytes) {
-            Some(offset) if offset <= i64::MAX as u64 => {
-                PageRange::covering(offset, self.length * self.unit_bytes)
+        match request_offset.wrapping_sub(self.lead).checked_mul(self.unit_bytes) {
+            Some(first_byte) if first_byte <= i64::MAX as u64 => {
+                PageRange::covering(first_byte, self.length * self.unit_bytes)
             }
             _ => PageRange::default(),
         }
     }
 
     /// Pages of the next block that was neither read nor prefetched. Empty before the file.
-    pub(super) fn ahead_pages(&self) -> PageRange {
-        self.pages_at(self.ahead)
+    pub(super) fn ahead_block(&self) -> PageRange {
+        self.block_at(self.ahead)
     }
 
     /// Pages of the last block that was read or prefetched.
-    pub(super) fn before_ahead_pages(&self) -> PageRange {
-        self.pages_at(self.ahead.wrapping_add_signed(-self.distance))
+    pub(super) fn last_prefetched_block(&self) -> PageRange {
+        self.block_at(self.ahead.wrapping_add_signed(-self.distance))
     }
 
     /// Pages of the block after the last one that was read. Empty before the file.
-    pub(super) fn next_pages(&self) -> PageRange {
-        self.pages_at(self.next())
+    pub(super) fn next_block(&self) -> PageRange {
+        self.block_at(self.next_offset())
     }
 
     /// Offset of the block after the last block that was read, in the stride's unit.
-    fn next(&self) -> u64 {
+    fn next_offset(&self) -> u64 {
         self.last.wrapping_add_signed(self.distance)
     }
 
-    /// Pages of a block whose request has `request_pages` pages.
+    /// Number of pages of a block whose request has `request_pages` pages.
     pub(super) fn block_pages(&self, request_pages: u64) -> u64 {
         if self.is_contiguous() { self.length } else { request_pages }
     }
@@ -194,7 +197,8 @@ impl Stride {
         }
     }
 
-    /// Number of strides from the last block to the request, or 0 if it lies off the stride.
+    /// Number of strides from the last block to the request; negative behind it, 0 if the request
+    /// lies off the stride.
     pub(super) fn steps_to(&self, access: &AccessContext) -> i64 {
         let distance = self.position_of(access).wrapping_sub(self.last) as i64;
         if distance % self.distance == 0 { distance / self.distance } else { 0 }
@@ -204,7 +208,7 @@ impl Stride {
     pub(super) fn blocks_between(&self, steps: i64) -> impl Iterator<Item = PageRange> {
         let stride = *self;
         (1..steps)
-            .map(move |nth| stride.pages_at(stride.last.wrapping_add_signed(nth * stride.distance)))
+            .map(move |nth| stride.block_at(stride.last.wrapping_add_signed(nth * stride.distance)))
     }
 
     /// Number of strides from the last block to the next block that was neither read nor
@@ -215,12 +219,12 @@ impl Stride {
 
     /// Number of strides from the last block to the block that ends with `page`, or 0 if no block
     /// ends with it.
-    pub(super) fn steps_to_last_page(&self, page: u64) -> i64 {
+    pub(super) fn steps_to_block_end(&self, page: u64) -> i64 {
         let position = page.saturating_mul(PAGE_BYTES) / self.unit_bytes;
         let nearest = position.wrapping_sub(self.last) as i64 / self.distance;
         let ends_there = |steps: &i64| {
             let block = self.last.wrapping_add_signed(steps.saturating_mul(self.distance));
-            self.pages_at(block).end == page + 1
+            self.block_at(block).end == page + 1
         };
         (nearest - 1..=nearest + 1).find(ends_there).unwrap_or(0)
     }
@@ -236,17 +240,17 @@ impl Stride {
     }
 
     /// Moves the last block forward by `steps` strides, without a request.
-    pub(super) fn went(&mut self, steps: i64) {
+    pub(super) fn skip_blocks(&mut self, steps: i64) {
         self.last = self.last.wrapping_add_signed(steps * self.distance);
     }
 
-    /// Sets the next block to prefetch to the block after the last one.
-    pub(super) fn restart(&mut self) {
-        self.ahead = self.next();
+    /// Sets the next block to prefetch to the block after the last one that was read.
+    pub(super) fn restart_prefetch(&mut self) {
+        self.ahead = self.next_offset();
     }
 
     /// Moves the next block to prefetch by one stride, after it was prefetched.
-    pub(super) fn pass(&mut self) {
+    pub(super) fn record_prefetched_block(&mut self) {
         self.ahead = self.ahead.wrapping_add_signed(self.distance);
     }
 }

@@ -35,7 +35,7 @@ use crate::unit::PageRange;
 /// larger than a quarter of the memory. Without this rule such files were never read whole: random
 /// 16 KiB reads of half of a 128 MiB file in 256 MiB of memory reached 0.47 of the best result
 /// (held-out set).
-const SHARE_ASKED: u64 = 8;
+const REQUESTED_SHARE_DIVISOR: u64 = 8;
 
 /// Least price of a page of the spare memory in picoseconds: the time at 1 GB/s, and the processor
 /// time of the kernel that adds it. Random reads of one size do not separate the cost of a request
@@ -45,9 +45,9 @@ const SHARE_ASKED: u64 = 8;
 const SPARE_PAGE_PS: u64 = 5_300_000;
 
 /// Accounts for a request that continues no stream, and prefetches the next piece of the file if
-/// the budget allows it. A reader that moves over the file in one direction (`passes`) does not
-/// return, so nothing is read for it.
-pub(super) fn sweep(access: AccessContext, passes: bool, pages: &mut dyn PageView) {
+/// the budget allows it. Nothing is read for a reader that moves over the file in one direction
+/// (`is_one_pass`), because it does not return.
+pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn PageView) {
     let AccessContext { request, file_pages, is_touch, .. } = access;
     let absent_pages = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
@@ -60,31 +60,31 @@ pub(super) fn sweep(access: AccessContext, passes: bool, pages: &mut dyn PageVie
         file.cost_avoided_pages += marginal_cost;
     }
     let cost_paid_pages = file.cost_paid_pages;
-    let is_much_asked = file.is_asked(SHARE_ASKED, file_pages);
-    let fits = file_pages <= device.memory_pages / if is_much_asked { 1 } else { 4 };
-    let fills_spare = !fits && device.spare_pages > 0;
-    let may_be_read = match fills_spare {
+    let is_share_requested = file.has_requested_share(REQUESTED_SHARE_DIVISOR, file_pages);
+    let fits_memory = file_pages <= device.memory_pages / if is_share_requested { 1 } else { 4 };
+    let fills_spare = !fits_memory && device.spare_pages > 0;
+    let budget_pages = match fills_spare {
         true => {
-            at_spare_price(device, cost_paid_pages / WINDOW_COST_FACTOR + file.cost_avoided_pages)
+            in_spare_pages(device, cost_paid_pages / WINDOW_COST_FACTOR + file.cost_avoided_pages)
         }
         false => cost_paid_pages / WINDOW_COST_FACTOR + 2 * file.cost_avoided_pages,
     };
-    let budget_earned = may_be_read.saturating_sub(file.whole_file_pages);
+    let budget_left_pages = budget_pages.saturating_sub(file.whole_file_pages);
     let read_end = file.whole_file_end.unwrap_or(0);
-    let is_spent = match fills_spare {
-        true => 2 * at_spare_price(device, cost_paid_pages) >= file_pages,
+    let is_cost_paid = match fills_spare {
+        true => 2 * in_spare_pages(device, cost_paid_pages) >= file_pages,
         false => 2 * cost_paid_pages >= file_pages,
     };
-    let may_begin = file.is_asked(DECAY_WINDOW, file_pages) && is_spent;
-    if passes {
+    let may_begin = file.has_requested_share(DECAY_WINDOW, file_pages) && is_cost_paid;
+    if is_one_pass {
         return;
     }
     if read_end == 0
         && absent_pages > 0
         && let Some((region, cost_paid_pages)) =
-            dense_region(request, marginal_cost, file_pages, budget_earned, device, file)
+            dense_region(request, marginal_cost, file_pages, budget_left_pages, device, file)
     {
-        return read(region, "region", cost_paid_pages, is_touch, pages);
+        return read_marked(region, "region", cost_paid_pages, is_touch, pages);
     }
     if read_end >= file_pages {
         if absent_pages > 0 {
@@ -97,39 +97,41 @@ pub(super) fn sweep(access: AccessContext, passes: bool, pages: &mut dyn PageVie
     let fits_spare = device.open_reads <= 1
         && file_pages <= device.spare_pages
         && latency_pays(device, request.count());
-    let may_fill = if fills_spare { fits_spare } else { read_end > 0 || fits };
+    let may_fill = if fills_spare { fits_spare } else { read_end > 0 || fits_memory };
     if !may_fill || (read_end == 0 && !may_begin) {
         return;
     }
     let cost_pages = device.estimate.request_cost_pages();
-    let chunk_pages = budget_earned.min(WINDOW_COST_FACTOR * cost_pages).min(pages_max(device));
+    let chunk_pages =
+        budget_left_pages.min(WINDOW_COST_FACTOR * cost_pages).min(read_pages_max(device));
     if chunk_pages >= marginal_cost.min(file_pages - read_end) {
         let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
         pages.evidence().file.fills_spare = fills_spare;
-        read(chunk, "asked", cost_paid_pages, is_touch, pages);
+        read_marked(chunk, "asked", cost_paid_pages, is_touch, pages);
         pages.evidence().file.fills_spare = false;
     }
 }
 
-/// Returns true if a request of `pages` pages costs at least [`WINDOW_COST_FACTOR`] pages of the
-/// spare memory without its bytes. On a disk with 30 to 60 µs a read, a lone reader took 1.05 to
-/// 1.2 times as long with the prefetch; at 180 µs 0.65, and at 1.1 ms 0.22.
-fn latency_pays(device: &DeviceEvidence, pages: u64) -> bool {
+/// Returns true if a request of `request_pages` pages costs at least [`WINDOW_COST_FACTOR`] pages
+/// of the spare memory without its bytes. On a disk with 30 to 60 µs a read, a lone reader took
+/// 1.05 to 1.2 times as long with the prefetch; at 180 µs 0.65, and at 1.1 ms 0.22.
+fn latency_pays(device: &DeviceEvidence, request_pages: u64) -> bool {
     let page_ps = device.estimate.page_ps();
-    let request_ps = device.estimate.request_ns() * 1000 + pages * page_ps;
-    request_ps >= (pages + WINDOW_COST_FACTOR) * page_ps.max(SPARE_PAGE_PS)
+    let request_ps = device.estimate.request_ns() * 1000 + request_pages * page_ps;
+    request_ps >= (request_pages + WINDOW_COST_FACTOR) * page_ps.max(SPARE_PAGE_PS)
 }
 
 /// Number of pages of the spare memory that cost as much as `cost_pages` pages of the device.
-fn at_spare_price(device: &DeviceEvidence, cost_pages: u64) -> u64 {
+fn in_spare_pages(device: &DeviceEvidence, cost_pages: u64) -> u64 {
     let page_ps = device.estimate.page_ps();
     let price_ps = page_ps.max(SPARE_PAGE_PS);
     (u128::from(cost_pages) * u128::from(page_ps) / u128::from(price_ps)) as u64
 }
 
-/// Prefetches the range and marks each page, so that its first use is reported. In a mapping each
-/// report costs a fault, so only one of [`MIN_SAMPLES`] pages is marked.
-fn read(
+/// Prefetches the range and marks each page, so that its first use is reported. In a mapping
+/// (`is_touch`) each report costs a fault, so only one of [`MIN_SAMPLES`] pages is marked. `why`
+/// and `cost_paid_pages` are for the log; `"asked"` also moves the end of the whole-file prefetch.
+fn read_marked(
     range: PageRange,
     why: &'static str,
     cost_paid_pages: u64,
@@ -153,9 +155,9 @@ fn read(
     }
 }
 
-/// Maximum number of pages read at once. Independent of the number of unused pages, which limits
+/// Maximum number of pages in one prefetch. Independent of the number of unused pages, which limits
 /// windows: that number is known late, and would make the result depend on the time of the check.
-fn pages_max(device: &DeviceEvidence) -> u64 {
+fn read_pages_max(device: &DeviceEvidence) -> u64 {
     device.memory_pages / 8
 }
 
@@ -165,20 +167,22 @@ fn dense_region(
     request: PageRange,
     cost_pages: u64,
     file_pages: u64,
-    budget_earned: u64,
+    budget_left_pages: u64,
     device: &DeviceEvidence,
     file: &mut FileEvidence,
 ) -> Option<(PageRange, u64)> {
-    let (region, access) = file.regions.at(request.first, file_pages);
-    access.cost_paid_pages = access.cost_paid_pages.saturating_add(cost_pages as u32);
-    access.requests += 1;
-    let more = u64::from(access.requests).saturating_sub(MIN_SAMPLES);
-    let is_denser = more * file_pages >= 3 * file.scattered_requests * region.count();
-    let cost_paid_pages = u64::from(access.cost_paid_pages);
-    let is_paid = budget_earned > 0 && cost_paid_pages.max(budget_earned) >= region.count();
-    if !(is_denser && is_paid && region.count() <= pages_max(device)) {
+    let (region, counts) = file.regions.at(request.first, file_pages);
+    counts.cost_paid_pages = counts.cost_paid_pages.saturating_add(cost_pages as u32);
+    counts.requests += 1;
+    // The first few requests of a region are no evidence.
+    let counted_requests = u64::from(counts.requests).saturating_sub(MIN_SAMPLES);
+    let is_dense = counted_requests * file_pages >= 3 * file.scattered_requests * region.count();
+    let cost_paid_pages = u64::from(counts.cost_paid_pages);
+    let is_paid =
+        budget_left_pages > 0 && cost_paid_pages.max(budget_left_pages) >= region.count();
+    if !(is_dense && is_paid && region.count() <= read_pages_max(device)) {
         return None;
     }
-    *access = Default::default();
+    *counts = Default::default();
     Some((region, cost_paid_pages))
 }
