@@ -32,11 +32,11 @@ const INITIAL_CREDIT_DIVISOR: u64 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
     /// Pages in the cache, or being read, that are not used yet.
-    unused: u32,
+    unused_pages: u32,
     /// Finished pages that were used; halved once per refill of the memory.
-    used: u32,
-    /// Finished pages that left unused; halved in the same way.
-    lost: u32,
+    used_pages: u32,
+    /// Finished pages that left the cache unused; halved in the same way.
+    lost_pages: u32,
     /// Value of `added_pages` at the last halving.
     halved_at_page: u32,
 }
@@ -45,57 +45,57 @@ impl Credit {
     /// Records `pages` prefetched pages. `added_pages` is the wrapping count of pages ever added to
     /// a cache of `memory_pages`.
     pub fn record_prefetch(&mut self, pages: u32, added_pages: u32, memory_pages: u32) {
-        self.unused += pages;
+        self.unused_pages += pages;
         if added_pages.wrapping_sub(self.halved_at_page) > memory_pages {
             self.halved_at_page = added_pages;
-            self.used /= 2;
-            self.lost /= 2;
+            self.used_pages /= 2;
+            self.lost_pages /= 2;
         }
     }
 
     /// Counts the first use of a prefetched page: one page fewer stands unused.
     pub fn used(&mut self) {
-        self.unused = self.unused.saturating_sub(1);
-        self.used = self.used.saturating_add(1);
+        self.unused_pages = self.unused_pages.saturating_sub(1);
+        self.used_pages = self.used_pages.saturating_add(1);
     }
 
     /// Counts a prefetched page that left the cache unused: one page fewer stands unused.
     pub fn lost(&mut self) {
-        self.unused = self.unused.saturating_sub(1);
-        self.lost = self.lost.saturating_add(1);
+        self.unused_pages = self.unused_pages.saturating_sub(1);
+        self.lost_pages = self.lost_pages.saturating_add(1);
     }
 
     /// Removes a prefetched page from the counts, because its read was cancelled.
     pub fn withdrawn(&mut self) {
-        self.unused = self.unused.saturating_sub(1);
+        self.unused_pages = self.unused_pages.saturating_sub(1);
     }
 
     /// Number of prefetched pages that are not used yet.
     pub fn standing_pages(&self) -> u64 {
-        self.unused.into()
+        self.unused_pages.into()
     }
 
     /// Used share of the finished pages in percent; `None` before the first one.
     pub fn used_percent(&self) -> Option<u64> {
-        let (used, lost) = (u64::from(self.used), u64::from(self.lost));
+        let (used, lost) = (u64::from(self.used_pages), u64::from(self.lost_pages));
         (100 * used).checked_div(used + lost)
     }
 
     /// Need of the next prefetch: `Prefetch` if at least half of the finished pages were used, or
     /// none has finished; else `Speculative`.
     pub fn need(&self) -> Need {
-        if self.lost > self.used { Need::Speculative } else { Need::Prefetch }
+        if self.lost_pages > self.used_pages { Need::Speculative } else { Need::Prefetch }
     }
 
     /// Number of further pages that may be prefetched into a memory of `memory_pages`, if a request
     /// costs `request_pages`.
     pub fn room(&self, request_pages: u64, memory_pages: u64) -> u64 {
-        let (used, lost) = (u64::from(self.used), u64::from(self.lost));
-        let at_first =
+        let (used, lost) = (u64::from(self.used_pages), u64::from(self.lost_pages));
+        let initial_pages =
             (WINDOW_COST_FACTOR * request_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
-        let at_first = at_first * (used + 1) / (used + lost + 1);
-        let budget_earned = used.saturating_mul(request_pages);
-        at_first.saturating_add(budget_earned).saturating_sub(self.unused.into())
+        let initial_rest = initial_pages * (used + 1) / (used + lost + 1);
+        let earned_pages = used.saturating_mul(request_pages);
+        initial_rest.saturating_add(earned_pages).saturating_sub(self.unused_pages.into())
     }
 }
 
@@ -103,32 +103,40 @@ impl Credit {
 mod tests {
     use super::*;
 
-    /// A request costs 100 pages: initially 1,600, below the 2,048 that a memory of 131,072 allows.
-    /// All are lost: 1,600 ÷ 1,601 is zero. Ten are used: ten request costs, and 1,600 × 11 ÷ 1,611
-    /// of the initial credit.
+    /// Size of the memory that bounds the initial credit: a 64th is 2,048 pages.
+    const MEMORY_PAGES: u64 = 1 << 17;
+    /// Size of the memory whose refill halves the counts.
+    const REFILL_PAGES: u32 = 1 << 16;
+    /// Cost of a request in pages: the initial credit is 16 times that, 1,600 pages.
+    const REQUEST_PAGES: u64 = 100;
+
+    /// The initial credit of 1,600 pages is prefetched. All are lost: 1,600 ÷ 1,601 is zero. Ten
+    /// are used: ten request costs, and 1,600 × 11 ÷ 1,611 = 10 of the initial credit.
     #[test]
     fn wasted_pages_exhaust_credit_and_each_use_earns_a_request() {
         let mut credit = Credit::default();
-        assert_eq!((credit.room(100, 1 << 17), credit.used_percent()), (1600, None));
-        credit.record_prefetch(1600, 1600, 1 << 16);
-        assert_eq!(credit.room(100, 1 << 17), 0);
+        assert_eq!((credit.room(REQUEST_PAGES, MEMORY_PAGES), credit.used_percent()), (1600, None));
+        credit.record_prefetch(1600, 1600, REFILL_PAGES);
+        assert_eq!(credit.room(REQUEST_PAGES, MEMORY_PAGES), 0);
         (0..1600).for_each(|_| credit.lost());
-        assert_eq!((credit.room(100, 1 << 17), credit.used_percent()), (0, Some(0)));
-        credit.record_prefetch(10, 1610, 1 << 16);
+        assert_eq!((credit.room(REQUEST_PAGES, MEMORY_PAGES), credit.used_percent()), (0, Some(0)));
+        credit.record_prefetch(10, 1610, REFILL_PAGES);
         (0..10).for_each(|_| credit.used());
-        assert_eq!(credit.room(100, 1 << 17), 10 * 100 + 10);
-        assert_eq!(Credit::default().room(100, 6400), 100);
+        assert_eq!(credit.room(REQUEST_PAGES, MEMORY_PAGES), 10 * 100 + 10);
+        // The initial credit is at most a 64th of the memory.
+        assert_eq!(Credit::default().room(REQUEST_PAGES, 6400), 100);
         // After a refill of the memory of 65,536 pages, 800 count as lost and five as used.
-        credit.record_prefetch(0, 1 << 17, 1 << 16);
-        assert_eq!(credit.room(100, 1 << 17), 5 * 100 + 1600 * 6 / 806);
+        credit.record_prefetch(0, 1 << 17, REFILL_PAGES);
+        assert_eq!(credit.room(REQUEST_PAGES, MEMORY_PAGES), 5 * 100 + 1600 * 6 / 806);
     }
 
-    /// Every page of a stream is used: each window may be a hundred times the one before.
+    /// Every page of a stream is used, and each earns 100 pages: the first 16 earn 1,600.
     #[test]
     fn a_stream_is_never_limited_by_credit() {
         let mut credit = Credit::default();
-        credit.record_prefetch(16, 16, 1 << 16);
+        credit.record_prefetch(16, 16, REFILL_PAGES);
         (0..16).for_each(|_| credit.used());
-        assert_eq!((credit.room(100, 1 << 17), credit.standing_pages()), (1600 + 16 * 100, 0));
+        assert_eq!(credit.room(REQUEST_PAGES, MEMORY_PAGES), 1600 + 16 * 100);
+        assert_eq!(credit.standing_pages(), 0);
     }
 }

@@ -60,6 +60,9 @@ use crate::unit::PAGE_BYTES;
 /// The largest folio of the page cache on x86-64, as an order: 2 MiB, one huge page.
 const FOLIO_ORDER_MAX: u8 = 9;
 
+/// Number of pages ahead of need in a read of its request alone: no page is marked.
+const NO_ASYNC_PAGES: u64 = 0;
+
 /// The policy `ondemand`: the state of one open file.
 #[derive(Clone, Debug)]
 pub struct OnDemand {
@@ -72,14 +75,16 @@ pub struct OnDemand {
 
     /// The largest window at present: doubled by sequential advice.
     window_pages_max: u64,
+    /// True after random advice: readahead is off.
     is_random: bool,
+    /// True after sequential advice.
     is_sequential: bool,
 
     /// First page of the newest window.
     start: u64,
-    /// Its size in pages.
+    /// Size of the newest window in pages.
     size: u64,
-    /// Number of its last pages that are ahead of need; the first of these is marked.
+    /// Number of the window's last pages that are ahead of need; the first of these is marked.
     async_size: u64,
     /// The folio order of the newest window.
     order: u8,
@@ -125,9 +130,10 @@ impl OnDemand {
         Ok(OnDemand { folio_order_max: order as u8, ..OnDemand::new(&limits) })
     }
 
-    /// Handles an absent page, for which the reader waits: sets the window and adds its pages.
+    /// Handles an absent page, for which the reader waits (the synchronous decision): sets the
+    /// window and adds its pages. A random read gets only its request.
     /// `request_pages` is the number of pages that the read still needs from `page` on.
-    fn synchronous(
+    fn handle_absent_page(
         &mut self,
         page: u64,
         request_pages: u64,
@@ -138,32 +144,36 @@ impl OnDemand {
             // The walk adds the rest when it gets there, unless a mark on the way has brought it in
             // by then.
             let pages_max = self.request_pages_max.max(self.window_pages_max);
-            return add_single_pages(page, request_pages.min(pages_max), 0, read, pages);
+            let count = request_pages.min(pages_max);
+            return add_single_pages(page, count, NO_ASYNC_PAGES, read, pages);
         }
         let pages_max = self.pages_max(request_pages);
-        let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
-        if page == 0 || request_pages > pages_max || follows {
+        let follows_previous_read =
+            self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
+        if page == 0 || request_pages > pages_max || follows_previous_read {
             self.size = first_window_pages(request_pages, pages_max);
             self.async_size =
                 if self.size > request_pages { self.size - request_pages } else { self.size / 2 };
         } else {
-            let run = run_before(page, pages_max, pages);
-            if run <= request_pages {
-                return add_single_pages(page, request_pages, 0, read, pages);
+            let cached_run_pages = run_before(page, pages_max, pages);
+            if cached_run_pages <= request_pages {
+                return add_single_pages(page, request_pages, NO_ASYNC_PAGES, read, pages);
             }
             // A run that reaches the start of the file counts double.
-            let run = if run == page { run * 2 } else { run };
-            self.size = pages_max.min(run + request_pages);
+            let run_pages =
+                if cached_run_pages == page { cached_run_pages * 2 } else { cached_run_pages };
+            self.size = pages_max.min(run_pages + request_pages);
             self.async_size = 1;
         }
         self.start = page;
         self.order = 0;
-        self.submit(read, pages);
+        self.add_window(read, pages);
     }
 
-    /// Handles the marked folio that contains `page`, before the reader waits: adds the next
-    /// window. `request_pages` is the number of pages that the read needs from `page` on.
-    fn asynchronous(
+    /// Handles the marked folio that contains `page`, before the reader waits (the asynchronous
+    /// decision): clears the mark and adds the next window. `request_pages` is the number of pages
+    /// that the read needs from `page` on.
+    fn handle_mark(
         &mut self,
         folio: Folio,
         page: u64,
@@ -176,8 +186,9 @@ impl OnDemand {
         }
         pages.clear_mark(folio);
         let pages_max = self.pages_max(request_pages);
-        let expected = (self.start + self.size - self.async_size) >> folio.order << folio.order;
-        if page == expected {
+        let marked_page = self.start + self.size - self.async_size;
+        let expected_page = marked_page >> folio.order << folio.order;
+        if page == expected_page {
             self.start += self.size;
             self.size = self.size.max(next_size(self.size, pages_max));
         } else {
@@ -193,11 +204,11 @@ impl OnDemand {
             self.size = aligned_end - self.start;
         }
         self.async_size = self.size;
-        self.submit(read, pages);
+        self.add_window(read, pages);
     }
 
     /// Adds the window of the state, in the largest folios that the order allows.
-    fn submit(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+    fn add_window(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.folio_order_max == 0 {
             self.order = 0;
             return add_single_pages(self.start, self.size, self.async_size, read, pages);
@@ -225,55 +236,55 @@ impl OnDemand {
 
     /// The most pages to read at once: the window, or for a larger request the part of it that fits
     /// into one device request.
-    fn pages_max(&self, request: u64) -> u64 {
-        self.window_pages_max.max(request.min(self.request_pages_max))
+    fn pages_max(&self, request_pages: u64) -> u64 {
+        self.window_pages_max.max(request_pages.min(self.request_pages_max))
     }
 }
 
 impl ReadaheadPolicy for OnDemand {
-    /// Walks over the requested pages: absent ones are handled synchronously, marked ones
-    /// asynchronously.
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let request = ask.request();
-        let end = request.clipped(ask.file_pages()).end;
+    /// Walks over the requested pages: an absent one may start a window, and a marked one starts
+    /// the next window. Records the end of the read.
+    fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+        let request = read.request();
+        let end = request.clipped(read.file_pages()).end;
         let mut page = request.first;
-        if ask.bytes == 0 || ask.offset >= ask.file_bytes {
+        if read.bytes == 0 || read.offset >= read.file_bytes {
             return;
         }
         while page < end {
             if !pages.is_cached(page) {
-                self.synchronous(page, request.end - page, ask, pages);
+                self.handle_absent_page(page, request.end - page, read, pages);
                 if !pages.is_cached(page) {
                     break; // Memory is short.
                 }
             }
             if let Some(folio) = pages.marked(page) {
-                self.asynchronous(folio, folio.first, request.end - folio.first, ask, pages);
+                self.handle_mark(folio, folio.first, request.end - folio.first, read, pages);
             }
             page += 1;
         }
-        self.previous_end = Some((ask.offset + ask.bytes).min(ask.file_bytes));
+        self.previous_end = Some((read.offset + read.bytes).min(read.file_bytes));
     }
 
     /// Continues a stream at a marked page. At an absent page, reads a window around it, or from it
     /// on after sequential advice.
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+    fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         let window = self.window_pages_max;
-        if self.is_random || window == 0 || page >= ask.file_pages() {
+        if self.is_random || window == 0 || page >= read.file_pages() {
             return;
         }
         if let Some(folio) = pages.marked(page) {
-            self.asynchronous(folio, page, window, ask, pages);
+            self.handle_mark(folio, page, window, read, pages);
         } else if pages.is_cached(page) {
             // The page was prefetched without a mark, and triggers nothing.
         } else if self.is_sequential {
-            self.synchronous(page, window, ask, pages);
+            self.handle_absent_page(page, window, read, pages);
         } else {
             self.start = page.saturating_sub(window / 2);
             self.size = window;
             self.async_size = window / 4;
             self.order = 0;
-            self.submit(ask, pages);
+            self.add_window(read, pages);
         }
     }
 
@@ -293,7 +304,7 @@ impl ReadaheadPolicy for OnDemand {
         self.window_pages_max = self.window_pages_normal << u32::from(is_sequential);
     }
 
-    /// False: of a read that finds its pages, only the end counts.
+    /// False: only the end of a read that finds its pages counts.
     fn needs_every_hit(&self) -> bool {
         false
     }
@@ -338,20 +349,20 @@ fn next_size(size: u64, pages_max: u64) -> u64 {
     }
 }
 
-/// Adds the absent pages among `count` pages as single pages, none past the end of the file. Marks
-/// the page with `ahead` pages from it to the end.
+/// Adds the absent pages among `count` pages from `first` as single pages, none past the end of the
+/// file. Marks the first of the last `async_pages` pages, if that is not 0.
 ///
 /// The mark counts from the end *after* clipping to the file, and is lost if that page is already
 /// cached: both as in the kernel.
 fn add_single_pages(
     first: u64,
     count: u64,
-    ahead: u64,
-    ask: &ReadRequest,
+    async_pages: u64,
+    read: &ReadRequest,
     pages: &mut dyn PageView,
 ) {
-    let end = (first + count).min(ask.file_pages());
-    let mark = end.checked_sub(ahead).filter(|&mark| mark >= first);
+    let end = (first + count).min(read.file_pages());
+    let mark = end.checked_sub(async_pages).filter(|&mark| mark >= first);
     for page in first..end {
         if !pages.is_cached(page) && !pages.add(Folio { first: page, order: 0 }, mark == Some(page))
         {
@@ -369,10 +380,12 @@ mod tests {
     use crate::readahead::{Evidence, PageTable};
     use crate::unit::PageRange;
 
+    /// Windows of up to 32 pages.
     const LIMITS: ReadaheadLimits =
         ReadaheadLimits { window_pages_max: 32, request_pages_max: 320 };
 
-    fn ask(first: u64, count: u64) -> ReadRequest {
+    /// Read of `count` pages from page `first` of a file of 10,000 pages.
+    fn read_request(first: u64, count: u64) -> ReadRequest {
         ReadRequest {
             offset: first * PAGE_BYTES,
             bytes: count * PAGE_BYTES,
@@ -385,14 +398,14 @@ mod tests {
     fn read(
         policy: &mut OnDemand,
         pages: &mut PageTable,
-        ask: &ReadRequest,
+        request: &ReadRequest,
     ) -> (PageRange, Option<u64>) {
-        policy.read(ask, pages);
-        span(pages)
+        policy.read(request, pages);
+        take_added_span(pages)
     }
 
     /// The pages added since the last call, as one range, and the first marked page.
-    fn span(pages: &mut PageTable) -> (PageRange, Option<u64>) {
+    fn take_added_span(pages: &mut PageTable) -> (PageRange, Option<u64>) {
         let added = pages.take_added();
         let mark = added.iter().find(|(_, is_marked)| *is_marked).map(|(folio, _)| folio.first);
         let first = added.iter().map(|(folio, _)| folio.first).min().unwrap_or(0);
@@ -400,76 +413,92 @@ mod tests {
         (PageRange { first, end }, mark)
     }
 
+    /// Policy of the specification `text`.
     fn policy(text: &str) -> Result<OnDemand, SpecError> {
         OnDemand::from_spec(&Spec::parse(text)?, &LIMITS)
     }
 
     /// Number of pages that a first read of one page adds under the policy `text`.
     fn first_read_pages(text: &str) -> u64 {
-        let added = read(&mut policy(text).unwrap(), &mut PageTable::default(), &ask(0, 1));
-        added.0.count()
+        let (mut policy, pages) = (policy(text).unwrap(), &mut PageTable::default());
+        let (added, _) = read(&mut policy, pages, &read_request(0, 1));
+        added.count()
     }
 
+    /// The window may have 2,048 pages: the first has four times the request of a page, and each
+    /// later one four times the window before. The third window of 64 pages is cut to end at a
+    /// multiple of 16. The first page after the request is marked, and then the first of each
+    /// window.
     #[test]
     fn sequential_reads_get_the_windows_of_the_documented_example() {
         let mut policy = policy("ondemand,read_ahead_kb=8192").unwrap();
         let pages = &mut PageTable::default();
-        assert_eq!(read(&mut policy, pages, &ask(0, 1)), (PageRange { first: 0, end: 4 }, Some(1)));
         assert_eq!(
-            read(&mut policy, pages, &ask(1, 1)),
+            read(&mut policy, pages, &read_request(0, 1)),
+            (PageRange { first: 0, end: 4 }, Some(1))
+        );
+        assert_eq!(
+            read(&mut policy, pages, &read_request(1, 1)),
             (PageRange { first: 4, end: 20 }, Some(4))
         );
         assert_eq!(
-            read(&mut policy, pages, &ask(4, 1)),
+            read(&mut policy, pages, &read_request(4, 1)),
             (PageRange { first: 20, end: 80 }, Some(20))
         );
     }
 
+    /// The first read has set a window of 4 pages, 3 of them ahead of need.
     #[test]
     fn random_read_gets_only_its_request_and_leaves_the_state_unchanged() {
         let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
-        read(&mut policy, pages, &ask(0, 1));
+        read(&mut policy, pages, &read_request(0, 1));
         let before = policy.clone();
-        let added = read(&mut policy, pages, &ask(500, 16));
+        let added = read(&mut policy, pages, &read_request(500, 16));
         assert_eq!(added, (PageRange::new(500, 16), None));
-        assert_eq!((policy.start, policy.size, policy.async_size), (before.start, before.size, 3));
+        assert_eq!((policy.start, policy.size), (before.start, before.size));
+        assert_eq!(policy.async_size, 3);
     }
 
+    /// Random advice: a read of 400 pages adds its pages alone. The first page after a request is
+    /// marked.
     #[test]
     fn advice_changes_the_window() {
         let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
         policy.advise(Advice::Random);
-        assert_eq!(read(&mut policy, pages, &ask(0, 400)), (PageRange::new(0, 400), None));
+        assert_eq!(read(&mut policy, pages, &read_request(0, 400)), (PageRange::new(0, 400), None));
         policy.advise(Advice::Sequential);
         // A window of 64: a request of 9 pages rounds to 16 <= 64/4, doubled 32.
-        assert_eq!(read(&mut policy, pages, &ask(400, 9)), (PageRange::new(400, 32), Some(409)));
+        let added = read(&mut policy, pages, &read_request(400, 9));
+        assert_eq!(added, (PageRange::new(400, 32), Some(409)));
         policy.advise(Advice::Normal);
         pages.clear();
         // A window of 32: 16 > 32/4, so the whole window.
-        assert_eq!(read(&mut policy, pages, &ask(0, 9)), (PageRange::new(0, 32), Some(9)));
+        assert_eq!(read(&mut policy, pages, &read_request(0, 9)), (PageRange::new(0, 32), Some(9)));
     }
 
     #[test]
     fn zero_window_reads_only_the_requested_pages() {
         let pages = &mut PageTable::default();
         let mut off = policy("ondemand,read_ahead_kb=0").unwrap();
-        assert_eq!(read(&mut off, pages, &ask(0, 24)), (PageRange::new(0, 24), None));
+        assert_eq!(read(&mut off, pages, &read_request(0, 24)), (PageRange::new(0, 24), None));
     }
 
+    /// The first window of an uncongested read has four pages as well.
     #[test]
     fn congested_queue_does_not_change_the_window() {
-        let full = ReadRequest { is_congested: true, ..ask(0, 1) };
+        let full = ReadRequest { is_congested: true, ..read_request(0, 1) };
         let added = read(&mut OnDemand::new(&LIMITS), &mut PageTable::default(), &full);
         assert_eq!(added, (PageRange::new(0, 4), Some(1)));
     }
 
+    /// The file has 10 pages. One read lies behind its end, another begins in its last page.
     #[test]
     fn readahead_stops_at_the_end_of_the_file() {
         let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
-        let past = ReadRequest { file_bytes: 10 * PAGE_BYTES, ..ask(10, 1) };
+        let past = ReadRequest { file_bytes: 10 * PAGE_BYTES, ..read_request(10, 1) };
         assert_eq!(read(&mut policy, pages, &past).0.count(), 0);
         assert_eq!(policy.previous_end, None, "such a read is not remembered");
         let across = ReadRequest { offset: 9 * PAGE_BYTES + 1, bytes: 1 << 20, ..past };
@@ -477,10 +506,11 @@ mod tests {
         assert_eq!(policy.previous_end, Some(10 * PAGE_BYTES));
     }
 
+    /// A cache that accepts only the pages 0 and 1.
     #[test]
     fn policy_stops_adding_pages_when_memory_is_short() {
-        struct Full(PageTable);
-        impl PageView for Full {
+        struct TwoPageCache(PageTable);
+        impl PageView for TwoPageCache {
             fn is_cached(&self, page: u64) -> bool {
                 self.0.is_cached(page)
             }
@@ -503,23 +533,25 @@ mod tests {
                 folio.first < 2 && self.0.add(folio, is_marked)
             }
         }
-        let mut pages = Full(PageTable::default());
-        OnDemand::new(&LIMITS).read(&ask(0, 8), &mut pages);
+        let mut pages = TwoPageCache(PageTable::default());
+        OnDemand::new(&LIMITS).read(&read_request(0, 8), &mut pages);
         assert_eq!(pages.0.take_added().len(), 2);
     }
 
+    /// A window of 8 KiB has 2 pages. Two reads of a page add windows of 4 and 8 pages, the second
+    /// in folios of order 2 (4 pages) if the file system allows them.
     #[test]
     fn each_parameter_changes_the_outcome_and_is_checked() {
         assert_eq!(first_read_pages("ondemand"), 4);
         assert_eq!(first_read_pages("ondemand,read_ahead_kb=8"), 2);
-        let orders = |text| {
+        let folio_orders = |text| {
             let (mut policy, pages) = (policy(text).unwrap(), &mut PageTable::default());
-            policy.read(&ask(0, 1), pages);
-            policy.read(&ask(1, 1), pages);
+            policy.read(&read_request(0, 1), pages);
+            policy.read(&read_request(1, 1), pages);
             pages.take_added().iter().map(|(folio, _)| folio.order).collect::<Vec<u8>>()
         };
-        assert_eq!(orders("ondemand"), [0, 0, 0, 0, 2, 2]);
-        assert_eq!(orders("ondemand,folio_order=0"), [0; 12]);
+        assert_eq!(folio_orders("ondemand"), [0, 0, 0, 0, 2, 2]);
+        assert_eq!(folio_orders("ondemand,folio_order=0"), [0; 12]);
         let message = |text| policy(text).unwrap_err().to_string();
         assert_eq!(
             message("ondemand,folio_order=10"),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     /// Executes one read of a page that takes 5 ms. Returns the estimated cost of a request, in ns.
-    fn request_ns_after_slow_request(machine: &mut Machine) -> u64 {
+    fn estimate_after_request_ns(machine: &mut Machine) -> u64 {
         const END: Time = Time::from_ms(5);
         let file = machine.add_file(1 << 20, 0).unwrap();
         let handle = machine.open(file);
@@ -93,20 +93,20 @@ mod tests {
     }
 
     /// Before a measurement a request is assumed to cost 1 ms. A machine that measures costs raises
-    /// the estimate to almost 5 ms after a request of 5 ms.
+    /// the estimate above 4 ms after a request of 5 ms.
     #[test]
     fn device_costs_are_learned_only_for_policies_that_use_them() {
         const ASSUMED_NS: u64 = 1_000_000;
         let is_learned = |ns: u64| ns > 4_000_000;
         for policy in ["none", "window", "window-fixed", "ondemand"] {
-            let estimate_ns = request_ns_after_slow_request(&mut machine(policy));
+            let estimate_ns = estimate_after_request_ns(&mut machine(policy));
             assert_eq!(estimate_ns, ASSUMED_NS, "{policy}");
         }
         for policy in ["runs", "adaptive"] {
-            assert!(is_learned(request_ns_after_slow_request(&mut machine(policy))), "{policy}");
+            assert!(is_learned(estimate_after_request_ns(&mut machine(policy))), "{policy}");
         }
         let always = Config { learns_unused_costs: true, ..config("none") };
-        assert!(is_learned(request_ns_after_slow_request(&mut Machine::new(always).unwrap())));
+        assert!(is_learned(estimate_after_request_ns(&mut Machine::new(always).unwrap())));
         for (policy, uses_costs) in [
             ("none", false),
             ("cluster", false),
@@ -119,11 +119,11 @@ mod tests {
             machine
                 .add_swap(&SwapConfig { policy: policy.clone(), ..SwapConfig::new(4096, 64) })
                 .unwrap();
-            assert_eq!(is_learned(request_ns_after_slow_request(&mut machine)), uses_costs, "{policy}");
+            assert_eq!(is_learned(estimate_after_request_ns(&mut machine)), uses_costs, "{policy}");
         }
-        let mut custom_machine = machine("none");
-        custom_machine.set_policy_maker(Box::new(|_| Box::new(NoReadahead)));
-        assert!(is_learned(request_ns_after_slow_request(&mut custom_machine)), "any policy may be made");
+        let mut custom = machine("none");
+        custom.set_policy_maker(Box::new(|_| Box::new(NoReadahead)));
+        assert!(is_learned(estimate_after_request_ns(&mut custom)), "any policy may be made");
     }
 
     /// A request is initially assumed to cost 1 ms, or 122 pages. The request and the window have n

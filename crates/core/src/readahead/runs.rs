@@ -65,7 +65,7 @@ mod run;
 
 /// Number of remembered runs: enough for several threads with a current run each, plus earlier
 /// runs.
-const RUNS: usize = 16;
+const RUNS_MAX: usize = 16;
 /// Lower bound of the cost of a request, in pages that could have been read instead.
 const REQUEST_PAGES: u64 = 32;
 /// First window in pages while no length is known.
@@ -84,7 +84,7 @@ const WINDOW_MEMORY_DIVISOR: u64 = 8;
 /// The policy `runs`, for one open file.
 #[derive(Clone, Debug)]
 pub struct RunsPolicy {
-    /// The largest allowed window.
+    /// The largest allowed window, in pages.
     window_pages_max: u64,
     advice: Advice,
     /// The remembered runs; the newest is last.
@@ -94,7 +94,8 @@ pub struct RunsPolicy {
 impl RunsPolicy {
     /// Creates the policy with windows of at most `window_pages_max` pages.
     pub fn new(window_pages_max: u64) -> RunsPolicy {
-        RunsPolicy { window_pages_max, advice: Advice::Normal, runs: VecDeque::with_capacity(RUNS) }
+        let runs = VecDeque::with_capacity(RUNS_MAX);
+        RunsPolicy { window_pages_max, advice: Advice::Normal, runs }
     }
 
     /// Parses `runs,read_ahead_kb=KIB`.
@@ -106,71 +107,75 @@ impl RunsPolicy {
         Ok(RunsPolicy::new(window_pages(spec, limits)?))
     }
 
-    /// Handles a touch of these pages: continues, reverses or starts a run, and may add a window.
+    /// Handles a touch of the pages `touched`: continues, reverses or starts a run, and may add a
+    /// window.
     fn touch(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
         let found = self.runs.iter().rposition(|run| {
-            let position = run.way.along(touched).first;
+            let position = run.order.convert_range(touched).first;
             run.first <= position && position <= run.window_end
         });
-        let order = found.map_or(TouchOrder::Up, |index| self.runs[index].way);
-        let mut positions = order.along(touched).pages();
-        let absent = positions.find(|&position| !pages.is_cached(order.at(position)));
+        let order = found.map_or(TouchOrder::Up, |index| self.runs[index].order);
+        let mut positions = order.convert_range(touched).pages();
+        let absent = positions.find(|&position| !pages.is_cached(order.convert(position)));
         match (found, absent) {
             (Some(index), Some(absent)) if absent >= self.runs[index].window_end => {
                 self.continue_run(index, touched, read, pages);
             }
-            (Some(index), None) => self.note_use(index, touched, read, pages),
+            (Some(index), None) => self.record_use(index, touched, read, pages),
             // This includes a page of a window that was evicted before its touch.
             (_, Some(_)) => match self.find_reversed(touched) {
                 Some(index) => {
                     self.runs[index].reverse();
                     self.continue_run(index, touched, read, pages);
                 }
-                None => self.begin(touched, read, pages),
+                None => self.begin_run(touched, read, pages),
             },
             (None, None) => {}
         }
     }
 
-    /// The index of a run that these pages reverse: no more of it was touched than now, and the
-    /// pages lie directly before its start.
+    /// The index of a run that the touched pages reverse; `None` without one. They lie directly
+    /// before the start of the run, and no more pages of it were touched until now.
     fn find_reversed(&self, touched: PageRange) -> Option<usize> {
         self.runs.iter().rposition(|run| {
-            let is_new = run.touched() <= touched.count();
-            is_new && run.way.back().along(touched).first == run.touched_back().end
+            let is_short = run.touched_pages() <= touched.count();
+            let start = run.touched_in_opposite_order().end;
+            is_short && run.order.opposite().convert_range(touched).first == start
         })
     }
 
     /// The assumed direction of a new run: the more frequent one among the remembered runs.
     fn usual_direction(&self) -> TouchOrder {
-        let orders = self.runs.iter().filter(|run| run.touched() > 1).map(|run| run.way);
+        let orders = self.runs.iter().filter(|run| run.touched_pages() > 1).map(|run| run.order);
         let (mut up, mut down) = (0, 0);
         orders.for_each(|order| *if order == TouchOrder::Up { &mut up } else { &mut down } += 1);
         if down > up { TouchOrder::Down } else { TouchOrder::Up }
     }
 
-    /// Starts a run at the touched pages and reads its first window.
-    fn begin(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
+    /// Starts a run at the touched pages and reads its first window. Forgets the oldest of
+    /// [`RUNS_MAX`] runs.
+    fn begin_run(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
         let order = self.usual_direction();
-        let positions = order.along(touched);
-        let recent = self.runs.iter().rev().take(RECENT_RUNS);
-        let is_length_measured = recent.filter_map(TouchedRun::length).count() < KNOWN_LENGTHS_MIN;
+        let positions = order.convert_range(touched);
+        let recent_runs = self.runs.iter().rev().take(RECENT_RUNS);
+        let known_lengths = recent_runs.filter_map(TouchedRun::length).count();
+        let is_length_measured = known_lengths < KNOWN_LENGTHS_MIN;
         let first_pages = match self.advice {
             Advice::Sequential => u64::MAX,
             Advice::Random => 1,
             _ => FIRST_PAGES,
         };
-        if self.runs.len() == RUNS {
+        if self.runs.len() == RUNS_MAX {
             self.runs.pop_front();
         }
         self.runs.push_back(TouchedRun {
-            way: order,
+            order,
             first: positions.first,
             touched_end: positions.end,
             window_end: positions.first,
             window_pages: 0,
             trigger: None,
-            last: None,
+            last_read: None,
             is_length_measured,
             was_late: true,
         });
@@ -197,7 +202,7 @@ impl RunsPolicy {
         let pages_so_far = self.runs[index].pages_so_far();
         let usual_pages = self.usual_rest_after_window(index, pages);
         let run = &mut self.runs[index];
-        let positions = run.way.along(touched);
+        let positions = run.order.convert_range(touched);
         run.touched_end = run.touched_end.max(positions.end);
         run.was_late = true;
         let missing_pages = positions.end.saturating_sub(run.window_end);
@@ -211,7 +216,7 @@ impl RunsPolicy {
 
     /// Handles a touch of window pages that are cached or being read, in the run at `index`. Clears
     /// their marks. At the trigger it reads the next window.
-    fn note_use(
+    fn record_use(
         &mut self,
         index: usize,
         touched: PageRange,
@@ -224,33 +229,37 @@ impl RunsPolicy {
             }
         }
         let run = &mut self.runs[index];
-        let positions = run.way.along(touched);
+        let positions = run.order.convert_range(touched);
         run.touched_end = run.touched_end.max(positions.end.min(run.window_end));
-        if run.last.is_some_and(|last| positions.contains(last)) {
+        if run.last_read.is_some_and(|last| positions.contains(last)) {
             run.touched_end = run.window_end;
         }
-        run.was_late |= !pages.is_filled(run.way.at(positions.first));
+        run.was_late |= !pages.is_filled(run.order.convert(positions.first));
         if run.trigger.is_some_and(|trigger| positions.contains(trigger)) && !read.is_congested {
             run.trigger = None;
-            let size = self.next_ahead(index, pages);
-            if size > 0 {
+            let window_pages = self.next_window_pages(index, pages);
+            if window_pages > 0 {
                 self.runs[index].was_late = false;
-                self.read_window(index, size, read, pages);
+                self.read_window(index, window_pages, read, pages);
             }
         }
     }
 
     /// Size in pages of the next window of the run at `index`, whose reader is in the middle of the
     /// current one. May be 0.
-    fn next_ahead(&self, index: usize, pages: &mut dyn PageView) -> u64 {
+    fn next_window_pages(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
-        if !self.is_stream(index, run.touched()) {
+        if !self.is_stream(index, run.touched_pages()) {
             return self.usual_rest_within_window(index, pages);
         }
         let next_pages = if run.was_late { 2 * run.window_pages } else { run.window_pages };
         match self.advice {
             Advice::Sequential => next_pages,
-            _ => next_pages.min(run.touched().saturating_sub(run.window_end - run.touched_end)),
+            // The pages ahead are never more than were touched.
+            _ => {
+                let pages_ahead = run.window_end - run.touched_end;
+                next_pages.min(run.touched_pages().saturating_sub(pages_ahead))
+            }
         }
     }
 
@@ -263,24 +272,25 @@ impl RunsPolicy {
         read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
-        let pages_max = pages_max.min(self.size_max(pages).max(read.request().count()));
+        let pages_max = pages_max.min(self.window_size_max(pages).max(read.request().count()));
         let run = self.runs[index];
-        let file_positions = run.way.along(PageRange::new(0, read.file_pages()));
+        let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
         let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
         let may_go_on = self.is_stream(index, run.pages_so_far())
             || !self.is_outgrown(index, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
-        let last = window.pages().rev().find(|&position| !pages.is_cached(run.way.at(position)));
+        let is_absent = |&position: &u64| !pages.is_cached(run.order.convert(position));
+        let last_absent = window.pages().rev().find(is_absent);
         let run = &mut self.runs[index];
-        run.last = last;
+        run.last_read = last_absent;
         run.trigger = (may_go_on && window.count() > 1).then_some(middle);
         run.window_pages = pages_max;
         run.window_end = window.end.max(run.window_end);
         for position in window.pages() {
-            let is_marked = last == Some(position)
+            let is_marked = last_absent == Some(position)
                 || run.trigger == Some(position)
                 || (run.is_length_measured && is_length_mark(position - run.first));
-            let page = run.way.at(position);
+            let page = run.order.convert(position);
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
                 // Memory is short: the window ends here.
                 run.window_end = position.max(run.touched_end);
@@ -290,20 +300,20 @@ impl RunsPolicy {
     }
 
     /// Largest window in pages: limited by the policy, by the cost of a request, and by the memory.
-    fn size_max(&self, pages: &mut dyn PageView) -> u64 {
+    fn window_size_max(&self, pages: &mut dyn PageView) -> u64 {
         let device = &pages.evidence().device;
         let by_cost = WINDOW_PER_REQUEST_COST * device.estimate.request_cost_pages();
         let by_memory = device.memory_pages / WINDOW_MEMORY_DIVISOR;
         self.window_pages_max.min(by_cost.max(REQUEST_PAGES)).min(by_memory.max(1))
     }
 
-    /// Returns true if the run at `index`, of length `pages`, is a stream: it goes on until it is
-    /// known to end.
-    fn is_stream(&self, index: usize, pages: u64) -> bool {
+    /// Returns true if the run at `index`, of `run_pages` pages, is a stream: at least 64 KiB long,
+    /// and no known length of another run is greater. Advice overrides this.
+    fn is_stream(&self, index: usize, run_pages: u64) -> bool {
         match self.advice {
             Advice::Random => false,
             Advice::Sequential => true,
-            _ => pages >= STREAM_PAGES && self.is_outgrown(index, pages),
+            _ => run_pages >= STREAM_PAGES && self.is_outgrown(index, run_pages),
         }
     }
 
@@ -327,7 +337,7 @@ impl RunsPolicy {
             .lengths(index)
             .filter(|&length| length > pages_so_far)
             .map(|length| length - pages_so_far);
-        rests.min_by_key(|&size| (self.cost(index, pages_so_far, size, pages), size))
+        rests.min_by_key(|&size| (self.window_cost(index, pages_so_far, size, pages), size))
     }
 
     /// Usual remaining length, in pages, of the run at `index`, which may still end within its
@@ -335,12 +345,20 @@ impl RunsPolicy {
     fn usual_rest_within_window(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
         let sizes = self.lengths(index).map(|length| length.saturating_sub(run.pages_so_far()));
-        sizes.min_by_key(|&size| (self.cost(index, run.touched(), size, pages), size)).unwrap_or(0)
+        let best =
+            sizes.min_by_key(|&size| (self.window_cost(index, run.touched_pages(), size, pages), size));
+        best.unwrap_or(0)
     }
 
     /// Cost, in pages, that a window of `size` pages behind the current one would have had. It is
     /// the sum over the remembered runs longer than `pages_so_far`, except the run at `index`.
-    fn cost(&self, index: usize, pages_so_far: u64, size: u64, pages: &mut dyn PageView) -> u64 {
+    fn window_cost(
+        &self,
+        index: usize,
+        pages_so_far: u64,
+        size: u64,
+        pages: &mut dyn PageView,
+    ) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
         let window_end = self.runs[index].pages_so_far();

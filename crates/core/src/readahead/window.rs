@@ -49,30 +49,36 @@ enum NextWindow {
 /// The policy `window`, for one open file.
 #[derive(Clone, Debug)]
 pub struct Window {
+    /// The largest window without advice, in pages.
     window_pages_default: i64,
-    /// The largest window at present: doubled by sequential advice, 0 after random advice.
+    /// The largest window at present, in pages: doubled by sequential advice, 0 after random
+    /// advice.
     window_pages_max: i64,
     /// True for `announce=page`: the read loop announces each page when it reaches it.
     announces_singly: bool,
     /// First page of the current window.
     start: u64,
-    /// Pages of the current window. While readahead is off: a counter that each consecutive miss
-    /// raises and any other miss lowers.
+    /// Number of pages of the current window. While readahead is off: a counter that each
+    /// consecutive miss raises and any other miss lowers.
     size: i64,
     ahead: Option<AheadWindow>,
     next: NextWindow,
     /// The last announced or missed page; `None` before the first.
     previous_page: Option<u64>,
+    /// True after random advice.
     is_random: bool,
+    /// True after sequential advice.
     is_sequential: bool,
-    /// Fault misses minus fault hits.
+    /// Faults on absent pages minus faults on cached pages.
     fault_misses: i64,
 }
 
 /// The window behind the current one, already submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AheadWindow {
+    /// First page.
     start: u64,
+    /// Number of pages.
     size: i64,
 }
 
@@ -121,9 +127,9 @@ impl Window {
         self.next == NextWindow::Off
     }
 
-    /// Handles one page of the current read, announced by the read loop: adjusts the size of the
+    /// Handles one page of the current read, announced by the read loop: changes the size of the
     /// next window and submits a window if one is due.
-    pub(super) fn announce(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+    pub(super) fn announce(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.previous_page == Some(page) && self.next != NextWindow::Unused {
             return;
         }
@@ -132,7 +138,7 @@ impl Window {
         }
         if self.next == NextWindow::Unused && page == 0 {
             self.next = NextWindow::Pages((self.window_pages_max / 2).max(1));
-            return self.new_window(page, 0, ask, pages);
+            return self.begin_current_window(page, 0, read, pages);
         }
         let window_pages = self.next_pages();
         self.previous_page = Some(page);
@@ -144,7 +150,7 @@ impl Window {
         self.next = NextWindow::Pages(next_pages.min(self.window_pages_max));
         if self.start <= page && page < self.start + self.size as u64 {
             if self.ahead.is_none() {
-                self.new_ahead(window_pages, ask, pages);
+                self.begin_ahead_window(window_pages, read, pages);
             }
         } else if let Some(ahead) = self.ahead
             && ahead.start == page
@@ -156,22 +162,23 @@ impl Window {
             self.ahead = None;
             self.previous_page = Some(ahead.start);
         } else {
-            self.new_window(page, window_pages, ask, pages);
+            self.begin_current_window(page, window_pages, read, pages);
         }
     }
 
     /// Handles a page that was announced and is absent when the read reaches it: reduces the next
     /// window. While readahead is off, counts consecutive misses, and turns it on again at the
     /// largest window.
-    pub(super) fn note_miss(&mut self, page: u64) {
+    pub(super) fn record_miss(&mut self, page: u64) {
         match self.next {
             NextWindow::Pages(next) => {
                 self.next = NextWindow::Pages((next - 3).max(WINDOW_PAGES_MIN))
             }
             _ if self.window_pages_max == 0 => {}
             _ => {
-                let follows = self.previous_page.is_some_and(|previous| previous + 1 == page);
-                self.size = if follows { self.size + 1 } else { (self.size - 1).max(0) };
+                let is_consecutive =
+                    self.previous_page.is_some_and(|previous| previous + 1 == page);
+                self.size = if is_consecutive { self.size + 1 } else { (self.size - 1).max(0) };
                 if self.size >= self.window_pages_max {
                     let max = self.window_pages_max;
                     self.start = (page + 1).saturating_sub(max as u64);
@@ -182,9 +189,10 @@ impl Window {
         }
     }
 
-    /// Handles a fault on a page of a mapping: adds the aligned block around the page, unless too
-    /// many faults missed.
-    pub(super) fn note_fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+    /// Handles a fault on a page of a mapping, and counts it as hit or miss. For an absent page it
+    /// adds the aligned block around the page, unless misses prevail by more than 100. After
+    /// sequential advice it announces the page as for a read.
+    pub(super) fn handle_fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
             return self.announce(page, read, pages);
         }
@@ -201,7 +209,7 @@ impl Window {
 
     /// Applies the program's advice: sequential doubles the largest window, random disables
     /// readahead.
-    pub(super) fn note_advice(&mut self, advice: Advice) {
+    pub(super) fn apply_advice(&mut self, advice: Advice) {
         match advice {
             Advice::Normal => self.window_pages_max = self.window_pages_default,
             Advice::Sequential => self.window_pages_max = 2 * self.window_pages_default,
@@ -222,7 +230,7 @@ impl Window {
 
     /// Replaces both windows by one that starts at `page`, and submits it. `window_pages` is the
     /// window size before the current page.
-    fn new_window(
+    fn begin_current_window(
         &mut self,
         page: u64,
         window_pages: i64,
@@ -233,22 +241,27 @@ impl Window {
         self.size = self.next_pages();
         self.ahead = None;
         self.previous_page = Some(page);
-        let started = submit(self.start, self.size, read, pages);
-        self.judge(started, window_pages);
+        let added_pages = submit(self.start, self.size, read, pages);
+        self.shrink_if_nothing_added(added_pages, window_pages);
     }
 
     /// Submits the window behind the current one. `window_pages` is the window size before the
     /// current page.
-    fn new_ahead(&mut self, window_pages: i64, read: &ReadRequest, pages: &mut dyn PageView) {
+    fn begin_ahead_window(
+        &mut self,
+        window_pages: i64,
+        read: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) {
         let ahead = AheadWindow { start: self.start + self.size as u64, size: self.next_pages() };
         self.ahead = Some(ahead);
-        let started = submit(ahead.start, ahead.size, read, pages);
-        self.judge(started, window_pages);
+        let added_pages = submit(ahead.start, ahead.size, read, pages);
+        self.shrink_if_nothing_added(added_pages, window_pages);
     }
 
     /// Shrinks the next window by one page if the submission added no page. A window of at most one
     /// page turns readahead off. `window_pages` is the window size before the current page.
-    fn judge(&mut self, added_pages: u64, window_pages: i64) {
+    fn shrink_if_nothing_added(&mut self, added_pages: u64, window_pages: i64) {
         if added_pages > 0 {
             return;
         }
@@ -276,7 +289,7 @@ pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn 
         return 0;
     }
     pages.begin_window();
-    let mut started = 0;
+    let mut added_pages = 0;
     for page in first..(first + size as u64).min(read.file_pages()) {
         if pages.is_cached(page) {
             continue;
@@ -284,39 +297,39 @@ pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn 
         if !pages.add(Folio::holding(page, 0), false) {
             break;
         }
-        started += 1;
+        added_pages += 1;
     }
-    started
+    added_pages
 }
 
 impl ReadaheadPolicy for Window {
     /// Announces all requested pages before the read loop, unless `announce=page`.
-    fn read(&mut self, read_request: &ReadRequest, pages: &mut dyn PageView) {
+    fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.announces_singly {
             return;
         }
-        for page in read_request.request().clipped(read_request.file_pages()).pages() {
-            self.announce(page, read_request, pages);
+        for page in read.request().clipped(read.file_pages()).pages() {
+            self.announce(page, read, pages);
         }
     }
 
-    /// Reads the aligned block around the page, by `note_fault`.
+    /// Reads the aligned block around the page, by `handle_fault`.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
-        self.note_fault(page, read, pages);
+        self.handle_fault(page, read, pages);
     }
 
-    /// Applies the program's advice, by `note_advice`.
+    /// Applies the program's advice, by `apply_advice`.
     fn advise(&mut self, advice: Advice) {
-        self.note_advice(advice);
+        self.apply_advice(advice);
     }
 
     /// Announces the page now with `announce=page`, and counts a miss if it is still absent.
-    fn demand(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) -> Demand {
+    fn demand(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) -> Demand {
         if self.announces_singly {
-            self.announce(page, ask, pages);
+            self.announce(page, read, pages);
         }
         if !pages.is_cached(page) {
-            self.note_miss(page);
+            self.record_miss(page);
         }
         Demand::Page
     }
@@ -339,8 +352,8 @@ pub(super) mod tests {
     use crate::unit::{PAGE_BYTES, PageRange};
     use alloc::vec::Vec;
 
-    /// Ranges added since the last call, adjacent folios joined.
-    pub(in super::super) fn ranges(pages: &mut PageTable) -> Vec<PageRange> {
+    /// Takes the ranges that were added since the last call, adjacent folios joined.
+    pub(in super::super) fn take_ranges(pages: &mut PageTable) -> Vec<PageRange> {
         let mut ranges: Vec<PageRange> = Vec::new();
         for (folio, _) in pages.take_added() {
             match ranges.last_mut() {
@@ -351,7 +364,8 @@ pub(super) mod tests {
         ranges
     }
 
-    pub(in super::super) fn ask(first: u64, count: u64) -> ReadRequest {
+    /// Read of `count` pages from page `first` of a file of 10,000 pages.
+    pub(in super::super) fn read_request(first: u64, count: u64) -> ReadRequest {
         ReadRequest {
             offset: first * PAGE_BYTES,
             bytes: count * PAGE_BYTES,
@@ -365,9 +379,10 @@ pub(super) mod tests {
     fn golden_trajectory_of_a_sequential_reader_from_page_0() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
+        // Reads one page. Returns the first page and the page count of each added range.
         let mut step = |page: u64| -> Vec<(u64, u64)> {
-            policy.read(&ask(page, 1), &mut pages);
-            ranges(&mut pages).iter().map(|range| (range.first, range.count())).collect()
+            policy.read(&read_request(page, 1), &mut pages);
+            take_ranges(&mut pages).iter().map(|range| (range.first, range.count())).collect()
         };
         // First use at page 0: a window of max/2 = 16.
         assert_eq!(step(0), [(0, 16)]);
@@ -382,66 +397,73 @@ pub(super) mod tests {
         assert_eq!(step(17), [(34, 32)]);
     }
 
+    /// A first read elsewhere than at page 0 turns readahead off. A window of 32 pages must then be
+    /// missed in order; the counter is the size.
     #[test]
     fn readahead_turns_off_at_a_nonzero_first_read_and_on_after_misses() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        policy.read(&ask(160, 16), &mut pages);
+        policy.read(&read_request(160, 16), &mut pages);
         assert!(policy.is_off());
-        assert_eq!(ranges(&mut pages), []);
+        assert_eq!(take_ranges(&mut pages), []);
         // 16 pages missed: the first is not consecutive (size stays 0), 15 follow.
-        (160..176).for_each(|page| policy.note_miss(page));
+        (160..176).for_each(|page| policy.record_miss(page));
         assert_eq!(policy.size, 15);
         // The next record starts elsewhere: 15 - 1 + 15 = 29. The third reaches 32 with its fifth
         // page: 28, 29, 30, 31, 32.
-        (480..496).for_each(|page| policy.note_miss(page));
+        (480..496).for_each(|page| policy.record_miss(page));
         assert_eq!(policy.size, 29);
-        (800..804).for_each(|page| policy.note_miss(page));
+        (800..804).for_each(|page| policy.record_miss(page));
         assert!(policy.is_off());
-        policy.note_miss(804);
+        policy.record_miss(804);
         assert_eq!((policy.next, policy.start, policy.size), (NextWindow::Pages(32), 773, 32));
     }
 
+    /// Eight readers, 1,000 pages apart, miss one page after another: no two misses are
+    /// consecutive.
     #[test]
     fn interleaved_misses_never_turn_readahead_on_again() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        policy.read(&ask(160, 16), &mut pages);
+        policy.read(&read_request(160, 16), &mut pages);
         for step in 0..1000 {
             for reader in 0..8 {
-                policy.note_miss(1000 * reader + step);
+                policy.record_miss(1000 * reader + step);
             }
         }
         assert!(policy.is_off());
     }
 
+    /// The second read submits the ahead window while the queue is congested.
     #[test]
     fn congestion_and_cached_pages_shrink_the_window_alike() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        policy.read(&ask(0, 1), &mut pages);
-        let congested = ReadRequest { is_congested: true, ..ask(1, 1) };
+        policy.read(&read_request(0, 1), &mut pages);
+        let congested = ReadRequest { is_congested: true, ..read_request(1, 1) };
         policy.read(&congested, &mut pages);
         // The next window was 16. No I/O was started, so it becomes 15, as does the ahead window.
         assert_eq!(policy.next, NextWindow::Pages(15));
         assert_eq!(policy.ahead, Some(AheadWindow { start: 16, size: 15 }));
     }
 
+    /// Page 37 is in the block of 16 pages from 32. The fault on page 9000 is the 102nd miss.
+    /// Random advice disables the block from the first fault on.
     #[test]
     fn faults_read_the_aligned_block_until_100_excess_misses() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        policy.fault(37, &ask(37, 1), &mut pages);
-        assert_eq!(ranges(&mut pages), [PageRange::new(32, 16)]);
+        policy.fault(37, &read_request(37, 1), &mut pages);
+        assert_eq!(take_ranges(&mut pages), [PageRange::new(32, 16)]);
         for miss in 0..100 {
-            policy.fault(1000 + 50 * miss, &ask(0, 1), &mut pages);
+            policy.fault(1000 + 50 * miss, &read_request(0, 1), &mut pages);
         }
-        ranges(&mut pages);
-        policy.fault(9000, &ask(9000, 1), &mut pages);
-        assert_eq!(ranges(&mut pages), []);
+        take_ranges(&mut pages);
+        policy.fault(9000, &read_request(9000, 1), &mut pages);
+        assert_eq!(take_ranges(&mut pages), []);
         let mut random = Window::new(32);
         random.advise(Advice::Random);
-        random.fault(9100, &ask(9100, 1), &mut pages);
-        assert_eq!(ranges(&mut pages), []);
+        random.fault(9100, &read_request(9100, 1), &mut pages);
+        assert_eq!(take_ranges(&mut pages), []);
     }
 }

@@ -37,24 +37,25 @@ impl WindowFixed {
 impl ReadaheadPolicy for WindowFixed {
     /// Announces the pages as `window` does. While readahead is off, counts all of them as misses
     /// and submits the whole request.
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
-        self.window.read(ask, pages);
+    fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+        self.window.read(read, pages);
         if self.window.is_off() {
-            let request = ask.request().clipped(ask.file_pages());
-            request.pages().for_each(|page| self.window.note_miss(page));
-            let whole = ReadRequest { is_congested: false, ..*ask };
-            submit(request.first, request.count() as i64, &whole, pages);
+            let request = read.request().clipped(read.file_pages());
+            request.pages().for_each(|page| self.window.record_miss(page));
+            // The request is submitted even while the queue is congested.
+            let uncongested = ReadRequest { is_congested: false, ..*read };
+            submit(request.first, request.count() as i64, &uncongested, pages);
         }
     }
 
     /// Handles a fault as `window` does.
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
-        self.window.note_fault(page, ask, pages);
+    fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+        self.window.handle_fault(page, read, pages);
     }
 
     /// Applies the advice as `window` does.
     fn advise(&mut self, advice: Advice) {
-        self.window.note_advice(advice);
+        self.window.apply_advice(advice);
     }
 
     /// False: the policy is measured unchanged, as in the kernel.
@@ -71,29 +72,31 @@ impl ReadaheadPolicy for WindowFixed {
 #[cfg(test)]
 mod tests {
     use super::super::PageTable;
-    use super::super::window::tests::{ask, ranges};
+    use super::super::window::tests::{read_request, take_ranges};
     use super::*;
     use crate::unit::PageRange;
 
+    /// A first read elsewhere than at page 0 turns readahead off.
     #[test]
     fn read_is_submitted_whole_while_readahead_is_off() {
         let mut policy = WindowFixed::new(32);
         let mut pages = PageTable::default();
-        policy.read(&ask(160, 16), &mut pages);
-        assert_eq!(ranges(&mut pages), [PageRange::new(160, 16)]);
+        policy.read(&read_request(160, 16), &mut pages);
+        assert_eq!(take_ranges(&mut pages), [PageRange::new(160, 16)]);
     }
 
-    /// Misses count 15 + 14 + … as in `window`. The misses of the third record reach a whole
-    /// window, so that readahead is on again for the fourth.
+    /// Misses count as in `window`: 15 after the first record, 15 - 1 + 15 = 29 after the second.
+    /// The misses of the third record reach a whole window of 32 pages, so that readahead is on
+    /// again.
     #[test]
     fn three_records_of_sixteen_pages_bring_readahead_back() {
         let mut policy = WindowFixed::new(32);
         let mut pages = PageTable::default();
-        policy.read(&ask(160, 16), &mut pages);
-        policy.read(&ask(480, 16), &mut pages);
+        policy.read(&read_request(160, 16), &mut pages);
+        policy.read(&read_request(480, 16), &mut pages);
         assert!(policy.window.is_off());
-        policy.read(&ask(800, 16), &mut pages);
+        policy.read(&read_request(800, 16), &mut pages);
         assert!(!policy.window.is_off());
-        assert_eq!(ranges(&mut pages).len(), 3);
+        assert_eq!(take_ranges(&mut pages).len(), 3);
     }
 }

@@ -30,29 +30,29 @@ const SHIFT_MAX: u32 = 60;
 /// result is at most `pages_max - 1`, or `page` itself if the run appears to reach the start of the
 /// file.
 pub(super) fn run_before(page: u64, pages_max: u64, pages: &dyn PageView) -> u64 {
-    let mut walk = TreeSearch::load(page - 1, pages);
-    let mut is_cached = walk.is_cached;
+    let mut search = TreeSearch::start(page - 1, pages);
+    let mut is_cached = search.is_cached;
     for _ in 1..pages_max {
         if !is_cached {
             break;
         }
-        is_cached = walk.step_back(pages);
+        is_cached = search.step_back(pages);
     }
-    page.wrapping_sub(walk.index).wrapping_sub(1)
+    page.wrapping_sub(search.index).wrapping_sub(1)
 }
 
 /// Returns the first absent page from `page` on, as the kernel finds it. `None` if it is not among
 /// the next `pages_max` pages.
 pub(super) fn absent_from(page: u64, pages_max: u64, pages: &dyn PageView) -> Option<u64> {
-    let mut walk = TreeSearch::load(page, pages);
-    let mut is_cached = walk.is_cached;
+    let mut search = TreeSearch::start(page, pages);
+    let mut is_cached = search.is_cached;
     for _ in 1..pages_max {
         if !is_cached {
             break;
         }
-        is_cached = walk.step_ahead(pages);
+        is_cached = search.step_ahead(pages);
     }
-    (!is_cached).then_some(walk.index)
+    (!is_cached).then_some(search.index)
 }
 
 /// Position of a search in the tree.
@@ -69,7 +69,7 @@ struct TreeSearch {
 
 impl TreeSearch {
     /// Starts a search at `index`. Inside a folio the slot goes to the first slot of the folio.
-    fn load(index: u64, pages: &dyn PageView) -> TreeSearch {
+    fn start(index: u64, pages: &dyn PageView) -> TreeSearch {
         match pages.folio(index) {
             None => TreeSearch { index, slot: index, shift: 0, is_cached: false },
             Some(folio) => {
@@ -79,14 +79,15 @@ impl TreeSearch {
         }
     }
 
-    /// Moves one page back. Returns true if the slot there holds a page.
+    /// Moves one page back, as the kernel does, with its drift. Returns true if the slot there
+    /// holds a page, false also at the start of the tree.
     fn step_back(&mut self, pages: &dyn PageView) -> bool {
         self.index = self.index.wrapping_sub(1);
         // A slot of one page always moves, except at the start of a node if the index appears to be
         // at a start too. A larger slot moves when the index has left it.
-        let moves_freely = self.shift == 0 && offset(self.slot) != 0;
-        if moves_freely || offset(self.slot) != offset(self.index >> self.shift) {
-            while offset(self.slot) == 0 {
+        let moves_freely = self.shift == 0 && slot_in_node(self.slot) != 0;
+        if moves_freely || slot_in_node(self.slot) != slot_in_node(self.index >> self.shift) {
+            while slot_in_node(self.slot) == 0 {
                 if self.shift == SHIFT_MAX {
                     return false;
                 }
@@ -98,12 +99,13 @@ impl TreeSearch {
         self.descend(pages)
     }
 
-    /// Moves one page forward. Returns true if the slot there holds a page.
+    /// Moves one page forward, as the kernel does, with its drift. Returns true if the slot there
+    /// holds a page, false also at the end of the tree.
     fn step_ahead(&mut self, pages: &dyn PageView) -> bool {
         self.index += 1;
-        let last = (1 << LEVEL_BITS) - 1;
-        if offset(self.slot) != offset(self.index >> self.shift) {
-            while offset(self.slot) == last {
+        let last_slot = (1 << LEVEL_BITS) - 1;
+        if slot_in_node(self.slot) != slot_in_node(self.index >> self.shift) {
+            while slot_in_node(self.slot) == last_slot {
                 if self.shift == SHIFT_MAX {
                     return false;
                 }
@@ -115,8 +117,8 @@ impl TreeSearch {
         self.descend(pages)
     }
 
-    /// Descends to the folio or the single slot; below the current level, slots follow the index.
-    /// Returns true if it holds a page.
+    /// Descends to the folio or the slot of one page; below the current level, slots follow the
+    /// index. Returns true if a page is there.
     fn descend(&mut self, pages: &dyn PageView) -> bool {
         while self.shift > 0 {
             let folio = pages.folio(self.slot << self.shift);
@@ -124,14 +126,14 @@ impl TreeSearch {
                 return true;
             }
             self.shift -= LEVEL_BITS;
-            self.slot = self.slot << LEVEL_BITS | offset(self.index >> self.shift);
+            self.slot = self.slot << LEVEL_BITS | slot_in_node(self.index >> self.shift);
         }
         pages.is_cached(self.slot)
     }
 }
 
-/// The slot's position in its node.
-const fn offset(slot: u64) -> u64 {
+/// The slot's position in its node, 0 to 63.
+const fn slot_in_node(slot: u64) -> u64 {
     slot & ((1 << LEVEL_BITS) - 1)
 }
 
@@ -140,17 +142,19 @@ mod tests {
     use super::*;
     use crate::readahead::{Folio, PageTable};
 
-    /// A table with folios of `order` from page `first` to `end`.
+    /// A table with the folios of each element `(first, end, order)`: folios of that order from
+    /// page `first` to `end`.
     fn table(folios: &[(u64, u64, u8)]) -> PageTable {
-        let mut table = PageTable::default();
+        let (mut table, is_marked) = (PageTable::default(), false);
         for &(first, end, order) in folios {
             for first in (first..end).step_by(1 << order) {
-                assert!(table.add(Folio { first, order }, false));
+                assert!(table.add(Folio { first, order }, is_marked));
             }
         }
         table
     }
 
+    /// The pages 10 to 199 are cached, each by itself: 190 pages.
     #[test]
     fn gaps_and_runs_of_single_pages_are_counted_exactly() {
         let table = table(&[(10, 200, 0)]);
@@ -162,6 +166,7 @@ mod tests {
         assert_eq!(run_before(202, 100, &table), 0);
     }
 
+    /// The run begins at page 0, in single pages or in folios of 64 pages.
     #[test]
     fn run_from_the_start_of_the_file_is_counted_whole() {
         assert_eq!(run_before(70, 1000, &table(&[(0, 70, 0)])), 70);
@@ -188,6 +193,8 @@ mod tests {
         assert_eq!(run_before(27_400, 2048, &table), 424 - 64);
     }
 
+    /// The pages 128 to 1023 are cached in folios of 128 and 512 pages. The searches begin at the
+    /// second page of a folio, and report the gap exactly.
     #[test]
     fn folios_of_64_pages_and_more_lie_a_level_higher() {
         let table = table(&[(128, 512, 7), (512, 1024, 9)]);

@@ -13,25 +13,25 @@ pub(super) enum TouchOrder {
 }
 
 impl TouchOrder {
-    /// Converts pages to positions along this direction, which increase in the order of touches.
-    /// This conversion is its own inverse.
-    pub(super) fn along(self, pages: PageRange) -> PageRange {
+    /// Converts a range of pages to positions along this direction, which increase in the order of
+    /// touches, or positions to pages: the conversion is its own inverse.
+    pub(super) fn convert_range(self, range: PageRange) -> PageRange {
         match self {
-            TouchOrder::Up => pages,
+            TouchOrder::Up => range,
             TouchOrder::Down => PageRange {
-                first: DOWNWARD_POSITIONS - pages.end,
-                end: DOWNWARD_POSITIONS - pages.first,
+                first: DOWNWARD_POSITIONS - range.end,
+                end: DOWNWARD_POSITIONS - range.first,
             },
         }
     }
 
     /// Converts a page to its position along this direction, or a position to its page.
-    pub(super) fn at(self, page_or_position: u64) -> u64 {
-        self.along(PageRange::new(page_or_position, 1)).first
+    pub(super) fn convert(self, page_or_position: u64) -> u64 {
+        self.convert_range(PageRange::new(page_or_position, 1)).first
     }
 
     /// The opposite direction.
-    pub(super) fn back(self) -> TouchOrder {
+    pub(super) fn opposite(self) -> TouchOrder {
         match self {
             TouchOrder::Up => TouchOrder::Down,
             TouchOrder::Down => TouchOrder::Up,
@@ -42,10 +42,12 @@ impl TouchOrder {
 /// Number of positions downwards: page 0 is the last. It exceeds the page count of any file.
 const DOWNWARD_POSITIONS: u64 = 1 << 62;
 
-/// Pages that were touched in order, as positions along its direction.
+/// A run of touched pages. A *position* is the number of a page, counted in the order of touches:
+/// for a downward run it increases towards page 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TouchedRun {
-    pub(super) way: TouchOrder,
+    /// Direction of the touches.
+    pub(super) order: TouchOrder,
     /// Position of the first touched page.
     pub(super) first: u64,
     /// Position behind the last page that is known to have been touched.
@@ -57,7 +59,7 @@ pub(super) struct TouchedRun {
     /// Position whose touch starts the read of the next window.
     pub(super) trigger: Option<u64>,
     /// Position of the last page read; its touch shows that the whole window was used.
-    pub(super) last: Option<u64>,
+    pub(super) last_read: Option<u64>,
     /// True if the pages carry extra marks, to measure the length of the run.
     pub(super) is_length_measured: bool,
     /// True if the reader had to wait since the newest window was read.
@@ -65,47 +67,48 @@ pub(super) struct TouchedRun {
 }
 
 impl TouchedRun {
-    /// Pages of the run, up to the end of its window.
+    /// Number of pages from the first touched one to the end of the window.
     pub(super) fn pages_so_far(&self) -> u64 {
         self.window_end - self.first
     }
 
     /// Number of pages known to have been touched.
-    pub(super) fn touched(&self) -> u64 {
+    pub(super) fn touched_pages(&self) -> u64 {
         self.touched_end - self.first
     }
 
     /// The touched pages, as positions along the opposite direction.
-    pub(super) fn touched_back(&self) -> PageRange {
+    pub(super) fn touched_in_opposite_order(&self) -> PageRange {
         let touched = PageRange { first: self.first, end: self.touched_end };
-        self.way.back().along(self.way.along(touched))
+        self.order.opposite().convert_range(self.order.convert_range(touched))
     }
 
     /// Reverses the run: it goes on in the opposite direction from its start.
     pub(super) fn reverse(&mut self) {
-        let touched = self.touched_back();
-        self.way = self.way.back();
+        let touched = self.touched_in_opposite_order();
+        self.order = self.order.opposite();
         self.first = touched.first;
         self.touched_end = touched.end;
         self.window_end = touched.end;
-        (self.trigger, self.last) = (None, None);
+        (self.trigger, self.last_read) = (None, None);
     }
 
     /// The length of the run in pages; `None` if only a lower bound is known.
     ///
-    /// For a watched run that ended between two marks it is the upper bound.
+    /// A watched run has extra marks (`is_length_measured`). If its touches ended between two
+    /// marks, the result is the upper bound.
     pub(super) fn length(&self) -> Option<u64> {
         if self.touched_end == self.window_end {
-            return Some(self.touched());
+            return Some(self.touched_pages());
         }
-        let untouched =
-            (self.touched()..self.pages_so_far()).find(|&distance| is_length_mark(distance));
-        self.is_length_measured.then(|| untouched.unwrap_or(self.pages_so_far()))
+        let first_untouched_mark =
+            (self.touched_pages()..self.pages_so_far()).find(|&distance| is_length_mark(distance));
+        self.is_length_measured.then(|| first_untouched_mark.unwrap_or(self.pages_so_far()))
     }
 }
 
-/// Returns true if a watched run has a mark at this distance from its first page.
+/// Returns true if a watched run has a mark at this distance, in pages, from its first page.
 pub(super) fn is_length_mark(distance: u64) -> bool {
-    let doubling = 1 << distance.max(1).ilog2();
-    distance.is_multiple_of((doubling / MARKS_PER_DOUBLING).max(1))
+    let power_of_two = 1 << distance.max(1).ilog2();
+    distance.is_multiple_of((power_of_two / MARKS_PER_DOUBLING).max(1))
 }

@@ -11,9 +11,11 @@ use crate::readahead::PageTable;
 struct Program {
     policy: RunsPolicy,
     pages: PageTable,
+    /// Pages whose touch causes no fault.
     mapped: BTreeSet<u64>,
     /// First page and page count of each request.
     requests: Vec<(u64, u64)>,
+    /// Number of touches of pages that were not mapped.
     faults: u32,
 }
 
@@ -35,9 +37,9 @@ fn windows(
 ) -> Vec<(u64, u64, u64)> {
     let mut windows = Vec::new();
     for page in touched {
-        let ask =
+        let request =
             ReadRequest { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
-        policy.fault(page, &ask, pages);
+        policy.fault(page, &request, pages);
         let added = pages.take_added();
         let lowest = added.iter().map(|(folio, _)| folio.first).min();
         windows.extend(lowest.map(|lowest| (page, lowest, added.len() as u64)));
@@ -46,6 +48,7 @@ fn windows(
 }
 
 impl Program {
+    /// A program without mapped pages, under the policy with windows of up to 1,024 pages.
     fn new(advice: Advice) -> Program {
         let mut policy = RunsPolicy::new(1024);
         policy.advise(advice);
@@ -53,18 +56,20 @@ impl Program {
         Program { policy, pages, mapped, requests: Vec::new(), faults: 0 }
     }
 
+    /// Touches a page. Without a mapping the policy handles the fault, the machine reads the page
+    /// if it is still absent, and the cached pages around it are mapped up to a mark on each side.
     fn touch(&mut self, page: u64) {
         if self.mapped.contains(&page) {
             return;
         }
         self.faults += 1;
-        let ask = ReadRequest {
+        let request = ReadRequest {
             offset: page * 4096,
             bytes: 1,
             file_bytes: FILE_PAGES * 4096,
             is_congested: false,
         };
-        self.policy.fault(page, &ask, &mut self.pages);
+        self.policy.fault(page, &request, &mut self.pages);
         if !self.pages.is_cached(page) {
             self.pages.add(Folio::holding(page, 0), false);
         }
@@ -78,29 +83,33 @@ impl Program {
             }
         }
         self.mapped.insert(page);
-        let around = |page: &u64| self.pages.is_cached(*page) && self.pages.marked(*page).is_none();
-        self.mapped.extend((page + 1..).take_while(around));
-        self.mapped.extend((0..page).rev().take_while(around));
+        let is_mappable = |page: &u64| {
+            let is_unmarked = self.pages.marked(*page).is_none();
+            self.pages.is_cached(*page) && is_unmarked
+        };
+        self.mapped.extend((page + 1..).take_while(is_mappable));
+        self.mapped.extend((0..page).rev().take_while(is_mappable));
     }
 
     /// Touches `count` pages upwards from `first`.
-    fn slice(&mut self, first: u64, count: u64) {
+    fn touch_upwards(&mut self, first: u64, count: u64) {
         (first..first + count).for_each(|page| self.touch(page));
     }
 
-    /// Touches the same pages downwards.
-    fn slice_downwards(&mut self, first: u64, count: u64) {
+    /// Touches `count` pages downwards, the last of them at `first`.
+    fn touch_downwards(&mut self, first: u64, count: u64) {
         (first..first + count).rev().for_each(|page| self.touch(page));
     }
 }
 
-/// The golden trajectory. The length of the first slice is found window by window, doubling each
-/// time. From the second on a slice takes one request.
+/// Slices of 16 pages at arbitrary pages. The length of the first slice is found window by window,
+/// doubling each time; its adjacent windows count as one request. From the second on a slice takes
+/// one request.
 #[test]
 fn slices_cost_one_request_each_from_the_second_on() {
     let mut program = Program::new(Advice::Normal);
-    let places = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
-    places.into_iter().for_each(|first| program.slice(first, 16));
+    let slice_starts = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
+    slice_starts.into_iter().for_each(|first| program.touch_upwards(first, 16));
     assert_eq!(
         program.requests,
         [
@@ -118,6 +127,8 @@ fn slices_cost_one_request_each_from_the_second_on() {
     assert_eq!(program.faults, 4 * 16 + 4 * 2);
 }
 
+/// Without known lengths the first window has 4 pages, and each later one as many pages as the run
+/// has so far.
 #[test]
 fn the_first_slice_takes_windows_of_4_4_and_8() {
     let windows = windows(RunsPolicy::new(32), 1000..1016, &mut memory());
@@ -134,19 +145,20 @@ fn first_downward_slice_reverses_the_run_and_doubles_its_window() {
     assert_eq!(windows, expected);
 }
 
-/// The golden trajectory downwards: as upwards, one request for each slice from the second on.
+/// Slices of 16 pages, touched downwards: one request for each slice from the second on.
 #[test]
 fn slices_downwards_cost_one_request_each_from_the_second_on() {
     let mut program = Program::new(Advice::Normal);
-    let places = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
-    places.into_iter().for_each(|first| program.slice_downwards(first, 16));
+    let slice_starts = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
+    slice_starts.into_iter().for_each(|first| program.touch_downwards(first, 16));
     // Pages 1016 to 1018 were read before the first run was reversed.
     assert_eq!(program.requests[0], (1000, 19));
-    let expected: Vec<_> = places[1..].iter().map(|&first| (first, 16)).collect();
+    let expected: Vec<_> = slice_starts[1..].iter().map(|&first| (first, 16)).collect();
     assert_eq!(program.requests[1..], expected);
 }
 
-/// A stream down to page 0: the mirror image of the upward stream, once it was reversed.
+/// A stream down to page 0. The first window lies upwards: 3 pages of it are not used. After the
+/// run is reversed, the windows mirror the upward stream.
 #[test]
 fn a_stream_downwards_ends_at_the_first_page() {
     let windows = windows(RunsPolicy::new(32), (0..100).rev(), &mut memory());
@@ -169,41 +181,45 @@ fn a_stream_downwards_ends_at_the_first_page() {
 /// was read.
 #[test]
 fn a_run_into_cached_pages_has_a_known_length() {
-    for way in [TouchOrder::Up, TouchOrder::Down] {
+    // Bounds: two requests for each of 40 slices, and 40 pages for each slice of 16.
+    for order in [TouchOrder::Up, TouchOrder::Down] {
         let mut program = Program::new(Advice::Normal);
         for slice in 1..40 {
             // One end of the slice first, as `memcpy` does, and then the rest from the other end.
             let pages = PageRange::new(5_000 * slice, 16);
-            let (near, far) = (pages.first, pages.end - 1);
-            program.touch(if way == TouchOrder::Down { near } else { far });
-            match way {
-                TouchOrder::Up => program.slice(near, 15),
-                TouchOrder::Down => program.slice_downwards(near + 1, 15),
+            let (first, last) = (pages.first, pages.end - 1);
+            program.touch(if order == TouchOrder::Down { first } else { last });
+            match order {
+                TouchOrder::Up => program.touch_upwards(first, 15),
+                TouchOrder::Down => program.touch_downwards(first + 1, 15),
             }
         }
         let requests = program.requests.len();
         let pages: u64 = program.requests.iter().map(|request| request.1).sum();
-        assert!(requests < 2 * 40, "{way:?}: {requests} requests");
-        assert!(pages < 40 * 40, "{way:?}: {pages} pages");
+        assert!(requests < 2 * 40, "{order:?}: {requests} requests");
+        assert!(pages < 40 * 40, "{order:?}: {pages} pages");
     }
 }
 
-/// The assumed direction follows the majority of the remembered runs.
+/// The assumed direction follows the majority of the 16 remembered runs: 8 downward ones and then
+/// 20 upward ones make it upward, 20 downward ones make it downward again.
 #[test]
 fn new_run_is_assumed_to_follow_the_direction_of_most_runs() {
     let mut program = Program::new(Advice::Normal);
-    (0..8).for_each(|at| program.slice_downwards(5_000 * at + 100, 16));
-    (20..40).for_each(|at| program.slice(5_000 * at, 16));
+    (0..8).for_each(|nth| program.touch_downwards(5_000 * nth + 100, 16));
+    (20..40).for_each(|nth| program.touch_upwards(5_000 * nth, 16));
     assert_eq!(program.requests.last(), Some(&(5_000 * 39, 16)));
     program.requests.clear();
-    (40..60).for_each(|at| program.slice_downwards(5_000 * at, 16));
+    (40..60).for_each(|nth| program.touch_downwards(5_000 * nth, 16));
     assert_eq!(program.requests.last(), Some(&(5_000 * 59, 16)));
 }
 
+/// Runs of one page: the first window has 4 pages, because no length is known. From then on the
+/// known length is one page.
 #[test]
 fn single_page_runs_are_read_alone_from_the_second_on() {
     let mut program = Program::new(Advice::Normal);
-    (0..20).for_each(|at| program.touch(5_000 * at + 7));
+    (0..20).for_each(|nth| program.touch(5_000 * nth + 7));
     assert_eq!(program.requests[0], (7, 4), "nothing is known");
     assert!(program.requests[1..].iter().all(|&(_, count)| count == 1));
 }
@@ -214,14 +230,14 @@ fn single_page_runs_are_read_alone_from_the_second_on() {
 #[test]
 fn window_weighs_the_request_cost_against_wasted_pages() {
     let mut program = Program::new(Advice::Normal);
-    for at in 0..32 {
-        program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 16 });
+    for nth in 0..32 {
+        program.touch_upwards(5_000 * nth + 7, if nth % 2 == 0 { 1 } else { 16 });
     }
     assert_eq!(program.requests.last(), Some(&(5_000 * 31 + 7, 16)));
     // With 200 pages instead of 16 the waste would be 199: another request is cheaper.
     let mut program = Program::new(Advice::Normal);
-    for at in 0..32 {
-        program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 200 });
+    for nth in 0..32 {
+        program.touch_upwards(5_000 * nth + 7, if nth % 2 == 0 { 1 } else { 200 });
     }
     assert!(program.requests.contains(&(5_000 * 30 + 7, 1)), "{:?}", program.requests);
 }
@@ -231,13 +247,13 @@ fn window_weighs_the_request_cost_against_wasted_pages() {
 #[test]
 fn a_long_run_among_short_ones_takes_two_requests() {
     let mut program = Program::new(Advice::Normal);
-    for at in 0..32 {
-        program.slice(5_000 * at, if at % 4 == 3 { 512 } else { 16 });
+    for nth in 0..32 {
+        program.touch_upwards(5_000 * nth, if nth % 4 == 3 { 512 } else { 16 });
     }
     program.requests.clear();
     program.faults = 0;
-    program.slice(200_000, 16);
-    program.slice(300_000, 512);
+    program.touch_upwards(200_000, 16);
+    program.touch_upwards(300_000, 512);
     assert_eq!(program.requests, [(200_000, 16), (300_000, 512)]);
     // The short one faults at its first page, at the middle, where a longer run may be predicted,
     // and at its last page. The long one adds the page behind them and its last.
@@ -301,36 +317,41 @@ fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
 /// eighth of the memory if that is less.
 #[test]
 fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
-    for (memory_pages, most) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {
+    for (memory_pages, window_pages) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {
         let mut pages = memory();
         pages.device_evidence().memory_pages = memory_pages;
         let mut policy = RunsPolicy::new(1 << 20);
         policy.advise(Advice::Sequential);
-        assert_eq!(windows(policy, 100..101, &mut pages), [(100, 100, most)]);
+        assert_eq!(windows(policy, 100..101, &mut pages), [(100, 100, window_pages)]);
     }
 }
 
+/// 20 runs of 16 pages, then 40 of 2 pages. The 16 remembered runs have 2 pages long before the
+/// last of them.
 #[test]
 fn window_shrinks_after_runs_become_shorter() {
     let mut program = Program::new(Advice::Normal);
-    (0..20).for_each(|at| program.slice(5_000 * at, 16));
+    (0..20).for_each(|nth| program.touch_upwards(5_000 * nth, 16));
     program.requests.clear();
-    (20..60).for_each(|at| program.slice(5_000 * at, 2));
+    (20..60).for_each(|nth| program.touch_upwards(5_000 * nth, 2));
     assert_eq!(program.requests[0].1, 16);
     assert_eq!(program.requests[39].1, 2);
 }
 
+/// With random advice the first window has one page. The lengths of later runs are still learned:
+/// the third slice of 16 pages is read by one request.
 #[test]
 fn random_advice_begins_with_a_page_and_still_learns_slices() {
     let mut program = Program::new(Advice::Random);
     program.touch(9);
-    program.slice(5_000, 16);
-    program.slice(15_000, 16);
-    program.slice(25_000, 16);
+    program.touch_upwards(5_000, 16);
+    program.touch_upwards(15_000, 16);
+    program.touch_upwards(25_000, 16);
     assert_eq!(program.requests[0], (9, 1));
     assert_eq!(program.requests.last(), Some(&(25_000, 16)));
 }
 
+/// The largest allowed window has 1,024 pages.
 #[test]
 fn sequential_advice_starts_with_the_largest_window() {
     let mut program = Program::new(Advice::Sequential);
