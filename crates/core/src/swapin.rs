@@ -61,9 +61,9 @@ pub struct MemoryId(pub u32);
 /// A fault on swapped-out memory, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapFault {
-    /// The mapping.
+    /// The mapping of the page.
     pub memory: MemoryId,
-    /// The page, from the start of the mapping.
+    /// The page, counted from the start of the mapping.
     pub page: u64,
     /// Number of pages of the mapping.
     pub memory_pages: u64,
@@ -176,14 +176,14 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, 
     })
 }
 
-/// Most pages read at once: `1 << page_cluster`. The parameter has the name that it has in
-/// `/proc/sys/vm`; default 3.
+/// Returns the most pages read at once: `1 << page_cluster`. The parameter has the name that it has
+/// in `/proc/sys/vm`; default 3.
 fn pages_max(spec: &Spec) -> Result<u64, SpecError> {
     Ok(1 << spec.integer("page_cluster", 3, 0..=10)?)
 }
 
 /// The aligned block of `pages` (a power of two) slots that holds `slot`.
-const fn block(slot: u64, pages: u64) -> SwapRead {
+const fn aligned_block(slot: u64, pages: u64) -> SwapRead {
     SwapRead::Slots(PageRange::new(slot / pages * pages, pages))
 }
 
@@ -246,6 +246,7 @@ mod testing {
             panic!("the policy looks at nothing")
         }
     }
+
     /// One mapping, all of it swapped out, on a device without measurements.
     pub(super) struct TestSwapArea {
         /// Slot of each page.
@@ -254,13 +255,18 @@ mod testing {
         pages: Vec<u64>,
         /// Slots of the pages that are not in memory.
         absent: BTreeSet<u64>,
-        /// Pages in memory with a mark.
-        ahead: BTreeSet<u64>,
+        /// Prefetched pages that were not used yet.
+        prefetched: BTreeSet<u64>,
+        /// Most pages that may be prefetched at once.
         pub(super) room_pages: u64,
+        /// Number of prefetched pages that were evicted unused.
         wasted_pages: u64,
         evidence: DeviceEvidence,
+        /// Number of faults on prefetched pages.
         pub(super) hits: u32,
+        /// Number of faults on absent pages.
         pub(super) misses: u32,
+        /// Answer of the policy to the last hit or miss.
         pub(super) last_read: Option<SwapRead>,
     }
 
@@ -270,7 +276,8 @@ mod testing {
             TestSwapArea::new(pages, |page| page)
         }
 
-        /// Creates an area with each page in its own slot, below `pages`.
+        /// Creates an area with `pages` pages and slots, where page `n` is in slot `slot_of(n)`. No
+        /// two pages may have the same slot.
         pub(super) fn new(pages: u64, slot_of: impl Fn(u64) -> u64) -> TestSwapArea {
             let slots: Vec<u64> = (0..pages).map(slot_of).collect();
             let mut pages_of = alloc::vec![0; pages as usize];
@@ -279,7 +286,7 @@ mod testing {
                 absent: slots.iter().copied().collect(),
                 slots,
                 pages: pages_of,
-                ahead: BTreeSet::new(),
+                prefetched: BTreeSet::new(),
                 room_pages: u64::MAX,
                 wasted_pages: 0,
                 evidence: DeviceEvidence { memory_pages: 8000, ..DeviceEvidence::default() },
@@ -289,23 +296,24 @@ mod testing {
             }
         }
 
-        /// Handles a fault. Returns the pages that were read in addition to its own, in order.
+        /// Handles a fault as a miss, a hit, or a use of a page in memory. Returns the pages that
+        /// were read in addition to the page of the fault, in ascending order.
         pub(super) fn fault(&mut self, policy: &mut dyn SwapinPolicy, page: u64) -> Vec<u64> {
             let count = self.slots.len() as u64;
             let slot = self.slots[page as usize];
             let (memory_pages, slots) = (count, count);
             let fault = SwapFault { memory_pages, slots, ..fault(page, slot) };
-            let wanted = if self.absent.remove(&slot) {
+            let policy_read = if self.absent.remove(&slot) {
                 self.misses += 1;
                 Some(policy.miss(&fault, self))
-            } else if self.ahead.remove(&page) {
+            } else if self.prefetched.remove(&page) {
                 self.hits += 1;
                 policy.hit(&fault, self)
             } else {
                 return Vec::new();
             };
-            self.last_read = wanted;
-            let mut read: Vec<u64> = match wanted {
+            self.last_read = policy_read;
+            let mut read: Vec<u64> = match policy_read {
                 None => Vec::new(),
                 Some(SwapRead::Slots(range)) => {
                     range.pages().map(|slot| self.pages[slot as usize]).collect()
@@ -313,14 +321,14 @@ mod testing {
                 Some(SwapRead::Pages(range)) => range.pages().collect(),
             };
             read.retain(|&page| self.absent.remove(&self.slots[page as usize]));
-            self.ahead.extend(&read);
+            self.prefetched.extend(&read);
             read.sort_unstable();
             read
         }
 
         /// Evicts all prefetched, unused pages. Returns their number.
         pub(super) fn waste_all(&mut self) -> u64 {
-            let pages = core::mem::take(&mut self.ahead);
+            let pages = core::mem::take(&mut self.prefetched);
             self.absent.extend(pages.iter().map(|&page| self.slots[page as usize]));
             self.wasted_pages += pages.len() as u64;
             pages.len() as u64

@@ -345,9 +345,10 @@ impl RunsPolicy {
     fn usual_rest_within_window(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
         let sizes = self.lengths(index).map(|length| length.saturating_sub(run.pages_so_far()));
-        let best =
-            sizes.min_by_key(|&size| (self.window_cost(index, run.touched_pages(), size, pages), size));
-        best.unwrap_or(0)
+        let touched_pages = run.touched_pages();
+        sizes
+            .min_by_key(|&size| (self.window_cost(index, touched_pages, size, pages), size))
+            .unwrap_or(0)
     }
 
     /// Cost, in pages, that a window of `size` pages behind the current one would have had. It is

@@ -59,9 +59,9 @@ pub struct AdaptiveSwapin {
 #[derive(Clone, Copy, Debug)]
 struct SwapCosts {
     /// A fault that must wait for a request.
-    fault: i64,
+    fault_pages: i64,
     /// One more request among others.
-    request: i64,
+    request_pages: i64,
     /// Most pages that may be ahead of a run.
     pages_max: u64,
 }
@@ -69,10 +69,11 @@ struct SwapCosts {
 /// A candidate for reading ahead.
 #[derive(Clone, Copy, Debug)]
 struct SwapinPlan {
+    /// The slots or addresses to read.
     read: SwapRead,
     /// Number of pages to read.
     pages: u64,
-    /// Number of requests that this takes.
+    /// Number of requests that the read takes.
     requests: u64,
     /// Expected saving, in pages.
     value: i64,
@@ -88,9 +89,10 @@ impl AdaptiveSwapin {
         Ok(AdaptiveSwapin::default())
     }
 
-    /// Selects the pages to read ahead of a fault; `None` if no decision is due or nothing pays.
-    /// `is_miss` is true if the fault's page must be read anyway.
-    fn ahead(
+    /// Records the fault, and selects the pages to read ahead of it; `None` if no decision is due
+    /// or nothing pays. `is_miss` is true if the fault's page must be read anyway, so that a
+    /// decision is always due. A decision sets the position of the next one for the longer of the fault's runs.
+    fn choose_readahead(
         &mut self,
         fault: &SwapFault,
         is_miss: bool,
@@ -99,41 +101,42 @@ impl AdaptiveSwapin {
         let waiting_faults = swapped.waiting_faults();
         let mut costs = SwapCosts::of(swapped.evidence(), waiting_faults);
         costs.pages_max =
-            self.prefetch_distance.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
-        let (by_slot, by_address) = self.runs_of(fault, costs);
-        let slots_lead = by_slot.length > by_address.length;
-        let leading = if slots_lead { by_slot } else { by_address };
-        if !is_miss && !leading.is_due() {
+            self.prefetch_distance.update(!is_miss, swapped.wasted_pages(), costs.pages_max);
+        let (by_slot, by_address) = self.record_fault(fault, costs);
+        let is_slot_run_leading = by_slot.length > by_address.length;
+        let leading = if is_slot_run_leading { by_slot } else { by_address };
+        if !is_miss && !leading.is_decision_due() {
             return None;
         }
         let plan = self.plan(fault, by_slot, by_address, costs, swapped);
         let plan = plan.and_then(|plan| {
             let room_pages = swapped.prefetch_room(plan.pages);
             plan.log_plan(room_pages, fault, [by_slot, by_address], costs, swapped);
-            let is_crumb = room_pages == 0 || (!is_miss && room_pages < plan.pages / 2);
-            (!is_crumb).then(|| plan.cut(room_pages, fault, by_slot, by_address, swapped))
+            let is_too_small = room_pages == 0 || (!is_miss && room_pages < plan.pages / 2);
+            let is_used = !is_too_small;
+            is_used.then(|| plan.limited_to(room_pages, fault, by_slot, by_address, swapped))
         });
-        // Counts the places of the leading run before the first page that stays absent.
+        // True if the page at this position of the leading run is absent and not in the plan.
         let stays_absent = |position| {
-            let slot = match slots_lead {
+            let absent_slot = match is_slot_run_leading {
                 true => swapped.absent_page(position).map(|_| position),
                 false => swapped.absent_slot(fault.memory, position),
             };
-            slot.is_some_and(|slot| match plan {
+            absent_slot.is_some_and(|slot| match plan {
                 Some(SwapRead::Slots(range)) => !range.contains(slot),
-                Some(SwapRead::Pages(range)) => slots_lead || !range.contains(position),
+                Some(SwapRead::Pages(range)) => is_slot_run_leading || !range.contains(position),
                 None => true,
             })
         };
-        let prefetched_count =
-            leading.outward(leading.ahead).take_while(|&position| !stays_absent(position)).count();
-        let runs = if slots_lead { &mut self.slots } else { self.addresses_of(fault) };
+        let predicted = leading.in_run_order(leading.predicted);
+        let prefetched_count = predicted.take_while(|&position| !stays_absent(position)).count();
+        let runs = if is_slot_run_leading { &mut self.slots } else { self.address_runs_mut(fault) };
         runs.newest_mut().defer_decision(prefetched_count as u64);
         plan
     }
 
-    /// Returns the runs by address of the fault's mapping.
-    fn addresses_of(&mut self, fault: &SwapFault) -> &mut FaultRuns {
+    /// Returns the runs by address of the fault's mapping, created if the mapping is new.
+    fn address_runs_mut(&mut self, fault: &SwapFault) -> &mut FaultRuns {
         let index = fault.memory.0 as usize;
         if index >= self.addresses.len() {
             self.addresses.resize_with(index + 1, FaultRuns::default);
@@ -143,15 +146,14 @@ impl AdaptiveSwapin {
 
     /// Records the fault in the runs by slot and by address, and returns the two runs that it
     /// belongs to, by slot first.
-    fn runs_of(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
-        let bounds = |end| PredictionBounds {
-            space_end: end,
-            likelihood_min: PROBABILITY_ONE * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
-            pages_max: costs.pages_max,
-        };
-        let (pages, slots) = (bounds(fault.memory_pages), bounds(fault.slots));
-        let by_address = self.addresses_of(fault).fault(fault.page, pages);
-        let by_slot = self.slots.fault(fault.slot, slots);
+    fn record_fault(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
+        let fault_pages = costs.fault_pages as u64;
+        let likelihood_min = PROBABILITY_ONE * (fault_pages + 1) / (2 * fault_pages);
+        let pages_max = costs.pages_max;
+        let bounds = |space_end| PredictionBounds { space_end, likelihood_min, pages_max };
+        let (address_bounds, slot_bounds) = (bounds(fault.memory_pages), bounds(fault.slots));
+        let by_address = self.address_runs_mut(fault).record_fault(fault.page, address_bounds);
+        let by_slot = self.slots.record_fault(fault.slot, slot_bounds);
         (by_slot, by_address)
     }
 
@@ -165,12 +167,13 @@ impl AdaptiveSwapin {
         costs: SwapCosts,
         swapped: &dyn SwappedPageQueries,
     ) -> Option<SwapinPlan> {
-        if by_slot.ahead.is_empty() && by_address.ahead.is_empty() {
+        if by_slot.predicted.is_empty() && by_address.predicted.is_empty() {
             return None;
         }
         let along_slots = self.plan_by_slot(fault, by_slot, costs, swapped);
-        let by_address = pages_of(fault, by_address, costs, swapped);
-        let best = if by_address.value > along_slots.value { by_address } else { along_slots };
+        let along_addresses = plan_by_address(fault, by_address, costs, swapped);
+        let is_address_better = along_addresses.value > along_slots.value;
+        let best = if is_address_better { along_addresses } else { along_slots };
         (best.value > 0).then_some(best)
     }
 
@@ -194,22 +197,22 @@ impl AdaptiveSwapin {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
-        // Stops where the loss exceeds the cost of the largest window.
-        let lost_max = WINDOW_COST_FACTOR as i64 * costs.fault;
-        for slot in run.outward(candidates).take(4 * costs.pages_max as usize) {
+        // The search stops where the loss exceeds the cost of the largest window.
+        let loss_max = WINDOW_COST_FACTOR as i64 * costs.fault_pages;
+        for slot in run.in_run_order(candidates).take(4 * costs.pages_max as usize) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
                 is_in_request = false;
                 continue;
             };
             if !core::mem::replace(&mut is_in_request, true) {
-                value -= costs.request;
+                value -= costs.request_pages;
                 requests += 1;
             }
             pages += 1;
             let addresses = self.addresses.get(memory.0 as usize);
-            let is_foreseen =
-                run.ahead.contains(slot) || addresses.is_some_and(|runs| runs.is_predicted(page));
-            value += if is_foreseen { costs.fault } else { -costs.fault } - 1;
+            let is_predicted_page = run.predicted.contains(slot)
+                || addresses.is_some_and(|runs| runs.is_predicted(page));
+            value += if is_predicted_page { costs.fault_pages } else { -costs.fault_pages } - 1;
             if value > best.value {
                 let read = match run.is_backward() {
                     true => PageRange { first: slot, end: fault.slot },
@@ -217,7 +220,7 @@ impl AdaptiveSwapin {
                 };
                 best = SwapinPlan { read: SwapRead::Slots(read), pages, requests, value };
             }
-            if pages >= costs.pages_max || value < best.value - lost_max {
+            if pages >= costs.pages_max || value < best.value - loss_max {
                 break;
             }
         }
@@ -227,7 +230,7 @@ impl AdaptiveSwapin {
 
 /// Returns the plan along the addresses: the pages that the run predicts, in any slots, with
 /// requests and value.
-fn pages_of(
+fn plan_by_address(
     fault: &SwapFault,
     run: FaultRun,
     costs: SwapCosts,
@@ -235,25 +238,30 @@ fn pages_of(
 ) -> SwapinPlan {
     let (mut pages, mut requests) = (0, 0);
     let mut last = None;
-    let slots = run.outward(run.ahead).filter_map(|page| swapped.absent_slot(fault.memory, page));
+    let predicted = run.in_run_order(run.predicted);
+    let slots = predicted.filter_map(|page| swapped.absent_slot(fault.memory, page));
     for slot in slots {
         pages += 1;
         requests += u64::from(last.is_none_or(|last: u64| last.abs_diff(slot) != 1));
         last = Some(slot);
     }
-    let value = pages as i64 * (costs.fault - 1) - requests as i64 * costs.request;
-    SwapinPlan { read: SwapRead::Pages(run.ahead), pages, requests, value }
+    let value = pages as i64 * (costs.fault_pages - 1) - requests as i64 * costs.request_pages;
+    SwapinPlan { read: SwapRead::Pages(run.predicted), pages, requests, value }
 }
 
 impl SwapCosts {
     /// The current costs, with `waiting_faults` faults waiting.
+    ///
+    /// A fault costs request ÷ waiting faults, and at least the service time of a request. At most
+    /// 16 requests' cost in pages is read ahead. With m pages of memory and u unused prefetched
+    /// ones, the other bounds are (m ÷ 2 - u) ÷ 4 and m ÷ 2 ÷ waiting faults.
     fn of(device: &DeviceEvidence, waiting_faults: u64) -> SwapCosts {
-        let fault = device.estimate.request_cost_pages();
-        let request = device.estimate.request_service_pages();
+        let cost_pages = device.estimate.request_cost_pages();
+        let service_pages = device.estimate.request_service_pages();
         SwapCosts {
-            fault: (fault / waiting_faults.max(1)).max(request).max(1) as i64,
-            request: request as i64,
-            pages_max: (WINDOW_COST_FACTOR * fault)
+            fault_pages: (cost_pages / waiting_faults.max(1)).max(service_pages).max(1) as i64,
+            request_pages: service_pages as i64,
+            pages_max: (WINDOW_COST_FACTOR * cost_pages)
                 .min(device.window_share_pages())
                 .min(device.memory_pages / 2 / waiting_faults.max(1)),
         }
@@ -293,16 +301,16 @@ impl SwapinPlan {
             run_by_slot: by_slot.length,
             run_by_address: by_address.length,
             waiting,
-            fault_pages: costs.fault as u64,
-            service_pages: costs.request as u64,
+            fault_pages: costs.fault_pages as u64,
+            service_pages: costs.request_pages as u64,
             pages_max: costs.pages_max,
             unused_pages: device.standing_pages,
         };
         device.log.log_with(device.now, || decision);
     }
 
-    /// Returns the part of the plan nearest to the fault, of at most `room_pages` pages.
-    fn cut(
+    /// Returns the part of the plan nearest to the fault, with at most `room_pages` absent pages.
+    fn limited_to(
         self,
         room_pages: u64,
         fault: &SwapFault,
@@ -315,10 +323,10 @@ impl SwapinPlan {
         }
         match self.read {
             SwapRead::Slots(range) => SwapRead::Slots(
-                by_slot.nearest(range, room_pages, |slot| swapped.absent_page(slot).is_some()),
+                by_slot.nearest_part(range, room_pages, |slot| swapped.absent_page(slot).is_some()),
             ),
             SwapRead::Pages(range) => {
-                SwapRead::Pages(by_address.nearest(range, room_pages, |page| {
+                SwapRead::Pages(by_address.nearest_part(range, room_pages, |page| {
                     swapped.absent_slot(fault.memory, page).is_some()
                 }))
             }
@@ -329,13 +337,15 @@ impl SwapinPlan {
 impl SwapinPolicy for AdaptiveSwapin {
     /// Handles a fault on a prefetched page: reads ahead if a decision is due.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
-        self.ahead(fault, false, swapped)
+        let is_miss = false;
+        self.choose_readahead(fault, is_miss, swapped)
     }
 
     /// Returns the pages to read with the page of the fault, at least its slot.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         let fault_slot_only = SwapRead::Slots(PageRange::new(fault.slot, 1));
-        self.ahead(fault, true, swapped).unwrap_or(fault_slot_only)
+        let is_miss = true;
+        self.choose_readahead(fault, is_miss, swapped).unwrap_or(fault_slot_only)
     }
 
     /// True: the policy logs each plan with its values.
@@ -351,19 +361,23 @@ mod tests {
     use super::super::testing::TestSwapArea;
     use super::*;
 
+    /// The policy without observations.
     fn policy() -> AdaptiveSwapin {
         AdaptiveSwapin::from_spec(&Spec::plain("adaptive")).unwrap()
     }
 
+    /// Pages 0 to 8 fault in order. Each row of the table has the page of a fault, and the pages
+    /// read ahead of it.
+    ///
     /// Worked by hand. Without measurements a fault costs 122 pages, so a page is selected if its
     /// likelihood is at least 123 of 244. The first fault selects none. The second shows that the
     /// one observed run went on, although half of the runs are expected to end. A run therefore
-    /// ends half as often as its length implies. It reaches 2 + 5 with 4/5 × 6/7 × 8/9 × 10/11 ×
-    /// 12/13, or 0.511, but not 2 + 6: pages 2 to 6 are read. After the use of half of them the run
-    /// has five faults, and a model of the policy in fractions selects sixteen. The second column
-    /// has the pages read without the fault's own page.
+    /// ends half as often as its length implies. From two faults it reaches five more pages with
+    /// 4/5 × 6/7 × 8/9 × 10/11 × 12/13, or 0.511, and a sixth with less than 123 of 244: pages 2 to
+    /// 6 are read. At page 4 half of them are used. The run then has five faults, and a model of
+    /// the policy in fractions selects sixteen pages from 5 on, of which 7 to 20 are absent.
     #[test]
-    fn golden_trajectory_of_a_sweep() {
+    fn ascending_sweep_reads_the_hand_computed_pages() {
         let table: [(u64, &[u64]); 9] = [
             (0, &[]),
             (1, &[2, 3, 4, 5, 6]),
@@ -377,12 +391,13 @@ mod tests {
         ];
         let mut area = TestSwapArea::in_order(1000);
         let mut policy = policy();
-        for (page, read) in table {
-            assert_eq!(area.fault(&mut policy, page), read, "page {page}");
+        for (page, read_ahead) in table {
+            assert_eq!(area.fault(&mut policy, page), read_ahead, "page {page}");
         }
         assert_eq!((area.misses, area.hits), (2, 7));
     }
 
+    /// The mirror image of the ascending sweep: the second fault reads the five pages below it.
     #[test]
     fn a_downward_sweep_is_read_ahead() {
         let mut area = TestSwapArea::in_order(1000);
@@ -403,7 +418,8 @@ mod tests {
         assert!(matches!(area.last_read, Some(SwapRead::Pages(_))));
     }
 
-    /// Pages are used in the order in which they left, at arbitrary addresses.
+    /// Pages are used in the order in which they left, by slot, at arbitrary addresses. As in the
+    /// ascending sweep, the fault at slot 1 reads the slots 2 to 6.
     #[test]
     fn faults_in_swap_out_order_are_read_by_slot() {
         let mut area = TestSwapArea::new(1000, |page| page * 37 % 1000);
@@ -417,6 +433,7 @@ mod tests {
         assert!(matches!(area.last_read, Some(SwapRead::Slots(_))));
     }
 
+    /// 300 faults at pages without neighbours: each begins a run of its own.
     #[test]
     fn random_faults_read_nothing_ahead() {
         let mut area = TestSwapArea::in_order(100_000);
@@ -429,8 +446,8 @@ mod tests {
 
     /// Runs of four faults that never go on. A run counts as ended when the next one begins: the
     /// first wastes three pages, the others none. Then one goes on. Its fifth fault reads one page,
-    /// because all runs of length four have ended. Its sixth reads nineteen, because one of one
-    /// went on. Both by a model of the policy in fractions.
+    /// because all runs of length four have ended. Its sixth reads nineteen, because the only run
+    /// of length five went on. Both by a model of the policy in fractions.
     #[test]
     fn readahead_stops_without_hits_and_resumes_with_runs() {
         let mut area = TestSwapArea::in_order(400_000);
@@ -450,6 +467,7 @@ mod tests {
         assert_eq!(back[5], (300_006..300_025).collect::<Vec<u64>>());
     }
 
+    /// Of the five pages that the second fault selects, two may be prefetched.
     #[test]
     fn readahead_is_limited_to_the_free_frames() {
         let mut area = TestSwapArea::in_order(1000);

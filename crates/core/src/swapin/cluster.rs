@@ -9,14 +9,14 @@
 //!
 //! Parameter: `page_cluster` (default 3: 8 pages, 32 KiB).
 
-use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block, pages_max};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, aligned_block, pages_max};
 use crate::policy::{Spec, SpecError};
 
 /// The policy `cluster`.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster {
     /// Size of a block in slots, a power of two.
-    pages: u64,
+    block_slots: u64,
 }
 
 impl Cluster {
@@ -29,9 +29,9 @@ impl Cluster {
         Ok(Cluster::of(pages_max(spec)?))
     }
 
-    /// Creates the policy with blocks of `pages` slots.
-    pub(super) fn of(pages: u64) -> Cluster {
-        Cluster { pages }
+    /// Creates the policy with blocks of `block_slots` slots, a power of two.
+    pub(super) fn of(block_slots: u64) -> Cluster {
+        Cluster { block_slots }
     }
 }
 
@@ -47,7 +47,7 @@ impl SwapinPolicy for Cluster {
 
     /// Reads the aligned block of slots around the slot of the fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
-        block(fault.slot, self.pages)
+        aligned_block(fault.slot, self.block_slots)
     }
 
     /// False: the policy ignores the costs of requests.
@@ -63,7 +63,7 @@ mod tests {
     use crate::unit::PageRange;
 
     #[test]
-    fn golden_trajectory_of_aligned_clusters() {
+    fn each_fault_reads_its_aligned_block() {
         // page_cluster, faulting slot → first slot and number of slots.
         let table = [
             ("cluster", 0, (0, 8)),

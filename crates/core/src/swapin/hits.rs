@@ -18,7 +18,7 @@
 //! - `least` (1 or 2, default 1): 2 selects the earlier version of the policy, without the rule of
 //!   neighbouring slots. It always read one page too many at random faults.
 
-use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block, pages_max};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, aligned_block, pages_max};
 use crate::policy::{Spec, SpecError};
 
 /// Size of the next block, by the hits of the last one.
@@ -28,13 +28,13 @@ pub(super) struct HitRate {
     pages_max: u64,
     /// Pages read without a hit: 1 or 2.
     pages_min: u64,
-    /// True if a block has at least half of the size of the last one.
-    halves: bool,
-    /// Hits since the last fault that read.
+    /// True if each block has at least half of the size of the one before.
+    limits_shrinking: bool,
+    /// Number of hits since the last fault that read.
     hits: u64,
     /// Slot or page of the last fault without a hit; `None` before the first.
     previous: Option<u64>,
-    /// Size of the last block.
+    /// Size of the last block in pages.
     last_pages: u64,
 }
 
@@ -43,25 +43,26 @@ impl HitRate {
     const HITS_AT_START: u64 = 4;
 
     /// Creates the state before the first fault.
-    pub(super) fn new(pages_max: u64, pages_min: u64, halves: bool) -> HitRate {
+    pub(super) fn new(pages_max: u64, pages_min: u64, limits_shrinking: bool) -> HitRate {
         HitRate {
             pages_max,
             pages_min,
-            halves,
+            limits_shrinking,
             hits: Self::HITS_AT_START,
             previous: None,
             last_pages: 0,
         }
     }
 
-    /// Counts a used prefetched page. Reads nothing.
-    pub(super) fn hit(&mut self) {
+    /// Counts a used prefetched page.
+    pub(super) fn count_hit(&mut self) {
         self.hits += 1;
     }
 
-    /// Number of pages to read at a fault at `position` (a slot, or a page of a mapping). Resets
-    /// the count of hits.
-    pub(super) fn pages(&mut self, position: u64) -> u64 {
+    /// Number of pages to read at a fault at `position` (a slot, or a page of a mapping), by the
+    /// hits since the last such fault. Resets the count of hits, and records the position if it was
+    /// 0.
+    pub(super) fn take_window_pages(&mut self, position: u64) -> u64 {
         if self.pages_max == 1 {
             return 1;
         }
@@ -73,7 +74,7 @@ impl HitRate {
         } else {
             pages = pages.next_power_of_two().max(4);
         }
-        if self.halves {
+        if self.limits_shrinking {
             pages = pages.max(self.last_pages / 2);
         }
         self.last_pages = pages.min(self.pages_max);
@@ -104,14 +105,15 @@ impl Hits {
     /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<Hits, SpecError> {
         spec.only(&["page_cluster", "halving", "least"])?;
-        let halves = spec.integer("halving", 0, 0..=1)? == 1;
+        let limits_shrinking = spec.integer("halving", 0, 0..=1)? == 1;
         let pages_min = spec.integer("least", 1, 1..=2)?;
-        Ok(Hits { rate: HitRate::new(pages_max(spec)?, pages_min, halves) })
+        Ok(Hits { rate: HitRate::new(pages_max(spec)?, pages_min, limits_shrinking) })
     }
 
     /// The version of 2012, with at most `pages_max` pages.
     pub(super) fn version_2012(pages_max: u64) -> Hits {
-        Hits { rate: HitRate::new(pages_max, 1, false) }
+        let (pages_min, limits_shrinking) = (1, false);
+        Hits { rate: HitRate::new(pages_max, pages_min, limits_shrinking) }
     }
 }
 
@@ -122,14 +124,14 @@ impl SwapinPolicy for Hits {
         _fault: &SwapFault,
         _swapped: &mut dyn SwappedPageQueries,
     ) -> Option<SwapRead> {
-        self.rate.hit();
+        self.rate.count_hit();
         None
     }
 
     /// Reads an aligned block of slots around the slot of the fault. Its size depends on the hits
     /// since the last fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
-        block(fault.slot, self.rate.pages(fault.slot))
+        aligned_block(fault.slot, self.rate.take_window_pages(fault.slot))
     }
 
     /// False: the policy ignores the costs of requests.
@@ -144,25 +146,27 @@ mod tests {
     use super::*;
     use crate::unit::PageRange;
 
-    /// Each row: the hits before the fault, its slot, and the block that it reads.
+    /// Checks the policy `text` by a table. Each row has the hits before a fault, the slot of the
+    /// fault, and the block that it reads: first slot and number of slots.
     fn assert_trajectory(text: &str, table: &[(u32, u64, (u64, u64))]) {
         let mut policy = Hits::from_spec(&Spec::parse(text).unwrap()).unwrap();
         for (row, &(hits, slot, (first, count))) in table.iter().enumerate() {
+            // The place of a hit has no influence.
             (0..hits).for_each(|_| hit(&mut policy, fault(1, 1)));
             let expected = SwapRead::Slots(PageRange::new(first, count));
             assert_eq!(miss(&mut policy, fault(900, slot)), expected, "{text}, row {row}");
         }
     }
 
-    /// Worked by hand from the rule: hits + 2, rounded up.
+    /// Worked by hand from the rule: hits + 2, rounded up to a power of two, at most 8.
     #[test]
-    fn golden_trajectory_of_hits_and_faults() {
+    fn windows_follow_the_hits_as_computed_by_hand() {
         assert_trajectory(
             "hits",
             &[
                 (0, 100, (96, 8)),  // initially 4: 6 → 8
                 (7, 104, (104, 8)), // a sequence: 9 → 16, capped
-                (0, 500, (500, 1)), // no hit, no place recorded: alone
+                (0, 500, (500, 1)), // no hit, no fault without hits before: alone
                 (0, 501, (500, 2)), // next to the last: a pair, aligned
                 (0, 500, (500, 2)), // backwards too
                 (0, 502, (502, 1)), // two away: alone
@@ -174,6 +178,7 @@ mod tests {
         );
     }
 
+    /// The largest block has `1 << page_cluster` slots: 16, 2 or 1.
     #[test]
     fn page_cluster_caps_the_window_and_0_disables_readahead() {
         assert_trajectory("hits,page_cluster=4", &[(8, 100, (96, 16)), (30, 17, (16, 16))]);
@@ -181,15 +186,18 @@ mod tests {
         assert_trajectory("hits,page_cluster=0", &[(8, 101, (101, 1)), (8, 102, (102, 1))]);
     }
 
+    /// Faults without hits, far from each other. The first block has 8 slots by the initial hits.
     #[test]
     fn halving_option_halves_the_window_at_each_fault_without_hits() {
-        let far = [(0, 100, (96, 8)), (0, 301, (300, 4)), (0, 501, (500, 2)), (0, 701, (701, 1))];
-        assert_trajectory("hits,halving=1", &far);
+        let table =
+            [(0, 100, (96, 8)), (0, 301, (300, 4)), (0, 501, (500, 2)), (0, 701, (701, 1))];
+        assert_trajectory("hits,halving=1", &table);
     }
 
+    /// With `least=2` a fault without hits reads the aligned block of two slots.
     #[test]
     fn the_earlier_version_reads_a_neighbour_without_hits() {
-        let far = [(0, 100, (96, 8)), (0, 301, (300, 2)), (0, 501, (500, 2))];
-        assert_trajectory("hits,least=2", &far);
+        let table = [(0, 100, (96, 8)), (0, 301, (300, 2)), (0, 501, (500, 2))];
+        assert_trajectory("hits,least=2", &table);
     }
 }

@@ -4,7 +4,7 @@
 //! `page_cluster` 0. It is the lower bound for random faults: no page is wasted, and no page is
 //! evicted for it.
 
-use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, aligned_block};
 
 /// The policy `none`. It has no parameter and no state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,7 @@ impl SwapinPolicy for NoSwapReadahead {
 
     /// Reads only the slot of the fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
-        block(fault.slot, 1)
+        aligned_block(fault.slot, 1)
     }
 
     /// False: the policy ignores the costs of requests.
@@ -38,7 +38,7 @@ mod tests {
     use crate::unit::PageRange;
 
     #[test]
-    fn golden_trajectory_of_single_slots() {
+    fn each_fault_reads_its_own_slot_alone() {
         let mut policy = NoSwapReadahead;
         for slot in [0, 1, 2, 77] {
             hit(&mut policy, fault(slot, slot));

@@ -42,23 +42,26 @@ pub struct Vma {
 
 impl Vma {
     /// Builds the policy from the parameters `page_cluster`, `halving`, `shared` and `rotating`.
+    /// `is_rotational`: the swap area is on a disk.
     ///
     /// # Errors
     /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec, is_rotational: bool) -> Result<Vma, SpecError> {
         spec.only(&["page_cluster", "halving", "shared", "rotating"])?;
         let pages_max = pages_max(spec)?;
-        let halves = spec.integer("halving", 1, 0..=1)? == 1;
-        let shared: Box<dyn SwapinPolicy> = match choice(spec, "shared", ["hits", "cluster"])? {
+        let limits_shrinking = spec.integer("halving", 1, 0..=1)? == 1;
+        let shared_index = choice_index(spec, "shared", ["hits", "cluster"])?;
+        let shared: Box<dyn SwapinPolicy> = match shared_index {
             0 => Box::new(Hits::version_2012(pages_max)),
             _ => Box::new(Cluster::of(pages_max)),
         };
-        let by_slot = choice(spec, "rotating", ["hits", "vma"])? == 0;
+        let is_disk_by_slot = choice_index(spec, "rotating", ["hits", "vma"])? == 0;
+        let pages_min = 1;
         Ok(Vma {
-            initial_rate: HitRate::new(pages_max, 1, halves),
+            initial_rate: HitRate::new(pages_max, pages_min, limits_shrinking),
             mappings: Vec::new(),
             shared,
-            rotational: (is_rotational && by_slot).then(|| Hits::version_2012(pages_max)),
+            rotational: (is_rotational && is_disk_by_slot).then(|| Hits::version_2012(pages_max)),
         })
     }
 
@@ -71,8 +74,9 @@ impl Vma {
         &mut self.mappings[index]
     }
 
-    /// The policy by slot for this fault, if one applies.
-    fn by_slot(&mut self, fault: &SwapFault) -> Option<&mut dyn SwapinPolicy> {
+    /// The policy that handles this fault by slot, for shared memory or a disk; `None` if the fault
+    /// is handled by address.
+    fn policy_by_slot(&mut self, fault: &SwapFault) -> Option<&mut dyn SwapinPolicy> {
         match &mut self.rotational {
             _ if fault.is_shared => Some(&mut *self.shared),
             Some(hits) => Some(hits),
@@ -84,11 +88,11 @@ impl Vma {
 impl SwapinPolicy for Vma {
     /// Counts the hit for the fault's mapping, and records its page.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
-        if let Some(policy) = self.by_slot(fault) {
+        if let Some(policy) = self.policy_by_slot(fault) {
             return policy.hit(fault, swapped);
         }
         let mapping = self.mapping(fault);
-        mapping.hit();
+        mapping.count_hit();
         mapping.record_fault(fault.page);
         None
     }
@@ -96,20 +100,20 @@ impl SwapinPolicy for Vma {
     /// Selects a window by the rule of `hits`, in the direction of the mapping's last two faults.
     /// Without a direction, the fault is in the middle.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
-        if let Some(policy) = self.by_slot(fault) {
+        if let Some(policy) = self.policy_by_slot(fault) {
             return policy.miss(fault, swapped);
         }
         let mapping = self.mapping(fault);
         let previous = mapping.previous();
-        let pages = mapping.pages(fault.page);
+        let window_pages = mapping.take_window_pages(fault.page);
         mapping.record_fault(fault.page);
         let pages_before = match previous {
             Some(last) if last + 1 == fault.page => 0,
-            Some(last) if last == fault.page + 1 => pages - 1,
-            _ => (pages - 1) / 2,
+            Some(last) if last == fault.page + 1 => window_pages - 1,
+            _ => (window_pages - 1) / 2,
         };
         let first = fault.page.saturating_sub(pages_before);
-        let end = fault.page - pages_before.min(fault.page) + pages;
+        let end = fault.page - pages_before.min(fault.page) + window_pages;
         SwapRead::Pages(PageRange { first, end }.clipped(fault.memory_pages))
     }
 
@@ -120,7 +124,7 @@ impl SwapinPolicy for Vma {
 }
 
 /// Returns the index of the parameter's value in `words`; 0 if the parameter is missing.
-fn choice(spec: &Spec, key: &str, words: [&str; 2]) -> Result<usize, SpecError> {
+fn choice_index(spec: &Spec, key: &str, words: [&str; 2]) -> Result<usize, SpecError> {
     let Some(text) = spec.parameters.get(key) else { return Ok(0) };
     words.iter().position(|word| word == text).ok_or_else(|| SpecError::BadValue {
         name: spec.name.clone(),
@@ -142,18 +146,20 @@ mod tests {
     use super::super::{MemoryId, SwapFault};
     use super::*;
 
+    /// The policy of the specification `text`, on a disk if `is_rotational`.
     fn policy(text: &str, is_rotational: bool) -> Vma {
         Vma::from_spec(&Spec::parse(text).unwrap(), is_rotational).unwrap()
     }
 
+    /// Read of `count` pages by address.
     fn pages(first: u64, count: u64) -> SwapRead {
         SwapRead::Pages(PageRange::new(first, count))
     }
 
-    /// Each row: the pages hit before the fault, its page, and the window. Worked by hand; the
-    /// slots (all 5) have no influence.
+    /// Each row has the pages hit before a fault, the page of the fault, and the window: first page
+    /// and number of pages. Worked by hand; the slots (all 5) have no influence.
     #[test]
-    fn golden_trajectory_of_one_mapping() {
+    fn windows_of_one_mapping_match_the_hand_computed_table() {
         let table: [(&[u64], u64, (u64, u64)); 8] = [
             (&[], 100, (97, 8)),                         // initially 4: 8, around
             (&[101, 102, 103, 104], 105, (105, 8)),      // 6 → 8, after 104: forward
@@ -164,16 +170,20 @@ mod tests {
             (&[702, 703, 704, 705, 706], 999, (996, 4)), // around, cut at the end of the mapping
             (&[], 1, (0, 4)),                            // half of 8, around: one before it
         ];
-        let mut policy = policy("vma", false);
+        let is_rotational = false;
+        let mut policy = policy("vma", is_rotational);
         for (row, (hits, page, (first, count))) in table.into_iter().enumerate() {
             hits.iter().for_each(|&page| hit(&mut policy, fault(page, 5)));
             assert_eq!(miss(&mut policy, fault(page, 5)), pages(first, count), "row {row}");
         }
     }
 
+    /// Mapping 0 hits all 7 prefetched pages, mapping 1 none: their next windows have 8 pages and
+    /// 1.
     #[test]
     fn mappings_do_not_disturb_each_other() {
-        let mut policy = policy("vma,halving=0", false);
+        let is_rotational = false;
+        let mut policy = policy("vma,halving=0", is_rotational);
         let other = |page| SwapFault { memory: MemoryId(1), ..fault(page, 5) };
         miss(&mut policy, fault(100, 5));
         miss(&mut policy, other(200));
@@ -182,17 +192,21 @@ mod tests {
         assert_eq!(miss(&mut policy, fault(111, 5)), pages(111, 8));
     }
 
+    /// By default shared memory and disks use `hits`: the first fault reads the aligned block of 8
+    /// slots around slot 77, a second one without hits its slot alone. The parameters select
+    /// `cluster` for shared memory, and addresses on a disk.
     #[test]
     fn shared_memory_and_disks_use_slots() {
         let shared = SwapFault { is_shared: true, ..fault(300, 77) };
         let slots = |first, count| SwapRead::Slots(PageRange::new(first, count));
-        let mut today = policy("vma", false);
-        assert_eq!(miss(&mut today, shared), slots(72, 8));
-        assert_eq!(miss(&mut today, shared), slots(77, 1));
-        let mut baseline = policy("vma,shared=cluster,rotating=vma", true);
+        let (on_ssd, on_disk) = (false, true);
+        let mut default = policy("vma", on_ssd);
+        assert_eq!(miss(&mut default, shared), slots(72, 8));
+        assert_eq!(miss(&mut default, shared), slots(77, 1));
+        let mut baseline = policy("vma,shared=cluster,rotating=vma", on_disk);
         assert_eq!([miss(&mut baseline, shared), miss(&mut baseline, shared)], [slots(72, 8); 2]);
         assert_eq!(miss(&mut baseline, fault(300, 77)), pages(297, 8));
-        let mut on_disk = policy("vma", true);
-        assert_eq!(miss(&mut on_disk, fault(300, 77)), slots(72, 8));
+        let mut default_on_disk = policy("vma", on_disk);
+        assert_eq!(miss(&mut default_on_disk, fault(300, 77)), slots(72, 8));
     }
 }

@@ -16,20 +16,20 @@ enum RunDirection {
     Backward,
 }
 
-/// A run of neighbouring faults.
+/// A run of neighbouring faults. A *position* is an address in pages, or a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultRun {
     direction: RunDirection,
-    /// Position of its fault that went furthest.
+    /// Position of the fault that is furthest along the direction.
     last: u64,
     /// True if the run counts as ended, because another has begun since.
     has_ended: bool,
-    /// Number of its faults.
+    /// Number of faults of the run.
     pub(super) length: u64,
-    /// The positions that it is predicted to reach.
-    pub(super) ahead: PageRange,
+    /// The positions that the run is predicted to reach.
+    pub(super) predicted: PageRange,
     /// Position at which the next readahead decision is due.
-    due: u64,
+    decision_position: u64,
 }
 
 /// The tracked runs of one space, the most recently used at the end.
@@ -54,7 +54,7 @@ impl Default for FaultRuns {
 /// Bounds of a prediction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PredictionBounds {
-    /// End of the space.
+    /// End of the positions: number of pages of the mapping, or of slots.
     pub(super) space_end: u64,
     /// Lowest likelihood of a predicted position, of
     /// [`PROBABILITY_ONE`](crate::length_distribution::PROBABILITY_ONE).
@@ -64,9 +64,9 @@ pub(super) struct PredictionBounds {
 }
 
 impl FaultRuns {
-    /// Records a fault at `position` (an address in pages, or a slot): it continues a run, or
-    /// begins one, which becomes the newest. Returns the run with its prediction.
-    pub(super) fn fault(&mut self, position: u64, bounds: PredictionBounds) -> FaultRun {
+    /// Records a fault at `position`: it continues a run, or begins one, which becomes the newest.
+    /// The run before a new one counts as ended. Returns the run with its prediction.
+    pub(super) fn record_fault(&mut self, position: u64, bounds: PredictionBounds) -> FaultRun {
         let index = self.runs.iter().rposition(|run| run.is_continued_at(position));
         let mut run = match index {
             Some(index) => {
@@ -92,10 +92,10 @@ impl FaultRuns {
                     last.has_ended = true;
                     self.lengths.record_end(last.length);
                 }
-                FaultRun::begun(position)
+                FaultRun::new(position)
             }
         };
-        run.ahead = self.predicted_positions(&run, bounds);
+        run.predicted = self.predicted_positions(&run, bounds);
         self.runs.push(run);
         run
     }
@@ -107,7 +107,7 @@ impl FaultRuns {
 
     /// Returns true if some run is predicted to reach the position.
     pub(super) fn is_predicted(&self, position: u64) -> bool {
-        self.runs.iter().rev().any(|run| run.ahead.contains(position))
+        self.runs.iter().rev().any(|run| run.predicted.contains(position))
     }
 
     /// The positions that the run is predicted to reach.
@@ -116,7 +116,7 @@ impl FaultRuns {
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
         let is_backward = match run.direction {
             RunDirection::Open => self.is_backward,
-            way => way == RunDirection::Backward,
+            direction => direction == RunDirection::Backward,
         };
         match is_backward {
             true => PageRange { first: run.last.saturating_sub(pages), end: run.last },
@@ -127,24 +127,24 @@ impl FaultRuns {
 
 impl FaultRun {
     /// Creates a run with one fault, at `position`.
-    fn begun(position: u64) -> FaultRun {
+    fn new(position: u64) -> FaultRun {
         FaultRun {
             direction: RunDirection::Open,
             last: position,
             has_ended: false,
             length: 1,
-            ahead: PageRange::default(),
-            due: position,
+            predicted: PageRange::default(),
+            decision_position: position,
         }
     }
 
     /// Returns true if the predicted positions lie below the run.
     pub(super) fn is_backward(&self) -> bool {
-        self.ahead.end <= self.last
+        self.predicted.end <= self.last
     }
 
-    /// Positions of a range in the order in which the run reaches them.
-    pub(super) fn outward(&self, range: PageRange) -> impl Iterator<Item = u64> + use<> {
+    /// Positions of `range` in the order in which the run reaches them.
+    pub(super) fn in_run_order(&self, range: PageRange) -> impl Iterator<Item = u64> + use<> {
         let PageRange { first, end } = range;
         let is_backward = self.is_backward();
         (first..end)
@@ -153,13 +153,13 @@ impl FaultRun {
 
     /// Returns the part of `range` that contains the nearest `count` positions (at least 1) for
     /// which `is_match` returns true. Returns the whole range if there are fewer.
-    pub(super) fn nearest(
+    pub(super) fn nearest_part(
         &self,
         range: PageRange,
         count: u64,
         is_match: impl Fn(u64) -> bool,
     ) -> PageRange {
-        let mut matching = self.outward(range).filter(|&position| is_match(position));
+        let mut matching = self.in_run_order(range).filter(|&position| is_match(position));
         match (matching.nth(count as usize - 1), self.is_backward()) {
             (None, _) => range,
             (Some(position), true) => PageRange { first: position, ..range },
@@ -168,20 +168,23 @@ impl FaultRun {
     }
 
     /// Returns true if a readahead decision is due.
-    pub(super) fn is_due(&self) -> bool {
+    pub(super) fn is_decision_due(&self) -> bool {
         match self.direction {
             RunDirection::Open => true,
-            RunDirection::Forward => self.last >= self.due,
-            RunDirection::Backward => self.last <= self.due,
+            RunDirection::Forward => self.last >= self.decision_position,
+            RunDirection::Backward => self.last <= self.decision_position,
         }
     }
 
-    /// Defers the next decision. The next `positions` positions are in memory or being read, and
-    /// half of them may be used first.
+    /// Defers the next decision until half of the next `positions` positions are used. They are in
+    /// memory or being read.
     pub(super) fn defer_decision(&mut self, positions: u64) {
         let half = positions.div_ceil(2).max(1);
         let is_backward = self.is_backward();
-        self.due = if is_backward { self.last.saturating_sub(half) } else { self.last + half };
+        self.decision_position = match is_backward {
+            true => self.last.saturating_sub(half),
+            false => self.last + half,
+        };
     }
 
     /// Returns true if a fault at `position` is next to the last one, or at the same position.

@@ -14,34 +14,36 @@ const UNITS_PER_PAGE: u64 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrefetchDistance {
     /// The distance in units of 1/[`UNITS_PER_PAGE`] page; initially unlimited.
-    parts: u64,
+    distance_units: u64,
     /// Total of wasted pages at the last call.
     wasted_pages: u64,
 }
 
 impl Default for PrefetchDistance {
     fn default() -> PrefetchDistance {
-        PrefetchDistance { parts: u64::MAX, wasted_pages: 0 }
+        PrefetchDistance { distance_units: u64::MAX, wasted_pages: 0 }
     }
 }
 
 impl PrefetchDistance {
-    /// Updates the distance. `is_used`: a prefetched page was used; otherwise a fault found none.
-    /// `wasted_pages` is the total since the start. Returns the distance in pages, at most
-    /// `pages_max`, which is the limit by all other rules.
-    pub(super) fn learn(&mut self, is_used: bool, wasted_pages: u64, pages_max: u64) -> u64 {
-        let wasted = wasted_pages - core::mem::replace(&mut self.wasted_pages, wasted_pages);
-        if wasted > 0 {
-            self.parts = self.parts.min(pages_max * UNITS_PER_PAGE);
+    /// Updates the distance at a fault. `is_used`: the fault used a prefetched page; otherwise its
+    /// page was absent. `wasted_pages` is the total since the start. Returns the distance in pages,
+    /// at most `pages_max`, which is the limit by all other rules.
+    pub(super) fn update(&mut self, is_used: bool, wasted_pages: u64, pages_max: u64) -> u64 {
+        let newly_wasted = wasted_pages - core::mem::replace(&mut self.wasted_pages, wasted_pages);
+        // The unlimited initial distance starts to shrink from the other limits.
+        if newly_wasted > 0 {
+            self.distance_units = self.distance_units.min(pages_max * UNITS_PER_PAGE);
         }
-        for _ in 0..wasted.min(DECAY_WINDOW * 8) {
-            self.parts -= self.parts / DECAY_WINDOW;
+        for _ in 0..newly_wasted.min(DECAY_WINDOW * 8) {
+            self.distance_units -= self.distance_units / DECAY_WINDOW;
         }
         if is_used {
-            self.parts = self.parts.saturating_add(self.parts / (2 * DECAY_WINDOW));
+            let gained_units = self.distance_units / (2 * DECAY_WINDOW);
+            self.distance_units = self.distance_units.saturating_add(gained_units);
         }
-        self.parts = self.parts.max(MIN_SAMPLES * UNITS_PER_PAGE);
-        pages_max.min(self.parts / UNITS_PER_PAGE)
+        self.distance_units = self.distance_units.max(MIN_SAMPLES * UNITS_PER_PAGE);
+        pages_max.min(self.distance_units / UNITS_PER_PAGE)
     }
 }
 
@@ -49,16 +51,22 @@ impl PrefetchDistance {
 mod tests {
     use super::*;
 
-    /// 63/64 to the power of 44 is a half. Two used pages restore the reduction by one wasted page.
+    /// Value of `is_used` for a used prefetched page.
+    const IS_USED: bool = true;
+    /// Value of `is_used` for an absent page.
+    const IS_ABSENT: bool = false;
+
+    /// 63/64 to the power of 44 is a half. Two used pages restore the reduction by one wasted page:
+    /// 88 used pages double the distance again.
     #[test]
     fn waste_halves_the_distance_and_use_restores_it() {
-        let mut trust = PrefetchDistance::default();
-        assert_eq!(trust.learn(true, 0, 1000), 1000);
-        let halved = trust.learn(false, 44, 1000);
+        let mut distance = PrefetchDistance::default();
+        assert_eq!(distance.update(IS_USED, 0, 1000), 1000);
+        let halved = distance.update(IS_ABSENT, 44, 1000);
         assert!((495..=505).contains(&halved), "{halved}");
         let mut restored = 0;
-        (0..88).for_each(|_| restored = trust.learn(true, 44, 1000));
+        (0..88).for_each(|_| restored = distance.update(IS_USED, 44, 1000));
         assert!((980..=1000).contains(&restored), "{restored}");
-        assert_eq!(trust.learn(false, 10_000, 1000), MIN_SAMPLES, "never none");
+        assert_eq!(distance.update(IS_ABSENT, 10_000, 1000), MIN_SAMPLES, "never none");
     }
 }
