@@ -27,9 +27,10 @@ pub use noop::Noop;
 /// Outcome of the insertion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It is queued by itself.
+    /// The request is queued by itself.
     Queued,
-    /// It was merged with a neighbour, which now covers both. The dispatch for both names `into`.
+    /// The request was merged with a neighbour, which covers both from then on. The dispatch for
+    /// both names `into`.
     Merged {
         /// The request that was queued before.
         into: RequestId,
@@ -55,7 +56,7 @@ pub enum Dispatch {
 
 /// A scheduling policy.
 ///
-/// It holds identifiers of requests; the requests themselves are in the table that each call
+/// A policy holds identifiers of requests; the requests themselves are in the table that each call
 /// passes. The policy changes that table only by [merging](RequestTable::merge).
 ///
 /// Order of calls: `insert` for each new request; `dispatch`, while the device accepts requests,
@@ -74,7 +75,7 @@ pub trait Scheduler: Send {
     /// Records that the device has finished a dispatched request, which is still in the table.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable);
 
-    /// Records that a reader now waits for a request that was only prefetched: its
+    /// Records that a reader waits for a request that was only prefetched until then: its
     /// [`need`](crate::request::Request::need) has changed. The request may not have been inserted
     /// yet, or may already be in the device.
     fn idled_for(&mut self, _id: RequestId, _requests: &RequestTable) {}
@@ -170,6 +171,7 @@ mod testing {
     use crate::request::{DeviceCaps, Need, Op, ProcessId, Request, RequestTable};
     use crate::unit::Time;
 
+    /// A disk with requests of up to 256 sectors, 32 at a time.
     pub(super) fn caps() -> DeviceCaps {
         DeviceCaps {
             sectors: 1 << 30,
@@ -180,6 +182,7 @@ mod testing {
         }
     }
 
+    /// Demand read of process 0.
     pub(super) fn read(start: u64, sectors: u32) -> Request {
         Request {
             op: Op::Read,
@@ -192,6 +195,7 @@ mod testing {
         }
     }
 
+    /// Asynchronous write of process 0.
     pub(super) fn write(start: u64, sectors: u32) -> Request {
         Request { op: Op::Write, is_sync: false, need: Need::Prefetch, ..read(start, sectors) }
     }
@@ -212,6 +216,7 @@ mod testing {
             SchedulerBench { policy, requests: RequestTable::default() }
         }
 
+        /// Opens a request in the table and inserts it.
         pub(super) fn insert(&mut self, now: Time, request: Request) -> Inserted {
             let id = self.requests.open(request);
             self.policy.insert(now, id, &mut self.requests)
@@ -221,15 +226,15 @@ mod testing {
             self.policy.dispatch(now, &self.requests)
         }
 
-        /// The next `N` dispatches as (identifier, first sector, sectors); there must be exactly
-        /// `N`.
-        pub(super) fn dispatched<const N: usize>(&mut self, now: Time) -> [(u32, u64, u32); N] {
-            let got = core::array::from_fn(|_| match self.dispatch(now) {
+        /// Dispatches `N` requests, after which none must be left. Returns for each the identifier,
+        /// the first sector and the number of sectors.
+        pub(super) fn dispatch_all<const N: usize>(&mut self, now: Time) -> [(u32, u64, u32); N] {
+            let dispatched = core::array::from_fn(|_| match self.dispatch(now) {
                 Dispatch::Request(id) => (id.0, self.requests[id].start, self.requests[id].sectors),
                 other => panic!("expected a request, got {other:?}"),
             });
             assert_eq!(self.dispatch(now), Dispatch::Nothing);
-            got
+            dispatched
         }
     }
 }
@@ -239,6 +244,7 @@ mod tests {
     use super::testing::{SchedulerBench, caps, read, write};
     use super::*;
 
+    /// The scheduler `policy` with its defaults.
     fn bench(policy: &str) -> SchedulerBench {
         SchedulerBench::of(build(&Spec::plain(policy), &caps()).unwrap())
     }
@@ -254,11 +260,13 @@ mod tests {
                     scheduler.insert(Time::ZERO, read(start, 8));
                 }
                 assert_eq!(scheduler.policy.queued(), 1, "{} {starts:?}", policy.name);
-                assert_eq!(scheduler.dispatched(Time::ZERO), [(0, 100, 24)], "{}", policy.name);
+                assert_eq!(scheduler.dispatch_all(Time::ZERO), [(0, 100, 24)], "{}", policy.name);
             }
         }
     }
 
+    /// Requests that touch stay separate if they are too large together, or if a write touches
+    /// reads.
     #[test]
     fn queued_requests_stay_separate_if_too_large_or_different() {
         for policy in POLICIES {

@@ -65,19 +65,22 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 
 /// The scheduler `adaptive`.
 ///
+/// Invariants:
+///
 /// 1. Reads are parked while their process has no place under a limit, or beyond the useful depth;
 ///    never otherwise.
-/// 2. `active` is the number of processes that have a place.
+/// 2. `active_processes` is the number of processes that have a place.
 #[derive(Debug)]
 pub struct AdaptiveScheduler {
     /// Dispatchable requests: the reads of active processes, and all writes.
-    open: ReadyRequests,
+    ready: ReadyRequests,
     processes: BTreeMap<ProcessId, ProcessHistory>,
+    /// Largest request of the device, in sectors.
     sectors_max: u32,
     /// Number of processes that have a place.
-    active: usize,
+    active_processes: usize,
     /// Number of processes with parked reads.
-    parked: usize,
+    parked_processes: usize,
     /// Search for the best number of active processes.
     active_tuner: ThroughputTuner,
     /// Search for the best number of requests in progress.
@@ -88,9 +91,9 @@ pub struct AdaptiveScheduler {
     /// Total number of completed reads.
     completions: u64,
     /// Dispatchable reads that are not in the device.
-    reads_open: u32,
+    dispatchable_reads: u32,
     /// Dispatch time of each read in the device, by identifier.
-    sent: Vec<Time>,
+    dispatch_times: Vec<Time>,
     reads_in_device: u32,
     /// Mean duration of the first request of a slice; 0 before the first.
     first_request_ns: u64,
@@ -102,14 +105,17 @@ pub struct AdaptiveScheduler {
 /// if waiting for it pays.
 #[derive(Debug, Default)]
 struct ProcessHistory {
-    /// Its reads that wait for a place.
+    /// Reads that wait for a place of the process, or for a smaller depth.
     parked: QueuedRequests,
-    /// Its dispatchable reads.
-    open: u32,
+    /// Number of dispatchable reads.
+    dispatchable_reads: u32,
+    /// Number of reads in the device.
     in_device: u32,
-    turn: Option<TimeSlice>,
-    /// Time since which it waits for a place.
+    /// Place of the process; `None` without a place.
+    slice: Option<TimeSlice>,
+    /// Time since which the process waits for a place.
     parked_since: Time,
+    /// Time of the last completed read.
     last_completion: Time,
     /// True if the process has ended: its outstanding requests still complete, but the device is
     /// not kept idle for it.
@@ -129,19 +135,19 @@ struct TimeSlice {
 
 impl ProcessHistory {
     /// Number of its dispatchable reads and of its reads in the device.
-    fn under_way(&self) -> u32 {
-        self.open + self.in_device
+    fn reads_in_progress(&self) -> u32 {
+        self.dispatchable_reads + self.in_device
     }
 
     /// Returns true if the process has any outstanding read.
     fn has_outstanding_reads(&self) -> bool {
-        self.under_way() > 0 || !self.parked.is_empty()
+        self.reads_in_progress() > 0 || !self.parked.is_empty()
     }
 
     /// Returns true while the device is kept idle for the process, which has no outstanding
     /// request.
-    fn is_idled_for(&self, now: Time) -> bool {
-        self.under_way() == 0 && now < self.last_completion + IDLE_TIMEOUT
+    fn is_device_idle_for_it(&self, now: Time) -> bool {
+        self.reads_in_progress() == 0 && now < self.last_completion + IDLE_TIMEOUT
     }
 }
 
@@ -149,18 +155,18 @@ impl AdaptiveScheduler {
     /// Creates the scheduler for a device with these properties.
     pub fn new(caps: &DeviceCaps) -> AdaptiveScheduler {
         AdaptiveScheduler {
-            open: ReadyRequests::new(caps),
+            ready: ReadyRequests::new(caps),
             processes: BTreeMap::new(),
             sectors_max: caps.request_sectors_max,
-            active: 0,
-            parked: 0,
+            active_processes: 0,
+            parked_processes: 0,
             active_tuner: ThroughputTuner::new(Parameter::Processes),
             depth_tuner: ThroughputTuner::new(Parameter::Requests),
             is_uneven: false,
             contention: Contention::default(),
             completions: 0,
-            reads_open: 0,
-            sent: Vec::new(),
+            dispatchable_reads: 0,
+            dispatch_times: Vec::new(),
             reads_in_device: 0,
             first_request_ns: 0,
             log: DecisionLog::default(),
@@ -168,77 +174,80 @@ impl AdaptiveScheduler {
     }
 
     /// Number of reads that are dispatchable or in the device.
-    fn under_way(&self) -> u32 {
-        self.reads_open + self.reads_in_device
+    fn reads_in_progress(&self) -> u32 {
+        self.dispatchable_reads + self.reads_in_device
     }
 
     /// Returns true if the depth allows one more read of a process with `own_reads` reads in
     /// progress. The first read of a process is always allowed.
     fn may_dispatch(&self, own_reads: u32) -> bool {
         let depth = if self.is_uneven { self.depth_tuner.allowed() } else { None };
-        own_reads == 0 || depth.is_none_or(|depth| self.under_way() < depth)
+        own_reads == 0 || depth.is_none_or(|depth| self.reads_in_progress() < depth)
     }
 
-    /// Makes parked reads dispatchable, as far as the limit or the depth allows.
+    /// Makes parked reads dispatchable, as far as the limit or the depth allows. Under a limit it
+    /// ends and begins slices; without one it ends all.
     fn admit(&mut self, now: Time, requests: &RequestTable) {
         match self.active_tuner.allowed() {
             Some(limit) => self.update_slices(now, limit as usize, requests),
             None => {
-                if self.active > 0 {
-                    self.processes.values_mut().for_each(|process| process.turn = None);
-                    self.active = 0;
+                if self.active_processes > 0 {
+                    self.processes.values_mut().for_each(|process| process.slice = None);
+                    self.active_processes = 0;
                 }
-                while self.parked > 0
-                    && let Some(id) = self.fewest_under_way()
-                    && self.may_dispatch(self.processes[&id].under_way())
+                while self.parked_processes > 0
+                    && let Some(id) = self.parked_process_with_fewest_reads()
+                    && self.may_dispatch(self.processes[&id].reads_in_progress())
                 {
-                    self.open_oldest(id, requests);
+                    self.make_oldest_dispatchable(id, requests);
                 }
             }
         }
     }
 
-    /// The process with parked reads that has the fewest reads in progress.
-    fn fewest_under_way(&self) -> Option<ProcessId> {
+    /// The process with parked reads that has the fewest reads in progress; `None` without one.
+    fn parked_process_with_fewest_reads(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
-        parked.min_by_key(|(_, it)| (it.under_way(), it.parked_since)).map(|(&id, _)| id)
+        let fewest = parked
+            .min_by_key(|(_, process)| (process.reads_in_progress(), process.parked_since));
+        fewest.map(|(&id, _)| id)
     }
 
-    /// Moves the oldest parked read of the process to the dispatchable reads.
-    fn open_oldest(&mut self, id: ProcessId, requests: &RequestTable) {
+    /// Moves the oldest parked read of the process, which must have one, to the dispatchable reads.
+    fn make_oldest_dispatchable(&mut self, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         let (key, _) = process.parked.oldest(requests).expect("it has parked reads");
         let waiting = process.parked.remove(key).expect("the oldest is there");
-        self.parked -= usize::from(process.parked.is_empty());
-        process.open += 1;
-        self.reads_open += 1;
-        self.open.admit(waiting, requests);
+        self.parked_processes -= usize::from(process.parked.is_empty());
+        process.dispatchable_reads += 1;
+        self.dispatchable_reads += 1;
+        self.ready.admit(waiting, requests);
     }
 
     /// Records that a read of the process is no longer dispatchable. Returns the process.
     fn remove_dispatchable(&mut self, id: ProcessId) -> &mut ProcessHistory {
-        self.reads_open -= 1;
+        self.dispatchable_reads -= 1;
         let process = self.processes.get_mut(&id).expect("who has open reads is known");
-        process.open -= 1;
+        process.dispatchable_reads -= 1;
         process
     }
 
     /// Ends the slices that have expired, and begins slices of waiting processes up to the limit.
     fn update_slices(&mut self, now: Time, limit: usize, requests: &RequestTable) {
-        if self.parked == 0 && self.active <= limit {
+        if self.parked_processes == 0 && self.active_processes <= limit {
             return;
         }
-        let turn = self.slice_length(limit);
+        let slice_length = self.slice_length(limit);
         for process in self.processes.values_mut() {
-            let Some(TimeSlice { since, .. }) = process.turn else { continue };
-            let is_over = since + turn <= now;
-            let has_left = !process.has_outstanding_reads() && !process.is_idled_for(now);
-            if is_over || has_left || self.active > limit {
-                process.turn = None;
-                self.active -= 1;
+            let Some(TimeSlice { since, .. }) = process.slice else { continue };
+            let is_over = since + slice_length <= now;
+            let is_unused = !process.has_outstanding_reads() && !process.is_device_idle_for_it(now);
+            if is_over || is_unused || self.active_processes > limit {
+                process.slice = None;
+                self.active_processes -= 1;
             }
         }
-        while self.active < limit
+        while self.active_processes < limit
             && let Some(process) = self.longest_parked()
         {
             self.grant_slice(now, process, requests);
@@ -247,9 +256,10 @@ impl AdaptiveScheduler {
 
     /// Length of a time slice with `limit` active processes.
     fn slice_length(&self, limit: usize) -> Time {
-        let wanting =
+        let busy_processes =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();
-        let share_ns = ROUND_TIME.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64;
+        let served_processes = limit.min(busy_processes) as u64;
+        let share_ns = ROUND_TIME.ns() * served_processes / busy_processes.max(1) as u64;
         Time(share_ns.max(EPOCH_TIME.ns()).max(SLICE_SEEK_FACTOR * self.first_request_ns))
     }
 
@@ -262,51 +272,57 @@ impl AdaptiveScheduler {
     /// Gives the process a place and makes all its parked reads dispatchable.
     fn grant_slice(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
-        process.turn = Some(TimeSlice { since: now, has_begun: false });
-        self.active += 1;
+        process.slice = Some(TimeSlice { since: now, has_begun: false });
+        self.active_processes += 1;
         while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
-            self.open_oldest(id, requests);
+            self.make_oldest_dispatchable(id, requests);
         }
     }
 
     /// The time at which the earliest idle timeout of an active process ends; `None` if the device
     /// is kept idle for none.
-    fn idle_timeout_ends(&self, now: Time) -> Option<Time> {
-        let active = self.processes.values().filter(|process| process.turn.is_some());
-        let idled_for = active.filter(|process| process.is_idled_for(now));
+    fn first_idle_timeout_end(&self, now: Time) -> Option<Time> {
+        let active_processes = self.processes.values().filter(|process| process.slice.is_some());
+        let idled_for = active_processes.filter(|process| process.is_device_idle_for_it(now));
         idled_for.map(|process| process.last_completion + IDLE_TIMEOUT).min()
     }
 
     /// Number of reads in progress of processes without a place. They were dispatched under another
     /// limit.
-    fn foreign_requests(&self) -> u32 {
+    fn count_reads_without_place(&self) -> u32 {
         if self.active_tuner.allowed().is_none() {
             return 0;
         }
-        let without_place = self.processes.values().filter(|process| process.turn.is_none());
-        without_place.map(ProcessHistory::under_way).sum()
+        let without_place = self.processes.values().filter(|process| process.slice.is_none());
+        without_place.map(ProcessHistory::reads_in_progress).sum()
     }
 
     /// Records the dispatch of a read at time `now`, and counts it as in the device.
     fn record_dispatch(&mut self, now: Time, id: RequestId) {
         let index = id.0 as usize;
-        if index >= self.sent.len() {
-            self.sent.resize(index + 1, Time::ZERO);
+        if index >= self.dispatch_times.len() {
+            self.dispatch_times.resize(index + 1, Time::ZERO);
         }
-        self.sent[index] = now;
+        self.dispatch_times[index] = now;
         self.reads_in_device += 1;
     }
 
-    /// Records the completion of a read of process `id`; its time slice may begin now. `foreign` is
-    /// the number of reads in progress of processes without a place.
-    fn on_read_completed(&mut self, now: Time, id: ProcessId, latency: Time, foreign: u32) {
+    /// Records the completion of a read of process `id`; its time slice may begin.
+    /// `reads_without_place` is the number of reads in progress of processes without a place.
+    fn on_read_completed(
+        &mut self,
+        now: Time,
+        id: ProcessId,
+        latency: Time,
+        reads_without_place: u32,
+    ) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.in_device -= 1;
         process.last_completion = now;
         process.queue_depth.record_completion();
-        let Some(turn) = process.turn.as_mut().filter(|turn| !turn.has_begun) else { return };
-        *turn = TimeSlice { since: now, has_begun: foreign == 0 };
-        if turn.has_begun {
+        let Some(slice) = process.slice.as_mut().filter(|slice| !slice.has_begun) else { return };
+        *slice = TimeSlice { since: now, has_begun: reads_without_place == 0 };
+        if slice.has_begun {
             self.first_request_ns = match self.first_request_ns {
                 0 => latency.ns(),
                 mean => (7 * mean + latency.ns()) / 8,
@@ -316,11 +332,11 @@ impl AdaptiveScheduler {
 
     /// Removes a process that has ended once its last request has completed: its place becomes
     /// free.
-    fn forget_if_over(&mut self, id: ProcessId) {
+    fn remove_if_ended(&mut self, id: ProcessId) {
         let is_over =
             |process: &ProcessHistory| process.has_ended && !process.has_outstanding_reads();
         if let Some(process) = self.processes.get(&id).filter(|process| is_over(process)) {
-            self.active -= usize::from(process.turn.is_some());
+            self.active_processes -= usize::from(process.slice.is_some());
             self.processes.remove(&id);
         }
     }
@@ -358,10 +374,10 @@ impl AdaptiveScheduler {
     /// requests queued and others few.
     fn tune_depth(&mut self, now: Time, served: ServedRead) {
         if self.completions.is_multiple_of(EWMA_WINDOW) {
-            let present = self
-                .processes
-                .values()
-                .filter(|process| process.has_outstanding_reads() || process.is_idled_for(now));
+            let is_present = |process: &&ProcessHistory| {
+                process.has_outstanding_reads() || process.is_device_idle_for_it(now)
+            };
+            let present = self.processes.values().filter(is_present);
             self.is_uneven = QueueDepth::is_uneven(present.map(|process| process.queue_depth));
         }
         if !self.is_uneven {
@@ -399,7 +415,7 @@ impl NearCounts {
         let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
         for process in processes
             .values()
-            .filter(|process| process.has_outstanding_reads() || process.is_idled_for(now))
+            .filter(|process| process.has_outstanding_reads() || process.is_device_idle_for_it(now))
         {
             near.all += 1;
             near.near_total += usize::from(process.locality.is_near());
@@ -415,27 +431,27 @@ impl Scheduler for AdaptiveScheduler {
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
-            return self.open.insert(now, id, requests);
+            return self.ready.insert(now, id, requests);
         }
         let process = self.processes.entry(request.process).or_default();
-        // Otherwise the number of the process was reused.
+        // The number of an ended process may be in use again.
         process.has_ended = false;
-        process.locality.observe(request);
+        process.locality.record_request(request);
         process
             .queue_depth
-            .record_request(u64::from(process.under_way()) + process.parked.count() as u64);
-        let reads_in_progress = process.under_way();
-        let may_go = match self.active_tuner.allowed() {
-            Some(_) => process.turn.is_some(),
+            .record_request(u64::from(process.reads_in_progress()) + process.parked.count() as u64);
+        let reads_in_progress = process.reads_in_progress();
+        let is_admitted = match self.active_tuner.allowed() {
+            Some(_) => process.slice.is_some(),
             None => self.may_dispatch(reads_in_progress),
         };
         let process = self.processes.get_mut(&requests[id].process).expect("it was just seen");
-        if may_go && process.parked.is_empty() {
-            let inserted = self.open.insert(now, id, requests);
+        if is_admitted && process.parked.is_empty() {
+            let inserted = self.ready.insert(now, id, requests);
             match inserted {
                 Inserted::Queued => {
-                    process.open += 1;
-                    self.reads_open += 1;
+                    process.dispatchable_reads += 1;
+                    self.dispatchable_reads += 1;
                 }
                 Inserted::Merged { with: None, .. } => {}
                 // The merged request may belong to another process.
@@ -447,7 +463,7 @@ impl Scheduler for AdaptiveScheduler {
         }
         if process.parked.is_empty() {
             process.parked_since = now;
-            self.parked += 1;
+            self.parked_processes += 1;
         }
         process.parked.insert_or_merge(now, id, requests, self.sectors_max)
     }
@@ -456,7 +472,7 @@ impl Scheduler for AdaptiveScheduler {
     /// returns the end of the earliest idle timeout.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.admit(now, requests);
-        match self.open.dispatch(now, requests) {
+        match self.ready.dispatch(now, requests) {
             Dispatch::Request(id) => {
                 let request = &requests[id];
                 if request.op == Op::Read {
@@ -467,11 +483,11 @@ impl Scheduler for AdaptiveScheduler {
             }
             Dispatch::Withdraw(id) => {
                 self.remove_dispatchable(requests[id].process);
-                self.forget_if_over(requests[id].process);
+                self.remove_if_ended(requests[id].process);
                 Dispatch::Withdraw(id)
             }
-            _ if self.parked == 0 => Dispatch::Nothing,
-            _ => self.idle_timeout_ends(now).map_or(Dispatch::Nothing, Dispatch::WaitUntil),
+            _ if self.parked_processes == 0 => Dispatch::Nothing,
+            _ => self.first_idle_timeout_end(now).map_or(Dispatch::Nothing, Dispatch::WaitUntil),
         }
     }
 
@@ -482,19 +498,19 @@ impl Scheduler for AdaptiveScheduler {
         if request.op == Op::Write {
             return;
         }
-        let foreign = self.foreign_requests();
-        let latency = now.since(self.sent[id.0 as usize]);
-        self.on_read_completed(now, request.process, latency, foreign);
-        self.forget_if_over(request.process);
+        let reads_without_place = self.count_reads_without_place();
+        let latency = now.since(self.dispatch_times[id.0 as usize]);
+        self.on_read_completed(now, request.process, latency, reads_without_place);
+        self.remove_if_ended(request.process);
         self.completions += 1;
-        let (under_way, is_settled) = (self.under_way(), foreign == 0);
+        let (reads_in_progress, is_settled) = (self.reads_in_progress(), reads_without_place == 0);
         let served = ServedRead {
             bytes: request.bytes(),
-            in_progress: under_way,
+            in_progress: reads_in_progress,
             is_undisturbed: is_settled,
         };
         if self.active_tuner.allowed().is_none() {
-            self.contention.add(latency, self.reads_in_device);
+            self.contention.record_completion(latency, self.reads_in_device);
         }
         self.reads_in_device -= 1;
         self.tune_active(now, served);
@@ -505,23 +521,23 @@ impl Scheduler for AdaptiveScheduler {
 
     /// Moves a speculative read that a reader now waits for to the needed reads.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
-        self.open.idled_for(id, requests);
+        self.ready.idled_for(id, requests);
     }
 
     /// Number of requests that are not in the device, parked or dispatchable.
     fn queued(&self) -> usize {
-        if self.parked == 0 {
-            return self.open.count();
+        if self.parked_processes == 0 {
+            return self.ready.count();
         }
         let parked = self.processes.values().map(|process| process.parked.count());
-        self.open.count() + parked.sum::<usize>()
+        self.ready.count() + parked.sum::<usize>()
     }
 
     /// Marks the process as ended. Its state is dropped once its last request has completed.
     fn process_ended(&mut self, _now: Time, process: ProcessId) {
         let Some(ended) = self.processes.get_mut(&process) else { return };
         ended.has_ended = true;
-        self.forget_if_over(process);
+        self.remove_if_ended(process);
     }
 
     /// Log of the decisions and their reasons.
@@ -536,12 +552,13 @@ mod tests {
     use super::*;
     use crate::request::Request;
 
-    /// One place: its process ends while its prefetch is in progress. No reader waits for that, and
-    /// no event after 8 ms would dispatch the next process.
+    /// Two processes have one read each, and one has a place. This process ends while its read is
+    /// in progress. The other process must get the place at the completion, not after the idle
+    /// timeout.
     #[test]
     fn ended_process_frees_its_slot_at_its_last_completion() {
         let mut policy = AdaptiveScheduler::new(&caps());
-        policy.active_tuner = ThroughputTuner::at(Parameter::Processes, 1);
+        policy.active_tuner = ThroughputTuner::with_setting(Parameter::Processes, 1);
         let mut table = RequestTable::default();
         let ids: Vec<RequestId> = [0, 1]
             .map(|process| Request { process: ProcessId(process), ..read(100, 8) })
@@ -560,6 +577,6 @@ mod tests {
         assert_eq!(policy.dispatch(now, &table), Dispatch::Request(ids[1]));
         policy.complete(now, ids[1], &table);
         policy.process_ended(now, ProcessId(1));
-        assert!(policy.processes.is_empty() && policy.active == 0, "{policy:?}");
+        assert!(policy.processes.is_empty() && policy.active_processes == 0, "{policy:?}");
     }
 }

@@ -11,6 +11,8 @@ const REMOVED_MIN: usize = 32;
 
 /// Values by arrival number. Each arrival has the next number while the queue is not empty.
 ///
+/// Invariants:
+///
 /// 1. The first value is not removed.
 /// 2. `removed_bits` has a bit for each number from `64 * first_word` up to the last arrival's.
 #[derive(Debug)]
@@ -19,6 +21,7 @@ pub(super) struct ArrivalQueue<T> {
     values: VecDeque<(u64, T)>,
     /// Bits of the removed numbers.
     removed_bits: VecDeque<u64>,
+    /// Number of the first word of `removed_bits`: an arrival number divided by 64.
     first_word: u64,
     /// Number of values that are not removed.
     count: usize,
@@ -54,7 +57,8 @@ impl<T> ArrivalQueue<T> {
         self.count += 1;
     }
 
-    /// Removes the value with number `arrival`, which must be present.
+    /// Removes the value with number `arrival`, which must be present. Values removed earlier are
+    /// dropped from the front, and everywhere once they are more than half.
     pub(super) fn remove(&mut self, arrival: u64) {
         self.removed_bits[(arrival / 64 - self.first_word) as usize] |= 1 << (arrival % 64);
         self.count -= 1;
@@ -68,8 +72,8 @@ impl<T> ArrivalQueue<T> {
             values.retain(|(arrival, _)| !self.is_removed(*arrival));
             self.values = values;
         }
-        let first_word = self.values.front().map_or(0, |(first, _)| first / 64);
-        while self.first_word < first_word {
+        let needed_word = self.values.front().map_or(0, |(first, _)| first / 64);
+        while self.first_word < needed_word {
             self.removed_bits.pop_front();
             self.first_word += 1;
         }
@@ -90,15 +94,17 @@ impl<T> ArrivalQueue<T> {
 mod tests {
     use super::*;
 
+    /// The letters a to e arrive as 61 to 65, across the border of two words of bits. Three are
+    /// removed, f arrives, and the others leave in order. The next arrival starts with one word.
     #[test]
     fn removals_preserve_the_order_of_the_remaining_values() {
         let mut arrivals = ArrivalQueue::default();
         (61..).zip("abcde".chars()).for_each(|(number, letter)| arrivals.push(number, letter));
         [63, 61, 65].into_iter().for_each(|number| arrivals.remove(number));
         arrivals.push(66, 'f');
-        for left in [(62, 'b'), (64, 'd'), (66, 'f')] {
-            assert_eq!(arrivals.first(), Some(&left));
-            arrivals.remove(left.0);
+        for (number, letter) in [(62, 'b'), (64, 'd'), (66, 'f')] {
+            assert_eq!(arrivals.first(), Some(&(number, letter)));
+            arrivals.remove(number);
         }
         assert_eq!((arrivals.count(), arrivals.first()), (0, None));
         arrivals.push(1_000_000, 'g');

@@ -55,7 +55,7 @@ pub use tunables::{CfqTunables, KEYS};
 use cooperators::QueuesBySector;
 use depth::QueueingDetector;
 use idling::ThinkTime;
-use order::{follower, nearer};
+use order::{nearest_to_head, request_after};
 use processes::{AsyncQueues, CfqProcess};
 use queue::CfqQueues;
 use trees::{ServiceTrees, TreeKind};
@@ -66,6 +66,8 @@ use tunables::{HZ, Jiffies, jiffies, time_of};
 struct QueueId(u32);
 
 /// The policy `cfq` for one device.
+///
+/// Invariants:
 ///
 /// 1. `queued` is the number of requests in all queues together.
 /// 2. At most one queue is active; idling is always for the active queue.
@@ -81,6 +83,7 @@ pub struct Cfq {
     async_queues: AsyncQueues,
     trees: ServiceTrees,
     by_sector: QueuesBySector,
+    /// Number of requests in all queues.
     queued: usize,
 
     serving: ServedTree,
@@ -96,7 +99,9 @@ pub struct Cfq {
 
     /// Requests in the device, by identifier.
     sent: Vec<Option<SentRequest>>,
+    /// Number of synchronous requests in the device.
     in_device_sync: u32,
+    /// Number of asynchronous requests in the device.
     in_device_async: u32,
     /// The sector after the last sent request: the assumed position of the head.
     head: u64,
@@ -164,18 +169,22 @@ impl Cfq {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Merges the request with a neighbour of its own queue. Returns `None` if there is no
-    /// neighbour.
-    fn try_merge(&mut self, request: RequestId, requests: &mut RequestTable) -> Option<Inserted> {
-        let id = self.present_queue(&requests[request])?;
+    /// Merges the request with a neighbour of its own queue, whose next request and position by
+    /// sector are updated. Returns `None` if there is no neighbour.
+    fn merge_into_queue(
+        &mut self,
+        request: RequestId,
+        requests: &mut RequestTable,
+    ) -> Option<Inserted> {
+        let id = self.find_present_queue(&requests[request])?;
         let queue = &mut self.queues[id];
         let MergeResult { into, with, from, to } =
             queue.requests.merge(request, requests, self.request_sectors_max)?;
         self.queued -= usize::from(with.is_some());
         if from != [Some(to), None] {
             let next = queue.next.map(|next| if from.contains(&Some(next)) { to } else { next });
-            queue.next = nearer(next, Some(to), self.head, &self.tunables);
-            self.update_place_of_next(id);
+            queue.next = nearest_to_head(next, Some(to), self.head, &self.tunables);
+            self.update_sector_index(id);
         }
         Some(Inserted::Merged { into, with })
     }
@@ -188,18 +197,19 @@ impl Cfq {
         self.queued += 1;
         let queue = &mut self.queues[id];
         let key = queue.requests.insert(WaitingRequest { id: request_id, arrived: now }, requests);
-        queue.next = nearer(queue.next, Some(key), self.head, &self.tunables);
+        queue.next = nearest_to_head(queue.next, Some(key), self.head, &self.tunables);
         if queue.position.is_none() {
-            self.put_in_trees(jiffy, id, false);
+            let is_first = false;
+            self.insert_into_trees(jiffy, id, is_first);
         }
-        self.update_place_of_next(id);
+        self.update_sector_index(id);
 
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
         process.record_think_time(jiffy, self.tunables.slice_idle);
         let think_time = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
-        self.record_seeky_since(jiffy, id);
+        self.update_seeky_since(jiffy, id);
         self.update_idle_window(now, id, think_time);
 
         if self.active == Some(id) {
@@ -221,7 +231,7 @@ impl Cfq {
     ) -> RequestId {
         let jiffy = jiffies(now);
         let queue = &mut self.queues[id];
-        let expired = if core::mem::replace(&mut queue.is_fifo_checked, true) {
+        let expired_key = if core::mem::replace(&mut queue.is_fifo_checked, true) {
             None
         } else {
             let fifo_expire = self.tunables.fifo_expire(queue.is_sync);
@@ -230,8 +240,8 @@ impl Cfq {
                 queue.requests.oldest(requests).filter(|(_, waiting)| is_expired(waiting.arrived));
             oldest.map(|(key, _)| key)
         };
-        let key = expired.or(queue.next).expect("a queue with requests has a next one");
-        queue.next = follower(&queue.requests, key, &self.tunables);
+        let key = expired_key.or(queue.next).expect("a queue with requests has a next one");
+        queue.next = request_after(&queue.requests, key, &self.tunables);
         let WaitingRequest { id: request_id, arrived } =
             queue.requests.remove(key).expect("next is among the requests");
         let request = &requests[request_id];
@@ -256,7 +266,7 @@ impl Cfq {
             process: request.process,
             start: request.start,
             sectors: request.sectors,
-            why: if expired.is_some() { "waited_too_long" } else { "next_by_sector" },
+            why: if expired_key.is_some() { "waited_too_long" } else { "next_by_sector" },
             distance,
             in_device,
             limit,
@@ -273,7 +283,7 @@ impl Cfq {
 impl Scheduler for Cfq {
     /// Merges the request with a neighbour of its queue, or adds it to its queue.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
-        if let Some(merged) = self.try_merge(id, requests) {
+        if let Some(merged) = self.merge_into_queue(id, requests) {
             return merged;
         }
         let queue = self.queue_for(now, &requests[id]);
@@ -285,25 +295,25 @@ impl Scheduler for Cfq {
     /// idling, returns the end of the idle time.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_idling(now);
-        let nothing = |cfq: &Cfq| match cfq.idle_until {
+        let no_request = |cfq: &Cfq| match cfq.idle_until {
             Some(until) => Dispatch::WaitUntil(time_of(until)),
             None => Dispatch::Nothing,
         };
-        let Some(id) = self.select_queue(now) else { return nothing(self) };
+        let Some(id) = self.select_queue(now) else { return no_request(self) };
         match self.depth_limit(now, id) {
             Ok(limit) => {
                 let request = self.send(now, id, limit, requests);
                 self.end_short_slice(now, id);
                 Dispatch::Request(request)
             }
-            Err(held) => {
+            Err(refusal) => {
                 self.log.log_with(now, || Decision::Hold {
                     queue: id.0,
-                    why: held.why,
-                    in_device: held.in_device,
-                    limit: held.limit,
+                    why: refusal.why,
+                    in_device: refusal.in_device,
+                    limit: refusal.limit,
                 });
-                nothing(self)
+                no_request(self)
             }
         }
     }
@@ -329,7 +339,7 @@ impl Scheduler for Cfq {
         if self.active == Some(id) {
             self.continue_after_completion(now, id);
         }
-        self.queues.release(id);
+        self.queues.remove_if_unused(id);
     }
 
     /// Number of requests that are not in the device.
@@ -354,7 +364,8 @@ mod tests {
     use crate::request::{Need, Op, Priority, Request};
 
     /// Processes start, read close to each other and far apart, are joined and split, and end, with
-    /// requests still queued and in the device.
+    /// requests still queued and in the device. After the last completion only the asynchronous
+    /// queues are left.
     #[test]
     fn ended_processes_leave_no_state() {
         let caps = super::super::testing::caps();
@@ -367,13 +378,13 @@ mod tests {
             for step in 0..60_000u64 {
                 let now = Time::from_us(step * 300);
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let dice = random >> 33;
+                let draw = random >> 33;
                 // Three processes at a time, replaced after 12,000 steps.
-                let process = ProcessId((step / 12_000 * 3 + dice % 3) as u32);
+                let process = ProcessId((step / 12_000 * 3 + draw % 3) as u32);
                 let is_near = step / 6_000 % 2 == 0;
-                let page = if is_near { step * 3 + dice % 3 } else { dice % 1_000_000_000 };
+                let page = if is_near { step * 3 + draw % 3 } else { draw % 1_000_000_000 };
                 if cfq.queued() < 16 && cfq.in_device() < 4 {
-                    let is_sync = dice % 50 > 0;
+                    let is_sync = draw % 50 > 0;
                     let new = requests.open(Request {
                         op: if is_sync { Op::Read } else { Op::Write },
                         start: page * 8,
@@ -390,7 +401,7 @@ mod tests {
                 {
                     in_device.push(request);
                 }
-                if dice % 4 != 0 && !in_device.is_empty() {
+                if draw % 4 != 0 && !in_device.is_empty() {
                     let request = in_device.remove(0);
                     cfq.complete(now, request, &requests);
                     requests.close_all(request);

@@ -61,17 +61,18 @@ impl DeadlineTunables {
 #[derive(Debug)]
 pub struct Deadline {
     tunables: DeadlineTunables,
+    /// Largest request of the device, in sectors.
     sectors_max: u32,
-    /// Queued reads and writes.
+    /// Queued reads and writes, indexed by direction.
     queued: [QueuedRequests; 2],
     /// Direction of the current batch.
     direction: Op,
     /// Sector at which the batch continues, per direction.
     next_sector: [u64; 2],
     /// Requests dispatched in the current batch.
-    in_batch: u32,
+    batch_requests: u32,
     /// Read batches chosen since writes began to wait.
-    passed_over: u32,
+    batches_before_writes: u32,
 }
 
 impl Deadline {
@@ -84,8 +85,8 @@ impl Deadline {
             direction: Op::Read,
             next_sector: [0; 2],
             // No batch has begun: the first dispatch begins one.
-            in_batch: tunables.fifo_batch,
-            passed_over: 0,
+            batch_requests: tunables.fifo_batch,
+            batches_before_writes: 0,
         }
     }
 
@@ -99,48 +100,49 @@ impl Deadline {
         !self.queued[Op::Read as usize].is_empty()
     }
 
-    /// Chooses the next request: of the current batch, or the first of a new one. Returns its key;
-    /// `None` if no request waits.
-    fn choose(&mut self, now: Time, requests: &RequestTable) -> Option<SectorKey> {
-        if self.in_batch < self.tunables.fifo_batch
+    /// Chooses the next request: of the current batch, or the first of a new batch, which it
+    /// begins. Returns its key; `None` if no request waits.
+    fn choose_request(&mut self, now: Time, requests: &RequestTable) -> Option<SectorKey> {
+        if self.batch_requests < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)
         {
-            self.in_batch += 1;
+            self.batch_requests += 1;
             return Some(next);
         }
         self.direction = self.choose_direction()?;
-        self.in_batch = 1;
-        let oldest = self.expired(self.direction, now, requests);
+        self.batch_requests = 1;
+        let oldest = self.expired_request(self.direction, now, requests);
         oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
             // No request at a higher sector: the next sweep starts at the oldest.
             self.queued[self.direction as usize].oldest(requests).map(|(key, _)| key)
         })
     }
 
-    /// Chooses the direction of a new batch: reads, unless writes were passed over too often.
+    /// Chooses the direction of a new batch, and counts the read batches while a write waits:
+    /// reads, unless writes were passed over too often. `None` if no request waits.
     fn choose_direction(&mut self) -> Option<Op> {
-        let waits = |op: Op| !self.queued[op as usize].is_empty();
-        match (waits(Op::Read), waits(Op::Write)) {
+        let is_queued = |op: Op| !self.queued[op as usize].is_empty();
+        match (is_queued(Op::Read), is_queued(Op::Write)) {
             (false, false) => None,
             (true, false) => Some(Op::Read),
-            (true, true) if self.passed_over < self.tunables.writes_starved => {
-                self.passed_over += 1;
+            (true, true) if self.batches_before_writes < self.tunables.writes_starved => {
+                self.batches_before_writes += 1;
                 Some(Op::Read)
             }
             (_, true) => {
-                self.passed_over = 0;
+                self.batches_before_writes = 0;
                 Some(Op::Write)
             }
         }
     }
 
-    /// The first request at or after the end of the last one of this direction.
+    /// The first request at or after the end of the last one of this direction; `None` without one.
     fn next_in_order(&self, op: Op) -> Option<SectorKey> {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
     /// Returns the oldest request of this direction, if it is past its deadline.
-    fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
+    fn expired_request(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
         let wait_max = match op {
             Op::Read => self.tunables.read_expire,
             Op::Write => self.tunables.write_expire,
@@ -159,9 +161,9 @@ impl Scheduler for Deadline {
 
     /// Removes the chosen request, and continues the batch after its end.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        let Some(place) = self.choose(now, requests) else { return Dispatch::Nothing };
+        let Some(key) = self.choose_request(now, requests) else { return Dispatch::Nothing };
         let direction = self.direction as usize;
-        let chosen = self.queued[direction].remove(place);
+        let chosen = self.queued[direction].remove(key);
         let id = chosen.expect("what is chosen waits in this direction").id;
         self.next_sector[direction] = requests[id].end();
         Dispatch::Request(id)
@@ -181,10 +183,12 @@ mod tests {
     use super::super::testing::{SchedulerBench, caps, read, write};
     use super::*;
 
+    /// The scheduler with these tunables.
     fn deadline(tunables: DeadlineTunables) -> SchedulerBench {
         SchedulerBench::new(Deadline::new(&caps(), tunables))
     }
 
+    /// Requests are numbered from 0 in the order of arrival. The last one ends at sector 9008.
     #[test]
     fn batch_runs_upwards_and_the_next_sweep_starts_at_the_oldest_request() {
         let mut policy = deadline(DeadlineTunables::default());
@@ -192,42 +196,44 @@ mod tests {
             policy.insert(Time::ZERO, read(start, 8));
         }
         // The head is at sector 0: upwards from there.
-        assert_eq!(policy.dispatched(Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
+        assert_eq!(policy.dispatch_all(Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
         for start in [700, 200] {
             policy.insert(Time::ZERO, read(start, 8));
         }
         // No request above 9008: the oldest first, then upwards from it, then again the oldest.
-        assert_eq!(policy.dispatched(Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
+        assert_eq!(policy.dispatch_all(Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
     }
 
+    /// Request 0 arrives at 0 ms, 1 and 2 at 400 ms, each in a batch of its own. The read deadline
+    /// is 500 ms.
     #[test]
     fn an_expired_request_starts_the_next_batch() {
-        let order = |fifo_batch, at_ms| {
+        let dispatch_order = |fifo_batch, dispatch_ms| {
             let mut policy = deadline(DeadlineTunables { fifo_batch, ..Default::default() });
             policy.insert(Time::ZERO, read(9000, 8));
             policy.insert(Time::from_ms(400), read(100, 8));
             policy.insert(Time::from_ms(400), read(200, 8));
-            policy.dispatched(Time::from_ms(at_ms)).map(|(id, ..)| id)
+            policy.dispatch_all(Time::from_ms(dispatch_ms)).map(|(id, ..)| id)
         };
-        assert_eq!(order(1, 501), [0, 1, 2]);
+        assert_eq!(dispatch_order(1, 501), [0, 1, 2]);
         // Not expired yet at 499 ms: by sector.
-        assert_eq!(order(1, 499), [1, 2, 0]);
+        assert_eq!(dispatch_order(1, 499), [1, 2, 0]);
     }
 
+    /// Request 0 is a write, and 1 to 3 are reads, each in a batch of its own.
     #[test]
     fn reads_pass_a_write_at_most_writes_starved_times() {
-        let order = |writes_starved| {
+        let dispatch_order = |writes_starved| {
             let mut policy =
                 deadline(DeadlineTunables { fifo_batch: 1, writes_starved, ..Default::default() });
             policy.insert(Time::ZERO, write(50_000, 8));
             for nth in 0..3 {
                 policy.insert(Time::ZERO, read(1000 * nth, 8));
             }
-            policy.dispatched::<4>(Time::ZERO).map(|(id, ..)| id)
+            policy.dispatch_all::<4>(Time::ZERO).map(|(id, ..)| id)
         };
-        // 0 is the write.
-        assert_eq!(order(2), [1, 2, 0, 3]);
-        assert_eq!(order(1), [1, 0, 2, 3]);
+        assert_eq!(dispatch_order(2), [1, 2, 0, 3]);
+        assert_eq!(dispatch_order(1), [1, 0, 2, 3]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::{Dispatch, Inserted, Scheduler};
 #[derive(Debug)]
 pub struct Noop {
     queued: QueuedRequests,
+    /// Largest request of the device, in sectors.
     sectors_max: u32,
 }
 
@@ -54,15 +55,17 @@ mod tests {
     use super::super::testing::{SchedulerBench, caps, read};
     use super::*;
 
+    /// The sectors are in another order than the arrivals 0, 1, 2.
     #[test]
     fn requests_are_dispatched_in_order_of_arrival() {
         let mut noop = SchedulerBench::new(Noop::new(&caps()));
         for start in [5000, 10, 900] {
             noop.insert(Time::ZERO, read(start, 8));
         }
-        assert_eq!(noop.dispatched(Time::ZERO), [(0, 5000, 8), (1, 10, 8), (2, 900, 8)]);
+        assert_eq!(noop.dispatch_all(Time::ZERO), [(0, 5000, 8), (1, 10, 8), (2, 900, 8)]);
     }
 
+    /// Three adjacent requests of 8 sectors become one of 24 with the oldest identifier, 0.
     #[test]
     fn adjacent_requests_merge_at_both_ends_up_to_the_largest_request() {
         let mut noop = SchedulerBench::new(Noop::new(&caps()));
@@ -72,6 +75,6 @@ mod tests {
         assert_eq!(noop.insert(Time::ZERO, read(92, 8)), merged);
         // 24 + 240 sectors would exceed the 256 of the device's largest request.
         assert_eq!(noop.insert(Time::ZERO, read(116, 240)), Inserted::Queued);
-        assert_eq!(noop.dispatched(Time::ZERO), [(0, 92, 24), (3, 116, 240)]);
+        assert_eq!(noop.dispatch_all(Time::ZERO), [(0, 92, 24), (3, 116, 240)]);
     }
 }

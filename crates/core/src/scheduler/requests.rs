@@ -33,12 +33,12 @@ impl SectorKey {
 
     /// Start and arrival as one number. A comparison of these in a binary search needs no branch,
     /// which would be mispredicted half of the time.
-    const fn number(self) -> u128 {
+    const fn comparison_number(self) -> u128 {
         (self.start as u128) << 64 | self.arrival as u128
     }
 
-    /// The position directly after this one.
-    const fn behind(self) -> SectorKey {
+    /// The position directly after this one: no request lies between the two.
+    const fn successor(self) -> SectorKey {
         SectorKey { start: self.start, arrival: self.arrival + 1 }
     }
 }
@@ -46,7 +46,7 @@ impl SectorKey {
 impl Ord for SectorKey {
     #[inline]
     fn cmp(&self, other: &SectorKey) -> Ordering {
-        self.number().cmp(&other.number())
+        self.comparison_number().cmp(&other.comparison_number())
     }
 }
 
@@ -58,12 +58,12 @@ impl PartialOrd for SectorKey {
 
     #[inline]
     fn lt(&self, other: &SectorKey) -> bool {
-        self.number() < other.number()
+        self.comparison_number() < other.comparison_number()
     }
 
     #[inline]
     fn le(&self, other: &SectorKey) -> bool {
-        self.number() <= other.number()
+        self.comparison_number() <= other.comparison_number()
     }
 }
 
@@ -90,11 +90,14 @@ pub(super) struct MergeResult {
 
 /// A set of queued requests.
 ///
+/// Invariants:
+///
 /// 1. `by_sector` has all requests, and `by_arrival` their identifiers.
 /// 2. Both are empty while `only` holds a single request. This is the usual case if the device
 ///    accepts requests at once: each request leaves before the next one arrives.
 #[derive(Debug, Default)]
 pub(super) struct QueuedRequests {
+    /// The request that was added to the empty set, until a second one is added.
     only: Option<(SectorKey, WaitingRequest)>,
     by_sector: BlockSortedMap<SectorKey, SectorEntry>,
     by_arrival: ArrivalQueue<WaitingRequest>,
@@ -150,13 +153,18 @@ impl QueuedRequests {
         }
         for (key, waiting) in self.only.take().into_iter().chain([(key, waiting)]) {
             self.by_arrival.push(key.arrival, waiting);
-            self.put(key, waiting, requests);
+            self.insert_by_sector(key, waiting, requests);
         }
         key
     }
 
     /// Adds a request to the order by sector.
-    fn put(&mut self, key: SectorKey, waiting: WaitingRequest, requests: &RequestTable) {
+    fn insert_by_sector(
+        &mut self,
+        key: SectorKey,
+        waiting: WaitingRequest,
+        requests: &RequestTable,
+    ) {
         let sectors = requests[waiting.id].sectors;
         self.by_sector.insert(key, SectorEntry { waiting, sectors });
     }
@@ -196,7 +204,7 @@ impl QueuedRequests {
             if found_key.start != start || waiting.id == id {
                 return (found_key.start == start).then_some(found_key);
             }
-            key = found_key.behind();
+            key = found_key.successor();
         }
     }
 
@@ -210,7 +218,7 @@ impl QueuedRequests {
 
     /// Returns the key of the request after `key` in sector order; `None` without one.
     pub(super) fn next(&self, key: SectorKey) -> Option<SectorKey> {
-        self.next_at_or_after(key.behind())
+        self.next_at_or_after(key.successor())
     }
 
     /// Returns the key of the first request at `key` or after it; `None` without one.
@@ -221,8 +229,9 @@ impl QueuedRequests {
         self.by_sector.from(&key).map(|(key, _)| key)
     }
 
-    /// Merges the request `id` with a queued neighbour, if there is one. The grown request is
-    /// merged once more if it touches another one.
+    /// Merges the request `id`, which is not queued, with a queued neighbour. The grown request is
+    /// merged once more if it touches another one. Changes the table and this set. `None` if there
+    /// is no neighbour, or the merged request would exceed `sectors_max` sectors.
     pub(super) fn merge(
         &mut self,
         id: RequestId,
@@ -249,10 +258,10 @@ impl QueuedRequests {
         }
         let (first, first_request) = self.neighbour(&requests[id], requests, sectors_max)?;
         self.by_sector.remove(&first);
-        let grown = joined(&requests[first_request.id], &requests[id]);
+        let grown = covering_request(&requests[first_request.id], &requests[id]);
         let Some((second, second_request)) = self.neighbour(&grown, requests, sectors_max) else {
             requests.merge(first_request.id, id);
-            let to = self.put_back(first, first_request, requests);
+            let to = self.reinsert_grown(first, first_request, requests);
             return Some(MergeResult {
                 into: first_request.id,
                 with: None,
@@ -268,31 +277,32 @@ impl QueuedRequests {
         };
         self.by_arrival.remove(absorbed.arrival);
         let (into, with) = (older.id, younger.id);
-        // The new request usually lies between the two. If requests overlap, the neighbour may
-        // touch the other one itself.
-        let is_beside = requests[id].touches(&requests[with]);
-        requests.merge(if is_beside { id } else { into }, with);
+        // The new request usually lies between the two: it takes in the younger one, and the older
+        // one takes in both. If requests overlap, the older one may touch the younger one itself.
+        let touches_younger = requests[id].touches(&requests[with]);
+        requests.merge(if touches_younger { id } else { into }, with);
         requests.merge(into, id);
-        let to = self.put_back(key, older, requests);
+        let to = self.reinsert_grown(key, older, requests);
         let former_keys = [Some(first), Some(second)];
         Some(MergeResult { into, with: Some(with), from: former_keys, to })
     }
 
     /// Adds a grown request to the order by sector again, and returns its new key. Its position by
     /// arrival is unchanged.
-    fn put_back(
+    fn reinsert_grown(
         &mut self,
         former_key: SectorKey,
         waiting: WaitingRequest,
         requests: &RequestTable,
     ) -> SectorKey {
         let key = SectorKey { start: requests[waiting.id].start, ..former_key };
-        self.put(key, waiting, requests);
+        self.insert_by_sector(key, waiting, requests);
         key
     }
 
-    /// Returns a queued request that may be merged with `request`, which is not queued. A request
-    /// that ends at its start is preferred to one that starts at its end.
+    /// Returns a queued request that may be merged with `request`, which is not queued; `None`
+    /// without one. A queued request that ends at the start of `request` is preferred to one that
+    /// starts at its end.
     fn neighbour(
         &self,
         request: &Request,
@@ -307,20 +317,20 @@ impl QueuedRequests {
         let is_close = |(key, _): &(SectorKey, &SectorEntry)| {
             request.start - key.start <= u64::from(sectors_max)
         };
-        let ends_there = |(key, entry): &(SectorKey, &SectorEntry)| {
+        let ends_at_start = |(key, entry): &(SectorKey, &SectorEntry)| {
             key.start + u64::from(entry.sectors) == request.start
         };
-        let starts_there = |(key, _): &(SectorKey, &SectorEntry)| key.start == request.end();
+        let starts_at_end = |(key, _): &(SectorKey, &SectorEntry)| key.start == request.end();
         let (before, next) = self.by_sector.around(&SectorKey::before_all_at(request.start));
-        let behind = || match next {
+        let find_behind = || match next {
             // This one overlaps the request; a later one may touch its end.
             Some((key, _)) if key.start < request.end() => {
                 self.by_sector.from(&SectorKey::before_all_at(request.end()))
             }
             _ => next,
         };
-        let found = before.filter(is_close).filter(ends_there).filter(fits);
-        let found = found.or_else(|| behind().filter(starts_there).filter(fits));
+        let found = before.filter(is_close).filter(ends_at_start).filter(fits);
+        let found = found.or_else(|| find_behind().filter(starts_at_end).filter(fits));
         found.map(|(key, entry)| (key, entry.waiting))
     }
 }
@@ -334,8 +344,8 @@ fn may_merge(one: &Request, other: &Request, sectors_max: u32) -> bool {
         && one.sectors.saturating_add(other.sectors) <= sectors_max
 }
 
-/// Returns the request that covers two touching requests.
-fn joined(one: &Request, other: &Request) -> Request {
+/// Returns the request that covers two touching requests, with the other properties of `one`.
+fn covering_request(one: &Request, other: &Request) -> Request {
     let sectors = one.sectors + other.sectors;
     Request { start: one.start.min(other.start), sectors, ..*one }
 }
@@ -345,12 +355,15 @@ mod tests {
     use super::super::testing::{read, write};
     use super::*;
 
+    /// A request of 8 sectors at 100 grows by 8 sectors at its end, and then by 8 at its start. The
+    /// limit is 24 sectors.
     #[test]
     fn neighbours_merge_at_either_end_up_to_the_limit() {
         let mut table = RequestTable::default();
         let mut requests = QueuedRequests::default();
         let id = table.open(read(100, 8));
         let first = requests.insert(WaitingRequest { id, arrived: Time::ZERO }, &table);
+        // Merges a new request. Returns the result, and the first request as it is then.
         let merge =
             |requests: &mut QueuedRequests, table: &mut RequestTable, request, sectors_max| {
                 let new = table.open(request);
@@ -364,9 +377,9 @@ mod tests {
         let (front, whole) = merge(&mut requests, &mut table, read(92, 8), 24);
         let front = front.unwrap();
         assert_eq!((front.into, front.to.start), (id, 92));
-        let (place, oldest) = requests.oldest(&table).unwrap();
+        let (key, oldest) = requests.oldest(&table).unwrap();
         assert_eq!((whole.start, whole.end()), (92, 116));
-        assert_eq!((oldest.id, place), (id, front.to));
+        assert_eq!((oldest.id, key), (id, front.to));
         assert_eq!(merge(&mut requests, &mut table, read(116, 1), 24).0, None, "25 sectors");
         assert_eq!(
             merge(&mut requests, &mut table, write(116, 1), 100).0,
@@ -383,17 +396,19 @@ mod tests {
     fn requests_that_touch_after_a_merge_join_the_oldest() {
         let mut table = RequestTable::default();
         let mut requests = QueuedRequests::default();
-        let [old, other, young] = [(1, 108), (2, 5000), (3, 92)].map(|(ms, start)| {
-            let id = table.open(read(start, 8));
-            (id, requests.insert(WaitingRequest { id, arrived: Time::from_ms(ms) }, &table))
-        });
+        let [(old_id, old_key), (_, other_key), (young_id, young_key)] =
+            [(1, 108), (2, 5000), (3, 92)].map(|(arrived_ms, start)| {
+                let id = table.open(read(start, 8));
+                let arrived = Time::from_ms(arrived_ms);
+                (id, requests.insert(WaitingRequest { id, arrived }, &table))
+            });
         let new = table.open(read(100, 8));
         let merge = requests.merge(new, &mut table, 24).unwrap();
-        assert_eq!((merge.into, merge.with), (old.0, Some(young.0)));
-        assert_eq!(merge.from, [Some(young.1), Some(old.1)]);
-        let (place, oldest) = requests.oldest(&table).unwrap();
-        assert_eq!((place, oldest.arrived), (merge.to, Time::from_ms(1)));
-        assert_eq!((oldest.id, table[old.0]), (old.0, read(92, 24)));
-        assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other.1)));
+        assert_eq!((merge.into, merge.with), (old_id, Some(young_id)));
+        assert_eq!(merge.from, [Some(young_key), Some(old_key)]);
+        let (key, oldest) = requests.oldest(&table).unwrap();
+        assert_eq!((key, oldest.arrived), (merge.to, Time::from_ms(1)));
+        assert_eq!((oldest.id, table[old_id]), (old_id, read(92, 24)));
+        assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other_key)));
     }
 }

@@ -14,22 +14,24 @@ const BLOCK_MAX: usize = 64;
 
 /// Values by key; keys are unique.
 ///
+/// Invariants:
+///
 /// 1. Keys ascend within a block and from block to block. No block is empty except a single one,
 ///    and two neighbours have at least half of `BLOCK_MAX` entries together.
-/// 2. `firsts` has the first key of each block in order, or a smaller one that is still larger than
-///    all keys before.
+/// 2. `block_first_keys` has the first key of each block in order, or a smaller one that is still
+///    larger than all keys before.
 #[derive(Debug)]
 pub(super) struct BlockSortedMap<K, V> {
-    firsts: Vec<K>,
-    runs: Vec<SortedRun<K, V>>,
+    block_first_keys: Vec<K>,
+    blocks: Vec<SortedBlock<K, V>>,
 }
 
 /// A key and its value, if present.
-type Pair<'a, K, V> = Option<(K, &'a V)>;
+type MapEntry<'a, K, V> = Option<(K, &'a V)>;
 
 /// A block of entries.
 #[derive(Debug)]
-struct SortedRun<K, V> {
+struct SortedBlock<K, V> {
     /// Number of entries. It is stored outside the box, so that a lookup needs no extra memory
     /// access.
     count: usize,
@@ -46,100 +48,100 @@ struct Pairs<K, V> {
 
 impl<K, V> Default for BlockSortedMap<K, V> {
     fn default() -> BlockSortedMap<K, V> {
-        BlockSortedMap { firsts: Vec::new(), runs: Vec::new() }
+        BlockSortedMap { block_first_keys: Vec::new(), blocks: Vec::new() }
     }
 }
 
 impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
     /// Returns true if the map has no entry.
     pub(super) fn is_empty(&self) -> bool {
-        self.runs.first().is_none_or(|run| run.count == 0)
+        self.blocks.first().is_none_or(|block| block.count == 0)
     }
 
     /// Inserts a value; its key must be absent.
     pub(super) fn insert(&mut self, key: K, value: V) {
-        if self.runs.is_empty() {
-            self.firsts.push(key);
-            self.runs.push(SortedRun::of(key, value));
+        if self.blocks.is_empty() {
+            self.block_first_keys.push(key);
+            self.blocks.push(SortedBlock::of(key, value));
             return;
         }
-        let mut nth = self.run_of(&key);
-        if self.runs[nth].count == BLOCK_MAX {
-            let behind = self.runs[nth].split();
-            self.firsts.insert(nth + 1, behind.keys()[0]);
-            self.runs.insert(nth + 1, behind);
-            nth += usize::from(self.firsts[nth + 1] <= key);
+        let mut index = self.block_index(&key);
+        if self.blocks[index].count == BLOCK_MAX {
+            let behind = self.blocks[index].split();
+            self.block_first_keys.insert(index + 1, behind.keys()[0]);
+            self.blocks.insert(index + 1, behind);
+            index += usize::from(self.block_first_keys[index + 1] <= key);
         }
-        self.runs[nth].insert(key, value);
-        self.firsts[nth] = self.firsts[nth].min(key);
+        self.blocks[index].insert(key, value);
+        self.block_first_keys[index] = self.block_first_keys[index].min(key);
     }
 
-    /// Removes the value of a key. Returns `None` if the key is absent.
+    /// Removes and returns the value of a key; `None` if the key is absent. Merges small blocks.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
-        if self.runs.is_empty() {
+        if self.blocks.is_empty() {
             return None;
         }
-        let nth = self.run_of(key);
-        let value = self.runs[nth].remove(key)?;
-        if self.runs[nth].count < BLOCK_MAX / 2 {
-            self.join(nth);
-            self.join(nth.saturating_sub(1));
+        let index = self.block_index(key);
+        let value = self.blocks[index].remove(key)?;
+        if self.blocks[index].count < BLOCK_MAX / 2 {
+            self.merge_with_next_if_small(index);
+            self.merge_with_next_if_small(index.saturating_sub(1));
         }
         Some(value)
     }
 
     /// The last entry before `key`; `None` without one.
-    pub(super) fn before(&self, key: &K) -> Pair<'_, K, V> {
+    pub(super) fn before(&self, key: &K) -> MapEntry<'_, K, V> {
         self.around(key).0
     }
 
     /// The first entry at `key` or after it; `None` without one.
-    pub(super) fn from(&self, key: &K) -> Pair<'_, K, V> {
+    pub(super) fn from(&self, key: &K) -> MapEntry<'_, K, V> {
         self.around(key).1
     }
 
     /// Returns the last entry before `key`, and the first one at or after it. The values are not
     /// read here, because they may be far away in memory.
     #[inline]
-    pub(super) fn around(&self, key: &K) -> (Pair<'_, K, V>, Pair<'_, K, V>) {
-        if self.runs.is_empty() {
+    pub(super) fn around(&self, key: &K) -> (MapEntry<'_, K, V>, MapEntry<'_, K, V>) {
+        if self.blocks.is_empty() {
             return (None, None);
         }
-        let block = self.run_of(key);
-        let run = &self.runs[block];
-        let index = run.place(key);
+        let block_index = self.block_index(key);
+        let block = &self.blocks[block_index];
+        let index = block.index_of(key);
         let before = match index {
-            0 => block.checked_sub(1).and_then(|block| self.runs[block].last()),
-            _ => run.get(index - 1),
+            0 => block_index.checked_sub(1).and_then(|previous| self.blocks[previous].last()),
+            _ => block.get(index - 1),
         };
-        let at_or_after = run.get(index).or_else(|| self.runs.get(block + 1)?.get(0));
+        let at_or_after = block.get(index).or_else(|| self.blocks.get(block_index + 1)?.get(0));
         (before, at_or_after)
     }
 
     /// Index of the block that holds the key, or would hold it.
-    fn run_of(&self, key: &K) -> usize {
-        self.firsts.partition_point(|first| first <= key).saturating_sub(1)
+    fn block_index(&self, key: &K) -> usize {
+        self.block_first_keys.partition_point(|first| first <= key).saturating_sub(1)
     }
 
     /// Merges the block with index `block` with the next one if both have few entries, or one is
     /// empty.
-    fn join(&mut self, block: usize) {
-        let count = self.runs[block].count;
-        if let Some(behind) = self.runs.get(block + 1)
+    fn merge_with_next_if_small(&mut self, block: usize) {
+        let count = self.blocks[block].count;
+        if let Some(behind) = self.blocks.get(block + 1)
             && (count + behind.count < BLOCK_MAX / 2 || count == 0 || behind.count == 0)
         {
-            self.firsts.remove(block + 1);
-            let behind = self.runs.remove(block + 1);
-            self.runs[block].append(&behind);
+            self.block_first_keys.remove(block + 1);
+            let behind = self.blocks.remove(block + 1);
+            self.blocks[block].append(&behind);
         }
     }
 }
 
-impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
+impl<K: Copy + Ord, V: Copy> SortedBlock<K, V> {
     /// A block with one entry.
-    fn of(key: K, value: V) -> SortedRun<K, V> {
+    fn of(key: K, value: V) -> SortedBlock<K, V> {
         let pairs = Box::new(Pairs { keys: [key; BLOCK_MAX], values: [value; BLOCK_MAX] });
-        SortedRun { count: 1, pairs }
+        SortedBlock { count: 1, pairs }
     }
 
     /// Keys of the entries in ascending order.
@@ -149,46 +151,46 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
 
     /// Returns the index of the key in this block, or the index where it belongs: the number of
     /// smaller keys.
-    fn place(&self, key: &K) -> usize {
-        self.keys().partition_point(|there| there < key)
+    fn index_of(&self, key: &K) -> usize {
+        self.keys().partition_point(|other_key| other_key < key)
     }
 
     /// Returns the entry at an index, if there is one.
     #[inline]
-    fn get(&self, index: usize) -> Pair<'_, K, V> {
+    fn get(&self, index: usize) -> MapEntry<'_, K, V> {
         self.keys().get(index).map(|key| (*key, &self.pairs.values[index]))
     }
 
     /// Entry with the largest key of the block.
-    fn last(&self) -> Pair<'_, K, V> {
+    fn last(&self) -> MapEntry<'_, K, V> {
         self.get(self.count.checked_sub(1)?)
     }
 
     /// Inserts a value; the block must not be full.
     fn insert(&mut self, key: K, value: V) {
-        let (at, count) = (self.place(&key), self.count);
+        let (index, count) = (self.index_of(&key), self.count);
         let Pairs { keys, values } = &mut *self.pairs;
-        keys.copy_within(at..count, at + 1);
-        values.copy_within(at..count, at + 1);
-        (keys[at], values[at]) = (key, value);
+        keys.copy_within(index..count, index + 1);
+        values.copy_within(index..count, index + 1);
+        (keys[index], values[index]) = (key, value);
         self.count += 1;
     }
 
     /// Removes and returns the value of a key; `None` if the key is absent.
     fn remove(&mut self, key: &K) -> Option<V> {
-        let at = self.place(key);
-        let value = *self.get(at).filter(|(there, _)| there == key)?.1;
+        let index = self.index_of(key);
+        let value = *self.get(index).filter(|(found_key, _)| found_key == key)?.1;
         let Pairs { keys, values } = &mut *self.pairs;
-        keys.copy_within(at + 1..self.count, at);
-        values.copy_within(at + 1..self.count, at);
+        keys.copy_within(index + 1..self.count, index);
+        values.copy_within(index + 1..self.count, index);
         self.count -= 1;
         Some(value)
     }
 
     /// Moves the second half of a full block into a new one.
-    fn split(&mut self) -> SortedRun<K, V> {
+    fn split(&mut self) -> SortedBlock<K, V> {
         let Pairs { keys, values } = &*self.pairs;
-        let mut behind = SortedRun::of(keys[BLOCK_MAX / 2], values[BLOCK_MAX / 2]);
+        let mut behind = SortedBlock::of(keys[BLOCK_MAX / 2], values[BLOCK_MAX / 2]);
         behind.count = BLOCK_MAX / 2;
         behind.pairs.keys[..BLOCK_MAX / 2].copy_from_slice(&keys[BLOCK_MAX / 2..]);
         behind.pairs.values[..BLOCK_MAX / 2].copy_from_slice(&values[BLOCK_MAX / 2..]);
@@ -197,7 +199,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
     }
 
     /// Appends the entries of the next block; they must fit.
-    fn append(&mut self, next_block: &SortedRun<K, V>) {
+    fn append(&mut self, next_block: &SortedBlock<K, V>) {
         let total = self.count + next_block.count;
         self.pairs.keys[self.count..total].copy_from_slice(next_block.keys());
         self.pairs.values[self.count..total]
@@ -212,20 +214,22 @@ mod tests {
 
     use super::*;
 
-    /// Compared with a tree, through growth to thousands, down to none, and up again.
+    /// The map is compared with a tree while it grows to thousands of entries, shrinks, grows again
+    /// and shrinks to a few. Each phase has a number of steps and of insertions in eight steps.
     #[test]
     fn block_sorted_map_matches_a_btree_map() {
         let (mut sorted, mut tree) = (BlockSortedMap::default(), BTreeMap::new());
         let mut state = 7_u64;
-        let mut draw = |below: u64| {
+        // Returns a random number below `below`.
+        let mut draw_below = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
-        let mut most = 0;
+        let mut entries_max = 0;
         for (steps, inserts_of_eight) in [(20_000, 7), (30_000, 2), (10_000, 6), (20_000, 1)] {
             for _ in 0..steps {
-                let key = draw(20_000);
-                if draw(8) < inserts_of_eight {
+                let key = draw_below(20_000);
+                if draw_below(8) < inserts_of_eight {
                     if tree.insert(key, key + 1).is_none() {
                         sorted.insert(key, key + 1);
                     }
@@ -234,33 +238,33 @@ mod tests {
                     let key = tree.range(key..).next().map_or(key, |(key, _)| *key);
                     assert_eq!(sorted.remove(&key), tree.remove(&key), "{key}");
                 }
-                let asked = draw(20_000);
+                let searched_key = draw_below(20_000);
                 let pair = |(key, value): (&u64, &u64)| (*key, *value);
-                let before = tree.range(..asked).next_back().map(pair);
+                let before = tree.range(..searched_key).next_back().map(pair);
                 assert_eq!(
-                    sorted.before(&asked).map(|(key, value)| (key, *value)),
+                    sorted.before(&searched_key).map(|(key, value)| (key, *value)),
                     before,
-                    "before {asked}"
+                    "before {searched_key}"
                 );
-                let from = tree.range(asked..).next().map(pair);
+                let from = tree.range(searched_key..).next().map(pair);
                 assert_eq!(
-                    sorted.from(&asked).map(|(key, value)| (key, *value)),
+                    sorted.from(&searched_key).map(|(key, value)| (key, *value)),
                     from,
-                    "from {asked}"
+                    "from {searched_key}"
                 );
                 assert_eq!(sorted.is_empty(), tree.is_empty());
-                most = most.max(tree.len());
-                for pair in sorted.runs.windows(2) {
+                entries_max = entries_max.max(tree.len());
+                for pair in sorted.blocks.windows(2) {
                     let counts = [pair[0].count, pair[1].count];
                     assert!(counts[0] + counts[1] >= BLOCK_MAX / 2 && !counts.contains(&0));
                 }
             }
         }
-        assert!(most > 100 * BLOCK_MAX && tree.len() < 10, "{most}, {}", tree.len());
+        assert!(entries_max > 100 * BLOCK_MAX && tree.len() < 10, "{entries_max}, {}", tree.len());
     }
 
-    /// Removal by a sweep through the sectors: block after block, from the start of one in the
-    /// middle.
+    /// Removal in ascending order empties block after block in the middle of the map. The
+    /// neighbours of the removed keys are then found across the gap.
     #[test]
     fn emptied_blocks_are_skipped() {
         let mut sorted = BlockSortedMap::default();
@@ -271,6 +275,6 @@ mod tests {
             assert_eq!(sorted.from(&320).map(|pair| pair.0), Some(key + 1));
         }
         (0..320).chain(704..1_000).for_each(|key| assert_eq!(sorted.remove(&key), Some(())));
-        assert!(sorted.is_empty() && sorted.runs.len() == 1);
+        assert!(sorted.is_empty() && sorted.blocks.len() == 1);
     }
 }

@@ -91,7 +91,8 @@ impl AdaptiveSwapin {
 
     /// Records the fault, and selects the pages to read ahead of it; `None` if no decision is due
     /// or nothing pays. `is_miss` is true if the fault's page must be read anyway, so that a
-    /// decision is always due. A decision sets the position of the next one for the longer of the fault's runs.
+    /// decision is always due. A decision sets the position of the next one for the longer of the
+    /// fault's runs.
     fn choose_readahead(
         &mut self,
         fault: &SwapFault,

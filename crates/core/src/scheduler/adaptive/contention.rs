@@ -12,9 +12,9 @@ use crate::unit::Time;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contention {
     /// The current block.
-    now: CompletionBlock,
+    current_block: CompletionBlock,
     /// The full block before it.
-    before: CompletionBlock,
+    previous_block: CompletionBlock,
 }
 
 /// Statistics of consecutive completions. The newest block and the one before it count.
@@ -24,38 +24,40 @@ struct CompletionBlock {
     /// Sum of the latencies.
     latency_ns: u64,
     /// Shortest latency.
-    quickest_ns: u64,
-    /// Sum of the numbers of requests in the device.
+    shortest_ns: u64,
+    /// Sum, over the completions, of the number of requests in the device.
     in_device: u64,
 }
 
 impl Default for CompletionBlock {
     fn default() -> CompletionBlock {
-        CompletionBlock { completions: 0, latency_ns: 0, quickest_ns: u64::MAX, in_device: 0 }
+        CompletionBlock { completions: 0, latency_ns: 0, shortest_ns: u64::MAX, in_device: 0 }
     }
 }
 
 impl Contention {
     /// Records a latency, and the number of requests in the device at the completion.
-    pub(super) fn add(&mut self, latency: Time, in_device: u32) {
-        if self.now.completions == DECAY_WINDOW {
-            self.before = core::mem::take(&mut self.now);
+    pub(super) fn record_completion(&mut self, latency: Time, in_device: u32) {
+        if self.current_block.completions == DECAY_WINDOW {
+            self.previous_block = core::mem::take(&mut self.current_block);
         }
-        self.now.completions += 1;
-        self.now.latency_ns += latency.ns();
-        self.now.quickest_ns = self.now.quickest_ns.min(latency.ns());
-        self.now.in_device += u64::from(in_device);
+        self.current_block.completions += 1;
+        self.current_block.latency_ns += latency.ns();
+        self.current_block.shortest_ns = self.current_block.shortest_ns.min(latency.ns());
+        self.current_block.in_device += u64::from(in_device);
     }
 
-    /// Returns true if requests wait for each other: the shortest latency is below the share of the
-    /// mean that would result if a third of them were served at once.
+    /// Returns true if requests wait for each other. With a mean of n requests in the device, the
+    /// shortest latency must be at most the mean latency divided by n ÷ 3, a divisor from 2 to 8.
     pub(super) fn is_contended(&self) -> bool {
-        let completions = self.now.completions + self.before.completions;
-        let mean_ns = (self.now.latency_ns + self.before.latency_ns) / completions.max(1);
-        let contention = (self.now.in_device + self.before.in_device) / completions.max(1);
-        let third = (contention / 3).clamp(2, 8);
-        let quickest_ns = self.now.quickest_ns.min(self.before.quickest_ns);
-        contention >= 2 && completions >= 2 * third && quickest_ns * third <= mean_ns
+        let completions = self.current_block.completions + self.previous_block.completions;
+        let latency_ns = self.current_block.latency_ns + self.previous_block.latency_ns;
+        let mean_ns = latency_ns / completions.max(1);
+        let in_device = self.current_block.in_device + self.previous_block.in_device;
+        let mean_in_device = in_device / completions.max(1);
+        let divisor = (mean_in_device / 3).clamp(2, 8);
+        let shortest_ns = self.current_block.shortest_ns.min(self.previous_block.shortest_ns);
+        mean_in_device >= 2 && completions >= 2 * divisor && shortest_ns * divisor <= mean_ns
     }
 }
 
@@ -63,27 +65,31 @@ impl Contention {
 mod tests {
     use super::*;
 
+    /// Records one completion for each latency, with all of the requests in the device.
     fn contention(latencies_ms: &[u64]) -> Contention {
         let mut contention = Contention::default();
-        for &latency in latencies_ms {
-            contention.add(Time::from_ms(latency), latencies_ms.len() as u32);
+        for &latency_ms in latencies_ms {
+            contention.record_completion(Time::from_ms(latency_ms), latencies_ms.len() as u32);
         }
         contention
     }
 
+    /// One head serves 16 requests in turn, 8 ms each: the shortest latency is a 16th of the
+    /// longest. The latencies of an object store, in ms, spread less towards short ones.
     #[test]
     fn requests_to_one_head_contend_and_requests_to_a_store_do_not() {
-        let one_head: Vec<u64> = (1..=16).map(|place| 8 * place).collect();
+        let one_head: Vec<u64> = (1..=16).map(|turn| 8 * turn).collect();
         assert!(contention(&one_head).is_contended());
         let store = [12, 15, 18, 22, 25, 28, 30, 30, 31, 33, 36, 40, 50, 60, 100, 200];
         assert!(!contention(&store).is_contended());
     }
 
+    /// Latencies that differ by a factor of 100, but one request in the device at a time.
     #[test]
     fn a_single_reader_has_no_contention() {
         let mut contention = Contention::default();
-        for latency in [1, 100, 1, 100, 1, 100] {
-            contention.add(Time::from_ms(latency), 1);
+        for latency_ms in [1, 100, 1, 100, 1, 100] {
+            contention.record_completion(Time::from_ms(latency_ms), 1);
         }
         assert!(!contention.is_contended());
     }

@@ -22,12 +22,14 @@ use super::super::{Dispatch, Inserted, Scheduler};
 #[derive(Debug)]
 pub(super) struct ReadyRequests {
     /// Needed reads, writes, and the speculative reads that are due.
-    first: Deadline,
+    needed: Deadline,
+    /// Speculative reads, which are dispatched when no needed read waits.
     speculative: QueuedRequests,
     /// Longest wait of a speculative read: `read_expire` of `deadline`.
     speculative_wait_max: Time,
+    /// Largest request of the device, in sectors.
     sectors_max: u32,
-    /// End of the last dispatched read.
+    /// Sector after the last dispatched read.
     next_sector: u64,
 }
 
@@ -36,7 +38,7 @@ impl ReadyRequests {
     pub(super) fn new(caps: &DeviceCaps) -> ReadyRequests {
         let tunables = DeadlineTunables::default();
         ReadyRequests {
-            first: Deadline::new(caps, tunables),
+            needed: Deadline::new(caps, tunables),
             speculative: QueuedRequests::default(),
             speculative_wait_max: tunables.read_expire,
             sectors_max: caps.request_sectors_max,
@@ -54,7 +56,7 @@ impl ReadyRequests {
     ) -> Inserted {
         match is_speculative(id, requests) {
             true => self.speculative.insert_or_merge(now, id, requests, self.sectors_max),
-            false => self.first.insert(now, id, requests),
+            false => self.needed.insert(now, id, requests),
         }
     }
 
@@ -62,15 +64,15 @@ impl ReadyRequests {
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
             true => drop(self.speculative.insert(waiting, requests)),
-            false => self.first.admit(waiting, requests),
+            false => self.needed.admit(waiting, requests),
         }
     }
 
     /// Records that a reader waits for a request. A speculative one moves to the needed reads; any
     /// other is unchanged.
     pub(super) fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
-        if let Some(place) = self.speculative.find(id, requests) {
-            self.move_to_demand(place, requests);
+        if let Some(key) = self.speculative.find(id, requests) {
+            self.move_to_demand(key, requests);
         }
     }
 
@@ -78,7 +80,7 @@ impl ReadyRequests {
     /// needed read waits, the next speculative one becomes a needed one first.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
-            if !self.first.has_reads() {
+            if !self.needed.has_reads() {
                 let next = self.speculative.first_from(self.next_sector);
                 self.move_to_demand(next.unwrap_or(oldest), requests);
             } else if waiting.arrived + self.speculative_wait_max <= now {
@@ -86,7 +88,7 @@ impl ReadyRequests {
                 return Dispatch::Withdraw(waiting.id);
             }
         }
-        let dispatch = self.first.dispatch(now, requests);
+        let dispatch = self.needed.dispatch(now, requests);
         if let Dispatch::Request(id) = dispatch
             && requests[id].op == Op::Read
         {
@@ -98,12 +100,12 @@ impl ReadyRequests {
     /// Moves the speculative read at `key` to the needed reads.
     fn move_to_demand(&mut self, key: SectorKey, requests: &RequestTable) {
         let waiting = self.speculative.remove(key).expect("it waits there");
-        self.first.admit(waiting, requests);
+        self.needed.admit(waiting, requests);
     }
 
     /// Number of dispatchable requests.
     pub(super) fn count(&self) -> usize {
-        self.first.queued() + self.speculative.count()
+        self.needed.queued() + self.speculative.count()
     }
 }
 
@@ -120,68 +122,76 @@ mod tests {
     use super::*;
     use crate::request::Request;
 
+    /// Speculative read of 8 sectors.
     fn speculative(start: u64) -> Request {
         Request { need: Need::Speculative, ..read(start, 8) }
     }
 
-    /// Inserts these at time 0. Returns them by identifier, with their table.
-    fn taken_in(requests: &[Request]) -> (ReadyRequests, RequestTable, Vec<RequestId>) {
-        let (mut open, mut table) = (ReadyRequests::new(&caps()), RequestTable::default());
-        let take = |request: &Request| {
+    /// Inserts the requests at time 0. Returns the queues, the table and the identifiers in order.
+    fn insert_all(requests: &[Request]) -> (ReadyRequests, RequestTable, Vec<RequestId>) {
+        let (mut ready, mut table) = (ReadyRequests::new(&caps()), RequestTable::default());
+        let insert = |request: &Request| {
             let id = table.open(*request);
-            open.insert(Time::ZERO, id, &mut table);
+            ready.insert(Time::ZERO, id, &mut table);
             id
         };
-        let ids = requests.iter().map(take).collect();
-        (open, table, ids)
+        let ids = requests.iter().map(insert).collect();
+        (ready, table, ids)
     }
 
-    fn places(open: &mut ReadyRequests, now: Time, table: &RequestTable) -> Vec<u64> {
-        let next = || match open.dispatch(now, table) {
+    /// Dispatches requests until none is left. Returns their first sectors in order.
+    fn dispatch_starts(ready: &mut ReadyRequests, now: Time, table: &RequestTable) -> Vec<u64> {
+        let next = || match ready.dispatch(now, table) {
             Dispatch::Request(id) => Some(table[id].start),
             _ => None,
         };
         core::iter::from_fn(next).collect()
     }
 
+    /// The demand reads at 108 and 500 go first. No speculative read lies above them, so the oldest
+    /// follows.
     #[test]
     fn speculative_reads_are_dispatched_last_and_unmerged() {
-        let (mut open, table, _) =
-            taken_in(&[speculative(100), read(108, 8), speculative(50), read(500, 8)]);
-        assert_eq!(open.count(), 4, "108 follows 100, and is not merged with it");
+        let (mut ready, table, _) =
+            insert_all(&[speculative(100), read(108, 8), speculative(50), read(500, 8)]);
+        assert_eq!(ready.count(), 4, "108 follows 100, and is not merged with it");
         // Upwards from the end of the last read, and then the oldest.
-        assert_eq!(places(&mut open, Time::ZERO, &table), [108, 500, 100, 50]);
-        assert_eq!(open.count(), 0);
+        assert_eq!(dispatch_starts(&mut ready, Time::ZERO, &table), [108, 500, 100, 50]);
+        assert_eq!(ready.count(), 0);
     }
 
+    /// A reader begins to wait for the speculative read at 100, which is then first by sector.
     #[test]
     fn speculative_read_with_a_waiter_is_ordered_with_demand_reads() {
-        let (mut open, mut table, ids) = taken_in(&[speculative(100), read(500, 8), read(700, 8)]);
+        let (mut ready, mut table, ids) =
+            insert_all(&[speculative(100), read(500, 8), read(700, 8)]);
         assert_eq!(table.set_demand(ids[0]), Some(ids[0]));
-        open.idled_for(ids[0], &table);
-        assert_eq!(places(&mut open, Time::ZERO, &table), [100, 500, 700]);
+        ready.idled_for(ids[0], &table);
+        assert_eq!(dispatch_starts(&mut ready, Time::ZERO, &table), [100, 500, 700]);
     }
 
     /// `deadline` lets a read wait for 500 ms. The device accepts one more request at each of these
     /// times.
     #[test]
     fn a_speculative_read_is_cancelled_after_the_read_deadline() {
-        let (mut open, mut table, ids) = taken_in(&[speculative(100), speculative(900)]);
-        let others = [500, 700].map(|start| table.open(read(start, 8)));
-        for id in others {
-            open.insert(Time::from_ms(400), id, &mut table);
+        let (mut ready, mut table, ids) = insert_all(&[speculative(100), speculative(900)]);
+        let demand_reads = [500, 700].map(|start| table.open(read(start, 8)));
+        for id in demand_reads {
+            ready.insert(Time::from_ms(400), id, &mut table);
         }
-        let mut dispatch = |ms| open.dispatch(Time::from_ms(ms), &table);
-        assert_eq!(dispatch(499), Dispatch::Request(others[0]));
+        let mut dispatch = |ms| ready.dispatch(Time::from_ms(ms), &table);
+        assert_eq!(dispatch(499), Dispatch::Request(demand_reads[0]));
         assert_eq!(dispatch(500), Dispatch::Withdraw(ids[0]));
         assert_eq!(dispatch(500), Dispatch::Withdraw(ids[1]));
-        assert_eq!(dispatch(500), Dispatch::Request(others[1]));
-        assert_eq!((dispatch(500), open.count()), (Dispatch::Nothing, 0));
+        assert_eq!(dispatch(500), Dispatch::Request(demand_reads[1]));
+        assert_eq!((dispatch(500), ready.count()), (Dispatch::Nothing, 0));
     }
 
+    /// After 9 s the read is past its deadline of 500 ms. Without demand reads it is dispatched,
+    /// not cancelled.
     #[test]
     fn expired_speculative_read_is_dispatched_to_an_idle_device() {
-        let (mut open, table, _) = taken_in(&[speculative(100)]);
-        assert_eq!(places(&mut open, Time::from_s(9), &table), [100]);
+        let (mut ready, table, _) = insert_all(&[speculative(100)]);
+        assert_eq!(dispatch_starts(&mut ready, Time::from_s(9), &table), [100]);
     }
 }

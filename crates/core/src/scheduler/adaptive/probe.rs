@@ -69,10 +69,11 @@ impl Parameter {
 /// A completed read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServedRead {
+    /// Number of bytes of the read.
     pub bytes: u64,
     /// Reads in the device or dispatchable, including this one.
     pub in_progress: u32,
-    /// True if none of them was dispatched under another setting.
+    /// True if none of the reads in progress was dispatched under another setting.
     pub is_undisturbed: bool,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct ProbeResult {
     pub setting: Option<u32>,
     /// The reason.
     pub why: &'static str,
-    /// The rate that decided it.
+    /// The rate that decided the result.
     pub kib_per_s: u64,
     /// The rate of all at once.
     pub all_kib_per_s: u64,
@@ -92,9 +93,10 @@ pub(super) struct ProbeResult {
 /// A setting under trial.
 #[derive(Clone, Copy, Debug)]
 struct SettingTrial {
+    /// The tried number of processes or requests; `None`: all at once.
     setting: Option<u32>,
     began: Time,
-    /// Its first rate, if that was not enough.
+    /// Rate of the first epoch of the trial, if that was not enough.
     first_kib_per_s: Option<u64>,
 }
 
@@ -111,7 +113,7 @@ struct MeasuringEpoch {
     completions: u32,
     bytes: u64,
     /// Sum, over the completions, of the requests in progress.
-    under_way: u64,
+    requests_in_progress: u64,
 }
 
 impl MeasuringEpoch {
@@ -126,6 +128,7 @@ impl MeasuringEpoch {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThroughputTuner {
     parameter: Parameter,
+    /// The kept number of processes or requests; `None`: all at once.
     setting: Option<u32>,
     /// The trial in progress.
     trial: Option<SettingTrial>,
@@ -166,7 +169,7 @@ impl ThroughputTuner {
 
     /// Creates a search with `setting` as the current setting, for tests.
     #[cfg(test)]
-    pub(super) fn at(parameter: Parameter, setting: u32) -> ThroughputTuner {
+    pub(super) fn with_setting(parameter: Parameter, setting: u32) -> ThroughputTuner {
         ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
     }
 
@@ -185,6 +188,7 @@ impl ThroughputTuner {
         served: ServedRead,
         may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
+        // A trial lasts two epochs.
         let epochs = 1 + u32::from(self.trial.is_some());
         let allowed = self.allowed();
         let epoch = &mut self.epoch;
@@ -198,23 +202,24 @@ impl ThroughputTuner {
             }
             return None;
         };
-        let is_late = now > epoch.newest;
-        let round = (EWMA_WINDOW as u32).max(match self.parameter {
+        // Completions of one instant belong to one epoch.
+        let is_new_instant = now > epoch.newest;
+        let completions_min = (EWMA_WINDOW as u32).max(match self.parameter {
             Parameter::Processes => 0,
             Parameter::Requests => allowed.unwrap_or(served.in_progress),
         });
-        let took = epoch.newest.since(began);
-        let is_whole = epoch.completions >= epochs * round
-            && took >= Time(u64::from(epochs) * EPOCH_TIME.ns());
-        if is_late && (is_whole || self.is_behind(took)) {
+        let duration = epoch.newest.since(began);
+        let is_whole = epoch.completions >= epochs * completions_min
+            && duration >= Time(u64::from(epochs) * EPOCH_TIME.ns());
+        if is_new_instant && (is_whole || self.is_behind(duration)) {
             let ended = self.epoch;
             self.begin_epoch(ended.newest);
-            return self.judge(ended, may_start_trial);
+            return self.evaluate_epoch(ended, may_start_trial);
         }
         if now > began {
             self.epoch.completions += 1;
             self.epoch.bytes += served.bytes;
-            self.epoch.under_way += u64::from(served.in_progress);
+            self.epoch.requests_in_progress += u64::from(served.in_progress);
         }
         self.epoch.newest = now;
         None
@@ -225,7 +230,7 @@ impl ThroughputTuner {
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual = self.all_kib_per_s.min(self.mean_kib_per_s);
-        let enough = match (self.parameter, trial.setting) {
+        let enough_kib_per_s = match (self.parameter, trial.setting) {
             (Parameter::Processes, Some(_)) => usual,
             (Parameter::Requests, Some(_)) => 7 * usual / 8,
             // The rate below which the current setting is enough.
@@ -233,8 +238,9 @@ impl ThroughputTuner {
             // A trial of all at once costs only time.
             (Parameter::Requests, None) => return false,
         };
-        let would_take_ns = self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough.max(1);
-        trial_duration.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
+        let enough_duration_ns =
+            self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough_kib_per_s.max(1);
+        trial_duration.ns().saturating_sub(enough_duration_ns) > EPOCH_TIME.ns()
     }
 
     /// Removes the setting and restarts the search. Returns a result with the reason `why` if there
@@ -254,32 +260,34 @@ impl ThroughputTuner {
         self.epoch = MeasuringEpoch { began: Some(now), newest: now, ..MeasuringEpoch::default() };
     }
 
-    /// Evaluates a complete epoch, of a trial or of the current setting.
-    fn judge(
+    /// Evaluates a complete epoch, of a trial or of the current setting. Returns a result if the
+    /// setting was changed or removed.
+    fn evaluate_epoch(
         &mut self,
         epoch: MeasuringEpoch,
         may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
         let now = epoch.newest;
         let kib_per_s = epoch.kib_per_s(now);
-        let mean = (epoch.under_way / u64::from(epoch.completions.max(1))) as u32;
-        let is_asked =
-            |setting: u32| self.parameter == Parameter::Processes || 4 * mean >= 3 * setting;
-        if self.allowed().is_some_and(|setting| !is_asked(setting)) {
+        let mean_depth = (epoch.requests_in_progress / u64::from(epoch.completions.max(1))) as u32;
+        // Three quarters of the allowed requests are in progress. Processes are always enough.
+        let is_limit_reached =
+            |setting: u32| self.parameter == Parameter::Processes || 4 * mean_depth >= 3 * setting;
+        if self.allowed().is_some_and(|setting| !is_limit_reached(setting)) {
             // Programs with fewer requests than allowed give no information.
             self.trial = None;
             return None;
         }
         match self.trial.take() {
-            Some(trial) => self.judge_trial(now, trial, kib_per_s, mean),
-            None => self.judge_current(now, kib_per_s, mean, may_start_trial),
+            Some(trial) => self.evaluate_trial(now, trial, kib_per_s, mean_depth),
+            None => self.evaluate_current(now, kib_per_s, mean_depth, may_start_trial),
         }
     }
 
     /// Evaluates an epoch under the current setting, and starts a trial if one is due. `kib_per_s`
-    /// is the throughput of the epoch, `mean_depth` the mean value of the tuned parameter in it.
+    /// is the throughput of the epoch, `mean_depth` the mean number of requests in progress in it.
     /// Returns a result only if the setting was reset, because the load has changed.
-    fn judge_current(
+    fn evaluate_current(
         &mut self,
         now: Time,
         kib_per_s: u64,
@@ -310,7 +318,10 @@ impl ThroughputTuner {
         if now < self.quiet_until || self.epochs < 2 || !may_start_trial() {
             return None;
         }
-        let next_setting = if self.next_trial_is_all { None } else { self.next(mean_depth) };
+        let next_setting = match self.next_trial_is_all {
+            true => None,
+            false => self.next_setting_to_try(mean_depth),
+        };
         self.next_trial_is_all = false;
         if next_setting != self.setting {
             self.trial =
@@ -322,13 +333,13 @@ impl ThroughputTuner {
 
     /// Returns the next setting to try; `None` stands for all at once. `mean_depth` is the mean
     /// number of requests in progress.
-    fn next(&self, mean_depth: u32) -> Option<u32> {
+    fn next_setting_to_try(&self, mean_depth: u32) -> Option<u32> {
         match (self.parameter, self.setting) {
             (Parameter::Processes, None) => Some(1),
             (Parameter::Processes, Some(few)) => Some(2 * few),
             (Parameter::Requests, setting) => {
-                let now = setting.unwrap_or(mean_depth);
-                let next = if self.uses_fine_steps { 3 * now / 4 } else { now / 2 };
+                let current = setting.unwrap_or(mean_depth);
+                let next = if self.uses_fine_steps { 3 * current / 4 } else { current / 2 };
                 if next == 0 { setting } else { Some(next) }
             }
         }
@@ -336,7 +347,7 @@ impl ThroughputTuner {
 
     /// Evaluates the epoch of a trial: keeps its setting, drops it, or repeats it. Returns the new
     /// setting with the reason, or `None` if the setting stays.
-    fn judge_trial(
+    fn evaluate_trial(
         &mut self,
         now: Time,
         trial: SettingTrial,
@@ -398,10 +409,10 @@ impl ThroughputTuner {
         Some(ProbeResult { setting: self.setting, why, kib_per_s, all_kib_per_s })
     }
 
-    /// Starts a pause of 64 times the duration `took`, after a trial without an improvement.
+    /// Starts a pause of 64 times `trial_duration`, after a trial without an improvement.
     /// Returns `None`: the setting stays.
-    fn pause_trials(&mut self, now: Time, took: Time) -> Option<ProbeResult> {
-        self.quiet_until = now + Time(DECAY_WINDOW * took.ns());
+    fn pause_trials(&mut self, now: Time, trial_duration: Time) -> Option<ProbeResult> {
+        self.quiet_until = now + Time(DECAY_WINDOW * trial_duration.ns());
         None
     }
 }
@@ -411,113 +422,132 @@ mod tests {
     use super::*;
     use crate::splitmix;
 
-    /// A device with several processes, each reading one request of 64 KiB after another.
+    /// A device with several processes, each reading one request of 64 KiB after another. Processes
+    /// from `first_process` on are served, as many as the tuner allows.
     struct ProbeBench {
         process_limit: ThroughputTuner,
         now: Time,
         /// Completion time, dispatch time and process of each request.
-        under_way: Vec<(Time, Time, usize)>,
+        requests_in_progress: Vec<(Time, Time, usize)>,
+        /// Number of processes.
         processes: usize,
-        turn: usize,
+        first_process: usize,
+        /// State of the random numbers.
         seed: u64,
+        /// Results of the tuner, with their times.
         log: Vec<(Time, ProbeResult)>,
     }
 
     use alloc::vec::Vec;
 
+    /// Size of each request.
     const BYTES: u64 = 65_536;
 
     impl ProbeBench {
+        /// A bench without a setting. `seed` selects the random numbers.
         fn new(processes: usize, seed: u64) -> ProbeBench {
             ProbeBench {
                 process_limit: ThroughputTuner::new(Parameter::Processes),
                 now: Time::ZERO,
-                under_way: Vec::new(),
+                requests_in_progress: Vec::new(),
                 processes,
-                turn: 0,
+                first_process: 0,
                 seed,
                 log: Vec::new(),
             }
         }
 
-        /// Runs until `completions` more requests complete. `latency` receives the number of
-        /// requests in progress, including this one. Its last argument is true if the same process
-        /// was served last.
+        /// Runs until `completions` more requests complete. `latency` returns the latency of a new
+        /// request in ns. It receives the number of requests in progress, including this one, and
+        /// true if the same process was served last.
         fn run(&mut self, completions: u32, latency: impl Fn(&mut ProbeBench, u64, bool) -> u64) {
             let mut last = usize::MAX;
             for _ in 0..completions {
                 let limit = self.process_limit.allowed().map_or(self.processes, |few| few as usize);
+                // Each served process without a request sends one.
                 for nth in 0..limit.min(self.processes) {
-                    let process = (self.turn + nth) % self.processes;
-                    if self.under_way.iter().all(|&(.., of)| of != process) {
-                        let count = self.under_way.len() as u64 + 1;
-                        let back = self.now + Time(latency(self, count, last == process));
-                        self.under_way.push((back, self.now, process));
+                    let process = (self.first_process + nth) % self.processes;
+                    let has_none = |&(.., other): &(Time, Time, usize)| other != process;
+                    if self.requests_in_progress.iter().all(has_none) {
+                        let count = self.requests_in_progress.len() as u64 + 1;
+                        let latency_ns = latency(self, count, last == process);
+                        let completion_time = self.now + Time(latency_ns);
+                        self.requests_in_progress.push((completion_time, self.now, process));
                     }
                 }
-                self.under_way.sort_unstable();
-                let (back, _, process) = self.under_way[0];
-                self.now = back;
-                let in_device = self.under_way.len() as u32;
-                self.under_way.remove(0);
+                self.requests_in_progress.sort_unstable();
+                let (completion_time, _, process) = self.requests_in_progress[0];
+                self.now = completion_time;
+                let in_device = self.requests_in_progress.len() as u32;
+                self.requests_in_progress.remove(0);
                 last = process;
-                let own = |process: usize| {
-                    (process + self.processes - self.turn) % self.processes < limit
+                let is_within_limit = |process: usize| {
+                    (process + self.processes - self.first_process) % self.processes < limit
                 };
-                let foreign = self.under_way.iter().filter(|&&(.., of)| !own(of)).count() as u32;
+                let is_undisturbed =
+                    self.requests_in_progress.iter().all(|&(.., other)| is_within_limit(other));
                 let served = ServedRead {
                     bytes: BYTES,
                     in_progress: in_device,
-                    is_undisturbed: foreign == 0,
+                    is_undisturbed,
                 };
                 let processes = self.processes as u32;
                 let may_gain = self.process_limit.allowed().is_none_or(|few| 2 * few < processes);
-                let found = self.process_limit.completed(back, served, || may_gain);
-                self.log.extend(found.map(|found| (back, found)));
-                // A slice of about a hundred requests.
+                let result = self.process_limit.completed(completion_time, served, || may_gain);
+                self.log.extend(result.map(|result| (completion_time, result)));
+                // Other processes are served after about a hundred requests.
                 if splitmix::next(&mut self.seed).is_multiple_of(100) {
-                    self.turn = (self.turn + limit) % self.processes;
+                    self.first_process = (self.first_process + limit) % self.processes;
                 }
             }
         }
 
         /// The kept setting, without a trial.
-        fn kept(&self) -> Option<u32> {
+        fn kept_setting(&self) -> Option<u32> {
             self.process_limit.setting
         }
     }
 
-    /// 12 ms to a random offset, 0.6 ms to the adjacent one; one request at a time.
-    fn one_head(_: &mut ProbeBench, under_way: u64, is_next: bool) -> u64 {
-        if under_way == 1 && is_next { 600_000 } else { 12_000_000 * under_way }
+    /// Latency of one head in ns: 0.6 ms for the next request of the same process, 12 ms for any
+    /// other, one request at a time.
+    fn one_head_ns(_: &mut ProbeBench, requests_in_progress: u64, is_next: bool) -> u64 {
+        if requests_in_progress == 1 && is_next {
+            600_000
+        } else {
+            12_000_000 * requests_in_progress
+        }
     }
 
+    /// One process at a time is 20 times as fast as 16 processes at once.
     #[test]
     fn one_head_is_found_within_two_hundred_completions() {
         let mut bench = ProbeBench::new(16, 1);
-        bench.run(200, one_head);
-        assert_eq!(bench.kept(), Some(1), "{:?}", bench.log);
-        bench.run(5_000, one_head);
-        assert_eq!(bench.kept(), Some(1), "{:?}", bench.log);
+        bench.run(200, one_head_ns);
+        assert_eq!(bench.kept_setting(), Some(1), "{:?}", bench.log);
+        bench.run(5_000, one_head_ns);
+        assert_eq!(bench.kept_setting(), Some(1), "{:?}", bench.log);
         assert_eq!(bench.log.len(), 1, "it is found once: {:?}", bench.log);
     }
 
+    /// Each request takes 0.2 ms, independent of the others.
     #[test]
     fn parallel_device_gets_no_process_limit() {
         let mut bench = ProbeBench::new(16, 1);
-        bench.run(10_000, |_, _, _| 200_000);
+        let latency_ns = 200_000;
+        bench.run(10_000, |_, _, _| latency_ns);
         assert_eq!(bench.log, []);
     }
 
+    /// A request takes 0.1 ms alone, and one in 16 by chance. All others share 0.5 GB/s: 0.131 ms
+    /// for each 64 KiB in progress.
     #[test]
     fn a_saturated_link_is_not_taken_for_a_head() {
-        // 0.1 ms alone, and for some by chance; 0.5 GB/s for all.
         let mut bench = ProbeBench::new(16, 1);
-        bench.run(10_000, |bench, under_way, _| {
+        bench.run(10_000, |bench, requests_in_progress, _| {
             let is_lucky = splitmix::next(&mut bench.seed).is_multiple_of(16);
-            if is_lucky { 100_000 } else { (131_000 * under_way).max(100_000) }
+            if is_lucky { 100_000 } else { (131_000 * requests_in_progress).max(100_000) }
         });
-        assert_eq!(bench.kept(), None, "{:?}", bench.log);
+        assert_eq!(bench.kept_setting(), None, "{:?}", bench.log);
         assert_eq!(bench.log, []);
     }
 
@@ -527,11 +557,11 @@ mod tests {
         for seed in 0..50 {
             let mut bench = ProbeBench::new([4, 16, 64][seed as usize % 3], seed);
             bench.run(5_000, |bench, _, _| {
-                let slow = [20, 20, 30, 30, 40, 60, 100, 150]
+                let slow_ms = [20, 20, 30, 30, 40, 60, 100, 150]
                     [splitmix::next(&mut bench.seed) as usize % 8];
-                let outlier =
+                let outlier_ms =
                     if splitmix::next(&mut bench.seed).is_multiple_of(500) { 2_000 } else { 0 };
-                (10 + splitmix::next(&mut bench.seed) % slow + outlier) * 1_000_000
+                (10 + splitmix::next(&mut bench.seed) % slow_ms + outlier_ms) * 1_000_000
             });
             assert!(
                 bench.log.iter().all(|(_, tried)| tried.setting.is_none()),
@@ -541,18 +571,19 @@ mod tests {
         }
     }
 
-    /// Four heads instead of one, each close to another process.
+    /// Four heads instead of one, each close to another process: each request takes 0.25 ms.
     #[test]
     fn added_members_are_detected_within_two_seconds() {
         let mut bench = ProbeBench::new(4, 1);
-        bench.run(5_000, one_head);
-        assert_eq!(bench.kept(), Some(1));
-        let changed = bench.now;
+        bench.run(5_000, one_head_ns);
+        assert_eq!(bench.kept_setting(), Some(1));
+        let change_time = bench.now;
         let trials = bench.log.len();
         bench.run(20_000, |_, _, _| 250_000);
-        let (found, _) =
-            bench.log[trials..].iter().find(|(_, found)| found.setting.is_none()).unwrap();
-        assert!(found.since(changed) < Time::from_s(2), "{:?}", found.since(changed));
-        assert_eq!(bench.kept(), None, "{:?}", bench.log);
+        let (removal_time, _) =
+            bench.log[trials..].iter().find(|(_, result)| result.setting.is_none()).unwrap();
+        let delay = removal_time.since(change_time);
+        assert!(delay < Time::from_s(2), "{delay:?}");
+        assert_eq!(bench.kept_setting(), None, "{:?}", bench.log);
     }
 }

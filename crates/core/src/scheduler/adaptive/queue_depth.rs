@@ -53,29 +53,33 @@ impl QueueDepth {
 mod tests {
     use super::*;
 
-    fn queue_depth(at_a_time: u64) -> QueueDepth {
+    /// Queue depth of a process that keeps `kept_requests` requests outstanding.
+    fn queue_depth(kept_requests: u64) -> QueueDepth {
         let mut queue_depth = QueueDepth::default();
         for _ in 0..EWMA_WINDOW {
-            queue_depth.record_request(at_a_time - 1);
+            queue_depth.record_request(kept_requests - 1);
             queue_depth.record_completion();
         }
         queue_depth
     }
 
+    /// One process must keep at least 16 requests, and another at most a quarter of the most.
     #[test]
     fn queue_depths_are_uneven_from_sixteen_against_four() {
-        let are_uneven = |all: &[u64]| QueueDepth::is_uneven(all.iter().map(|&it| queue_depth(it)));
+        let are_uneven =
+            |depths: &[u64]| QueueDepth::is_uneven(depths.iter().map(|&depth| queue_depth(depth)));
         assert!(are_uneven(&[1, 16]) && are_uneven(&[4, 16, 16]) && are_uneven(&[64, 1, 1, 1]));
         assert!(!are_uneven(&[5, 16]), "more than a quarter");
         assert!(!are_uneven(&[1, 15]), "fifteen are not many");
         assert!(!are_uneven(&[64, 64]) && !are_uneven(&[64]) && !are_uneven(&[]));
     }
 
+    /// Bursts of 200 requests, each sent while none is outstanding, have a depth of 1.
     #[test]
     fn burst_of_requests_counts_as_one_submission() {
         let mut bursts = QueueDepth::default();
         for _ in 0..EWMA_WINDOW {
-            (0..200).for_each(|others| bursts.record_request(others));
+            (0..200).for_each(|outstanding| bursts.record_request(outstanding));
             bursts.record_completion();
         }
         assert!(!QueueDepth::is_uneven([bursts, queue_depth(1)].into_iter()));

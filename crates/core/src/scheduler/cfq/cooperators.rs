@@ -19,34 +19,36 @@ pub(super) const CLOSE_SECTORS: u64 = 8 * 1024;
 /// With `seeky=mean`: time for which a joined queue must be seeky before it is split.
 const SPLIT_AFTER: Jiffies = HZ;
 
-/// Queues by priority level and by the sector of their next request.
+/// Queues by priority level and by the sector of their next request, each as (level, sector,
+/// queue).
 pub(super) type QueuesBySector = BTreeSet<(u8, u64, QueueId)>;
 
 impl Cfq {
-    /// Updates the queue's entry in `by_sector`: it has one while it meets invariant 3 of
+    /// Updates the queue's entry in `by_sector`: the queue has one while it meets invariant 3 of
     /// `CfqQueue`.
-    pub(super) fn update_place_of_next(&mut self, id: QueueId) {
+    pub(super) fn update_sector_index(&mut self, id: QueueId) {
         let queue = &mut self.queues[id];
         let is_findable = queue.is_sync
             && queue.priority.class != Class::Idle
             && queue.position.is_some()
             && self.active != Some(id);
-        let key = queue.next.filter(|_| is_findable).map(|next| (queue.priority.level, next.start));
-        let key_before = core::mem::replace(&mut queue.next_sector_key, key);
-        if key_before == key {
+        let level = queue.priority.level;
+        let new_key = queue.next.filter(|_| is_findable).map(|next| (level, next.start));
+        let key_before = core::mem::replace(&mut queue.next_sector_key, new_key);
+        if key_before == new_key {
             return;
         }
         if let Some((level, sector)) = key_before {
             self.by_sector.remove(&(level, sector, id));
         }
-        if let Some((level, sector)) = key {
+        if let Some((level, sector)) = new_key {
             self.by_sector.insert((level, sector, id));
         }
     }
 
-    /// Returns a queue of the same level and class whose next request is close to the head, and the
-    /// distance in sectors. Neither of the two queues may be seeky.
-    pub(super) fn close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
+    /// Returns a queue of the same level and class as `id` whose next request is close to the head,
+    /// and the distance in sectors. `None` without one, or if one of the two queues is seeky.
+    pub(super) fn find_close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
         let queue = &self.queues[id];
         if !queue.is_sync
             || queue.is_idle_class()
@@ -56,9 +58,9 @@ impl Cfq {
             return None;
         }
         let level = queue.priority.level;
-        let head = (level, self.head, QueueId(0));
-        let ahead = self.by_sector.range(head..).next();
-        let behind = self.by_sector.range(..head).next_back();
+        let head_entry = (level, self.head, QueueId(0));
+        let ahead = self.by_sector.range(head_entry..).next();
+        let behind = self.by_sector.range(..head_entry).next_back();
         let distance = |&(_, sector, _): &(u8, u64, QueueId)| sector.abs_diff(self.head);
         let entry = ahead
             .into_iter()
@@ -76,7 +78,7 @@ impl Cfq {
     /// Joins two queues, whose requests are `distance` sectors apart: the processes of the smaller
     /// queue move to the larger one at their next request.
     pub(super) fn join(&mut self, now: Time, one: QueueId, other: QueueId, distance: u64) {
-        let Some(other) = self.end_of_joins(other, one) else { return };
+        let Some(other) = self.last_joined_queue(other, one) else { return };
         if self.queues[one].joins.is_some()
             || self.queues[one].processes == 0
             || self.queues[other].processes == 0
@@ -92,7 +94,7 @@ impl Cfq {
 
     /// Returns the last queue of the chain of joins from the queue `first`. Returns `None` if it is
     /// `excluded`, because a join would form a cycle.
-    fn end_of_joins(&self, first: QueueId, excluded: QueueId) -> Option<QueueId> {
+    fn last_joined_queue(&self, first: QueueId, excluded: QueueId) -> Option<QueueId> {
         let mut end = first;
         while let Some(next) = self.queues[end].joins {
             end = next;
@@ -110,7 +112,7 @@ impl Cfq {
 
     /// With `seeky=mean`: sets `seeky_since` of a joined queue to the time since which it is seeky,
     /// or to `None` if it is not.
-    pub(super) fn record_seeky_since(&mut self, now: Jiffies, id: QueueId) {
+    pub(super) fn update_seeky_since(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
         if queue.is_shared && queue.seek.is_mean() {
             queue.seeky_since = queue.seek.is_seeky().then(|| queue.seeky_since.unwrap_or(now));

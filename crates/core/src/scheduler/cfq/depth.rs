@@ -62,8 +62,11 @@ impl QueueingDetector {
 /// Reason for which a queue may not send a request, with the count and its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DepthLimit {
+    /// Reason for the log.
     pub why: &'static str,
+    /// Number of requests in the device that are limited.
     pub in_device: u32,
+    /// The most that would be allowed.
     pub limit: u32,
 }
 
@@ -96,9 +99,9 @@ impl Cfq {
         }
     }
 
-    /// Returns the limit of requests of a queue in the device: half the quantum. Beyond it, the
-    /// only busy queue is unlimited (`None`), and other queues have the whole quantum early in a
-    /// slice. Returns the reason as error if no more requests may be sent.
+    /// Returns the limit of requests of a queue in the device: half the tunable `quantum`. Beyond
+    /// it, the only busy queue is unlimited (`None`), and other queues have the whole quantum early
+    /// in a slice. Returns the reason as error if no more requests may be sent.
     fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;
@@ -151,6 +154,7 @@ impl Cfq {
 mod tests {
     use super::*;
 
+    /// 50 completions under load give no verdict, the 51st gives it. The load is 9 queued requests.
     #[test]
     fn a_device_with_five_requests_at_once_queues_internally() {
         let verdict_after_51 = |in_device, is_held_back| {
@@ -160,7 +164,7 @@ mod tests {
         };
         assert_eq!(verdict_after_51(5, false), Some((true, 5)));
         assert_eq!(verdict_after_51(4, false), Some((false, 4)));
-        assert_eq!(verdict_after_51(1, true), None, "held back, so it tells nothing");
-        assert!(QueueingDetector::default().is_queueing(), "taken for one that does, at first");
+        assert_eq!(verdict_after_51(1, true), None, "held back: no evidence");
+        assert!(QueueingDetector::default().is_queueing(), "assumed before the verdict");
     }
 }

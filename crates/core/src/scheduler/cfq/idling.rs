@@ -12,7 +12,8 @@ use crate::unit::{PAGE_BYTES, Time};
 const DEEP_QUEUE_MIN: usize = 4;
 
 impl Cfq {
-    /// Decides at each synchronous request of a process if idling for it pays.
+    /// Decides at each synchronous request of the queue `id` if idling for the queue pays: sets its
+    /// idle window. `request_process` is the think time of the process that sent the request.
     pub(super) fn update_idle_window(
         &mut self,
         now: Time,
@@ -35,7 +36,7 @@ impl Cfq {
         };
         if is_open != queue.has_idle_window {
             queue.has_idle_window = is_open;
-            let seek = queue.seek.measure();
+            let seek = queue.seek.deciding_value();
             self.log.log_with(now, || Decision::Window {
                 queue: id.0,
                 is_open,
@@ -69,9 +70,9 @@ impl Cfq {
 
     /// Handles an empty active queue: keeps the device idle for its next request, or logs the
     /// reason against it.
-    pub(super) fn try_idle(&mut self, now: Time, id: QueueId) {
+    pub(super) fn begin_idling_if_useful(&mut self, now: Time, id: QueueId) {
         let jiffy = jiffies(now);
-        let think_time = self.active_think();
+        let think_time = self.active_think_time();
         let refusal = self.idle_refusal(jiffy, id, think_time);
         if let Some(why) = refusal {
             let think_ms = think_time.mean_ms();
@@ -80,7 +81,7 @@ impl Cfq {
         }
         let until_jiffy = jiffy + self.tunables.slice_idle;
         self.idle_until = Some(until_jiffy);
-        self.queues[id].is_idled_for = true;
+        self.queues[id].is_device_idle_for_it = true;
         let has_window = self.queues[id].has_idle_window;
         self.log.log_with(now, || Decision::IdleStart {
             queue: id.0,
@@ -132,11 +133,11 @@ impl Cfq {
     /// of the only busy queue. There the timer continues as in the kernel, where such a request
     /// stays plugged for merging. It may be sent although the slice is used up.
     pub(super) fn on_arrival_while_idling(&mut self, now: Time, id: QueueId, request: &Request) {
-        if !self.queues[id].is_idled_for {
+        if !self.queues[id].is_device_idle_for_it {
             return;
         }
         if request.bytes() > PAGE_BYTES || self.trees.busy() > 1 {
-            self.queues[id].is_idled_for = false;
+            self.queues[id].is_device_idle_for_it = false;
             self.stop_idling(now, id, "arrival");
         } else {
             self.queues[id].must_dispatch = true;
@@ -169,13 +170,13 @@ impl Cfq {
         if self.trees.busy() > 1 {
             return false;
         }
-        let is_thinking_longer = self.active_think().mean.is_some_and(|mean| end - now < mean);
+        let is_thinking_longer = self.active_think_time().mean.is_some_and(|mean| end - now < mean);
         now >= end || is_thinking_longer || end - now == 1
     }
 
     /// Think time of the process whose request was sent last: the time from a completion to its
     /// next request.
-    fn active_think(&self) -> ThinkTime {
+    fn active_think_time(&self) -> ThinkTime {
         let process = self.active_process.and_then(|process| self.processes.get(&process));
         ThinkTime {
             mean: process.and_then(|process| process.think_time()),

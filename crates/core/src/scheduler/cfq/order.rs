@@ -5,21 +5,21 @@ use crate::scheduler::requests::{QueuedRequests, SectorKey};
 
 /// Returns the request to serve after the request at `key`. The candidates are the next one (or the
 /// first of all after the last) and the previous one.
-pub(super) fn follower(
+pub(super) fn request_after(
     requests: &QueuedRequests,
     key: SectorKey,
     tunables: &CfqTunables,
 ) -> Option<SectorKey> {
     let first = || requests.first_from(0).filter(|&first| first != key);
     let next = requests.next(key).or_else(first);
-    nearer(next, requests.previous(key), key.start, tunables)
+    nearest_to_head(next, requests.previous(key), key.start, tunables)
 }
 
 /// Chooses the request to serve first when the head is at sector `head`. It is the nearer one
 /// ahead. A request at most `back_seek_max` behind counts with its distance times
 /// `back_seek_penalty`. Requests further behind come last, the lowest sector first, because the
 /// head reaches it first after a sweep back.
-pub(super) fn nearer(
+pub(super) fn nearest_to_head(
     one: Option<SectorKey>,
     other: Option<SectorKey>,
     head: u64,
@@ -33,7 +33,7 @@ pub(super) fn nearer(
         }
         Some(_) => None,
     };
-    let is_one = match (distance(one), distance(other)) {
+    let is_one_nearer = match (distance(one), distance(other)) {
         (Some(one_distance), Some(other_distance)) if one_distance != other_distance => {
             one_distance < other_distance
         }
@@ -42,7 +42,7 @@ pub(super) fn nearer(
         (None, Some(_)) => false,
         (None, None) => one.start <= other.start,
     };
-    Some(if is_one { one } else { other })
+    Some(if is_one_nearer { one } else { other })
 }
 
 #[cfg(test)]
@@ -53,38 +53,39 @@ mod tests {
     use crate::scheduler::testing::read;
     use crate::unit::Time;
 
-    /// Requests with these start sectors, and their positions.
+    /// Queued requests of 8 sectors with these start sectors, and their keys.
     fn queued<const N: usize>(starts: [u64; N]) -> (QueuedRequests, [SectorKey; N]) {
         let mut table = RequestTable::default();
         let mut requests = QueuedRequests::default();
-        let places = starts.map(|start| {
+        let keys = starts.map(|start| {
             let id = table.open(read(start, 8));
             requests.insert(WaitingRequest { id, arrived: Time::ZERO }, &table)
         });
-        (requests, places)
+        (requests, keys)
     }
 
     #[test]
     fn nearer_request_is_chosen_ahead_or_within_the_back_seek_limit() {
-        let chosen = |a, b, head| {
-            let (_, [a, b]) = queued([a, b]);
-            nearer(Some(a), Some(b), head, &CfqTunables::default()).unwrap().start
+        let chosen_start = |one, other, head| {
+            let (_, [one, other]) = queued([one, other]);
+            nearest_to_head(Some(one), Some(other), head, &CfqTunables::default()).unwrap().start
         };
-        assert_eq!(chosen(1_100, 1_300, 1_000), 1_100, "both ahead");
-        assert_eq!(chosen(1_100, 960, 1_000), 960, "40 behind count 80");
-        assert_eq!(chosen(1_100, 940, 1_000), 1_100, "60 behind count 120");
+        assert_eq!(chosen_start(1_100, 1_300, 1_000), 1_100, "both ahead");
+        assert_eq!(chosen_start(1_100, 960, 1_000), 960, "40 behind count 80");
+        assert_eq!(chosen_start(1_100, 940, 1_000), 1_100, "60 behind count 120");
         // 16 MiB are 32,768 sectors.
-        assert_eq!(chosen(1_000_000, 100_000 - 32_769, 100_000), 1_000_000, "too far behind");
-        assert_eq!(chosen(1_000_000, 100_000 - 32_768, 100_000), 67_232);
-        assert_eq!(chosen(500, 400, 100_000), 400, "both too far behind: the lower");
+        assert_eq!(chosen_start(1_000_000, 100_000 - 32_769, 100_000), 1_000_000, "too far behind");
+        assert_eq!(chosen_start(1_000_000, 100_000 - 32_768, 100_000), 67_232);
+        assert_eq!(chosen_start(500, 400, 100_000), 400, "both too far behind: the lower");
     }
 
+    /// The head is at the request that was served last: at sector 10, then at 1,000,000.
     #[test]
     fn request_after_the_last_one_is_the_lowest() {
-        let (requests, places) = queued([10, 500_000, 1_000_000]);
+        let (requests, keys) = queued([10, 500_000, 1_000_000]);
         let tunables = CfqTunables::default();
-        assert_eq!(follower(&requests, places[0], &tunables), Some(places[1]));
+        assert_eq!(request_after(&requests, keys[0], &tunables), Some(keys[1]));
         // Back 500,000 sectors and back 999,990 are both too far: the lower one.
-        assert_eq!(follower(&requests, places[2], &tunables), Some(places[0]));
+        assert_eq!(request_after(&requests, keys[2], &tunables), Some(keys[0]));
     }
 }

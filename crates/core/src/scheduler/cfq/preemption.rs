@@ -32,8 +32,9 @@ impl Cfq {
         if self.queues[active].kind() != self.queues[new].kind() {
             self.serving.expires = None;
         }
-        self.end_slice(now, "preempted", true);
-        self.put_in_trees(jiffies(now), new, true);
+        let (is_timed, is_first) = (true, true);
+        self.end_slice(now, "preempted", is_timed);
+        self.insert_into_trees(jiffies(now), new, is_first);
         true
     }
 
@@ -49,30 +50,30 @@ impl Cfq {
         new: QueueId,
         request: &Request,
     ) -> Option<&'static str> {
-        let (old, queue) = (&self.queues[active], &self.queues[new]);
+        let (active_queue, queue) = (&self.queues[active], &self.queues[new]);
         if queue.is_idle_class() {
             return None;
         }
-        if old.is_idle_class() {
+        if active_queue.is_idle_class() {
             return Some("active_is_idle_class");
         }
         let is_real_time = queue.priority.class == Class::RealTime;
-        let is_active_real_time = old.priority.class == Class::RealTime;
+        let is_active_real_time = active_queue.priority.class == Class::RealTime;
         if is_active_real_time && !is_real_time {
             return None;
         }
-        if request.is_sync && !old.is_sync {
+        if request.is_sync && !active_queue.is_sync {
             return Some("sync_before_async");
         }
-        if old.is_slice_used(jiffies(now)) {
+        if active_queue.is_slice_used(jiffies(now)) {
             return Some("slice_used");
         }
-        // The active queue is the last of its tree and idled for. Idling is unnecessary now that
-        // another queue of the tree has work.
+        // The active queue is the last of its tree and idled for. Idling is unnecessary once
+        // another queue of the tree has requests.
         let is_tree_idling = self.serving.kind == TreeKind::SyncNoIdle
             && queue.kind() == TreeKind::SyncNoIdle
             && queue.position.is_some_and(|position| self.trees.queues_in_tree_of(position) == 2)
-            && old.requests.is_empty();
+            && active_queue.requests.is_empty();
         if is_tree_idling {
             return Some("noidle_tree_has_work");
         }
@@ -80,6 +81,6 @@ impl Cfq {
             return Some("real_time");
         }
         let is_close = request.start.abs_diff(self.head) <= CLOSE_SECTORS;
-        (old.is_idled_for && is_close).then_some("close_to_head")
+        (active_queue.is_device_idle_for_it && is_close).then_some("close_to_head")
     }
 }

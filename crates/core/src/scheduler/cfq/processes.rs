@@ -14,24 +14,25 @@ use crate::unit::Time;
 /// State of a process that has not ended.
 #[derive(Debug)]
 pub(super) struct CfqProcess {
-    /// Priority of its last request.
+    /// Priority of the last request.
     pub priority: Priority,
-    /// Queue of its synchronous requests.
+    /// Queue of the synchronous requests; `None` before the first.
     pub sync_queue: Option<QueueId>,
-    /// Completion time of its last synchronous request.
+    /// Completion time of the last synchronous request.
     pub last_end: Jiffies,
-    /// Mean time from there to its next request.
+    /// Mean think time: from a completion to the next request, in jiffies.
     pub think: DecayingMean,
 }
 
 impl CfqProcess {
-    /// Its mean think time in jiffies; `None` while there are too few samples.
+    /// Mean think time in jiffies; `None` while there are too few samples.
     pub(super) fn think_time(&self) -> Option<Jiffies> {
         self.think.is_valid().then(|| self.think.mean() as Jiffies)
     }
 
-    /// Adds a request to the mean, asynchronous ones included: these are excluded only since 3.1. A
-    /// pause counts at most twice the idle time, because any longer pause is equally useless.
+    /// Adds the think time before a request at `now` to the mean, also of an asynchronous request:
+    /// these are excluded only since 3.1. A pause counts at most twice the idle time, because any
+    /// longer pause is equally useless.
     pub(super) fn record_think_time(&mut self, now: Jiffies, slice_idle: Jiffies) {
         self.think.add((now - self.last_end).clamp(0, 2 * slice_idle) as u64);
     }
@@ -42,7 +43,7 @@ pub(super) type AsyncQueues = BTreeMap<(Class, u8), QueueId>;
 
 impl Cfq {
     /// The queue in which `request` may find a neighbour: the present queue of its process.
-    pub(super) fn present_queue(&self, request: &Request) -> Option<QueueId> {
+    pub(super) fn find_present_queue(&self, request: &Request) -> Option<QueueId> {
         if request.is_sync {
             self.processes.get(&request.process)?.sync_queue
         } else {
@@ -84,7 +85,8 @@ impl Cfq {
     /// Creates a queue for the process of `request`.
     fn own_queue(&mut self, request: &Request) -> QueueId {
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
-        let mut queue = CfqQueue::new(Some(request.process), true, request.priority, seek);
+        let is_sync = true;
+        let mut queue = CfqQueue::new(Some(request.process), is_sync, request.priority, seek);
         queue.processes = 1;
         let id = self.queues.add(queue);
         if let Some(process) = self.processes.get_mut(&request.process) {
@@ -100,7 +102,9 @@ impl Cfq {
             return id;
         }
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
-        let mut queue = CfqQueue::new(None, false, Priority { class: key.0, level: key.1 }, seek);
+        let (class, level) = key;
+        let (owner, is_sync) = (None, false);
+        let mut queue = CfqQueue::new(owner, is_sync, Priority { class, level }, seek);
         queue.processes = 1;
         let id = self.queues.add(queue);
         self.async_queues.insert(key, id);
@@ -116,14 +120,14 @@ impl Cfq {
         if let Some(process) = self.processes.get_mut(&process) {
             process.sync_queue = Some(to);
         }
-        self.queues.release(from);
+        self.queues.remove_if_unused(from);
     }
 
     /// Removes the process from a joined queue. Returns true if it needs a new queue. The last
     /// process keeps the old queue, and false is returned.
     fn split(&mut self, now: Time, id: QueueId, process: ProcessId) -> bool {
         let queue = &mut self.queues[id];
-        let seek = queue.seek.measure();
+        let seek = queue.seek.deciding_value();
         self.log.log_with(now, || Decision::Split { queue: id.0, process, seek });
         if queue.processes == 1 {
             queue.owner = Some(process);
@@ -133,7 +137,7 @@ impl Cfq {
             return false;
         }
         queue.processes -= 1;
-        self.queues.release(id);
+        self.queues.remove_if_unused(id);
         true
     }
 
@@ -145,8 +149,9 @@ impl Cfq {
         }
         queue.priority = priority;
         if queue.position.is_some() {
-            self.put_in_trees(jiffy, id, false);
-            self.update_place_of_next(id);
+            let is_first = false;
+            self.insert_into_trees(jiffy, id, is_first);
+            self.update_sector_index(id);
         }
     }
 
@@ -155,14 +160,15 @@ impl Cfq {
         let Some(gone) = self.processes.remove(&process) else { return };
         let Some(queue) = gone.sync_queue else { return };
         if self.active == Some(queue) {
-            self.end_slice(now, "process_ended", false);
+            let is_timed = false;
+            self.end_slice(now, "process_ended", is_timed);
         }
         self.queues[queue].processes -= 1;
-        self.queues.release(queue);
+        self.queues.remove_if_unused(queue);
     }
 }
 
-/// Key of the asynchronous queue for a priority.
+/// Key of the asynchronous queue for a priority: class and level.
 fn async_key(priority: Priority) -> (Class, u8) {
     match priority.class {
         Class::Idle => (Class::Idle, 7),

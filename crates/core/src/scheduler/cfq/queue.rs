@@ -14,14 +14,17 @@ use crate::scheduler::requests::{QueuedRequests, SectorKey};
 
 /// A queue.
 ///
+/// Invariants:
+///
 /// 1. `position` is set while the queue has requests, or is the active one.
 /// 2. `next` is set while it has requests.
 /// 3. `next_sector_key` is set while it has requests, is synchronous, not of the idle class, and
 ///    not the active one.
 #[derive(Debug)]
 pub(super) struct CfqQueue {
-    /// Its process; `None`: several processes share it.
+    /// Process whose requests the queue holds; `None`: several processes share it.
     pub owner: Option<ProcessId>,
+    /// True if processes wait for the requests.
     pub is_sync: bool,
     pub priority: Priority,
     /// Queued requests.
@@ -48,7 +51,7 @@ pub(super) struct CfqQueue {
     pub must_dispatch: bool,
     /// True if the device idles for it, or did until its only request, a small one, arrived
     /// (`wait_request` of the kernel).
-    pub is_idled_for: bool,
+    pub is_device_idle_for_it: bool,
     /// True if it is the only queue, and its slice was extended to wait for its next request
     /// (`wait_busy`).
     pub is_waited_for: bool,
@@ -96,7 +99,7 @@ impl CfqQueue {
             residual: 0,
             is_fifo_checked: false,
             must_dispatch: false,
-            is_idled_for: false,
+            is_device_idle_for_it: false,
             is_waited_for: false,
             has_idle_window: is_sync && priority.class != Class::Idle,
             is_deep: false,
@@ -135,7 +138,7 @@ impl CfqQueue {
         self.slice_dispatched = 0;
         self.is_fifo_checked = false;
         self.must_dispatch = false;
-        self.is_idled_for = false;
+        self.is_device_idle_for_it = false;
         self.is_waited_for = false;
     }
 
@@ -168,7 +171,7 @@ impl CfqQueues {
 
     /// Removes a queue if it is unused, and then the queue that it joins if that has become unused.
     /// Has no effect on a queue that is already removed.
-    pub(super) fn release(&mut self, id: QueueId) {
+    pub(super) fn remove_if_unused(&mut self, id: QueueId) {
         let is_unused = self.0.get(id.0 as usize).is_some_and(CfqQueue::is_unused);
         let mut unused = Some(id).filter(|_| is_unused);
         while let Some(id) = unused {

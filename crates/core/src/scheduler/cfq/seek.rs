@@ -133,9 +133,9 @@ impl SeekDetector {
         }
     }
 
-    /// The deciding number: the mean distance in sectors, or the number of far requests among the
+    /// The deciding value: the mean distance in sectors, or the number of far requests among the
     /// last 32.
-    pub(super) fn measure(&self) -> u64 {
+    pub(super) fn deciding_value(&self) -> u64 {
         match &self.state {
             SeekHistory::Mean(mean) => mean.rounded(mean.samples / 2),
             SeekHistory::History { bits, .. } => bits.count_ones().into(),
@@ -160,7 +160,8 @@ pub struct SeekVerdict {
     pub history_seeky: u32,
 }
 
-/// Number of requests over which the verdicts are counted: ten periods of the 15 + 1 stream.
+/// Number of requests over which the verdicts are counted: ten periods of the stream with 15 near
+/// requests and one far one.
 pub const VERDICT_REQUESTS: u32 = 160;
 
 /// A stream of 4 KiB requests on a disk: maps the request number to the first sector.
@@ -170,29 +171,30 @@ const STREAMS: &[(&str, LabelledStream)] = &[
     ("medium seeks of 2 MiB", |number| (8 + 4096) * number),
     ("15 near, 1 far (mmap of random 64 KiB)", |number| {
         let (record, page) = (number / 16, number % 16);
-        random_access(record) * 128 + page * 8
+        random_record(record) * 128 + page * 8
     }),
-    ("random", |number| random_access(number) * 128),
+    ("random", |number| random_record(number) * 128),
     ("two sequential streams, 1 GiB apart", |number| {
         let (step, stream) = (number / 2, number % 2);
         step * 8 + stream * (1 << 21)
     }),
 ];
 
-/// One of 2^17 positions (records of 64 KiB in 8 GiB), each far from the one before: multiples of
-/// an odd constant (2^17 divided by the golden ratio).
-fn random_access(number: u64) -> u64 {
+/// Number of one of 2^17 records, of 64 KiB or 128 sectors each. Successive results are far from
+/// each other: multiples of an odd constant (2^17 divided by the golden ratio).
+fn random_record(number: u64) -> u64 {
     number * 81_007 % (1 << 17)
 }
 
 /// The verdicts of both detectors on labelled streams, each counted over the last
 /// [`VERDICT_REQUESTS`] requests of three times that number.
 pub fn verdict_table() -> Vec<SeekVerdict> {
-    let seeky_requests = |seekiness, stream: LabelledStream| {
-        let mut detector = SeekDetector::new(seekiness, true);
+    let seeky_requests = |seekiness, start_of: LabelledStream| {
+        let is_rotational = true;
+        let mut detector = SeekDetector::new(seekiness, is_rotational);
         let mut seeky = 0;
         for number in 0..3 * u64::from(VERDICT_REQUESTS) {
-            detector.observe(stream(number), 8);
+            detector.observe(start_of(number), 8);
             let is_counted = number >= 2 * u64::from(VERDICT_REQUESTS);
             seeky += u32::from(is_counted && detector.is_seeky());
         }
@@ -200,10 +202,10 @@ pub fn verdict_table() -> Vec<SeekVerdict> {
     };
     STREAMS
         .iter()
-        .map(|&(stream, place)| SeekVerdict {
+        .map(|&(stream, start_of)| SeekVerdict {
             stream,
-            mean_seeky: seeky_requests(Seekiness::Mean, place),
-            history_seeky: seeky_requests(Seekiness::History, place),
+            mean_seeky: seeky_requests(Seekiness::Mean, start_of),
+            history_seeky: seeky_requests(Seekiness::History, start_of),
         })
         .collect()
 }
@@ -212,6 +214,7 @@ pub fn verdict_table() -> Vec<SeekVerdict> {
 mod tests {
     use super::*;
 
+    /// Number of requests, of the last 160, after which each detector finds the stream seeky.
     /// Worked by hand.
     ///
     /// Sequential: every distance is 0. Medium: every distance is 4096 sectors, above 800 and below
@@ -238,6 +241,7 @@ mod tests {
         );
     }
 
+    /// Three samples of 8.
     #[test]
     fn decaying_mean_is_valid_from_the_third_sample() {
         let mut mean = DecayingMean::default();
@@ -252,6 +256,7 @@ mod tests {
         assert_eq!(samples, [(32, 12, false), (60, 10, false), (84, 9, true)]);
     }
 
+    /// Requests of 8 sectors with gaps of 801 sectors are far, with gaps of 800 near.
     #[test]
     fn history_is_seeky_from_five_far_requests_of_32() {
         let mut detector = SeekDetector::new(Seekiness::History, true);
@@ -269,19 +274,21 @@ mod tests {
         for number in 0..40 {
             near.observe(number * (8 + 800), 8);
         }
-        assert_eq!(near.measure(), 0, "800 sectors are near");
+        assert_eq!(near.deciding_value(), 0, "800 sectors are near");
     }
 
+    /// Random requests of 63 sectors, below 32 KiB, are seeky. Requests of 64 sectors are not.
     #[test]
     fn devices_without_a_head_judge_seekiness_by_request_size() {
-        let judged = |sectors: u32| {
-            let mut detector = SeekDetector::new(Seekiness::History, false);
+        let is_seeky = |sectors: u32| {
+            let is_rotational = false;
+            let mut detector = SeekDetector::new(Seekiness::History, is_rotational);
             for number in 0..40 {
-                detector.observe(random_access(number) * 128, sectors);
+                detector.observe(random_record(number) * 128, sectors);
             }
             detector.is_seeky()
         };
-        assert!(judged(63));
-        assert!(!judged(64));
+        assert!(is_seeky(63));
+        assert!(!is_seeky(64));
     }
 }

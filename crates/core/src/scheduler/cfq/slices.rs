@@ -7,7 +7,7 @@ use super::tunables::{CfqTunables, HZ, Jiffies};
 pub(super) const IDLE_DELAY: Jiffies = HZ / 5;
 
 /// Shortest share of a tree, in jiffies: CFQ_MIN_TT.
-const WORKLOAD_LEAST: Jiffies = 2;
+const TREE_SLICE_MIN: Jiffies = 2;
 
 /// Divisor of the slice change per level: base / 5 for each level away from 4 (CFQ_SLICE_SCALE).
 const SLICE_SCALE: Jiffies = 5;
@@ -15,7 +15,7 @@ const SLICE_SCALE: Jiffies = 5;
 /// The middle priority level.
 const LEVEL_DEFAULT: Jiffies = 4;
 
-/// The slice of a queue by its level, before `low_latency` shrinks it.
+/// The slice of a queue in jiffies by its level, before `low_latency` shrinks it.
 pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -> Jiffies {
     let base = if is_sync { tunables.slice_sync } else { tunables.slice_async };
     base + base / SLICE_SCALE * (LEVEL_DEFAULT - Jiffies::from(level))
@@ -62,20 +62,20 @@ pub(super) struct TreeLoad {
     pub async_of_busy: Option<(u32, u32)>,
 }
 
-/// Share of a tree: its queues' part of `target_latency`. An asynchronous tree gets `slice_async` /
-/// `slice_sync` of that; a synchronous one at least two idle times.
-pub(super) fn workload_slice(tunables: &CfqTunables, workload: TreeLoad) -> Jiffies {
+/// Share of a tree in jiffies: its queues' part of `target_latency`. An asynchronous tree gets
+/// `slice_async` / `slice_sync` of that; a synchronous one at least two idle times.
+pub(super) fn tree_slice(tunables: &CfqTunables, load: TreeLoad) -> Jiffies {
     let target = tunables.target_latency;
     let share =
-        target * Jiffies::from(workload.queues) / Jiffies::from(workload.queues_of_class.max(1));
-    let slice = match workload.async_of_busy {
+        target * Jiffies::from(load.queues) / Jiffies::from(load.queues_of_class.max(1));
+    let slice = match load.async_of_busy {
         Some((queues, busy)) => {
             let of_all = target * Jiffies::from(queues) / Jiffies::from(busy.max(1));
             share.min(of_all) * tunables.slice_async / tunables.slice_sync
         }
         None => share.max(2 * tunables.slice_idle),
     };
-    slice.max(WORKLOAD_LEAST)
+    slice.max(TREE_SLICE_MIN)
 }
 
 /// Updates the average number of busy queues of a class: follows a rise fast (3/4 at once) and a
@@ -108,18 +108,20 @@ mod tests {
     #[test]
     fn low_latency_shrinks_slices_to_the_target_or_two_idle_times() {
         let tunables = CfqTunables::default();
-        let slice = |queues| scaled_slice(&tunables, true, 4, queues);
+        let slice_ms = |queues| scaled_slice(&tunables, true, 4, queues);
         // 3 queues fit into 300 ms; 6 get 300/6. 64 would get 4.7, and get 2 * 8.
-        assert_eq!([1, 3, 6, 64].map(slice), [100, 100, 50, 16]);
+        assert_eq!([1, 3, 6, 64].map(slice_ms), [100, 100, 50, 16]);
         let off = CfqTunables { low_latency: false, ..tunables };
         assert_eq!(scaled_slice(&off, true, 4, 64), 100);
     }
 
+    /// One queue of 4 gets a quarter of 300 ms, one of 100 the minimum of two idle times of 8 ms.
+    /// An asynchronous tree gets at least 2 ms.
     #[test]
     fn a_tree_gets_its_share_of_the_target() {
         let tunables = CfqTunables::default();
         let share = |queues, queues_of_class, async_of_busy| {
-            workload_slice(&tunables, TreeLoad { queues, queues_of_class, async_of_busy })
+            tree_slice(&tunables, TreeLoad { queues, queues_of_class, async_of_busy })
         };
         assert_eq!(share(1, 4, None), 75);
         assert_eq!(share(1, 100, None), 16);
@@ -139,6 +141,8 @@ mod tests {
         assert_eq!(trail, [6, 8, 6, 5]);
     }
 
+    /// The slices are 180 ms at level 0 and 100 ms at level 4; an asynchronous one has 40 ms. The
+    /// offset is the difference to 180 ms, times the number of queues less 1.
     #[test]
     fn key_offset_depends_on_the_number_of_queues_and_the_level() {
         let tunables = CfqTunables::default();

@@ -17,6 +17,7 @@ use alloc::collections::BTreeMap;
 use super::tunables::Jiffies;
 use crate::request::Class;
 
+/// Kind of a service tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeKind {
     Async,
@@ -58,6 +59,7 @@ const TREES: usize = 7;
 #[derive(Debug, Default)]
 pub(super) struct ServiceTrees {
     trees: [Tree; TREES],
+    /// Number of the last insertion.
     order: u64,
 }
 
@@ -121,7 +123,7 @@ impl ServiceTrees {
         }
     }
 
-    /// Number of queues with requests.
+    /// Number of busy queues: with requests, or active.
     pub(super) fn busy(&self) -> u32 {
         self.trees.iter().map(|tree| tree.len() as u32).sum()
     }
@@ -137,6 +139,7 @@ impl ServiceTrees {
 mod tests {
     use super::*;
 
+    /// Three queues in the sync tree, two of them with equal keys, and one in the sync-noidle tree.
     #[test]
     fn the_lowest_key_is_first_and_equal_keys_keep_their_order() {
         let mut trees = ServiceTrees::default();

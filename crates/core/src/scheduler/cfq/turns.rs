@@ -11,6 +11,12 @@ use crate::unit::Time;
 /// Share of the idle class: one jiffy, after which the other trees are checked again.
 const IDLE_CLASS_SLICE: Jiffies = 1;
 
+/// Value of `is_timed` for the end of a slice whose rest counts for the queue's next position.
+const TIMED: bool = true;
+
+/// Value of `is_timed` for the end of a slice whose rest is lost.
+const NOT_TIMED: bool = false;
+
 impl Cfq {
     /// The queue that may send now: the active one, or the next one after its slice has ended.
     /// `None`: no request waits, or the active queue is idled for, or it will be when its requests
@@ -23,21 +29,21 @@ impl Cfq {
         let queue = &self.queues[active];
         let has_requests = !queue.requests.is_empty();
         if queue.is_waited_for && has_requests {
-            self.end_slice(now, "waited_busy", false);
+            self.end_slice(now, "waited_busy", NOT_TIMED);
             return self.next_queue(now);
         }
         // One exception of the kernel can't occur here: the only queue of a group is waited for
         // past its slice while other groups have requests.
         if queue.is_slice_used(jiffies(now)) && !queue.must_dispatch {
-            self.end_slice(now, "used", false);
+            self.end_slice(now, "used", NOT_TIMED);
             return self.next_queue(now);
         }
         if has_requests {
             return Some(active);
         }
-        if let Some((other, distance)) = self.close_cooperator(active) {
+        if let Some((other, distance)) = self.find_close_cooperator(active) {
             self.join(now, active, other, distance);
-            self.end_slice(now, "cooperator_is_close", false);
+            self.end_slice(now, "cooperator_is_close", NOT_TIMED);
             self.begin_slice(now, other, "close_cooperator");
             return Some(other);
         }
@@ -45,7 +51,7 @@ impl Cfq {
         if self.idle_until.is_some() || is_in_device && self.should_idle(active) {
             return None;
         }
-        self.end_slice(now, "empty", false);
+        self.end_slice(now, "empty", NOT_TIMED);
         self.next_queue(now)
     }
 
@@ -66,9 +72,9 @@ impl Cfq {
             .into_iter()
             .find(|&class| self.trees.busy_in(class) > 0)
             .unwrap_or(Class::Idle);
-        let ServedTree { class: served, kind, expires } = self.serving;
-        let is_empty = self.trees.count(served, kind) == 0;
-        let why = if class != served {
+        let ServedTree { class: served_class, kind, expires } = self.serving;
+        let is_empty = self.trees.count(served_class, kind) == 0;
+        let why = if class != served_class {
             "class"
         } else if class != Class::Idle && is_empty {
             "tree_empty"
@@ -91,7 +97,7 @@ impl Cfq {
             let async_of_busy =
                 (kind == TreeKind::Async).then(|| (self.trees.busy_async(), self.trees.busy()));
             let queues_of_class = busy.max(average);
-            slices::workload_slice(
+            slices::tree_slice(
                 &self.tunables,
                 TreeLoad { queues, queues_of_class, async_of_busy },
             )
@@ -119,7 +125,7 @@ impl Cfq {
         self.active = Some(id);
         self.active_process = None;
         self.queues[id].begin_slice();
-        self.update_place_of_next(id);
+        self.update_sector_index(id);
         let queue = &self.queues[id];
         self.log.log_with(now, || Decision::SliceBegin {
             queue: id.0,
@@ -134,7 +140,7 @@ impl Cfq {
     }
 
     /// Sets the length of the slice of queue `id` once its first request has completed.
-    fn set_slice(&mut self, now: Time, id: QueueId) {
+    fn set_slice_length(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
         // For the idle class, the busy best-effort queues count.
         let class = queue.priority.class.min(Class::BestEffort);
@@ -160,7 +166,7 @@ impl Cfq {
     pub(super) fn continue_after_completion(&mut self, now: Time, id: QueueId) {
         let jiffy = jiffies(now);
         if self.queues[id].slice_end.is_none() {
-            self.set_slice(now, id);
+            self.set_slice_length(now, id);
         }
         if self.should_wait_busy(jiffy, id) {
             self.queues[id].slice_end = Some(jiffy + self.tunables.slice_idle);
@@ -168,14 +174,16 @@ impl Cfq {
         }
         let queue = &self.queues[id];
         if queue.is_abandoned() {
-            self.end_slice(now, "process_ended", false);
+            self.end_slice(now, "process_ended", NOT_TIMED);
         } else if queue.is_slice_used(jiffy) {
-            self.end_slice(now, "used", true);
+            self.end_slice(now, "used", TIMED);
         } else if queue.is_idle_class() {
-            self.end_slice(now, "idle_class", true);
-        } else if queue.is_sync && queue.requests.is_empty() && self.close_cooperator(id).is_none()
+            self.end_slice(now, "idle_class", TIMED);
+        } else if queue.is_sync
+            && queue.requests.is_empty()
+            && self.find_close_cooperator(id).is_none()
         {
-            self.try_idle(now, id);
+            self.begin_idling_if_useful(now, id);
         }
     }
 
@@ -189,9 +197,9 @@ impl Cfq {
         let level = queue.priority.level.min(7);
         let requests_max = slices::async_requests_per_slice(&self.tunables, level);
         if queue.is_idle_class() {
-            self.end_slice(now, "idle_class", false);
+            self.end_slice(now, "idle_class", NOT_TIMED);
         } else if !queue.is_sync && queue.slice_dispatched >= requests_max {
-            self.end_slice(now, "async_requests_used", false);
+            self.end_slice(now, "async_requests_used", NOT_TIMED);
         }
     }
 
@@ -206,7 +214,7 @@ impl Cfq {
         let left_ms = queue.slice_end.map(|end| end - jiffy);
         let dispatched = queue.slice_dispatched;
         self.log.log_with(now, || Decision::SliceEnd { queue: id.0, why, left_ms, dispatched });
-        queue.is_idled_for = false;
+        queue.is_device_idle_for_it = false;
         queue.is_waited_for = false;
         queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();
         if let Some(left_ms) = left_ms.filter(|_| is_timed) {
@@ -215,17 +223,18 @@ impl Cfq {
         self.active = None;
         self.active_process = None;
         if self.queues[id].requests.is_empty() {
-            self.take_out_of_trees(id);
+            self.remove_from_trees(id);
         } else {
-            self.put_in_trees(jiffy, id, false);
+            let is_first = false;
+            self.insert_into_trees(jiffy, id, is_first);
         }
-        self.update_place_of_next(id);
-        self.queues.release(id);
+        self.update_sector_index(id);
+        self.queues.remove_if_unused(id);
     }
 
     /// Removes a queue from the trees. Without another queue there, the share of the served tree
     /// ends.
-    fn take_out_of_trees(&mut self, id: QueueId) {
+    fn remove_from_trees(&mut self, id: QueueId) {
         if let Some(position) = self.queues[id].position.take() {
             self.trees.remove(position);
         }
@@ -235,7 +244,7 @@ impl Cfq {
     }
 
     /// Inserts a queue into its tree, or moves it there. `is_first`: before all others of its tree.
-    pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
+    pub(super) fn insert_into_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
         // In both values the queue itself counts if it is already in the trees.
