@@ -105,7 +105,7 @@ pub struct AdaptiveScheduler {
 /// if waiting for it pays.
 #[derive(Debug, Default)]
 struct ProcessHistory {
-    /// Reads that wait for a place of the process, or for a smaller depth.
+    /// Reads that wait for a place of the process, or until the depth allows them.
     parked: QueuedRequests,
     /// Number of dispatchable reads.
     dispatchable_reads: u32,

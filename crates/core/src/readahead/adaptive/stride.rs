@@ -107,9 +107,9 @@ impl RandomAccess {
         })
     }
 
-    /// Returns the stride of contiguous blocks, each read against the order of the blocks. Ascending
-    /// blocks are read downwards: the request is the end of its block. Descending blocks are read
-    /// upwards: the request is the begin of its block.
+    /// Returns the stride of contiguous blocks, each read against the order of the blocks.
+    /// Ascending blocks are read downwards: the request is the end of its block. Descending blocks
+    /// are read upwards: the request is the begin of its block.
     fn contiguous_blocks(&self) -> Stride {
         let (distance, length) = (self.distance_pages, self.distance_pages.unsigned_abs());
         let last = self.request.first;
