@@ -92,7 +92,7 @@ struct SharedState {
 #[derive(Clone, Copy, Debug)]
 struct MemoryWaiter {
     waiter: Waiter,
-    pages: u64,
+    needed_pages: u64,
 }
 
 /// The read path over one device. See the [module](self) for the order of calls.
@@ -288,14 +288,16 @@ impl Machine {
         let read = self.files.read(now, base, access, transfer)?;
         let pages = self.files.pages_of(read);
         if access == ReadAccess::Direct {
-            self.files.start_direct(now, base, read, Op::Read, true);
+            let is_sync = true;
+            self.files.start_direct(now, base, read, Op::Read, is_sync);
         } else if base.waiting.is_empty()
             && base.frames.has_room_for(pages)
             && self.files.reserve_memory(base, read)
         {
             self.files.begin(now, base, read);
         } else {
-            base.waiting.push_back(MemoryWaiter { waiter: Waiter::Read(read), pages });
+            let waiter = Waiter::Read(read);
+            base.waiting.push_back(MemoryWaiter { waiter, needed_pages: pages });
             self.admit(now);
         }
         Ok(read)
@@ -356,15 +358,15 @@ impl Machine {
     /// The page lies outside its mapping.
     pub fn fault(&mut self, now: Time, fault: MemoryFault) -> Result<FaultId, ReadError> {
         let base = &mut self.base;
-        let fault = self.memory.open_fault(now, base, fault)?;
+        let id = self.memory.open_fault(now, base, fault)?;
         let has_room = base.waiting.is_empty() && base.frames.has_room_for(1);
-        if has_room || self.memory.is_resident(base, fault) {
-            self.memory.begin(now, base, fault);
+        if has_room || self.memory.is_resident(base, id) {
+            self.memory.begin(now, base, id);
         } else {
-            base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(fault), pages: 1 });
+            base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(id), needed_pages: 1 });
         }
         self.admit(now);
-        Ok(fault)
+        Ok(id)
     }
 
     /// The next completed fault.
@@ -393,15 +395,13 @@ impl Machine {
     }
 
     /// Handles a program's advice that it will need the pages of the range. The swapped-out ones
-    /// are prefetched in the order of their slots.
+    /// are prefetched in the order of their slots. They carry no mark: the policy did not select
+    /// them, and learns nothing from their use.
     ///
     /// At most the number of ready frames is used, less half of the frames kept ready, so that
     /// faults find some; and none while faults or reads wait for memory. Returns the first page
     /// that was not processed, or the end of the range. Continue from there once more frames are
     /// ready.
-    ///
-    /// These pages carry no mark: the policy did not select them, and learns nothing from their
-    /// use.
     ///
     /// # Panics
     /// The range reaches past the end of its mapping.
@@ -412,18 +412,18 @@ impl Machine {
         range: PageRange,
         process: ProcessId,
     ) -> u64 {
-        let page = self.memory.will_need(now, &mut self.base, memory, range, process);
+        let next_page = self.memory.will_need(now, &mut self.base, memory, range, process);
         self.admit(now);
-        page
+        next_page
     }
 
     /// Discards the pages of the range, which the environment has unmapped: they are zeros from now
     /// on. Pages with a fault, read or write in progress are kept. Returns the number of kept
     /// pages: call again for them when these operations have ended.
     pub fn discard(&mut self, now: Time, memory: MemoryId, range: PageRange) -> u64 {
-        let busy = self.memory.discard(&mut self.base, memory, range);
+        let kept_pages = self.memory.discard(&mut self.base, memory, range);
         self.admit(now);
-        busy
+        kept_pages
     }
 
     /// Counters of memory since the start.
@@ -439,7 +439,7 @@ impl Machine {
     /// The next request for the device; `None` if it has `depth_max` requests, or if the scheduler
     /// has none for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
-        self.retry_at(now);
+        self.admit_if_retry_is_due(now);
         loop {
             match self.base.queue.poll(now)? {
                 QueueAction::Request(request) => return Some(request),
@@ -449,7 +449,7 @@ impl Machine {
     }
 
     /// Admits waiting reads and faults once the time in the field `retry_at` has come.
-    fn retry_at(&mut self, now: Time) {
+    fn admit_if_retry_is_due(&mut self, now: Time) {
         if self.retry_at.is_some_and(|retry_at| retry_at <= now) {
             self.admit(now);
         }
@@ -472,11 +472,11 @@ impl Machine {
         self.end_parts(now);
     }
 
-    /// Processes the ended parts of a request, and advances their waiters.
+    /// Processes the parts of the ended request: the reads and faults that waited for it go on.
     fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
         while let Some(ended) = base.queue.poll_ended() {
-            base.frames.budget.ahead -= u64::from(ended.content.ahead_pages());
+            base.frames.budget.prefetch_pages -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {
                 RequestContent::Pages { file, range, behind, .. } => self.files.complete_pages(
                     now,
@@ -554,16 +554,16 @@ impl Machine {
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
-    /// Begins waiting reads and faults in order, as far as memory allows; fails one that can never
-    /// get memory. Sets `retry_at` if the first read lacks frames that are being copied from.
+    /// Begins waiting reads and faults in order, until one must wait longer; fails one that can
+    /// never get memory. Sets `retry_at` if the first read lacks frames that are being copied from.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;
         loop {
             self.memory.make_room(now, base);
-            let Some(&MemoryWaiter { waiter: who, pages }) = base.waiting.front() else { return };
-            let has_room = base.frames.has_room_for(pages);
-            let failure = match who {
+            let Some(&MemoryWaiter { waiter, needed_pages }) = base.waiting.front() else { return };
+            let has_room = base.frames.has_room_for(needed_pages);
+            let failure = match waiter {
                 _ if has_room => None,
                 Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
                 _ => match self.memory.no_memory_error(base) {
@@ -571,14 +571,14 @@ impl Machine {
                     failure => failure,
                 },
             };
-            if let (Waiter::Read(read), None) = (who, failure)
+            if let (Waiter::Read(read), None) = (waiter, failure)
                 && !self.files.reserve_memory(base, read)
             {
                 self.retry_at = Some(now + COPY_RETRY_DELAY);
                 return;
             }
             base.waiting.pop_front();
-            match (who, failure) {
+            match (waiter, failure) {
                 (Waiter::Read(read), None) => self.files.begin(now, base, read),
                 (Waiter::Read(read), Some(error)) => self.files.fail(base, read, error),
                 (Waiter::Fault(fault), None) => self.memory.begin(now, base, fault),

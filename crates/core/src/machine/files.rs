@@ -40,12 +40,14 @@ mod complete;
 mod pages;
 
 pub(super) use complete::RequestPages;
-pub(super) use pages::{cut, join_adjacent};
+pub(super) use pages::{join_adjacent, split_run};
 
 /// A file: a contiguous range of the device.
 #[derive(Debug, Default)]
 struct MachineFile {
+    /// Its length.
     bytes: u64,
+    /// Its first sector on the device.
     start_sector: u64,
     evidence: FileEvidence,
 }
@@ -100,7 +102,7 @@ struct FileTransfer {
 
 impl FileTransfer {
     /// Number of budget pages that it has pinned; 0 if it never began.
-    fn pinned(&self) -> u64 {
+    fn pinned_pages(&self) -> u64 {
         if self.frames.is_empty() { 0 } else { self.range.count() }
     }
 }
@@ -115,7 +117,7 @@ pub(super) struct MachineFiles {
     /// Identifiers of removed files, for reuse.
     files_free: Vec<FileId>,
     handles: Slab<Handle>,
-    /// Creates the policies of files, if not the configured one.
+    /// Creates the policies of files, instead of the configured one.
     policy_maker: Option<PolicyMaker>,
     reads: Slab<FileTransfer>,
     /// Empty lists of frames, kept for their capacity.
@@ -199,12 +201,12 @@ impl MachineFiles {
     pub(super) fn remove(&mut self, base: &mut SharedState, file: FileId) -> bool {
         let cache = &mut base.frames.cache;
         cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
-        let is_gone = cache.is_empty(file);
-        if is_gone {
+        let is_removed = cache.is_empty(file);
+        if is_removed {
             cache.forget_credit(file);
             self.files_free.push(file);
         }
-        is_gone
+        is_removed
     }
 
     /// Reports to the handle's policy that reads found all data in shared pages. The last of them
@@ -218,7 +220,7 @@ impl MachineFiles {
     /// Sets the maker of readahead policies for the files opened later, and makes the queue learn
     /// costs.
     pub(super) fn set_policy_maker(&mut self, make: PolicyMaker, queue: &mut RequestQueue) {
-        // The policies that it will make are unknown: they may ask for the costs of requests.
+        // The policies of `make` are unknown: they may ask for the costs of requests.
         queue.learn_costs();
         self.policy_maker = Some(make);
     }
@@ -325,8 +327,8 @@ impl MachineFiles {
         Ok(read)
     }
 
-    /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`. Fails if
-    /// `open_reads_max` are open.
+    /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`, and updates
+    /// the last page of its handle. Fails if `open_reads_max` are open.
     fn open_read(
         &mut self,
         now: Time,
@@ -341,11 +343,11 @@ impl MachineFiles {
             return Err(ReadError::TooManyReads { open_reads_max });
         }
         base.queue.evidence.open_reads += 1;
-        let newest = &mut self.handles[transfer.handle.0 as usize].last_page;
-        let goes_on =
-            kind == TransferKind::Read(ReadAccess::Buffered) && *newest == Some(range.first);
+        let last_page = &mut self.handles[transfer.handle.0 as usize].last_page;
+        let is_continuation =
+            kind == TransferKind::Read(ReadAccess::Buffered) && *last_page == Some(range.first);
         if !range.is_empty() {
-            *newest = Some(range.end - 1);
+            *last_page = Some(range.end - 1);
         }
         let read = FileTransfer {
             transfer,
@@ -355,7 +357,7 @@ impl MachineFiles {
             bytes,
             range,
             frames: self.spare_frame_lists.pop().unwrap_or_default(),
-            is_continuation: goes_on,
+            is_continuation,
             pending: 0,
             cursor: range.first,
             error: None,
@@ -374,16 +376,17 @@ impl MachineFiles {
         self.finish(base, read);
     }
 
-    /// Ends a read: its pages count as used, and its result is queued.
+    /// Ends a read: its pages count as used, and its result is queued. If a read continues in the
+    /// page in which the handle's previous read ended, that page counts as one use for both.
     fn finish(&mut self, base: &mut SharedState, id: ReadId) {
         let read = &mut self.reads[id.0 as usize];
         read.state = ReadState::Done;
         base.queue.evidence.open_reads -= 1;
         let cache = &mut base.frames.cache;
-        for (nth, &frame) in read.frames.iter().enumerate() {
+        for (index, &frame) in read.frames.iter().enumerate() {
             match frame {
                 pages::NO_FRAME => {}
-                frame if nth == 0 && read.is_continuation => cache.continue_use(frame),
+                frame if index == 0 && read.is_continuation => cache.continue_use(frame),
                 frame => cache.touch(frame),
             }
         }
@@ -407,7 +410,7 @@ impl MachineFiles {
     pub(super) fn release(&mut self, base: &mut SharedState, id: ReadId) {
         let mut read = self.reads.remove(id.0 as usize);
         debug_assert_eq!(read.state, ReadState::Done, "only what is done is released");
-        base.frames.budget.pinned -= read.pinned();
+        base.frames.budget.pinned_pages -= read.pinned_pages();
         for frame in read.frames.drain(..) {
             match frame {
                 // A reserved frame that was never used.
@@ -463,8 +466,8 @@ impl MachineFiles {
 /// has the first of the two that is no multiple of it.
 fn check_alignment(base: &SharedState, transfer: &Transfer) -> Result<(), ReadError> {
     let alignment_bytes = base.queue.caps().alignment_sectors * SECTOR_BYTES as u32;
-    let is_odd = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));
-    match [transfer.offset, transfer.bytes].into_iter().find(|&value| is_odd(value)) {
+    let is_misaligned = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));
+    match [transfer.offset, transfer.bytes].into_iter().find(|&value| is_misaligned(value)) {
         Some(value) => Err(ReadError::Misaligned { value, alignment_bytes }),
         None => Ok(()),
     }

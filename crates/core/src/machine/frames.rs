@@ -14,15 +14,16 @@ use crate::eviction::{self, TwoLists};
 use crate::policy::Spec;
 use crate::unit::PAGE_BYTES;
 
-/// Divisor of the pages: that share of them must have returned before the eviction policy matters.
+/// Divisor of the memory: this share of its pages must have returned after their eviction before
+/// the configured eviction policy replaces the initial one.
 const REFAULT_DIVISOR: u32 = 16;
 
 /// The cache and its reservations.
 pub(super) struct Frames {
     pub(super) cache: Cache,
-    /// The eviction policy, to be rebuilt for another size.
-    eviction: Spec,
-    /// True if the cache uses that policy already.
+    /// The configured eviction policy, to be built for a later size.
+    eviction_spec: Spec,
+    /// True if the cache uses the configured policy; false while it uses `TwoLists`.
     is_policy_applied: bool,
     pub(super) budget: Budget,
     /// Pages that readers outside the machine may pin.
@@ -35,9 +36,9 @@ pub(super) struct Budget {
     /// Frames for reads, faults and prefetch: all except those that readers may pin.
     pub(super) pages: u64,
     /// One for each page of each begun, unreleased read and fault.
-    pub(super) pinned: u64,
+    pub(super) pinned_pages: u64,
     /// Prefetched pages that the device has not delivered yet.
-    pub(super) ahead: u64,
+    pub(super) prefetch_pages: u64,
     /// Largest number of pages that readahead policies assume.
     pub(super) policy_pages_max: u64,
 }
@@ -45,12 +46,12 @@ pub(super) struct Budget {
 impl Budget {
     /// Returns true if at least `pages` pages are neither pinned nor in flight as prefetch.
     pub(super) fn has_room_for(&self, pages: u64) -> bool {
-        pages <= self.room()
+        pages <= self.unreserved_pages()
     }
 
     /// Number of pages of the budget that are neither pinned nor in flight as prefetch.
-    pub(super) fn room(&self) -> u64 {
-        self.pages.saturating_sub(self.pinned + self.ahead)
+    pub(super) fn unreserved_pages(&self) -> u64 {
+        self.pages.saturating_sub(self.pinned_pages + self.prefetch_pages)
     }
 }
 
@@ -71,16 +72,27 @@ impl Frames {
             return Err(ConfigError::TooMuchMemory { memory_bytes });
         }
         let policy_pages_max = config.policy_memory_bytes_max / PAGE_BYTES;
-        let budget =
-            Budget { pages: pages - shared_pages_max, pinned: 0, ahead: 0, policy_pages_max };
-        let eviction = config.eviction.clone();
-        let is_fitted = pages_max == pages;
-        // A policy that is fitted later is only checked here for errors.
-        let policy_pages = if is_fitted { pages as u32 } else { 1 };
-        let policy = eviction::build(&eviction, policy_pages).map_err(ConfigError::Policy)?;
-        let policy = if is_fitted { policy } else { Box::new(TwoLists) };
+        let budget = Budget {
+            pages: pages - shared_pages_max,
+            pinned_pages: 0,
+            prefetch_pages: 0,
+            policy_pages_max,
+        };
+        let eviction_spec = config.eviction.clone();
+        let is_size_fixed = pages_max == pages;
+        // A memory that may grow begins with `TwoLists`. Its configured policy is only checked for
+        // errors here, and built for the size at that time by `apply_policy`.
+        let policy_pages = if is_size_fixed { pages as u32 } else { 1 };
+        let policy = eviction::build(&eviction_spec, policy_pages).map_err(ConfigError::Policy)?;
+        let policy = if is_size_fixed { policy } else { Box::new(TwoLists) };
         let cache = Cache::with_frames_max(pages as u32, pages_max as u32, policy);
-        Ok(Frames { cache, eviction, is_policy_applied: is_fitted, budget, shared_pages_max })
+        Ok(Frames {
+            cache,
+            eviction_spec,
+            is_policy_applied: is_size_fixed,
+            budget,
+            shared_pages_max,
+        })
     }
 
     /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames.
@@ -95,10 +107,11 @@ impl Frames {
             self.cache.grow(pages - pages_before);
             Vec::new()
         } else {
-            let spare_pages = self.budget.room().saturating_sub(self.unready_pages());
+            let spare_pages = self.budget.unreserved_pages().saturating_sub(self.unready_pages());
             self.cache.shrink(u64::from(pages_before - pages).min(spare_pages) as u32)
         };
-        // A policy that learns the hits of a smaller memory learns them from the pages evicted now.
+        // The policy is resized after the evictions, from which it may learn the hits of a smaller
+        // memory.
         let policy_pages = self.cache.policy_pages();
         if self.is_policy_applied && pages.abs_diff(policy_pages) > policy_pages / 4 {
             self.cache.resize_policy(pages.max(1));
@@ -107,15 +120,15 @@ impl Frames {
         withdrawing
     }
 
-    /// Switches to the configured eviction policy, built for `pages` frames. More than half of
-    /// these frames must be in use. In addition, a sixteenth of that number must have returned
-    /// after their eviction. Until then every policy is equally good, and eviction in order of
+    /// Switches to the configured eviction policy, built for `pages` frames, if more than half of
+    /// these frames are in use, and a sixteenth of that number of pages has returned after their
+    /// eviction. Until then every policy is equally good, and eviction in order of
     /// arrival costs the least time and memory.
     fn apply_policy(&mut self, pages: u32) {
-        let is_short = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
-        if self.cache.backed_pages() > pages / 2 && is_short {
+        let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
+        if self.cache.backed_pages() > pages / 2 && has_refaults {
             let policy =
-                eviction::build(&self.eviction, pages.max(1)).expect("it was built before");
+                eviction::build(&self.eviction_spec, pages.max(1)).expect("it was built before");
             self.cache.replace_policy(policy, pages.max(1));
             self.is_policy_applied = true;
         }
@@ -131,7 +144,8 @@ impl Frames {
         self.cache.unready_pages().into()
     }
 
-    /// Adds an absent page of memory, for which there must be a frame.
+    /// Adds an absent page of memory, in flight, and returns its frame. There must be a frame for
+    /// it. `is_ahead` is true for a prefetched page.
     pub(super) fn add_memory(
         &mut self,
         file: FileId,
@@ -146,6 +160,8 @@ impl Frames {
 
     /// Returns true if no frame is reserved.
     pub(super) fn is_idle(&self) -> bool {
-        self.budget.pinned == 0 && self.budget.ahead == 0 && self.cache.reserved_pages() == 0
+        self.budget.pinned_pages == 0
+            && self.budget.prefetch_pages == 0
+            && self.cache.reserved_pages() == 0
     }
 }

@@ -200,6 +200,7 @@ pub struct SwapCounters {
     pub failed_writes: u64,
 }
 
+/// A mapping: its pages in the cache and in the swap area.
 #[derive(Debug)]
 struct MachineMapping {
     /// Identifier of its pages in the cache.
@@ -209,6 +210,7 @@ struct MachineMapping {
     slots: Vec<u32>,
 }
 
+/// Entry of a page without a slot.
 const NO_SLOT: u32 = u32::MAX;
 
 impl MachineMapping {
@@ -296,8 +298,8 @@ impl SwapState {
     /// Adapts the number of frames kept ready for prefetch after a call of the policy, which lacked
     /// frames for `lacking_pages` of its pages.
     ///
-    /// The number of lacking frames is added to the ready ones, up to a quarter of the memory (half
-    /// of the share for prefetch). Each call without a lack reduces it by one of 256.
+    /// The number of lacking frames is added to the ready ones, up to a quarter of the memory. Each
+    /// call without a lack reduces their number by a 256th.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept_pages = match lacking_pages {
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
@@ -354,7 +356,7 @@ impl MachineMemory {
             base.queue.learn_costs();
         }
         let memory_pages = base.frames.cache.budget_pages();
-        let default_ready = (memory_pages / 16).min(READY_PAGES_MAX);
+        let default_ready_pages = (memory_pages / 16).min(READY_PAGES_MAX);
         self.swap = SwapState {
             area: SwapArea::new(config.start_sector, config.slots),
             policy,
@@ -362,7 +364,7 @@ impl MachineMemory {
             swap_out: config.swap_out,
             ready_pages: config
                 .ready_pages
-                .unwrap_or(default_ready)
+                .unwrap_or(default_ready_pages)
                 .max(config.second_chance_pages)
                 .min(memory_pages / 2),
             second_chance_pages: config.second_chance_pages.min(memory_pages / 2),
@@ -400,7 +402,9 @@ impl MachineMemory {
         access: MemoryAccess,
     ) -> bool {
         let Some(frame) = base.frames.cache.find(self.file_of(memory), page) else { return false };
-        let is_mapped = base.frames.cache.touch_mapped(frame, false);
+        // The cache doesn't set the dirty flag: `make_dirty` also frees the slot.
+        let is_written = false;
+        let is_mapped = base.frames.cache.touch_mapped(frame, is_written);
         if is_mapped && access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {
             self.make_dirty(base, memory, page, frame);
         }
@@ -415,32 +419,33 @@ impl MachineMemory {
         memory: MemoryId,
         range: PageRange,
     ) -> u64 {
-        let mut busy = 0;
+        let mut kept_pages = 0;
         for page in range.pages() {
             let frame = base.frames.cache.find(self.file_of(memory), page);
             if frame.is_some_and(|frame| base.frames.cache.is_busy(frame)) {
-                busy += 1;
+                kept_pages += 1;
                 continue;
             }
             if let Some(frame) = frame {
                 self.cancel_swap_out(base, frame);
                 base.frames.cache.discard_memory(frame);
             }
-            self.give_up_slot(memory, page);
+            self.release_slot(memory, page);
         }
-        busy
+        kept_pages
     }
 
-    /// Processes the end of a read or write of slots. Returns the list of waiters for reuse.
+    /// Processes the end of a read or write of slots. Returns the list of waiters, all processed,
+    /// for its memory to be reused.
     pub(super) fn complete(
         &mut self,
         base: &mut SharedState,
         ended: EndedPart,
-        range: PageRange,
+        slots: PageRange,
     ) -> Vec<Waiter> {
         match ended.request.op {
-            Op::Read => self.complete_swap_in(base, ended, range),
-            Op::Write => self.complete_swap_out(base, ended, range),
+            Op::Read => self.complete_swap_in(base, ended, slots),
+            Op::Write => self.complete_swap_out(base, ended, slots),
         }
     }
 
@@ -469,7 +474,7 @@ impl MachineMemory {
     fn make_dirty(&mut self, base: &mut SharedState, memory: MemoryId, page: u64, frame: FrameId) {
         base.frames.cache.set_dirty(frame, true);
         if !base.frames.cache.is_writing(frame) {
-            self.give_up_slot(memory, page);
+            self.release_slot(memory, page);
         }
     }
 
@@ -506,7 +511,7 @@ impl MachineMemory {
     }
 
     /// Frees the slot of a page, if it has one. The area then counts as not full.
-    fn give_up_slot(&mut self, memory: MemoryId, page: u64) {
+    fn release_slot(&mut self, memory: MemoryId, page: u64) {
         if let Some(slot) = self.slot_of(memory, page) {
             self.mappings[memory.0 as usize].slots[page as usize] = NO_SLOT;
             self.swap.area.free_slot(slot);
@@ -516,7 +521,7 @@ impl MachineMemory {
 
     /// Frees the slot of a page that the device could not write. After a medium error the slot is
     /// never used again.
-    fn on_bad_slot(&mut self, slot: u64, error: DeviceError) {
+    fn release_failed_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;
         match error {

@@ -73,9 +73,9 @@ impl Meter {
 
     /// Adds the time since the last call to the integrals `depth_ns` and `busy_ns`.
     fn integrate(&mut self, now: Time) {
-        let span = now.since(self.integrated_until).ns();
-        self.depth_ns += u128::from(self.in_device) * u128::from(span);
-        self.busy_ns += if self.in_device > 0 { span } else { 0 };
+        let elapsed_ns = now.since(self.integrated_until).ns();
+        self.depth_ns += u128::from(self.in_device) * u128::from(elapsed_ns);
+        self.busy_ns += if self.in_device > 0 { elapsed_ns } else { 0 };
         self.integrated_until = now;
     }
 }
@@ -85,8 +85,8 @@ mod tests {
     use super::*;
     use crate::request::{Need, Priority, ProcessId};
 
-    /// One request from 0 to 2 ms and one from 1 to 4 ms: 5 ms in the device together, which was
-    /// busy for 4. After a pause of 6 ms the next begins at 10 and takes 1, so that it is 6 of 5.
+    /// One request from 0 to 2 ms and one from 1 to 4 ms: 2 + 3 = 5 ms of requests in 4 busy ms, a
+    /// mean depth of 1.25. A third one after a pause, from 10 to 11 ms: 6 ms in 5 busy ms, 1.2.
     #[test]
     fn the_mean_depth_excludes_idle_time() {
         let request = Request {

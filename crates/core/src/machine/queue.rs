@@ -52,8 +52,9 @@ pub(super) struct EndedPart {
 /// Outcome of one part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartOutcome {
-    /// The first bytes up to this number are good; the rest is past the end.
+    /// The device moved this number of bytes, from the start of the part; the rest is past the end.
     Moved(u64),
+    /// No byte is good.
     Failed(DeviceError),
 }
 
@@ -70,11 +71,12 @@ impl PartOutcome {
 /// An ended request whose parts are being returned.
 #[derive(Clone, Copy, Debug)]
 struct EndingRequest {
-    /// The next part to return.
-    next: Option<RequestId>,
+    next_part: Option<RequestId>,
     /// First sector of the whole request.
     start: u64,
+    /// Outcome of the whole request.
     outcome: Outcome,
+    /// True if the request has several parts.
     is_merged: bool,
 }
 
@@ -124,9 +126,9 @@ impl RequestQueue {
         if u64::from(request_sectors_max) < PAGE_SECTORS {
             return Err(ConfigError::RequestTooSmall { request_sectors_max });
         }
-        // A largest request of 0 sectors disables merging.
-        let merged_max = if config.merges { request_sectors_max } else { 0 };
-        let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
+        // For the scheduler, a largest request of 0 sectors disables merging.
+        let merged_sectors_max = if config.merges { request_sectors_max } else { 0 };
+        let caps = DeviceCaps { request_sectors_max: merged_sectors_max, ..config.caps };
         let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Policy)?;
         Ok(RequestQueue {
             caps: config.caps,
@@ -212,7 +214,8 @@ impl RequestQueue {
         content: RequestContent,
     ) -> RequestId {
         let id = self.requests.open(request);
-        self.payloads.put(id, content, false);
+        let is_retry = false;
+        self.payloads.store(id, content, is_retry);
         self.plug.push(id);
         if self.plug.len() >= PLUG_REQUESTS_MAX {
             self.unplug(now);
@@ -223,18 +226,19 @@ impl RequestQueue {
     /// Adds a request that retries a failed one: it goes to the device without the scheduler.
     pub(super) fn enqueue_retry(&mut self, request: Request, content: RequestContent) -> RequestId {
         let id = self.requests.open(request);
-        self.payloads.put(id, content, true);
+        let is_retry = true;
+        self.payloads.store(id, content, is_retry);
         self.retries.push_back(id);
         id
     }
 
     /// Registers `waiter` for the end of the request, whose need becomes `Demand`. Informs the
     /// scheduler if the need has changed.
-    pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
+    pub(super) fn add_waiter(&mut self, id: RequestId, waiter: Waiter) {
         if let Some(head) = self.requests.set_demand(id) {
             self.scheduler.idled_for(head, &self.requests);
         }
-        self.payloads.wait(id, waiter);
+        self.payloads.add_waiter(id, waiter);
     }
 
     /// Returns true if `waiter` waits for the request, or for a request that was merged into it.
@@ -261,7 +265,8 @@ impl RequestQueue {
                 Dispatch::Request(id) => id,
                 Dispatch::Withdraw(id) => {
                     debug_assert!(self.requests[id].need != Need::Demand, "a read waits for it");
-                    self.end(id, Outcome::Failed(DeviceError::Cancelled));
+                    let outcome = Outcome::Failed(DeviceError::Cancelled);
+                    self.prepare_ended_parts(id, outcome);
                     return Some(QueueAction::Withdrawn);
                 }
                 Dispatch::WaitUntil(time) => {
@@ -307,24 +312,24 @@ impl RequestQueue {
         if !self.payloads.is_retry(id) {
             self.scheduler.complete(now, id, &self.requests);
         }
-        self.end(id, completion.outcome);
+        self.prepare_ended_parts(id, completion.outcome);
     }
 
     /// Prepares the parts of the request `id` for `poll_ended`, with the outcome of the whole
     /// request.
-    fn end(&mut self, id: RequestId, outcome: Outcome) {
-        debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
+    fn prepare_ended_parts(&mut self, id: RequestId, outcome: Outcome) {
+        debug_assert!(self.ending.is_none_or(|ending| ending.next_part.is_none()), "one at a time");
         let (start, is_merged) = (self.requests[id].start, self.requests.is_merged(id));
-        self.ending = Some(EndingRequest { next: Some(id), start, outcome, is_merged });
+        self.ending = Some(EndingRequest { next_part: Some(id), start, outcome, is_merged });
     }
 
     /// Returns the next part of the ended request, or `None` after the last one. The identifier of
     /// the part may be reused.
     pub(super) fn poll_ended(&mut self) -> Option<EndedPart> {
         let ending = self.ending.as_mut()?;
-        let part = ending.next?;
+        let part = ending.next_part?;
         let request;
-        (request, ending.next) = self.requests.close(part);
+        (request, ending.next_part) = self.requests.close(part);
         let offset_bytes = (request.start - ending.start) * SECTOR_BYTES;
         let outcome = match ending.outcome {
             Outcome::Done => PartOutcome::Moved(request.bytes()),
@@ -360,6 +365,7 @@ mod tests {
     use crate::unit::PageRange;
 
     const NOW: Time = Time::ZERO;
+    const READER: Waiter = Waiter::Read(crate::machine::ReadId(7));
 
     /// A queue for a device that takes two requests at once, of at most 64 KiB.
     fn queue(scheduler: &str) -> RequestQueue {
@@ -377,10 +383,12 @@ mod tests {
         }
     }
 
+    /// Adds a prefetch of `sectors` sectors from sector `start` on.
     fn send(queue: &mut RequestQueue, start: u64, sectors: u32) -> RequestId {
         send_needed(queue, start, sectors, Need::Prefetch)
     }
 
+    /// Adds a read with this need, of `sectors` sectors from sector `start` on.
     fn send_needed(queue: &mut RequestQueue, start: u64, sectors: u32, need: Need) -> RequestId {
         let request = Request {
             op: Op::Read,
@@ -398,18 +406,22 @@ mod tests {
         )
     }
 
-    fn next(queue: &mut RequestQueue) -> Option<DeviceRequest> {
-        queue.poll(NOW).map(|polled| match polled {
+    fn poll_request(queue: &mut RequestQueue) -> Option<DeviceRequest> {
+        queue.poll(NOW).map(|action| match action {
             QueueAction::Request(request) => request,
             QueueAction::Withdrawn => panic!("nothing is withdrawn"),
         })
     }
 
-    fn places(queue: &mut RequestQueue) -> Vec<(u64, u32)> {
-        core::iter::from_fn(|| next(queue)).map(|it| (it.start, it.sectors)).collect()
+    /// Passes all requests to the device that it takes now. Returns the first sector and the number
+    /// of sectors of each.
+    fn dispatch_all(queue: &mut RequestQueue) -> Vec<(u64, u32)> {
+        core::iter::from_fn(|| poll_request(queue))
+            .map(|request| (request.start, request.sectors))
+            .collect()
     }
 
-    /// First sector and outcome of each part of a request with this outcome.
+    /// Completes a request with this outcome. Returns the first sector and outcome of each part.
     fn completed_parts(
         queue: &mut RequestQueue,
         id: RequestId,
@@ -421,27 +433,30 @@ mod tests {
             .collect()
     }
 
+    /// Three adjacent requests of 8 sectors leave as one of 24. A fourth comes after that.
     #[test]
     fn adjacent_requests_merge_only_before_the_next_poll() {
         let mut queue = queue("noop");
         for start in [0, 8, 16] {
             send(&mut queue, start, 8);
         }
-        assert_eq!(places(&mut queue), [(0, 24)]);
+        assert_eq!(dispatch_all(&mut queue), [(0, 24)]);
         send(&mut queue, 24, 8);
-        assert_eq!(places(&mut queue), [(24, 8)]);
+        assert_eq!(dispatch_all(&mut queue), [(24, 8)]);
     }
 
+    /// The device takes two of three requests, and the third after one of them has completed.
     #[test]
     fn requests_in_flight_never_exceed_the_device_depth() {
         let mut queue = queue("noop");
         let ids = [0, 1000, 2000].map(|start| send(&mut queue, start, 8));
-        assert_eq!(places(&mut queue), [(0, 8), (1000, 8)]);
+        assert_eq!(dispatch_all(&mut queue), [(0, 8), (1000, 8)]);
         completed_parts(&mut queue, ids[0], Outcome::Done);
-        assert_eq!(places(&mut queue), [(2000, 8)]);
+        assert_eq!(dispatch_all(&mut queue), [(2000, 8)]);
     }
 
-    /// Two merged speculative reads wait for half a second behind demand reads.
+    /// Two merged speculative reads wait behind three demand reads, two of which fill the device.
+    /// After half a second the scheduler withdraws the speculative ones, and sends the third.
     #[test]
     fn cancelled_requests_end_without_reaching_the_device() {
         let mut queue = queue("adaptive");
@@ -449,17 +464,19 @@ mod tests {
             send_needed(&mut queue, start, 8, Need::Speculative);
         }
         let ids = [1000, 2000, 3000].map(|start| send_needed(&mut queue, start, 8, Need::Demand));
-        assert_eq!(places(&mut queue), [(1000, 8), (2000, 8)]);
+        assert_eq!(dispatch_all(&mut queue), [(1000, 8), (2000, 8)]);
         let late = Time::from_ms(500);
         queue.handle_completion(late, Completion::at(late, ids[0], Outcome::Done));
         while queue.poll_ended().is_some() {}
         assert_eq!(queue.poll(late), Some(QueueAction::Withdrawn));
-        let ended = core::iter::from_fn(|| queue.poll_ended());
-        let mut parts: Vec<_> = ended.map(|it| (it.request.start, it.outcome)).collect();
-        parts.sort_by_key(|part| part.0);
+        let ended_parts = core::iter::from_fn(|| queue.poll_ended());
+        let mut parts: Vec<_> =
+            ended_parts.map(|part| (part.request.start, part.outcome)).collect();
+        parts.sort_by_key(|&(start, _)| start);
         let cancelled = PartOutcome::Failed(DeviceError::Cancelled);
         assert_eq!(parts, [(0, cancelled), (8, cancelled)]);
-        assert!(matches!(queue.poll(late), Some(QueueAction::Request(it)) if it.start == 3000));
+        let third = queue.poll(late);
+        assert!(matches!(third, Some(QueueAction::Request(request)) if request.start == 3000));
         assert_eq!(queue.meter.device_reads, 3, "the device was asked for no more");
         for id in &ids[1..] {
             completed_parts(&mut queue, *id, Outcome::Done);
@@ -473,19 +490,20 @@ mod tests {
     fn each_part_of_a_merged_request_gets_its_own_outcome() {
         let mut queue = queue("noop");
         let ids = [0, 8, 16].map(|start| send(&mut queue, start, 8));
-        places(&mut queue);
+        dispatch_all(&mut queue);
         let mut parts = completed_parts(&mut queue, ids[0], Outcome::Short { bytes: 5_000 });
-        parts.sort_by_key(|part| part.0);
+        parts.sort_by_key(|&(start, _)| start);
         let moved = PartOutcome::Moved;
         assert_eq!(parts, [(0, moved(4096)), (8, moved(904)), (16, moved(0))]);
         assert!(queue.is_empty());
     }
 
+    /// A failed read is retried while another one is plugged.
     #[test]
     fn retries_are_sent_first_and_bypass_the_scheduler() {
         let mut queue = queue("cfq");
         let first = send(&mut queue, 0, 8);
-        let request = next(&mut queue).expect("an idle device takes it");
+        let request = poll_request(&mut queue).expect("an idle device takes it");
         assert_eq!(request.id, first);
         queue.handle_completion(
             NOW,
@@ -493,12 +511,12 @@ mod tests {
         );
         let ended = queue.poll_ended().expect("it has one part");
         send(&mut queue, 8, 8);
-        let again = queue.enqueue_retry(ended.request, ended.content);
-        assert_eq!(places(&mut queue)[0], (0, 8));
-        // A scheduler with the completion of a request that it never dispatched would count it
-        // down.
+        let retry = queue.enqueue_retry(ended.request, ended.content);
+        assert_eq!(dispatch_all(&mut queue)[0], (0, 8));
+        // The scheduler did not dispatch the retry. If it received this completion, it would count
+        // one request too few in the device.
         assert_eq!(
-            completed_parts(&mut queue, again, Outcome::Done),
+            completed_parts(&mut queue, retry, Outcome::Done),
             [(0, PartOutcome::Moved(4096))]
         );
     }
@@ -513,7 +531,7 @@ mod tests {
                 queue.unplug(NOW);
             }
             assert!(queue.requests[ids[0]].need != Need::Demand);
-            queue.wait(ids[1], Waiter::Read(crate::machine::ReadId(7)));
+            queue.add_waiter(ids[1], READER);
             queue.unplug(NOW);
             assert_eq!(queue.requests[ids[0]].need, Need::Demand);
         }
@@ -523,15 +541,15 @@ mod tests {
     fn waiters_are_returned_once_and_the_identifier_is_reused() {
         let mut queue = queue("noop");
         let first = send(&mut queue, 0, 8);
-        queue.wait(first, Waiter::Read(crate::machine::ReadId(7)));
-        places(&mut queue);
+        queue.add_waiter(first, READER);
+        dispatch_all(&mut queue);
         queue.handle_completion(NOW, Completion::at(NOW, first, Outcome::Done));
         let ended = queue.poll_ended().expect("it has one part");
-        assert_eq!(ended.waiters, [Waiter::Read(crate::machine::ReadId(7))]);
+        assert_eq!(ended.waiters, [READER]);
         assert!(queue.poll_ended().is_none());
         queue.recycle(ended.waiters);
         assert_eq!(send(&mut queue, 0, 8), first);
-        places(&mut queue);
+        dispatch_all(&mut queue);
         queue.handle_completion(NOW, Completion::at(NOW, first, Outcome::Done));
         assert!(queue.poll_ended().expect("it has one part").waiters.is_empty());
     }

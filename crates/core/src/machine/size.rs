@@ -53,9 +53,9 @@ mod tests {
     };
 
     /// Reads pages through the machine, one by one. Returns the number of device reads.
-    fn read(machine: &mut Machine, handle: HandleId, pages: core::ops::Range<u64>) -> u64 {
+    fn read_pages(machine: &mut Machine, handle: HandleId, pages: core::ops::Range<u64>) -> u64 {
         let now = Time::ZERO;
-        let before = machine.meter().device_reads;
+        let reads_before = machine.meter().device_reads;
         for page in pages {
             let offset = page * PAGE_BYTES;
             let transfer =
@@ -68,10 +68,11 @@ mod tests {
             assert_eq!(machine.poll_done().unwrap().result, Ok(PAGE_BYTES));
             machine.release(now, read);
         }
-        machine.meter().device_reads - before
+        machine.meter().device_reads - reads_before
     }
 
-    /// 16 pages of memory that may become 64; a file of 64.
+    /// A machine with 16 pages of memory that may become 64, and a file of 64 pages. It reads only
+    /// requested pages.
     fn machine() -> (Machine, HandleId) {
         let config = Config {
             memory_bytes: 16 * PAGE_BYTES,
@@ -86,20 +87,21 @@ mod tests {
         (machine, handle)
     }
 
+    /// The file is read twice in a memory of 16 pages: the eviction in order of arrival keeps the
+    /// last 16 of 64. After growth to 64 pages, the third pass reads the other 48, the fourth none.
     #[test]
     fn pages_that_fit_a_larger_memory_are_read_once() {
         let (mut machine, handle) = machine();
-        assert_eq!(read(&mut machine, handle, 0..64), 64);
-        assert_eq!(read(&mut machine, handle, 0..64), 64);
+        assert_eq!(read_pages(&mut machine, handle, 0..64), 64);
+        assert_eq!(read_pages(&mut machine, handle, 0..64), 64);
         assert_eq!(machine.resize(Time::ZERO, 1 << 40), []);
         assert_eq!(machine.memory_bytes(), [64, 16].map(|pages| pages * PAGE_BYTES));
-        // All pages of the second pass, except the cached ones, had left before.
+        // Each page of the second pass had been evicted before it was read again.
         assert_eq!(machine.returned_bytes(), 64 * PAGE_BYTES);
-        // The last 16 are cached.
-        assert_eq!(read(&mut machine, handle, 0..64), 48);
-        assert_eq!(read(&mut machine, handle, 0..64), 0);
-        // All frames are in use, and more than a sixteenth have returned: from then on a fitted
-        // policy is used.
+        assert_eq!(read_pages(&mut machine, handle, 0..64), 48);
+        assert_eq!(read_pages(&mut machine, handle, 0..64), 0);
+        // All frames are in use, and more than a sixteenth have returned: the next `resize`
+        // builds the configured policy for its size.
         assert_eq!(machine.base.frames.cache.policy_pages(), 16);
         let withdrawing = machine.resize(Time::ZERO, 40 * PAGE_BYTES);
         assert_eq!(machine.base.frames.cache.policy_pages(), 40);

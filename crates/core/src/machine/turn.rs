@@ -35,13 +35,15 @@ pub trait Driver: IoBackend {
         machine.release_fault(now, faulted.fault);
     }
 
-    /// Unmaps a page from a program's address space, and [answers](Machine::handle_unmapped) before
-    /// it returns. More pages may be [polled](Machine::poll_unmap) here, to be unmapped together.
+    /// Unmaps a page from a program's address space, and [reports](Machine::handle_unmapped) this
+    /// before it returns. More pages may be [polled](Machine::poll_unmap) here, to be unmapped
+    /// together.
     ///
     /// By default no program has it mapped.
     #[inline]
     fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
-        machine.handle_unmapped(now, unmap, false);
+        let was_written = false;
+        machine.handle_unmapped(now, unmap, was_written);
     }
 }
 
@@ -54,53 +56,53 @@ impl Machine {
     /// then find more: released memory may let others go on, and sent requests may have completed.
     #[inline]
     pub fn step<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
-        let mut is_any = self.take_completions(now, driver);
+        let mut has_worked = self.take_completions(now, driver);
         while let Some(request) = self.poll_request(now) {
             driver.submit(self, now, request);
-            is_any = true;
+            has_worked = true;
         }
-        is_any |= self.deliver_results(now, driver);
-        is_any | self.unmap(now, driver)
+        has_worked |= self.deliver_results(now, driver);
+        has_worked | self.unmap(now, driver)
     }
 
     /// The first part of a [`step`](Machine::step), for drivers that start something between
     /// completions and new requests. Returns true if there was a completion.
     #[inline]
     pub fn take_completions<C: IoBackend + ?Sized>(&mut self, now: Time, backend: &mut C) -> bool {
-        let mut is_any = false;
+        let mut has_completion = false;
         while let Some(completion) = backend.poll_completion(now) {
             self.handle_completion(now, completion);
-            is_any = true;
+            has_completion = true;
         }
-        is_any
+        has_completion
     }
 
     /// The part of a [`step`](Machine::step) that delivers faults and reads, for drivers that
     /// release them before new requests are sent. Returns true if there was a result.
     #[inline]
     pub fn deliver_results<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
-        let mut is_any = false;
+        let mut has_result = false;
         while let Some(faulted) = self.poll_faulted() {
             driver.on_faulted(self, now, faulted);
-            is_any = true;
+            has_result = true;
         }
         while let Some(done) = self.poll_done() {
             driver.on_done(self, now, done);
-            is_any = true;
+            has_result = true;
         }
-        is_any
+        has_result
     }
 
     /// The last part of a [`step`](Machine::step), for drivers that send writes of leaving pages
     /// together with reads. Returns true if there was a page to unmap.
     #[inline]
     pub fn unmap<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
-        let mut is_any = false;
+        let mut has_unmapped = false;
         while let Some(unmap) = self.poll_unmap() {
             driver.unmap(self, now, unmap);
-            is_any = true;
+            has_unmapped = true;
         }
-        is_any
+        has_unmapped
     }
 }
 
@@ -120,7 +122,7 @@ mod tests {
     #[derive(Default)]
     struct RecordingDriver {
         in_device: VecDeque<DeviceRequest>,
-        seen: Vec<&'static str>,
+        events: Vec<&'static str>,
     }
 
     impl IoBackend for RecordingDriver {
@@ -128,37 +130,39 @@ mod tests {
             let mut pages = 0;
             machine.request_buffers(request.id, |_| pages += 1);
             assert_eq!(pages * PAGE_SECTORS, request.sectors.into());
-            self.seen.push(if request.op == Op::Read { "read" } else { "write" });
+            self.events.push(if request.op == Op::Read { "read" } else { "write" });
             self.in_device.push_back(request);
         }
 
         fn poll_completion(&mut self, now: Time) -> Option<Completion> {
             let request = self.in_device.pop_front()?;
-            self.seen.push("completed");
+            self.events.push("completed");
             Some(Completion::at(now, request.id, Outcome::Done))
         }
     }
 
     impl Driver for RecordingDriver {
         fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
-            self.seen.push("done");
+            self.events.push("done");
             machine.release(now, done.read);
         }
 
         fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
-            self.seen.push("faulted");
+            self.events.push("faulted");
             machine.release_fault(now, faulted.fault);
         }
 
         fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
-            // Neighbours leave together.
+            // All pages to be unmapped are taken first, so that their writes are sent together.
             let mut unmaps = alloc::vec![unmap];
             unmaps.extend(core::iter::from_fn(|| machine.poll_unmap()));
-            self.seen.push("unmap");
-            unmaps.into_iter().for_each(|unmap| machine.handle_unmapped(now, unmap, true));
+            self.events.push("unmap");
+            let was_written = true;
+            unmaps.into_iter().for_each(|unmap| machine.handle_unmapped(now, unmap, was_written));
         }
     }
 
+    /// A machine with `memory_pages` pages of memory over a device of 1,024 pages.
     fn machine(memory_pages: u64) -> Machine {
         let caps = DeviceCaps {
             sectors: 1024 * PAGE_SECTORS,
@@ -171,6 +175,7 @@ mod tests {
         Machine::new(Config { memory_bytes, ..Config::new(caps) }).unwrap()
     }
 
+    /// The test device completes the read before the second step; the third step finds no work.
     #[test]
     fn a_read_is_sent_in_one_step_and_done_in_the_next() {
         let (mut machine, mut driver) = (machine(64), RecordingDriver::default());
@@ -180,14 +185,15 @@ mod tests {
         let transfer = Transfer { handle, process, offset: 0, bytes: PAGE_BYTES, tag: 0 };
         machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         assert!(machine.step(Time::ZERO, &mut driver));
-        assert_eq!(driver.seen, ["read"]);
+        assert_eq!(driver.events, ["read"]);
         assert!(machine.step(Time::from_us(1), &mut driver));
-        assert_eq!(driver.seen, ["read", "completed", "done"]);
+        assert_eq!(driver.events, ["read", "completed", "done"]);
         assert!(!machine.step(Time::from_us(1), &mut driver));
         assert!(machine.is_idle());
     }
 
-    /// Twice the number of pages of memory are written, and the first of them again.
+    /// A program writes 32 pages in a memory of 16, and page 0 again: 33 faults. Page 0 has been
+    /// swapped out, so the last fault reads it: one read.
     #[test]
     fn pages_swap_out_and_in_step_by_step() {
         let (mut machine, mut driver) = (machine(16), RecordingDriver::default());
@@ -199,12 +205,13 @@ mod tests {
             machine.fault(Time::ZERO, fault).unwrap();
             while machine.step(Time::ZERO, &mut driver) {}
         }
-        let count = |what| driver.seen.iter().filter(|&&seen| seen == what).count();
+        let count = |name: &str| driver.events.iter().filter(|&&event| event == name).count();
         assert_eq!(count("faulted"), 33);
         assert!(count("unmap") > 0 && count("write") > 0 && count("read") == 1);
         assert_eq!(count("completed"), count("read") + count("write"));
         // Writes of unmapped pages are sent before any other event is delivered.
-        let after = |pair: &[&str]| pair[0] != "unmap" || ["write", "completed"].contains(&pair[1]);
-        assert!(driver.seen.windows(2).all(after), "{:?}", driver.seen);
+        let is_in_order =
+            |pair: &[&str]| pair[0] != "unmap" || ["write", "completed"].contains(&pair[1]);
+        assert!(driver.events.windows(2).all(is_in_order), "{:?}", driver.events);
     }
 }

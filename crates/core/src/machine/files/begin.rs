@@ -1,7 +1,9 @@
 //! The beginning of a read: its cached pages are pinned, the policy adds pages, and all absent
 //! pages become requests.
 
-use super::pages::{FilePages, NO_FRAME, ReadProgress, cut, demand_first, join_adjacent};
+use super::pages::{
+    FilePages, NO_FRAME, ReadProgress, join_adjacent, move_demand_to_front, split_run,
+};
 use super::{FileTransfer, Handle, MachineFiles, ReadState, TransferKind};
 use crate::cache::{Cache, FileId, FrameState};
 use crate::machine::meter::Meter;
@@ -22,44 +24,45 @@ impl MachineFiles {
         let read = &mut self.reads[id.0 as usize];
         let file = self.handles[read.transfer.handle.0 as usize].file;
         let cache = &mut base.frames.cache;
-        let mut absent = 0;
+        let mut absent_pages = 0;
         for page in read.range.pages() {
             let frame = cache.find(file, page);
             match frame {
                 Some(frame) => cache.pin(frame),
-                None => absent += 1,
+                None => absent_pages += 1,
             }
             read.frames.push(frame.unwrap_or(NO_FRAME));
         }
-        let is_had = cache.reserve_frames(absent);
-        if !is_had {
-            let pinned = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);
-            pinned.for_each(|frame| cache.unpin(frame));
+        let is_reserved = cache.reserve_frames(absent_pages);
+        if !is_reserved {
+            let pinned_frames = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);
+            pinned_frames.for_each(|frame| cache.unpin(frame));
         }
-        is_had
+        is_reserved
     }
 
     /// Begins a buffered read, or a fault on a mapped file, whose memory is
     /// [reserved](MachineFiles::reserve_memory). The policy adds pages; their requests are sent,
     /// and the read waits for them or ends.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
-        let ask = self.read_request(base, id);
+        let read_request = self.read_request(base, id);
         let read = &mut self.reads[id.0 as usize];
         let kind = read.kind;
         read.state = ReadState::Active;
         base.queue.evidence.now = now;
-        base.frames.budget.pinned += read.range.count();
+        base.frames.budget.pinned_pages += read.range.count();
         count_hits(&base.frames.cache, read, &mut base.queue.meter);
 
         let (handle, mut pages) = self.pages_for(base, id);
         match kind {
             TransferKind::Read(ReadAccess::Fault) => {
-                handle.policy.fault(pages.demand.first, &ask, &mut pages)
+                handle.policy.fault(pages.demand.first, &read_request, &mut pages)
             }
-            _ => handle.policy.read(&ask, &mut pages),
+            _ => handle.policy.read(&read_request, &mut pages),
         }
-        let turn = pages.add_next_requested(&mut *handle.policy, &ask, pages.demand.first);
-        self.send_and_wait(now, base, id, turn);
+        let first_page = pages.demand.first;
+        let progress = pages.add_next_requested(&mut *handle.policy, &read_request, first_page);
+        self.send_and_wait(now, base, id, progress);
     }
 
     /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
@@ -69,32 +72,42 @@ impl MachineFiles {
         if cursor >= end {
             return self.finish(base, id);
         }
-        let turn = if read.error.is_some() {
-            ReadProgress::Until(end)
+        let progress = if read.error.is_some() {
+            ReadProgress::Until { end_page: end }
         } else {
-            let ask = self.read_request(base, id);
+            let read_request = self.read_request(base, id);
             let (handle, mut pages) = self.pages_for(base, id);
-            pages.add_next_requested(&mut *handle.policy, &ask, cursor)
+            pages.add_next_requested(&mut *handle.policy, &read_request, cursor)
         };
-        self.send_and_wait(now, base, id, turn);
+        self.send_and_wait(now, base, id, progress);
     }
 
     /// Sends the pages that one step of a read has added, and lets the read wait for them; or ends
-    /// the read. `turn` is the progress of that step. After an error no more is read, but requests
-    /// in flight are awaited: until then their frames are reserved for this read.
-    fn send_and_wait(&mut self, now: Time, base: &mut SharedState, id: ReadId, turn: ReadProgress) {
+    /// the read. `progress` is the result of that step. After an error no more is read, but the
+    /// requests in flight are awaited: until then their frames are reserved for this read.
+    fn send_and_wait(
+        &mut self,
+        now: Time,
+        base: &mut SharedState,
+        id: ReadId,
+        progress: ReadProgress,
+    ) {
         let read = &mut self.reads[id.0 as usize];
         let (demand, transfer) = (read.range, &read.transfer);
-        if let ReadProgress::Stuck(page) = turn {
-            let offset = (page * PAGE_BYTES).max(transfer.offset);
+        if let ReadProgress::Stuck { failed_page } = progress {
+            let offset = (failed_page * PAGE_BYTES).max(transfer.offset);
             read.error = Some(ReadError::Device { offset, error: DeviceError::Medium });
         }
-        let end = if let ReadProgress::Until(end) = turn { end } else { demand.end };
-        let from = core::mem::replace(&mut read.cursor, end);
+        let end = match progress {
+            ReadProgress::Until { end_page } => end_page,
+            ReadProgress::AllAdded | ReadProgress::Stuck { .. } => demand.end,
+        };
+        let first = core::mem::replace(&mut read.cursor, end);
         let (file, process) =
             (self.handles[transfer.handle.0 as usize].file, read.transfer.process);
-        self.send_file_runs(now, base, file, demand, turn == ReadProgress::Whole, process);
-        self.wait_for_in_flight(base, id, PageRange { first: from, end });
+        let is_demand_whole = progress == ReadProgress::AllAdded;
+        self.send_file_runs(now, base, file, demand, is_demand_whole, process);
+        self.wait_for_in_flight(base, id, PageRange { first, end });
     }
 
     /// Prefetches the absent pages of `range`, as far as memory allows.
@@ -123,7 +136,8 @@ impl MachineFiles {
             },
         };
         pages.add_window(range);
-        self.send_file_runs(now, base, file, PageRange::default(), true, process);
+        let (no_demand, is_demand_whole) = (PageRange::default(), true);
+        self.send_file_runs(now, base, file, no_demand, is_demand_whole, process);
     }
 
     /// The description of a read for the policy.
@@ -164,20 +178,20 @@ impl MachineFiles {
         (handle, pages)
     }
 
-    /// Makes the read wait for every request that brings one of these pages. Completes the read if
-    /// there is none.
+    /// Makes the read wait for every request in flight that delivers one of these pages. Completes
+    /// the read if there is none.
     fn wait_for_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
         let index = |page: u64| (page - read.range.first) as usize;
-        let mut last = None;
+        let mut last_request = None;
         for &frame in &read.frames[index(pages.first)..index(pages.end)] {
             if frame != NO_FRAME
                 && let FrameState::InFlight(request) = base.frames.cache.state(frame)
-                && last != Some(request)
+                && last_request != Some(request)
             {
-                base.queue.wait(request, Waiter::Read(id));
+                base.queue.add_waiter(request, Waiter::Read(id));
                 read.pending += 1;
-                last = Some(request);
+                last_request = Some(request);
             }
         }
         if read.pending == 0 {
@@ -201,13 +215,14 @@ impl MachineFiles {
         let start_sector = self.file(file).start_sector;
         let priority = base.queue.priority(process);
         let prefetch_need = base.frames.cache.credit(file).need();
-        // Requested pages are joined across the windows that added them.
-        let demand_runs = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
+        // Requested pages are joined across windows. An empty run separates two windows.
+        let demand_runs =
+            if is_demand_whole { move_demand_to_front(&mut self.runs, demand) } else { 0 };
         let (demand_runs, windows) = self.runs.split_at_mut(demand_runs);
         let mut send = |window: &mut [PageRange]| {
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
-                cut(run, demand, pages_max, |range| {
+                split_run(run, demand, pages_max, |range| {
                     let requested = PageRange {
                         first: range.first.max(demand.first),
                         end: range.end.min(demand.end),
@@ -301,7 +316,8 @@ mod tests {
     use crate::policy::Spec;
     use crate::request::{DeviceCaps, ProcessId};
 
-    /// By hand: with requests of at most 20 sectors in units of eight, sixteen at a time.
+    /// The file begins at sector 800. A read of 20,480 bytes (40 sectors) from byte 4,096 on begins
+    /// at sector 808. The largest request has 20 sectors, and with the alignment of eight only 16.
     #[test]
     fn direct_read_is_split_into_the_largest_aligned_requests() {
         let caps = DeviceCaps {

@@ -11,7 +11,8 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl MachineFiles {
     /// Processes the end of a request for pages, successful or not: fills or fails its pages, and
-    /// advances the reads that wait for it. Returns the list of waiters for reuse.
+    /// advances the reads that wait for it. After a failure, some pages may be sent again instead.
+    /// Returns the list of waiters, all processed, for its memory to be reused.
     pub(in crate::machine) fn complete_pages(
         &mut self,
         now: Time,
@@ -21,49 +22,57 @@ impl MachineFiles {
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
         let RequestPages { file, range: tried_pages, .. } = pages;
-        let range = pages.whole();
+        // Without a search these are the tried pages.
+        let range = pages.with_search_tail();
         if let PartOutcome::Failed(_) = outcome
             && self.has_unneeded_data(&waiters, range, is_merged)
         {
             self.retry_separately(base, request, file, range, &waiters);
             return waiters;
         }
-        if let Some(next) = pages.search(outcome).filter(|_| !waiters.is_empty()) {
-            base.frames.cache.fill_run(file, tried_pages.clipped(next.range.first));
-            self.continue_search(now, base, request, next, &waiters);
+        if let Some(next_try) = pages.next_search_try(outcome).filter(|_| !waiters.is_empty()) {
+            base.frames.cache.fill_run(file, tried_pages.clipped(next_try.range.first));
+            self.continue_search(now, base, request, next_try, &waiters);
             return waiters;
         }
-        let good_end = match outcome {
+        let good_end_byte = match outcome {
             PartOutcome::Moved(bytes) => range.first * PAGE_BYTES + bytes,
             PartOutcome::Failed(_) => range.first * PAGE_BYTES,
         };
         // The last page of a file is good although the device moved only a part of it.
-        let good = if good_end < self.file(file).bytes { good_end / PAGE_BYTES } else { range.end };
+        let good_end_page = match good_end_byte < self.file(file).bytes {
+            true => good_end_byte / PAGE_BYTES,
+            false => range.end,
+        };
         let cache = &mut base.frames.cache;
-        cache.fill_run(file, range.clipped(good));
+        cache.fill_run(file, range.clipped(good_end_page));
         let was_withdrawn =
             outcome == PartOutcome::Failed(DeviceError::Cancelled) && waiters.is_empty();
-        for page in range.pages().skip_while(|&page| page < good) {
+        for page in range.pages().skip_while(|&page| page < good_end_page) {
             let frame = cache.find(file, page).expect("a page in flight is in its table");
             if was_withdrawn { cache.cancel_prefetch(frame) } else { cache.fail(frame) }
         }
-        let first_bad = range.contains(good).then_some(good);
-        for id in waiters.iter().copied().map(reader) {
+        let first_bad = range.contains(good_end_page).then_some(good_end_page);
+        for id in waiters.iter().copied().map(waiting_read) {
             let read = self.get_mut(id);
             read.pending -= 1;
-            if let Some(bad) = first_bad.map(|page| page.max(read.range.first))
-                && range.contains(bad)
-                && read.range.contains(bad)
+            // The first bad page that this read needs.
+            if let Some(bad_page) = first_bad.map(|page| page.max(read.range.first))
+                && range.contains(bad_page)
+                && read.range.contains(bad_page)
             {
-                let offset = (bad * PAGE_BYTES).max(read.transfer.offset);
+                let offset = (bad_page * PAGE_BYTES).max(read.transfer.offset);
                 let error = match outcome {
                     PartOutcome::Failed(error) => ReadError::Device { offset, error },
-                    PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end.max(offset) },
+                    PartOutcome::Moved(_) => {
+                        ReadError::Shrunk { offset: good_end_byte.max(offset) }
+                    }
                 };
                 // With several failed requests, the lowest missing byte counts.
-                let is_behind =
-                    |known: ReadError| known.offset().is_some_and(|known| known > offset);
-                if read.error.is_none_or(is_behind) {
+                let is_later = |known: ReadError| {
+                    known.offset().is_some_and(|known_offset| known_offset > offset)
+                };
+                if read.error.is_none_or(is_later) {
                     read.error = Some(error);
                 }
             }
@@ -76,7 +85,7 @@ impl MachineFiles {
 
     /// Processes the end of a piece of a direct transfer. `offset` is the position of the piece in
     /// the transfer, in bytes. Completes the transfer after its last piece. Returns the list of
-    /// waiters for reuse.
+    /// waiters for its memory to be reused.
     pub(in crate::machine) fn complete_direct(
         &mut self,
         base: &mut SharedState,
@@ -122,11 +131,11 @@ impl MachineFiles {
         base.frames.cache.invalidate(file, range);
     }
 
-    /// Returns true if a failed request carried data that one of its waiters did not need. Its
-    /// failure does not show whose data is bad then.
+    /// Returns true if a failed request carried data that one of its waiters did not need. The bad
+    /// data may then be data that this waiter did not need. False without a waiter.
     fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
-            let needed = self.get(reader(waiter)).range;
+            let needed = self.get(waiting_read(waiter)).range;
             needed.first <= range.first && range.end <= needed.end
         };
         !waiters.is_empty() && (is_merged || !waiters.iter().all(needs_all))
@@ -143,7 +152,7 @@ impl MachineFiles {
         range: PageRange,
         waiters: &[Waiter],
     ) {
-        let readers: Vec<ReadId> = waiters.iter().copied().map(reader).collect();
+        let readers: Vec<ReadId> = waiters.iter().copied().map(waiting_read).collect();
         let needed = |read: &ReadId| self.get(*read).range;
         let mut cuts: Vec<u64> = [range.first, range.end].into();
         cuts.extend(readers.iter().map(needed).flat_map(|needed| [needed.first, needed.end]));
@@ -155,8 +164,8 @@ impl MachineFiles {
             let frame_of = |base: &SharedState, page| {
                 base.frames.cache.find(file, page).expect("a page in flight is in its table")
             };
-            let is_for = |read: &&ReadId| self.get(**read).range.contains(piece.first);
-            let readers: Vec<ReadId> = readers.iter().filter(is_for).copied().collect();
+            let needs_piece = |read: &&ReadId| self.get(**read).range.contains(piece.first);
+            let readers: Vec<ReadId> = readers.iter().filter(needs_piece).copied().collect();
             if readers.is_empty() {
                 for page in piece.pages() {
                     let frame = frame_of(base, page);
@@ -182,14 +191,15 @@ impl MachineFiles {
         next_try: RequestPages,
         waiters: &[Waiter],
     ) {
-        let remaining = next_try.whole();
+        let remaining = next_try.with_search_tail();
         let needs_some = |read: &ReadId| {
             let needed = self.get(*read).range;
             needed.first < remaining.end && remaining.first < needed.end
         };
-        let readers: Vec<ReadId> = waiters.iter().copied().map(reader).filter(needs_some).collect();
+        let readers: Vec<ReadId> =
+            waiters.iter().copied().map(waiting_read).filter(needs_some).collect();
         self.retry_pages(base, request, next_try, &readers);
-        for id in waiters.iter().copied().map(reader) {
+        for id in waiters.iter().copied().map(waiting_read) {
             let read = self.get_mut(id);
             read.pending -= 1;
             if read.pending == 0 {
@@ -199,6 +209,7 @@ impl MachineFiles {
     }
 
     /// Sends the pages of a failed request again, in a request of their own. `readers` wait for it.
+    /// The pages of the search tail refer to the new request as well.
     fn retry_pages(
         &mut self,
         base: &mut SharedState,
@@ -211,10 +222,10 @@ impl MachineFiles {
         let sectors = (range.count() * PAGE_SECTORS) as u32;
         let content = RequestContent::Pages { file, range, ahead_pages: 0, behind };
         let request = Request { start, sectors, need: Need::Prefetch, ..request };
-        let again = base.queue.enqueue_retry(request, content);
-        base.frames.cache.set_run_request(file, pages.whole(), again);
+        let retry = base.queue.enqueue_retry(request, content);
+        base.frames.cache.set_run_request(file, pages.with_search_tail(), retry);
         for &read in readers {
-            base.queue.wait(again, Waiter::Read(read));
+            base.queue.add_waiter(retry, Waiter::Read(read));
             self.get_mut(read).pending += 1;
         }
     }
@@ -229,15 +240,16 @@ pub(in crate::machine) struct RequestPages {
 }
 
 impl RequestPages {
-    /// All pages of the request, with the pages behind the searched range.
-    fn whole(self) -> PageRange {
+    /// The pages of the request, and the pages in flight behind them.
+    fn with_search_tail(self) -> PageRange {
         PageRange { first: self.range.first, end: self.behind.end }
     }
 
-    /// The next pages to try in the search for the first unreadable page: the first half of the
-    /// suspects. `None` if it is found, or if there is nothing to search for. A request of n pages
-    /// takes log2(n) + 1 more, each of which may take seconds on a failing device.
-    fn search(self, outcome: PartOutcome) -> Option<RequestPages> {
+    /// The next pages to try in the binary search for the first unreadable page: the first half of
+    /// the suspects. `None` if that page is found, or if the device did not report a bad page. A
+    /// request of n pages takes log2(n) + 1 more, each of which may take seconds on a failing
+    /// device.
+    fn next_search_try(self, outcome: PartOutcome) -> Option<RequestPages> {
         let RequestPages { range, behind, .. } = self;
         let suspects = match outcome {
             PartOutcome::Failed(DeviceError::Medium) if range.count() > 1 => range,
@@ -247,7 +259,7 @@ impl RequestPages {
             _ => return None,
         };
         if suspects.is_empty() {
-            // It was read this time. The pages behind it were never tried alone.
+            // The last suspect was read this time. The pages behind it were never tried alone.
             let rest = PageRange { first: suspects.first, end: behind.end };
             let behind = SearchTail::none(rest);
             return (!rest.is_empty()).then_some(RequestPages { range: rest, behind, ..self });
@@ -260,7 +272,7 @@ impl RequestPages {
 
 /// The read that waits for pages of a file. Panics for a fault on memory, which never waits for
 /// them.
-fn reader(waiter: Waiter) -> ReadId {
+fn waiting_read(waiter: Waiter) -> ReadId {
     match waiter {
         Waiter::Read(read) => read,
         Waiter::Fault(_) => unreachable!("faults wait for slots of the swap area"),

@@ -11,15 +11,15 @@ use crate::unit::PageRange;
 /// Placeholder in a read's list of frames for a page without a frame.
 pub(super) const NO_FRAME: FrameId = FrameId(u32::MAX);
 
-/// Moves the runs with some of the demand to the front, across all windows, and keeps the order of
-/// the others. Returns the number of moved runs.
-pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
+/// Moves the runs with requested pages (`demand`) to the front, across all windows, and keeps the
+/// order of the others. Returns the number of moved runs.
+pub(super) fn move_demand_to_front(runs: &mut [PageRange], demand: PageRange) -> usize {
     let mut moved = 0;
-    for at in 0..runs.len() {
-        let run = runs[at];
+    for index in 0..runs.len() {
+        let run = runs[index];
         if run.first.max(demand.first) < run.end.min(demand.end) {
-            if moved < at {
-                runs[moved..=at].rotate_right(1);
+            if moved < index {
+                runs[moved..=index].rotate_right(1);
             }
             moved += 1;
         }
@@ -35,36 +35,36 @@ pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     }
     runs.sort_unstable_by_key(|run| run.first);
     let mut joined = 0;
-    for at in 0..runs.len() {
-        if joined > 0 && runs[joined - 1].end == runs[at].first {
-            runs[joined - 1].end = runs[at].end;
+    for index in 0..runs.len() {
+        if joined > 0 && runs[joined - 1].end == runs[index].first {
+            runs[joined - 1].end = runs[index].end;
         } else {
-            runs[joined] = runs[at];
+            runs[joined] = runs[index];
             joined += 1;
         }
     }
     joined
 }
 
-/// Splits a non-empty run at the device's largest request of `pages_max` pages, and calls `piece`
+/// Splits a non-empty run at the device's largest request of `pages_max` pages, and calls `on_part`
 /// with each part in order. The requested pages in it (`demand`) get the least number of requests.
 /// If the run is too large, the demand starts a request of its own.
-pub(in crate::machine) fn cut(
+pub(in crate::machine) fn split_run(
     run: PageRange,
     demand: PageRange,
     pages_max: u64,
-    mut piece: impl FnMut(PageRange),
+    mut on_part: impl FnMut(PageRange),
 ) {
     if run.count() <= pages_max {
-        return piece(run);
+        return on_part(run);
     }
     let is_split_before_demand = run.first < demand.first && demand.first < run.end;
-    let middle = if is_split_before_demand { demand.first } else { run.first };
-    for half in [PageRange { first: run.first, end: middle }, PageRange { first: middle, ..run }] {
-        let mut first = half.first;
-        while first < half.end {
-            let end = half.end.min(first + pages_max);
-            piece(PageRange { first, end });
+    let split = if is_split_before_demand { demand.first } else { run.first };
+    for side in [PageRange { first: run.first, end: split }, PageRange { first: split, ..run }] {
+        let mut first = side.first;
+        while first < side.end {
+            let end = side.end.min(first + pages_max);
+            on_part(PageRange { first, end });
             first = end;
         }
     }
@@ -74,6 +74,7 @@ pub(in crate::machine) fn cut(
 pub(super) struct FilePages<'a> {
     pub(super) cache: &'a mut Cache,
     pub(super) file: FileId,
+    /// Size of the file; for a prefetch by advice, the end of its range.
     pub(super) file_pages: u64,
     /// The requested pages.
     pub(super) demand: PageRange,
@@ -82,7 +83,7 @@ pub(super) struct FilePages<'a> {
     /// Added runs; an empty run separates two windows.
     pub(super) runs: &'a mut Vec<PageRange>,
     pub(super) budget: &'a mut Budget,
-    /// Held pages of memory, whose frames are unavailable during this call.
+    /// Pages of memory that can't leave at once: their frames are unavailable during this call.
     pub(super) unready_pages: u64,
     /// True if prefetch is limited by [credit](crate::readahead::Credit).
     pub(super) is_on_credit: bool,
@@ -92,17 +93,23 @@ pub(super) struct FilePages<'a> {
 /// Progress of a read before it waits for its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadProgress {
-    /// To its end, and its absent pages were added whole.
-    Whole,
-    /// To this page (exclusive).
-    Until(u64),
-    /// Up to this page, which failed for another read, and there is no frame for a retry.
-    Stuck(u64),
+    /// All its absent pages were added together, up to its end.
+    AllAdded,
+    /// Its pages were added one by one, up to this page (exclusive).
+    Until { end_page: u64 },
+    /// This page failed for another read, and there is no frame for a retry.
+    Stuck { failed_page: u64 },
 }
 
+/// Order of the folio of a single page.
+const SINGLE_PAGE_ORDER: u8 = 0;
+/// Number of marked pages in a run without the readahead mark.
+const UNMARKED: u64 = 0;
+
 impl FilePages<'_> {
-    /// Adds the next requested pages, from `first_page` on, as the policy decides. Returns how far
-    /// the read has got.
+    /// Adds the next requested pages, from `first_page` on: all at once if the policy answers
+    /// `Demand::Whole`, or else one by one up to the first page that is in flight. The read waits
+    /// for that page before it goes on.
     pub(super) fn add_next_requested(
         &mut self,
         policy: &mut dyn ReadaheadPolicy,
@@ -113,10 +120,10 @@ impl FilePages<'_> {
         while page < self.demand.end {
             if policy.demand(page, read, self) == Demand::Whole {
                 self.add_demand();
-                return ReadProgress::Whole;
+                return ReadProgress::AllAdded;
             }
             if !self.add_page(page) {
-                return ReadProgress::Stuck(page);
+                return ReadProgress::Stuck { failed_page: page };
             }
             let frame = self.frames[(page - self.demand.first) as usize];
             page += 1;
@@ -124,11 +131,11 @@ impl FilePages<'_> {
                 break;
             }
         }
-        ReadProgress::Until(page)
+        ReadProgress::Until { end_page: page }
     }
 
-    /// Adds a single requested page, if it is absent. Returns false if another read's request for
-    /// it has failed, and there is no frame for this read's own try.
+    /// Adds a single requested page, if it is absent, and pins it for this read. Returns false if
+    /// another read's request for it has failed, and there is no frame for this read's own try.
     fn add_page(&mut self, page: u64) -> bool {
         let index = (page - self.demand.first) as usize;
         let frame = self.frames[index];
@@ -145,7 +152,7 @@ impl FilePages<'_> {
             self.frames[index] = NO_FRAME;
         }
         if self.frames[index] == NO_FRAME {
-            // Another read may have brought it in meanwhile.
+            // Another read may have added the page meanwhile.
             match self.cache.find(self.file, page) {
                 Some(frame) => {
                     self.cache.pin(frame);
@@ -154,7 +161,7 @@ impl FilePages<'_> {
                 }
                 None => {
                     self.begin_window();
-                    self.add_run(PageRange::new(page, 1), 0, 0);
+                    self.add_run(PageRange::new(page, 1), SINGLE_PAGE_ORDER, UNMARKED);
                 }
             }
         }
@@ -169,7 +176,8 @@ impl FilePages<'_> {
                 self.frames[index..].iter().take_while(|&&frame| frame == NO_FRAME).count();
             if absent_count > 0 {
                 let first = self.demand.first + index as u64;
-                self.add_run(PageRange::new(first, absent_count as u64), 0, 0);
+                let run = PageRange::new(first, absent_count as u64);
+                self.add_run(run, SINGLE_PAGE_ORDER, UNMARKED);
             }
             index += absent_count + 1;
         }
@@ -177,39 +185,40 @@ impl FilePages<'_> {
 
     /// Adds the absent pages of the range, as far as memory allows.
     pub(super) fn add_window(&mut self, range: PageRange) {
-        self.add_absent(range, false);
+        let is_marked = false;
+        self.add_absent(range, is_marked);
     }
 
     /// Number of pages, up to `pages`, that may be prefetched within the credit and the limit of
     /// the cache.
-    fn prefetch_room(&mut self, pages: u64) -> u64 {
-        let mut room = pages;
+    fn allowed_prefetch_pages(&mut self, pages: u64) -> u64 {
+        let mut credit_pages = pages;
         if self.is_on_credit {
-            let marginal_cost = self.evidence.device.estimate.request_cost_pages();
-            room = self.cache.credit_room(self.file, marginal_cost);
-            if room < pages {
+            let request_pages = self.evidence.device.estimate.request_cost_pages();
+            credit_pages = self.cache.credit_room(self.file, request_pages);
+            if credit_pages < pages {
                 // Uses since the last check may have earned more credit.
                 self.cache.collect_first_uses();
-                room = self.cache.credit_room(self.file, marginal_cost);
+                credit_pages = self.cache.credit_room(self.file, request_pages);
             }
         }
-        self.cache.room_ahead(pages.min(room))
+        self.cache.room_ahead(pages.min(credit_pages))
     }
 
-    /// Adds absent pages, of folios of one order, with the mark on the first `marked` of them.
-    /// Either all of them are requested pages, or none is.
-    pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked: u64) {
+    /// Adds absent pages, of folios of one order, with the mark on the first `marked_pages` of
+    /// them. Either all of them are requested pages, which this read pins, or none is.
+    pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked_pages: u64) {
         let is_ahead = !self.demand.contains(run.first);
-        let entry = RunEntry { order, marked, is_ahead, is_pinned: !is_ahead };
-        let (frames, first) = (&mut *self.frames, self.demand.first);
+        let entry = RunEntry { order, marked: marked_pages, is_ahead, is_pinned: !is_ahead };
+        let (frames, first_requested) = (&mut *self.frames, self.demand.first);
         let added = self.cache.add_run(self.file, run, entry, |page, frame| {
             if !is_ahead {
-                frames[(page - first) as usize] = frame;
+                frames[(page - first_requested) as usize] = frame;
             }
         });
         assert_eq!(added, run.count(), "what has room, or was promised frames, finds them");
         self.evidence.device.added_pages += added;
-        self.budget.ahead += if is_ahead { added } else { 0 };
+        self.budget.prefetch_pages += if is_ahead { added } else { 0 };
         match self.runs.last_mut() {
             Some(last) if last.end == run.first && !last.is_empty() => last.end = run.end,
             // A policy that reads downwards adds the pages in that order.
@@ -221,8 +230,8 @@ impl FilePages<'_> {
     /// Splits a range into three parts: before, within and after the requested pages.
     fn cut_at_demand(&self, range: PageRange) -> [PageRange; 3] {
         let PageRange { first, end } = self.demand;
-        let within = |page: u64| page.clamp(range.first, range.end.max(range.first));
-        let (first, end) = (within(first), within(end.max(first)));
+        let clamped = |page: u64| page.clamp(range.first, range.end.max(range.first));
+        let (first, end) = (clamped(first), clamped(end.max(first)));
         [
             PageRange { first: range.first, end: first },
             PageRange { first, end },
@@ -285,12 +294,13 @@ impl PageView for FilePages<'_> {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
         let ahead_pages = parts[0].count() + parts[2].count();
         if !self.budget.has_room_for(ahead_pages + self.unready_pages)
-            || self.prefetch_room(ahead_pages) < ahead_pages
+            || self.allowed_prefetch_pages(ahead_pages) < ahead_pages
         {
             return false;
         }
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            self.add_run(part, folio.order, if is_marked { part.count() } else { 0 });
+            let marked_pages = if is_marked { part.count() } else { UNMARKED };
+            self.add_run(part, folio.order, marked_pages);
         }
         true
     }
@@ -300,18 +310,20 @@ impl PageView for FilePages<'_> {
     /// `is_marked`, the first added page is marked.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut remaining = range.clipped(self.file_pages);
-        let mut marked = u64::from(is_marked);
+        let mut marked_pages = u64::from(is_marked);
         while let Some(run) = self.cache.absent_run(self.file, remaining) {
             remaining.first = run.end;
             for part in self.cut_at_demand(run).into_iter().filter(|part| !part.is_empty()) {
-                let room = self.budget.room().saturating_sub(self.unready_pages);
+                let free_pages =
+                    self.budget.unreserved_pages().saturating_sub(self.unready_pages);
                 let is_ahead = !self.demand.contains(part.first);
                 let count = match is_ahead {
-                    true => self.prefetch_room(part.count().min(room)),
+                    true => self.allowed_prefetch_pages(part.count().min(free_pages)),
                     false => part.count(),
                 };
                 if count > 0 {
-                    self.add_run(PageRange::new(part.first, count), 0, mem::take(&mut marked));
+                    let run = PageRange::new(part.first, count);
+                    self.add_run(run, SINGLE_PAGE_ORDER, mem::take(&mut marked_pages));
                 }
                 if count < part.count() {
                     return false;
@@ -326,32 +338,38 @@ impl PageView for FilePages<'_> {
 mod tests {
     use super::*;
 
-    fn pieces(run: (u64, u64), demand: (u64, u64)) -> Vec<(u64, u64)> {
+    const REQUEST_PAGES_MAX: u64 = 16;
+
+    /// Parts of the run, split at `REQUEST_PAGES_MAX`. All ranges are (first page, end page).
+    fn parts(run: (u64, u64), demand: (u64, u64)) -> Vec<(u64, u64)> {
         let range = |(first, end)| PageRange { first, end };
-        let mut pieces = Vec::new();
-        cut(range(run), range(demand), 16, |piece| pieces.push((piece.first, piece.end)));
-        pieces
+        let mut parts = Vec::new();
+        split_run(range(run), range(demand), REQUEST_PAGES_MAX, |part| {
+            parts.push((part.first, part.end));
+        });
+        parts
     }
 
     #[test]
     fn run_within_the_request_limit_is_one_request_for_any_demand_range() {
-        assert_eq!(pieces((0, 16), (5, 9)), [(0, 16)]);
+        assert_eq!(parts((0, 16), (5, 9)), [(0, 16)]);
     }
 
     #[test]
     fn demand_that_fits_one_request_is_not_split_in_an_oversized_run() {
-        assert_eq!(pieces((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
-        assert_eq!(pieces((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
-        assert_eq!(pieces((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
+        assert_eq!(parts((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
+        assert_eq!(parts((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
+        assert_eq!(parts((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
     }
 
+    /// Pages 12 to 17 are requested: two runs of different windows have some of them.
     #[test]
     fn runs_with_demand_pages_come_first_and_others_keep_their_windows() {
-        let apart = (0, 0);
-        let mut runs = [(10, 14), apart, (40, 44), apart, (14, 20), (50, 52)]
+        let window_end = (0, 0);
+        let mut runs = [(10, 14), window_end, (40, 44), window_end, (14, 20), (50, 52)]
             .map(|(first, end)| PageRange { first, end });
-        assert_eq!(demand_first(&mut runs, PageRange { first: 12, end: 18 }), 2);
-        let expected = [(10, 14), (14, 20), apart, (40, 44), apart, (50, 52)];
+        assert_eq!(move_demand_to_front(&mut runs, PageRange { first: 12, end: 18 }), 2);
+        let expected = [(10, 14), (14, 20), window_end, (40, 44), window_end, (50, 52)];
         assert_eq!(runs, expected.map(|(first, end)| PageRange { first, end }));
     }
 

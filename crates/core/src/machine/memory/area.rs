@@ -31,10 +31,12 @@ const SEARCH_SLOTS: u64 = 4096;
 #[derive(Debug, Default)]
 pub(super) struct SwapArea {
     start_sector: u64,
-    /// Page of each slot: the mapping's number above 2^32, its page below.
+    /// Page of each slot: the mapping's number above 2^32, its page below. Or `FREE`, or `BAD`.
     owners: Vec<u64>,
-    free: u64,
-    bad: u64,
+    /// Number of free slots.
+    free_count: u64,
+    /// Number of slots that the device could not write.
+    bad_count: u64,
     /// Slot at which the next search for a free run starts.
     cursor: u64,
     /// Slot at which [`next_matching`](SwapArea::next_matching) continues.
@@ -47,7 +49,7 @@ impl SwapArea {
         SwapArea {
             start_sector,
             owners: alloc::vec![FREE; slots as usize],
-            free: slots,
+            free_count: slots,
             ..SwapArea::default()
         }
     }
@@ -59,12 +61,12 @@ impl SwapArea {
 
     /// Number of free slots.
     pub(super) fn free_slots(&self) -> u64 {
-        self.free
+        self.free_count
     }
 
     /// Number of slots that the device could not write.
     pub(super) fn bad_slots(&self) -> u64 {
-        self.bad
+        self.bad_count
     }
 
     /// First sector of a slot on the device.
@@ -84,7 +86,7 @@ impl SwapArea {
     /// Finds a run of 1 to `slots_max` free slots, without taking them. The search begins where the
     /// last one ended. `None` if all slots are taken.
     pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
-        if self.free == 0 {
+        if self.free_count == 0 {
             return None;
         }
         let slots = self.slots();
@@ -114,33 +116,33 @@ impl SwapArea {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);
         self.owners[slot as usize] = u64::from(owner.memory.0) << 32 | owner.page;
-        self.free -= 1;
+        self.free_count -= 1;
     }
 
     /// Frees a slot, whose page has another slot or none.
     pub(super) fn free_slot(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = FREE;
-        self.free += 1;
+        self.free_count += 1;
     }
 
     /// Marks a slot as bad, so that it is never used again.
     pub(super) fn mark_bad(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = BAD;
-        self.bad += 1;
+        self.bad_count += 1;
     }
 
     /// Returns the next slot, in circular order from the last one returned, with a page for which
-    /// `is_wanted` is true. `None` if there is none.
+    /// `is_match` is true. `None` if there is none.
     pub(super) fn next_matching(
         &mut self,
-        is_wanted: impl Fn(SlotOwner) -> bool,
+        is_match: impl Fn(SlotOwner) -> bool,
     ) -> Option<(u64, SlotOwner)> {
         for _ in 0..self.slots() {
             let slot = self.scan_cursor;
             self.scan_cursor = (slot + 1) % self.slots();
-            if let Some(owner) = self.owner(slot).filter(|&owner| is_wanted(owner)) {
+            if let Some(owner) = self.owner(slot).filter(|&owner| is_match(owner)) {
                 return Some((slot, owner));
             }
         }
@@ -157,8 +159,10 @@ impl SwapArea {
 mod tests {
     use super::*;
 
-    fn taken(area: &mut SwapArea, wanted: u64) -> (u64, u64) {
-        let run = area.find_run(wanted).unwrap();
+    /// Assigns the next free run, of at most `slots_max` slots, to pages: slot n to page 70 + n.
+    /// Returns the first slot and the number of slots.
+    fn take_run(area: &mut SwapArea, slots_max: u64) -> (u64, u64) {
+        let run = area.find_run(slots_max).unwrap();
         for slot in run.pages() {
             area.take(slot, SlotOwner { memory: MemoryId(3), page: 70 + slot });
         }
@@ -168,15 +172,15 @@ mod tests {
     #[test]
     fn swap_slots_are_taken_in_adjacent_runs_and_in_rotation() {
         let mut area = SwapArea::new(800, 10);
-        assert_eq!([taken(&mut area, 4), taken(&mut area, 4)], [(0, 4), (4, 4)]);
+        assert_eq!([take_run(&mut area, 4), take_run(&mut area, 4)], [(0, 4), (4, 4)]);
         assert_eq!(area.owner(5), Some(SlotOwner { memory: MemoryId(3), page: 75 }));
         for slot in [1, 2, 6] {
             area.free_slot(slot);
         }
-        // 8 and 9 are left at the end; then 1 and 2, which is longer than 6.
-        assert_eq!(taken(&mut area, 4), (8, 2));
-        assert_eq!(taken(&mut area, 4), (1, 2));
-        assert_eq!(taken(&mut area, 4), (6, 1));
+        // Slots 8 and 9 are left at the end; then 1 and 2, which is a longer run than 6.
+        assert_eq!(take_run(&mut area, 4), (8, 2));
+        assert_eq!(take_run(&mut area, 4), (1, 2));
+        assert_eq!(take_run(&mut area, 4), (6, 1));
         assert_eq!(area.find_run(1), None);
         assert_eq!((area.free_slots(), area.sector(9)), (0, 872));
     }
@@ -184,27 +188,28 @@ mod tests {
     #[test]
     fn occupied_slots_are_found_in_rotation() {
         let mut area = SwapArea::new(0, 6);
-        taken(&mut area, 5);
+        take_run(&mut area, 5);
         for slot in [0, 2, 3] {
             area.free_slot(slot);
         }
-        let next = |area: &mut SwapArea, is_wanted: fn(SlotOwner) -> bool| {
-            area.next_matching(is_wanted).map(|(slot, owner)| (slot, owner.page))
+        let next = |area: &mut SwapArea, is_match: fn(SlotOwner) -> bool| {
+            area.next_matching(is_match).map(|(slot, owner)| (slot, owner.page))
         };
-        // The held slots are 1 and 4.
+        // The occupied slots are 1 and 4.
         let found = [(); 3].map(|()| next(&mut area, |_| true));
         assert_eq!(found, [Some((1, 71)), Some((4, 74)), Some((1, 71))]);
         assert_eq!(next(&mut area, |owner| owner.page == 71), Some((1, 71)));
         assert_eq!(next(&mut area, |owner| owner.page == 73), None);
     }
 
+    /// One of two slots is bad: a run of at most two has only the other one.
     #[test]
     fn a_bad_slot_is_never_used_again() {
         let mut area = SwapArea::new(0, 2);
-        taken(&mut area, 1);
+        take_run(&mut area, 1);
         area.mark_bad(0);
         assert_eq!((area.owner(0), area.bad_slots()), (None, 1));
-        assert_eq!(taken(&mut area, 2), (1, 1));
+        assert_eq!(take_run(&mut area, 2), (1, 1));
         assert_eq!(area.find_run(2), None);
     }
 }

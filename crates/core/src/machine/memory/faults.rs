@@ -13,7 +13,7 @@ use crate::swapin::SwapFault;
 use crate::unit::{PAGE_BYTES, Time};
 
 impl MachineMemory {
-    /// Opens a fault, which may begin when there is a frame for its page. Fails if
+    /// Registers a fault, which may begin when there is a frame for its page. Fails if
     /// `open_faults_max` faults are open.
     ///
     /// # Panics
@@ -45,16 +45,18 @@ impl MachineMemory {
     /// Begins a fault: its page is in memory, or there is a frame for it. The fault ends at once,
     /// or waits for the request that reads its page.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: FaultId) {
-        base.frames.budget.pinned += 1;
+        base.frames.budget.pinned_pages += 1;
         let MemoryFault { memory, page, process, .. } = self.get(id).cause;
         let file = self.file_of(memory);
         let (frame, source) = if let Some(frame) = base.frames.cache.find(file, page) {
             self.cancel_swap_out(base, frame);
+            // The mark of a page shows that the policy prefetched it.
             let is_ahead = base.frames.cache.take_for_fault(frame);
             if is_ahead {
                 self.swap.counters.hits += 1;
-                let fact = self.swap_fault(memory, page).expect("what was read ahead has a slot");
-                self.swap_in_at_hit(now, base, &fact, process);
+                let fault =
+                    self.swap_fault(memory, page).expect("what was read ahead has a slot");
+                self.swap_in_at_hit(now, base, &fault, process);
             }
             (frame, if is_ahead { PageSource::Ahead } else { PageSource::Memory })
         } else {
@@ -65,29 +67,30 @@ impl MachineMemory {
                     base.frames.cache.fill(frame);
                     (frame, PageSource::Zero)
                 }
-                Some(fact) => {
-                    self.swap_in(now, base, &fact, process);
+                Some(fault) => {
+                    self.swap_in(now, base, &fault, process);
                     (frame, PageSource::Swap)
                 }
             }
         };
         self.get_mut(id).found = Some((frame, source));
-        self.count(base, frame, source);
+        self.count_fault(base, frame, source);
         if let FrameState::InFlight(request) = base.frames.cache.state(frame) {
-            base.queue.wait(request, Waiter::Fault(id));
+            base.queue.add_waiter(request, Waiter::Fault(id));
         } else {
             self.finish(base, id);
         }
     }
 
-    /// Updates the counters for a begun fault: major if its page must be read, else minor.
-    fn count(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
-        let is_there = base.frames.cache.state(frame) == FrameState::Filled;
+    /// Updates the counters for a begun fault: major if its page must be read, else minor. A page
+    /// of the swap area also counts in the meter, as a hit if it is already in memory.
+    fn count_fault(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
+        let is_filled = base.frames.cache.state(frame) == FrameState::Filled;
         let counters = &mut self.swap.counters;
-        *if is_there { &mut counters.faults_minor } else { &mut counters.faults_major } += 1;
+        *if is_filled { &mut counters.faults_minor } else { &mut counters.faults_major } += 1;
         if matches!(source, PageSource::Swap | PageSource::Ahead) {
             base.queue.meter.requested_bytes += PAGE_BYTES;
-            base.queue.meter.hit_bytes += if is_there { PAGE_BYTES } else { 0 };
+            base.queue.meter.hit_bytes += if is_filled { PAGE_BYTES } else { 0 };
         }
     }
 
@@ -134,17 +137,18 @@ impl MachineMemory {
         let MachineFault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
         let Some((frame, source)) = found else { return };
         if error.is_none() {
-            base.frames.cache.use_memory(frame, source == PageSource::Memory);
+            let was_in_memory = source == PageSource::Memory;
+            base.frames.cache.use_memory(frame, was_in_memory);
             if cause.access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {
                 self.make_dirty(base, cause.memory, cause.page, frame);
             }
             base.frames.cache.set_mapped(frame, true);
         }
         base.frames.cache.unpin(frame);
-        base.frames.budget.pinned -= 1;
+        base.frames.budget.pinned_pages -= 1;
     }
 
-    /// The description of a fault for the policy; `None` for a page without a slot.
+    /// The description of a fault for the swap-in policy; `None` for a page without a slot.
     fn swap_fault(&self, memory: MemoryId, page: u64) -> Option<SwapFault> {
         let MachineMapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
         Some(SwapFault {
@@ -159,7 +163,8 @@ impl MachineMemory {
 
     /// The frame of a begun fault.
     pub(super) fn frame_of(&self, fault: FaultId) -> FrameId {
-        self.get(fault).found.expect("a fault that has begun has its frame").0
+        let (frame, _) = self.get(fault).found.expect("a fault that has begun has its frame");
+        frame
     }
 
     /// State of an open fault.
@@ -180,8 +185,8 @@ mod tests {
     use crate::machine::{Config, Machine};
     use crate::request::{DeviceCaps, ProcessId};
 
-    /// Policies divide the cost of a request by the waiting faults: a fault whose page has arrived
-    /// does not count.
+    /// Policies get the number of reads and faults in progress as `open_reads`: a fault whose page
+    /// has arrived does not count, even before its release.
     #[test]
     fn a_fault_counts_as_in_progress_only_until_it_ends() {
         let caps = DeviceCaps {
@@ -195,14 +200,14 @@ mod tests {
         let mut machine = Machine::new(Config { memory_bytes, ..Config::new(caps) }).unwrap();
         machine.add_swap(&SwapConfig::new(0, 128)).unwrap();
         let memory = machine.add_memory(100, MemoryKind::Private).unwrap();
-        let under_way = |machine: &Machine| machine.base.queue.evidence.open_reads;
+        let faults_in_progress = |machine: &Machine| machine.base.queue.evidence.open_reads;
         for page in 0..3 {
             let access = MemoryAccess::Write;
             let cause = MemoryFault { memory, page, access, process: ProcessId(0), tag: page };
-            assert_eq!(under_way(&machine), 0);
+            assert_eq!(faults_in_progress(&machine), 0);
             machine.fault(Time::ZERO, cause).unwrap();
             let faulted = machine.poll_faulted().expect("a page of zeros comes at once");
-            assert_eq!(under_way(&machine), 0);
+            assert_eq!(faults_in_progress(&machine), 0);
             machine.release_fault(Time::ZERO, faulted.fault);
         }
     }

@@ -1,12 +1,12 @@
-//! Swap-in: the pages that the policy adds to a fault, and their requests. A *slot* is the place of
-//! one page in the swap area.
+//! Swap-in: the pages that the policy adds to a fault, and their requests. A *slot* is a part of
+//! the swap area that holds one page.
 
 use alloc::vec::Vec;
 
 use super::area::SwapArea;
 use super::{FaultId, MachineMapping, MachineMemory};
 use crate::cache::{Cache, FrameState, Mark};
-use crate::machine::files::{cut, join_adjacent};
+use crate::machine::files::{join_adjacent, split_run};
 use crate::machine::queue::{EndedPart, RequestContent, Waiter};
 use crate::machine::{ReadError, SharedState};
 use crate::readahead::DeviceEvidence;
@@ -26,26 +26,26 @@ impl MachineMemory {
         range: PageRange,
         process: ProcessId,
     ) -> u64 {
-        let reserve = self.swap.ready_pages / 2;
+        let frames_for_faults = self.swap.ready_pages / 2;
         let file = self.file_of(memory);
         let mut runs = core::mem::take(&mut self.runs);
         let mut page = range.first;
         while page < range.end {
             let slot = self.slot_of(memory, page);
             if slot.is_some() && base.frames.cache.find(file, page).is_none() {
-                let is_short =
-                    base.frames.cache.ready_pages() <= reserve || !base.frames.has_room_for(1);
+                let is_short = base.frames.cache.ready_pages() <= frames_for_faults
+                    || !base.frames.has_room_for(1);
                 if is_short || !base.waiting.is_empty() || base.queue.is_congested() {
                     break;
                 }
-                self.add_ahead(base, slot, Mark::Clear, &mut runs);
+                self.add_prefetched(base, slot, Mark::Clear, &mut runs);
             }
             page += 1;
         }
         let joined = join_adjacent(&mut runs);
         runs.truncate(joined);
         for run in runs.drain(..) {
-            cut(run, PageRange::default(), base.queue.request_pages_max(), |range| {
+            split_run(run, PageRange::default(), base.queue.request_pages_max(), |range| {
                 self.read_slots(now, base, range, range.count() as u32, process);
             });
         }
@@ -63,7 +63,7 @@ impl MachineMemory {
         process: ProcessId,
     ) {
         let selected = self.call_policy(now, base, |policy, swapped| policy.miss(fault, swapped));
-        self.read_swapped(now, base, Some(fault.slot), Some(selected), fault, process);
+        self.send_swap_reads(now, base, Some(fault.slot), Some(selected), fault, process);
     }
 
     /// Handles a fault on a prefetched page that is in memory: reads the further pages that the
@@ -76,7 +76,7 @@ impl MachineMemory {
         process: ProcessId,
     ) {
         let selected = self.call_policy(now, base, |policy, swapped| policy.hit(fault, swapped));
-        self.read_swapped(now, base, None, selected, fault, process);
+        self.send_swap_reads(now, base, None, selected, fault, process);
     }
 
     /// Runs `call` with the policy and the present state, and returns its result. Adapts the number
@@ -87,10 +87,10 @@ impl MachineMemory {
         base: &mut SharedState,
         call: impl FnOnce(&mut dyn SwapinPolicy, &mut dyn SwappedPageQueries) -> T,
     ) -> T {
-        let is_short = base.queue.is_congested();
+        let is_congested = base.queue.is_congested();
         let cache = &base.frames.cache;
         let spare_pages = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
-        let waiting_faults = base.frames.budget.pinned + base.waiting.len() as u64;
+        let waiting_faults = base.frames.budget.pinned_pages + base.waiting.len() as u64;
         let evidence = &mut base.queue.evidence;
         evidence.now = now;
         evidence.memory_pages = cache.budget_pages().into();
@@ -99,7 +99,7 @@ impl MachineMemory {
             cache,
             mappings: &self.mappings,
             area: &self.swap.area,
-            room_pages: if is_short { 0 } else { spare_pages.into() },
+            room_pages: if is_congested { 0 } else { spare_pages.into() },
             lacking_pages: 0,
             waiting_faults,
             evidence,
@@ -110,9 +110,10 @@ impl MachineMemory {
         selected
     }
 
-    /// Reads the slot `demand_slot`, for which a fault waits, if there is one, and the pages that
-    /// the policy selected. The request with the slot of the fault goes first.
-    fn read_swapped(
+    /// Sends reads of the slot `demand_slot`, for which a fault waits, if there is one, and of the
+    /// pages that the policy selected for `fault`. The request with the slot of the fault goes
+    /// first.
+    fn send_swap_reads(
         &mut self,
         now: Time,
         base: &mut SharedState,
@@ -128,36 +129,36 @@ impl MachineMemory {
             None => {}
             Some(SwapRead::Slots(range)) => {
                 let slots = range.clipped(fault.slots).pages();
-                slots.for_each(|slot| self.add_ahead(base, Some(slot), Mark::Set, &mut runs));
+                slots.for_each(|slot| self.add_prefetched(base, Some(slot), Mark::Set, &mut runs));
             }
             Some(SwapRead::Pages(range)) => {
                 for page in range.clipped(fault.memory_pages).pages() {
                     let slot = self.slot_of(fault.memory, page);
-                    self.add_ahead(base, slot, Mark::Set, &mut runs);
+                    self.add_prefetched(base, slot, Mark::Set, &mut runs);
                 }
             }
         }
         let joined = join_adjacent(&mut runs);
         runs.truncate(joined);
-        // The run with the page of the fault goes first.
-        if let Some(first) =
+        // Moves the run with the page of the fault to the front.
+        if let Some(index) =
             runs.iter().position(|run| !demand_range.is_empty() && run.contains(demand_range.first))
         {
-            runs[..=first].rotate_right(1);
+            runs[..=index].rotate_right(1);
         }
         for run in runs.drain(..) {
-            cut(run, demand_range, base.queue.request_pages_max(), |range| {
+            split_run(run, demand_range, base.queue.request_pages_max(), |range| {
                 let has_waiting_fault = demand_slot.is_some_and(|slot| range.contains(slot));
-                let ahead = range.count() - u64::from(has_waiting_fault);
-                self.read_slots(now, base, range, ahead as u32, process);
+                let ahead_pages = range.count() - u64::from(has_waiting_fault);
+                self.read_slots(now, base, range, ahead_pages as u32, process);
             });
         }
         self.runs = runs;
     }
 
     /// Adds the page of a slot as prefetched and in flight, if it is absent and a frame is
-    /// available. Appends its slot to `runs`.
-    fn add_ahead(
+    /// available. Appends its slot to `runs`. No effect on a free slot, or for `None`.
+    fn add_prefetched(
         &mut self,
         base: &mut SharedState,
         slot: Option<u64>,
@@ -173,8 +174,9 @@ impl MachineMemory {
         if frames.cache.find(file, owner.page).is_some() || !frames.has_room_for(1) {
             return;
         }
-        frames.add_memory(file, owner.page, mark, true);
-        frames.budget.ahead += 1;
+        let is_ahead = true;
+        frames.add_memory(file, owner.page, mark, is_ahead);
+        frames.budget.prefetch_pages += 1;
         match runs.last_mut() {
             Some(run) if run.end == slot => run.end += 1,
             _ => runs.push(PageRange::new(slot, 1)),
@@ -187,35 +189,36 @@ impl MachineMemory {
         &mut self,
         now: Time,
         base: &mut SharedState,
-        range: PageRange,
+        slots: PageRange,
         ahead_pages: u32,
         process: ProcessId,
     ) {
-        self.swap.counters.swap_in_pages += range.count();
-        let has_waiting_fault = u64::from(ahead_pages) < range.count();
+        self.swap.counters.swap_in_pages += slots.count();
+        let has_waiting_fault = u64::from(ahead_pages) < slots.count();
         let request = Request {
             need: Need::of(has_waiting_fault),
-            ..self.slots_request(base, Op::Read, range, process)
+            ..self.slots_request(base, Op::Read, slots, process)
         };
-        let request = base.queue.send(now, request, RequestContent::Slots { range, ahead_pages });
-        for slot in range.pages() {
+        let content = RequestContent::Slots { range: slots, ahead_pages };
+        let request = base.queue.send(now, request, content);
+        for slot in slots.pages() {
             let frame = self.frame_of_slot(base, slot);
             base.frames.cache.set_request(frame, request);
         }
     }
 
-    /// A request for the data of some slots, without waiters.
+    /// A request that reads or writes some slots, with the need of a prefetch.
     pub(super) fn slots_request(
         &self,
         base: &SharedState,
         op: Op,
-        range: PageRange,
+        slots: PageRange,
         process: ProcessId,
     ) -> Request {
         Request {
             op,
-            start: self.swap.area.sector(range.first),
-            sectors: (range.count() * PAGE_SECTORS) as u32,
+            start: self.swap.area.sector(slots.first),
+            sectors: (slots.count() * PAGE_SECTORS) as u32,
             process,
             priority: base.queue.priority(process),
             is_sync: op == Op::Read,
@@ -232,39 +235,41 @@ impl MachineMemory {
         slot: u64,
     ) -> RequestId {
         let range = PageRange::new(slot, 1);
-        let again = self.slots_request(base, failed.op, range, failed.process);
-        let again = Request { priority: failed.priority, ..again };
-        base.queue.enqueue_retry(again, RequestContent::Slots { range, ahead_pages: 0 })
+        let retry = self.slots_request(base, failed.op, range, failed.process);
+        let retry = Request { priority: failed.priority, ..retry };
+        base.queue.enqueue_retry(retry, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
-    /// Processes the end of a read of slots, successful or not. If a request for several pages
-    /// failed, its awaited pages are retried individually. Returns the list of waiters for reuse.
+    /// Processes the end of a read of slots, successful or not: fills or fails their pages, and
+    /// ends the faults that wait for them. If a request for several pages failed, its awaited pages
+    /// are retried individually. Returns the list of waiters for its memory to be reused.
     pub(super) fn complete_swap_in(
         &mut self,
         base: &mut SharedState,
         ended: EndedPart,
-        range: PageRange,
+        slots: PageRange,
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
         let (good_pages, error) = outcome.good_pages();
-        let good_end = range.first + good_pages;
-        let is_alone = range.count() == 1 && !is_merged;
-        for slot in range.pages() {
+        let good_end = slots.first + good_pages;
+        let is_single_slot = slots.count() == 1 && !is_merged;
+        for slot in slots.pages() {
             let frame = self.frame_of_slot(base, slot);
             if slot < good_end {
                 base.frames.cache.fill(frame);
+                // The slot of a clean page in memory can be reused for another page.
                 self.swap.is_full = false;
                 continue;
             }
             let waits_for_it = |&waiter: &Waiter| self.frame_of(waiting_fault(waiter)) == frame;
-            if is_alone || !waiters.iter().any(waits_for_it) {
+            if is_single_slot || !waiters.iter().any(waits_for_it) {
                 base.frames.cache.fail(frame);
                 continue;
             }
-            let again = self.retry_slot(base, &request, slot);
-            base.frames.cache.set_request(frame, again);
+            let retry = self.retry_slot(base, &request, slot);
+            base.frames.cache.set_request(frame, retry);
             for &waiter in waiters.iter().filter(|waiter| waits_for_it(waiter)) {
-                base.queue.wait(again, waiter);
+                base.queue.add_waiter(retry, waiter);
             }
         }
         for fault in waiters.iter().copied().map(waiting_fault) {
@@ -295,10 +300,11 @@ struct SwappedOut<'a> {
     cache: &'a Cache,
     mappings: &'a [MachineMapping],
     area: &'a SwapArea,
-    /// Frames available for prefetch.
+    /// Frames available for prefetch; 0 if the queue is congested.
     room_pages: u64,
     /// Frames that the policy lacked in its last query.
     lacking_pages: u64,
+    /// Pages pinned by open reads and faults, plus the number of waiting ones.
     waiting_faults: u64,
     evidence: &'a mut DeviceEvidence,
 }

@@ -35,8 +35,8 @@ use crate::request::Op;
 use crate::unit::{PageRange, Time};
 
 impl MachineMemory {
-    /// The next page to unmap from a program's address space. It counts as unmapped from now on;
-    /// the answer is due by [`handle_unmapped`](MachineMemory::handle_unmapped).
+    /// The next page to unmap from a program's address space. It counts as unmapped from this call
+    /// on. The caller must unmap it and call [`handle_unmapped`](MachineMemory::handle_unmapped).
     pub(in crate::machine) fn poll_unmap(&mut self, base: &mut SharedState) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
         let cache = &mut base.frames.cache;
@@ -50,7 +50,8 @@ impl MachineMemory {
     /// Records that no program has the page in its address space any more. A dirty page gets its
     /// second chance, or is queued for writing. A page that is clean, or cannot be written now,
     /// moves to the list for its state. Returns true once all polled unmaps are answered. Until
-    /// then these frames are in no class, and waiting faults must not count on them.
+    /// then the frames of clean ones count as available but are on no list: no waiting fault may
+    /// begin.
     pub(in crate::machine) fn handle_unmapped(
         &mut self,
         base: &mut SharedState,
@@ -116,24 +117,25 @@ impl MachineMemory {
         }
     }
 
-    /// Selects pages to leave until the target of ready pages is exceeded by one batch.
+    /// Selects pages to leave until the target of ready pages is exceeded by one batch, or until
+    /// the first waiting read or fault has its pages. No effect while the target is met.
     fn choose_leaving(&mut self, base: &mut SharedState) {
-        let waiting = base.waiting.front().map(|waiting| waiting.pages);
-        if waiting.is_none() && self.is_broken() {
+        let waiting_pages = base.waiting.front().map(|waiting| waiting.needed_pages);
+        if waiting_pages.is_none() && self.is_write_suspended() {
             return;
         }
-        let needed = waiting.unwrap_or(0) as u32;
-        let ready_pages = self.swap.ready_pages + self.swap.ready_ahead_pages;
-        if self.pages_becoming_ready(base) >= ready_pages.max(needed) {
+        let needed_pages = waiting_pages.unwrap_or(0) as u32;
+        let target_pages = self.swap.ready_pages + self.swap.ready_ahead_pages;
+        if self.pages_becoming_ready(base) >= target_pages.max(needed_pages) {
             return;
         }
-        let batch = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
-        let enough = (ready_pages + batch).max(needed);
-        let resting_max = if waiting.is_some() { 0 } else { self.swap.second_chance_pages };
-        // Each page is looked at once: with a full area dirty ones are only set aside.
-        let mut steps = base.frames.cache.budget_pages();
-        while self.pages_becoming_ready(base) < enough && steps > 0 {
-            steps -= 1;
+        let batch_pages = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
+        let sufficient_pages = (target_pages + batch_pages).max(needed_pages);
+        let resting_max = if waiting_pages.is_some() { 0 } else { self.swap.second_chance_pages };
+        // Each page is checked once: if the area is full, dirty pages are only set aside.
+        let mut checks_left = base.frames.cache.budget_pages();
+        while self.pages_becoming_ready(base) < sufficient_pages && checks_left > 0 {
+            checks_left -= 1;
             if let Some(frame) = base.frames.cache.end_second_chance(resting_max) {
                 self.swap.to_write.push(frame);
                 continue;
@@ -195,21 +197,21 @@ impl MachineMemory {
         base.frames.cache.ready_pages() + base.frames.cache.becoming_ready_pages()
     }
 
-    /// Returns true if the device has failed to write `FAILURES_IN_ROW_MAX` pages in a row. It is
-    /// then left alone until a fault or a read waits for a frame.
-    fn is_broken(&self) -> bool {
+    /// Returns true if the device has failed to write `FAILURES_IN_ROW_MAX` pages in a row. No page
+    /// is then selected until a fault or a read waits for a frame.
+    fn is_write_suspended(&self) -> bool {
         self.swap.failures_in_row >= FAILURES_IN_ROW_MAX
     }
 
     /// The reason for which waiting faults and reads can never get a frame; `None` while some are
     /// on their way. An error resets the count of failed writes.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
-        let is_broken = self.is_broken();
+        let is_write_suspended = self.is_write_suspended();
         let is_stuck = base.frames.cache.becoming_ready_pages() == 0 && base.frames.is_idle();
-        if self.is_unused() || !(is_broken || is_stuck) {
+        if self.is_unused() || !(is_write_suspended || is_stuck) {
             return None;
         }
-        let failure = self.swap.last_failure.filter(|_| is_broken);
+        let failure = self.swap.last_failure.filter(|_| is_write_suspended);
         let (slots, bad_slots) = (self.swap.area.slots(), self.swap.area.bad_slots());
         self.swap.failures_in_row = 0;
         Some(match failure {
@@ -218,8 +220,8 @@ impl MachineMemory {
         })
     }
 
-    /// Creates write requests for the pages to be written, in runs of free slots. Returns true if
-    /// there were slots for all of them.
+    /// Creates write requests for the pages in `to_write`, in runs of free slots, and empties that
+    /// list. Pages without a slot stay in memory, dirty. Returns true if there were slots for all.
     fn write_out(&mut self, now: Time, base: &mut SharedState) -> bool {
         if self.swap.to_write.is_empty() {
             return true;
@@ -237,13 +239,17 @@ impl MachineMemory {
             }
             self.swap.counters.swap_out_pages += run.count();
             let request = self.slots_request(base, Op::Write, run, self.swap.writer);
-            base.queue.send(now, request, RequestContent::Slots { range: run, ahead_pages: 0 });
+            // No page of a write is prefetched.
+            let content = RequestContent::Slots { range: run, ahead_pages: 0 };
+            base.queue.send(now, request, content);
             rest = later;
         }
+        let is_dirty = true;
         for &frame in rest {
-            base.frames.cache.end_write(frame, true);
+            base.frames.cache.end_write(frame, is_dirty);
         }
         self.swap.is_full = !rest.is_empty();
+        // The list is put back for its capacity.
         frames.clear();
         self.swap.to_write = frames;
         !self.swap.is_full
@@ -273,35 +279,39 @@ impl MachineMemory {
         self.swap.area.find_run(slots_max)
     }
 
-    /// Processes the end of a write of slots, successful or not. Pages that could not be written
-    /// stay in memory, and their slots are never used again. Returns the list of waiters for reuse.
+    /// Processes the end of a write of slots, successful or not. If a write of several slots
+    /// failed, each is retried alone. A page that could not be written alone stays in memory,
+    /// dirty. Returns the empty list of waiters for its memory to be reused.
     pub(super) fn complete_swap_out(
         &mut self,
         base: &mut SharedState,
         ended: EndedPart,
-        range: PageRange,
+        slots: PageRange,
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
         debug_assert!(waiters.is_empty(), "no read waits for a page to be written");
         let (good_pages, error) = outcome.good_pages();
-        let good_end = range.first + good_pages;
-        let is_alone = range.count() == 1 && !is_merged;
-        for slot in range.pages() {
+        let good_end = slots.first + good_pages;
+        let is_single_slot = slots.count() == 1 && !is_merged;
+        for slot in slots.pages() {
             let frame = self.frame_of_slot(base, slot);
             if slot < good_end {
                 self.swap.failures_in_row = 0;
-                base.frames.cache.end_write(frame, false);
+                let is_dirty = false;
+                base.frames.cache.end_write(frame, is_dirty);
+                // A page that was changed during its write is dirty again.
                 if base.frames.cache.is_dirty(frame) {
                     let (file, page) = base.frames.cache.page_of(frame);
-                    self.give_up_slot(self.memory_of(file), page);
+                    self.release_slot(self.memory_of(file), page);
                 }
                 self.swap.is_full = false;
-            } else if is_alone {
+            } else if is_single_slot {
                 self.swap.counters.failed_writes += 1;
                 self.swap.failures_in_row += 1;
                 self.swap.last_failure = Some(error);
-                self.on_bad_slot(slot, error);
-                base.frames.cache.end_write(frame, true);
+                self.release_failed_slot(slot, error);
+                let is_dirty = true;
+                base.frames.cache.end_write(frame, is_dirty);
             } else {
                 self.retry_slot(base, &request, slot);
             }
@@ -326,7 +336,8 @@ mod tests {
     use crate::swapin::MemoryId;
     use crate::unit::{PAGE_BYTES, PAGE_SECTORS, Time};
 
-    /// A device that takes writes in and never ends one, and no read comes.
+    /// A machine with a mapping of four times its memory. Its caller completes no request, so that
+    /// every write stays in progress.
     fn machine(eviction: &str, memory_pages: u64, slots: u64) -> (Machine, MemoryId) {
         let caps = DeviceCaps {
             sectors: 2 * slots * PAGE_SECTORS,
@@ -346,12 +357,13 @@ mod tests {
         (machine, memory)
     }
 
-    /// Unmaps whatever is to leave; gives the requests that went out.
-    fn settle(machine: &mut Machine) -> Vec<DeviceRequest> {
+    /// Unmaps the leaving pages, as written ones, and returns the requests sent to the device.
+    fn unmap_and_poll(machine: &mut Machine) -> Vec<DeviceRequest> {
         let mut requests = Vec::new();
+        let was_written = true;
         loop {
             while let Some(unmap) = machine.poll_unmap() {
-                machine.handle_unmapped(Time::ZERO, unmap, true);
+                machine.handle_unmapped(Time::ZERO, unmap, was_written);
             }
             match machine.poll_request(Time::ZERO) {
                 Some(request) => requests.push(request),
@@ -360,8 +372,8 @@ mod tests {
         }
     }
 
-    /// Touches a page, and gives whether that needed no wait.
-    fn touch(machine: &mut Machine, memory: MemoryId, page: u64) -> bool {
+    /// Writes to a page, by a fault if it is not mapped. Returns false if the fault must wait.
+    fn write_to_page(machine: &mut Machine, memory: MemoryId, page: u64) -> bool {
         let access = MemoryAccess::Write;
         if machine.touch(memory, page, access) {
             return true;
@@ -374,9 +386,10 @@ mod tests {
         true
     }
 
-    /// 60 pages are written to in memory for 64, so that some are on their way out; each is used
-    /// again before its write has ended. Then a read asks for 40 pages. Under every policy others
-    /// leave for it, a few less than 40 as some frames are free, and none is written twice.
+    /// A program writes to 63 pages twice, in a memory of 64, so that some pages are being swapped
+    /// out; each is used again before its write has ended. Then a read needs 40 pages. Under every
+    /// policy other pages leave for it: a few less than 40, because some frames are free. No page
+    /// is swapped out twice, so that at most 63 are.
     #[test]
     fn pages_reused_while_being_written_do_not_block_eviction_of_others() {
         for eviction in ["two-lists", "lru", "clock2q", "lirs", "arc", "s3fifo", "adaptive"] {
@@ -384,16 +397,17 @@ mod tests {
             let file = machine.add_file(64 * PAGE_BYTES, 1024 * PAGE_SECTORS).unwrap();
             let mut written = Vec::new();
             for page in (0..63).chain(0..63) {
-                touch(&mut machine, memory, page);
-                written.extend(settle(&mut machine));
+                write_to_page(&mut machine, memory, page);
+                written.extend(unmap_and_poll(&mut machine));
             }
             assert!(!written.is_empty(), "{eviction}");
             let (handle, process) = (machine.open(file), ProcessId(1));
             let transfer = Transfer { handle, process, offset: 0, bytes: 40 * PAGE_BYTES, tag: 0 };
             machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
-            written.extend(settle(&mut machine));
+            written.extend(unmap_and_poll(&mut machine));
             assert!(written.iter().all(|request| request.op == Op::Write), "{eviction}");
-            let pages: u64 = written.iter().map(|one| u64::from(one.sectors) / PAGE_SECTORS).sum();
+            let pages: u64 =
+                written.iter().map(|request| u64::from(request.sectors) / PAGE_SECTORS).sum();
             assert!((36..=63).contains(&pages), "{eviction}: {pages} pages are on their way");
         }
     }

@@ -10,6 +10,7 @@ use crate::machine::{FaultId, ReadId};
 use crate::request::{RequestId, more_requests};
 use crate::unit::PageRange;
 
+/// Purpose of the data of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) enum RequestContent {
     /// Pages of a file, all in flight in the cache.
@@ -32,8 +33,9 @@ pub(in crate::machine) enum RequestContent {
     Direct { read: ReadId, offset: u64 },
 }
 
-/// The pages behind a request in the search for the first bad page of a failed request. Empty for
-/// any other request.
+/// The pages behind a request, in the search for the first bad page of a failed request. The search
+/// reads a part of the failed pages at a time; the pages behind that part stay in flight, and are
+/// tried later. Empty for any other request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) struct SearchTail {
     /// The bad page lies before this page (exclusive), in the request or behind it.
@@ -60,6 +62,7 @@ impl RequestContent {
     }
 }
 
+/// A read or a fault that waits for a request, or for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) enum Waiter {
     Read(ReadId),
@@ -80,17 +83,17 @@ struct Payload {
 pub(super) struct Payloads {
     by_id: Vec<Payload>,
     /// Empty lists of waiters, kept for their capacity.
-    spare: Vec<Vec<Waiter>>,
+    spare_lists: Vec<Vec<Waiter>>,
 }
 
 impl Payloads {
     /// Stores the content of the request `id`, which was just opened.
-    pub(super) fn put(&mut self, id: RequestId, content: RequestContent, is_retry: bool) {
-        let waiters = self.spare.pop().unwrap_or_default();
+    pub(super) fn store(&mut self, id: RequestId, content: RequestContent, is_retry: bool) {
+        let waiters = self.spare_lists.pop().unwrap_or_default();
         let payload = Payload { content, waiters, is_retry };
         match self.by_id.get_mut(id.0 as usize) {
-            Some(taken) => *taken = payload,
-            // Identifiers are assigned in order.
+            Some(old_payload) => *old_payload = payload,
+            // A new identifier is the next number: identifiers are assigned in order.
             None => {
                 if self.by_id.len() == self.by_id.capacity() {
                     self.by_id.reserve_exact(more_requests(self.by_id.len()));
@@ -111,7 +114,7 @@ impl Payloads {
     pub(super) fn recycle(&mut self, mut waiters: Vec<Waiter>) {
         if waiters.capacity() > 0 {
             waiters.clear();
-            self.spare.push(waiters);
+            self.spare_lists.push(waiters);
         }
     }
 
@@ -131,7 +134,7 @@ impl Payloads {
     }
 
     /// Adds `waiter` to the waiters of the request.
-    pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
+    pub(super) fn add_waiter(&mut self, id: RequestId, waiter: Waiter) {
         self.by_id[id.0 as usize].waiters.push(waiter);
     }
 }
