@@ -3,14 +3,12 @@
 //! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory of the *environment*, the code
 //! around the machine. The cache knows only its number. A page is *in flight* from its addition
 //! until the device has delivered it. A second reader finds it and waits. One read serves both.
-//!
 //! An [eviction policy](crate::eviction) selects the page that leaves when memory is short.
 //!
 //! Invariants:
 //! 1. a page is in the table from `add` until it is evicted, dropped, or its read failed;
 //! 2. a frame that is pinned or in flight is never reused;
-//! 3. pages reach the eviction policy in the order of their addition, independent of the order of
-//!    arrival; one in flight is skipped;
+//! 3. pages reach the eviction policy in the order of their addition; one in flight is skipped;
 //! 4. at least as many frames are free as are reserved;
 //! 5. a prefetched page counts as waste exactly once, when it leaves the cache unused.
 
@@ -80,7 +78,8 @@ struct Frame {
     order: u8,
     /// True if the page carries the readahead mark.
     is_marked: bool,
-    /// For a file's page: its next use is the one it was read for. For memory: referenced bit.
+    /// For a file's page: true until the use for which it was read, which is not counted again. For
+    /// a page of memory: the referenced bit, set by a touch and cleared by eviction.
     is_referenced: bool,
     /// True if its data was overwritten on the device while it was in flight.
     is_stale: bool,
@@ -108,7 +107,7 @@ pub struct Cache {
     /// Number of pages that the policy was built for.
     policy_pages: u32,
     /// True if memory has lists separate from the policy's.
-    is_memory_apart: bool,
+    has_memory_lists: bool,
     /// Waiting times of prefetched pages until their first use.
     waits: FirstUseWaits,
     /// Count of returned pages; only if the budget may change.
@@ -149,7 +148,7 @@ impl Cache {
             frame_lists: FrameLists::new(frames_max),
             policy,
             policy_pages: budget_pages,
-            is_memory_apart: true,
+            has_memory_lists: true,
             waits: FirstUseWaits::new(budget_pages),
             refaults: (budget_pages < frames_max).then(RefaultTable::new),
             counters: CacheCounters::default(),
@@ -256,7 +255,7 @@ impl Cache {
     /// Records that the device has delivered the page in flight: it becomes filled, and may be
     /// shared.
     pub fn fill(&mut self, id: FrameId) {
-        if self.arrive(id) {
+        if self.set_filled(id) {
             let Frame { file, page, is_marked, .. } = *self.frame(id);
             self.share(file, page, &[id], u64::from(is_marked));
         }
@@ -266,7 +265,7 @@ impl Cache {
     /// overwritten meanwhile leaves the cache. Returns true if the page may be shared with readers
     /// outside the machine.
     #[inline]
-    fn arrive(&mut self, id: FrameId) -> bool {
+    fn set_filled(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         let frame = self.frame_mut(id);
         frame.state = FrameState::Filled;
@@ -275,24 +274,24 @@ impl Cache {
             return false;
         }
         if frame.is_stale {
-            self.remove(id);
+            self.remove_page(id);
             return false;
         }
         self.list_file(id);
         true
     }
 
-    /// Shares filled pages with readers outside the machine, if there are any.
-    fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+    /// Shares filled pages from page `first` on with readers outside the machine, if any exist.
+    fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked_bits: u64) {
         if let Some(sharer) = self.sharer.as_mut().filter(|_| !frames.is_empty()) {
-            sharer.share(file, first, frames, marked);
+            sharer.share(file, first, frames, marked_bits);
         }
     }
 
     /// Records that the device could not deliver the page, which leaves the cache.
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
-        self.remove(id);
+        self.remove_page(id);
         if self.state(id) == FrameState::Orphan {
             self.frame_mut(id).state = FrameState::Failed;
         }
@@ -300,7 +299,7 @@ impl Cache {
 
     /// Pins the frame, which prevents its reuse.
     pub fn pin(&mut self, id: FrameId) {
-        self.change(id, |frame| frame.pins += 1);
+        self.update_frame(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
             self.unlist_memory(id);
         }
@@ -309,13 +308,13 @@ impl Cache {
     /// Releases one pin.
     pub fn unpin(&mut self, id: FrameId) {
         debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
-        self.change(id, |frame| frame.pins -= 1);
+        self.update_frame(id, |frame| frame.pins -= 1);
         let frame = self.frame(id);
         if frame.pins > 0 {
             return;
         }
         match frame.state {
-            FrameState::Orphan | FrameState::Failed => self.release(id),
+            FrameState::Orphan | FrameState::Failed => self.free_frame(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Eviction removed it from its list because it was pinned.
             FrameState::Filled => self.list_file(id),
@@ -326,7 +325,7 @@ impl Cache {
     /// Records a use of the page, which is then no longer waste. The use is reported to the policy
     /// unless it is the one that the page was read for.
     pub fn touch(&mut self, id: FrameId) {
-        let is_first = self.note_use(id);
+        let is_first = self.record_use(id);
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
@@ -363,7 +362,7 @@ impl Cache {
     pub fn collect_uses(&mut self) {
         for id in (0..self.frames.len() as u32).map(FrameId) {
             if self.state(id) == FrameState::Filled {
-                (0..self.uses(id)).for_each(|_| self.touch(id));
+                (0..self.take_uses(id)).for_each(|_| self.touch(id));
             }
         }
     }
@@ -398,57 +397,57 @@ impl Cache {
         });
     }
 
-    /// Drops the filled pages of these frames. A page in use is dropped only if `is_to_go` returns
+    /// Drops the filled pages of these frames. A page in use is dropped only if `may_drop` returns
     /// true for it. The frames are reused in their order.
-    fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
-        let mark = self.supply.freed_count();
+    fn drop_all(&mut self, ids: &[FrameId], mut may_drop: impl FnMut(&mut Cache, FrameId) -> bool) {
+        let freed_before = self.supply.freed_count();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
-            let refused = self.recall_all(ids);
-            for (nth, &id) in ids.iter().enumerate() {
-                if refused >> nth & 1 == 0 || is_to_go(self, id) {
-                    self.remove(id);
+            let refused_bits = self.recall_all(ids);
+            for (index, &id) in ids.iter().enumerate() {
+                if refused_bits >> index & 1 == 0 || may_drop(self, id) {
+                    self.remove_page(id);
                 }
             }
         }
-        self.supply.reverse_freed_since(mark);
+        self.supply.reverse_freed_since(freed_before);
     }
 
     /// Removes the page from its table. Its frame becomes free, or an orphan while it is pinned.
     #[inline]
-    fn remove(&mut self, id: FrameId) {
-        let is_held = self.frame(id).pins > 0;
+    fn remove_page(&mut self, id: FrameId) {
+        let is_pinned = self.frame(id).pins > 0;
         if self.frame_lists.is_listed(id) {
             self.frame_lists.unlink(id);
         }
         self.table.remove(&mut self.frames, id);
-        if is_held {
+        if is_pinned {
             // Its reader will report the use only after it has left.
-            self.note_use(id);
-            self.change(id, |frame| frame.state = FrameState::Orphan);
+            self.record_use(id);
+            self.update_frame(id, |frame| frame.state = FrameState::Orphan);
         } else {
             self.count_waste_if_unused(id);
-            self.release(id);
+            self.free_frame(id);
         }
     }
 
     /// Frees a frame: its page leaves the cache, and the frame returns to the supply.
-    fn release(&mut self, id: FrameId) {
-        self.change(id, |frame| {
+    fn free_frame(&mut self, id: FrameId) {
+        self.update_frame(id, |frame| {
             frame.state = FrameState::Free;
             frame.memory = memory::MemoryFlags::default();
         });
         self.supply.put(id);
     }
 
-    /// Applies `change` to a frame, and updates the counts of memory pages by the difference.
-    fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
+    /// Applies `update` to a frame. If it holds a page of memory, updates the counts in `memory`.
+    fn update_frame(&mut self, id: FrameId, update: impl FnOnce(&mut Frame)) {
         let frame = &mut self.frames[id.0 as usize];
         if !frame.memory.is_memory {
-            return change(frame);
+            return update(frame);
         }
-        self.memory.forget(frame);
-        change(frame);
-        self.memory.count(frame);
+        self.memory.subtract_frame(frame);
+        update(frame);
+        self.memory.add_frame(frame);
     }
 
     /// Returns the frame with this identifier, which was used before.
@@ -475,7 +474,10 @@ mod tests {
     use super::*;
     use crate::eviction::TwoLists;
 
-    fn filled(cache: &mut Cache, file: FileId, page: u64, is_ahead: bool) -> FrameId {
+    const REQUESTED: bool = false;
+    const PREFETCHED: bool = true;
+
+    fn add_filled(cache: &mut Cache, file: FileId, page: u64, is_ahead: bool) -> FrameId {
         let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead).unwrap();
         cache.fill(id);
         id
@@ -486,23 +488,22 @@ mod tests {
         let mut cache = Cache::new(3, Box::new(TwoLists));
         let file = cache.add_file();
         for page in 0..5 {
-            filled(&mut cache, file, page, false);
+            add_filled(&mut cache, file, page, REQUESTED);
         }
         let cached: Vec<u64> = (0..5).filter(|&page| cache.find(file, page).is_some()).collect();
         assert_eq!(cached, [2, 3, 4]);
-        assert_eq!(cache.counters().evicted_pages, 2);
-        assert_eq!(cache.free_pages(), 0);
+        assert_eq!((cache.counters().evicted_pages, cache.free_pages()), (2, 0));
     }
 
     #[test]
     fn page_used_twice_outlives_a_stream_of_pages_used_once() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
-        let kept = filled(&mut cache, file, 100, false);
+        let kept = add_filled(&mut cache, file, 100, REQUESTED);
         cache.touch(kept);
         cache.touch(kept);
         for page in 0..50 {
-            let frame = filled(&mut cache, file, page, false);
+            let frame = add_filled(&mut cache, file, page, REQUESTED);
             cache.touch(frame);
         }
         assert_eq!(cache.find(file, 100), Some(kept));
@@ -512,13 +513,12 @@ mod tests {
     fn pinned_and_in_flight_pages_stay_and_a_full_cache_refuses_new_pages() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
-        let pinned = filled(&mut cache, file, 0, false);
+        let pinned = add_filled(&mut cache, file, 0, REQUESTED);
         cache.pin(pinned);
-        let folio = Folio::holding(1, 0);
-        let in_flight = cache.add(file, 1, folio, Mark::Clear, false).unwrap();
-        assert_eq!(cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, false), None);
+        let in_flight = cache.add(file, 1, Folio::holding(1, 0), Mark::Clear, REQUESTED).unwrap();
+        assert_eq!(cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, REQUESTED), None);
         cache.unpin(pinned);
-        assert_eq!(cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, false), Some(pinned));
+        assert_eq!(cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, REQUESTED), Some(pinned));
         assert_eq!(cache.find(file, 1), Some(in_flight));
         assert_eq!(cache.find(file, 0), None);
     }
@@ -527,11 +527,11 @@ mod tests {
     fn prefetched_page_evicted_unused_counts_as_waste() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
-        let used = filled(&mut cache, file, 0, true);
+        let used = add_filled(&mut cache, file, 0, PREFETCHED);
         cache.touch(used);
-        filled(&mut cache, file, 1, true);
-        filled(&mut cache, file, 2, true);
-        filled(&mut cache, file, 3, true);
+        add_filled(&mut cache, file, 1, PREFETCHED);
+        add_filled(&mut cache, file, 2, PREFETCHED);
+        add_filled(&mut cache, file, 3, PREFETCHED);
         let counted = cache.counters();
         assert_eq!((counted.readahead_pages, counted.used_pages, counted.waste_pages), (4, 1, 1));
     }
@@ -540,7 +540,7 @@ mod tests {
     fn prefetched_page_invalidated_while_pinned_counts_as_used() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
-        let held = filled(&mut cache, file, 0, true);
+        let held = add_filled(&mut cache, file, 0, PREFETCHED);
         cache.pin(held);
         cache.invalidate(file, PageRange::new(0, 1));
         cache.touch(held);
@@ -552,7 +552,7 @@ mod tests {
     fn failed_page_leaves_the_table_at_once_and_frees_its_frame_on_unpin() {
         let mut cache = Cache::new(1, Box::new(TwoLists));
         let file = cache.add_file();
-        let id = cache.add(file, 7, Folio::holding(7, 0), Mark::Clear, false).unwrap();
+        let id = cache.add(file, 7, Folio::holding(7, 0), Mark::Clear, REQUESTED).unwrap();
         cache.pin(id);
         cache.fail(id);
         assert_eq!(cache.find(file, 7), None);
@@ -566,7 +566,7 @@ mod tests {
     fn a_page_overwritten_while_in_flight_is_not_served_later() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
-        let id = cache.add(file, 0, Folio::holding(0, 0), Mark::Clear, false).unwrap();
+        let id = cache.add(file, 0, Folio::holding(0, 0), Mark::Clear, REQUESTED).unwrap();
         cache.invalidate(file, PageRange::new(0, 4));
         cache.fill(id);
         assert_eq!(cache.find(file, 0), None);
@@ -577,9 +577,9 @@ mod tests {
     fn dontneed_spares_pinned_pages() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
-        let held = filled(&mut cache, file, 0, false);
+        let held = add_filled(&mut cache, file, 0, REQUESTED);
         cache.pin(held);
-        filled(&mut cache, file, 1, false);
+        add_filled(&mut cache, file, 1, REQUESTED);
         cache.drop_unused(file, PageRange::new(0, 1000));
         assert_eq!(cache.find(file, 0), Some(held));
         assert_eq!(cache.find(file, 1), None);
@@ -591,7 +591,7 @@ mod tests {
         let file = cache.add_file();
         let folio = Folio { first: 4, order: 2 };
         for page in folio.range().pages() {
-            cache.add(file, page, folio, Mark::Set, true).unwrap();
+            cache.add(file, page, folio, Mark::Set, PREFETCHED).unwrap();
         }
         assert_eq!(cache.marked(file, 6), Some(folio));
         cache.clear_mark(file, folio);

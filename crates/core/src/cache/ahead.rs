@@ -1,4 +1,4 @@
-//! Prefetched pages of files that are not used yet. This code calls them *promised*.
+//! Prefetched pages of files that are not used yet.
 //!
 //! A prefetched page is neither a page used once nor a useless one. Its value is known: it saves a
 //! request when its reader reaches it, unless the reader stopped. The criteria of the eviction
@@ -50,7 +50,7 @@ pub(super) struct FirstUseWaits {
     /// Wrapping count of all pages added.
     now: u32,
     /// The longest recent waiting time, with decay.
-    longest: u32,
+    longest_wait: u32,
     /// Value of `now` at the last decay.
     decayed_at: u32,
 }
@@ -60,7 +60,7 @@ impl FirstUseWaits {
     pub(super) fn new(pages: u32) -> FirstUseWaits {
         FirstUseWaits {
             now: 0,
-            longest: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR,
+            longest_wait: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR,
             decayed_at: 0,
         }
     }
@@ -72,25 +72,27 @@ impl FirstUseWaits {
 
     /// Records that `count` pages are added to a memory of `memory_pages`. The longest waiting time
     /// decays each time half of the memory was added.
-    pub(super) fn added(&mut self, count: u32, memory_pages: u32) {
+    pub(super) fn record_additions(&mut self, count: u32, memory_pages: u32) {
         self.now = self.now.wrapping_add(count);
         if self.now.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {
             self.decayed_at = self.now;
-            self.longest -= self.longest / WAIT_DECAY_DIVISOR;
+            self.longest_wait -= self.longest_wait / WAIT_DECAY_DIVISOR;
         }
     }
 
     /// Records the first use of a prefetched page. `added_at` is the count of added pages at which
     /// it was added. The waiting time counts as at most `memory_pages`, the size of the memory.
     pub(super) fn record_first_use(&mut self, added_at: u32, memory_pages: u32) {
-        self.longest = self.longest.max(self.now.wrapping_sub(added_at)).min(memory_pages);
+        let wait = self.now.wrapping_sub(added_at);
+        self.longest_wait = self.longest_wait.max(wait).min(memory_pages);
     }
 
     /// Returns true if a prefetched page has exceeded its lifetime. `added_at` is the count of
     /// added pages at which it was added.
-    fn is_over(&self, added_at: u32, memory_pages: u32) -> bool {
-        let life = (LIFETIME_FACTOR * self.longest).max(memory_pages / LIFETIME_MIN_DIVISOR);
-        self.now.wrapping_sub(added_at) > life
+    fn has_expired(&self, added_at: u32, memory_pages: u32) -> bool {
+        let lifetime =
+            (LIFETIME_FACTOR * self.longest_wait).max(memory_pages / LIFETIME_MIN_DIVISOR);
+        self.now.wrapping_sub(added_at) > lifetime
     }
 }
 
@@ -112,15 +114,15 @@ impl Cache {
     }
 
     /// Records a use of the frame's page. Returns true if it is the first use of a prefetched page.
-    pub(super) fn note_use(&mut self, id: FrameId) -> bool {
+    pub(super) fn record_use(&mut self, id: FrameId) -> bool {
         let Cache { unused, counters, credits, frames, .. } = self;
-        first_use(unused, counters, credits, &frames[id.0 as usize], id)
+        count_first_use(unused, counters, credits, &frames[id.0 as usize], id)
     }
 
     /// Counts the page as used, because its later uses are invisible. The use is not reported to
     /// the eviction policy.
     pub fn count_as_used(&mut self, id: FrameId) {
-        self.note_use(id);
+        self.record_use(id);
     }
 
     /// Counts the page as waste if it leaves prefetched and unused.
@@ -149,15 +151,15 @@ impl Cache {
 
     /// Returns true if `id`, the oldest prefetched page of a file, has exceeded its lifetime, or
     /// there are more than `prefetched_pages_max` such pages.
-    pub(super) fn is_stale(&self, id: FrameId) -> bool {
-        self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
+    pub(super) fn is_expired_file_prefetch(&self, id: FrameId) -> bool {
+        self.waits.has_expired(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::PREFETCHED) > self.prefetched_pages_max()
     }
 
     /// Returns true if `id`, the oldest prefetched page of memory, has exceeded its lifetime, or
     /// there are more than `prefetched_pages_max` such pages.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
-        self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
+        self.waits.has_expired(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::MEMORY_PREFETCHED) > self.prefetched_pages_max()
     }
 
@@ -170,37 +172,40 @@ impl Cache {
     }
 
     /// Moves a prefetched page to the policy's lists if it was used meanwhile. Returns true if it
-    /// was. `queries_left` bounds the number of used pages in one scan; at 0 the page counts as
-    /// unused.
+    /// was. `queries_left` is the number of pages that may still be found used in this scan, and is
+    /// reduced by this one; at 0 the page counts as unused.
     pub(super) fn enter_policy_if_used(&mut self, id: FrameId, queries_left: &mut u32) -> bool {
-        if *queries_left == 0 || self.uses(id) == 0 {
+        if *queries_left == 0 || self.take_uses(id) == 0 {
             return false;
         }
         *queries_left -= 1;
-        self.note_use(id);
+        self.record_use(id);
         self.enter_policy_on_first_use(id);
         true
     }
 
     /// Number of further pages, up to `pages`, that may be prefetched within the limit. Used and
     /// expired pages leave the list first.
-    pub(super) fn prefetch_room(&mut self, pages: u64) -> u64 {
+    pub(super) fn allowed_prefetch_pages(&mut self, pages: u64) -> u64 {
+        // All prefetched pages are on the policy's lists, and have no limit of their own.
         if self.policy.enters_unused() {
             return pages;
         }
         let mut queries_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
-            let room = self
+            let allowed_pages = self
                 .prefetched_pages_max()
                 .saturating_sub(self.frame_lists.pages(FrameList::PREFETCHED));
-            if u64::from(room) >= pages || !self.retire_oldest_prefetched(&mut queries_left) {
-                return pages.min(room.into());
+            if u64::from(allowed_pages) >= pages
+                || !self.retire_oldest_prefetched(&mut queries_left)
+            {
+                return pages.min(allowed_pages.into());
             }
         }
     }
 
-    /// Removes the oldest prefetched page from its list if it was used or has expired. Returns
-    /// false in all other cases.
+    /// Removes the oldest prefetched page from its list if it was used, or evicts it if it has
+    /// expired. Returns false if neither is the case.
     fn retire_oldest_prefetched(&mut self, queries_left: &mut u32) -> bool {
         let Some(id) = self.frame_lists.oldest(FrameList::PREFETCHED) else { return false };
         if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *queries_left == 0 {
@@ -209,8 +214,8 @@ impl Cache {
         if self.enter_policy_if_used(id, queries_left) {
             return true;
         }
-        let is_over = self.waits.is_over(self.frame_lists.note(id), self.budget_pages());
-        if !is_over || self.recall_all(&[id]) != 0 {
+        let has_expired = self.waits.has_expired(self.frame_lists.note(id), self.budget_pages());
+        if !has_expired || self.recall_all(&[id]) != 0 {
             return false;
         }
         self.evict(id);
@@ -220,7 +225,7 @@ impl Cache {
 
 /// Records a use of the frame's page in the counters. Returns true if it is the first use of a
 /// prefetched page.
-pub(super) fn first_use(
+pub(super) fn count_first_use(
     unused: &mut FrameSet,
     counters: &mut CacheCounters,
     credits: &mut [Credit],
@@ -240,22 +245,23 @@ mod tests {
     use alloc::boxed::Box;
     use alloc::vec::Vec;
 
-    use super::super::{FileId, RunEntry as Added};
+    use super::super::{FileId, RunEntry};
     use super::*;
     use crate::eviction::{Lru, TwoLists};
     use crate::unit::PageRange;
 
-    const AHEAD: Added = Added { order: 0, marked: 0, is_ahead: true, is_pinned: false };
-    const ASKED: Added = Added { is_ahead: false, ..AHEAD };
+    const PREFETCHED: RunEntry =
+        RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+    const REQUESTED: RunEntry = RunEntry { is_ahead: false, ..PREFETCHED };
 
-    /// Adds pages, which arrive at once.
-    fn filled(cache: &mut Cache, file: FileId, first: u64, count: u64, entry: Added) {
+    /// Adds `count` pages from `first` on, which the device delivers at once.
+    fn add_filled(cache: &mut Cache, file: FileId, first: u64, count: u64, entry: RunEntry) {
         let mut frames = Vec::new();
         cache.add_run(file, PageRange::new(first, count), entry, |_, id| frames.push(id));
         frames.into_iter().for_each(|id| cache.fill(id));
     }
 
-    fn used(cache: &mut Cache, file: FileId, pages: core::ops::Range<u64>) {
+    fn use_pages(cache: &mut Cache, file: FileId, pages: core::ops::Range<u64>) {
         for page in pages {
             let id = cache.find(file, page).expect("it was read ahead and lives");
             cache.touch(id);
@@ -268,7 +274,7 @@ mod tests {
         let mut cache = Cache::new(64, Box::new(Lru));
         let file = cache.add_file();
         let mut frames = Vec::new();
-        cache.add_run(file, PageRange::new(0, 3), AHEAD, |_, id| frames.push(id));
+        cache.add_run(file, PageRange::new(0, 3), PREFETCHED, |_, id| frames.push(id));
         cache.cancel_prefetch(frames[1]);
         assert_eq!((cache.find(file, 0), cache.find(file, 1)), (Some(frames[0]), None));
         let counted = cache.counters();
@@ -277,7 +283,8 @@ mod tests {
         assert_eq!(cache.credit(file).used_percent(), None);
     }
 
-    /// In 64 pages 48 may be prefetched. 24 pages that are requested and used leave before them,
+    /// In a memory of 64 pages, three quarters may be prefetched: 48. Then 24 pages are requested
+    /// and used. For the last 8 of them others of the 24 leave, not the older prefetched pages,
     /// although uses move pages on the lists of `lru`. Once 8 of the 48 are used, 8 more are
     /// allowed.
     #[test]
@@ -285,41 +292,48 @@ mod tests {
         let mut cache = Cache::new(64, Box::new(Lru));
         let (file, other) = (cache.add_file(), cache.add_file());
         assert_eq!(cache.room_ahead(100), 48);
-        filled(&mut cache, file, 0, 48, AHEAD);
+        add_filled(&mut cache, file, 0, 48, PREFETCHED);
         assert_eq!(cache.room_ahead(1), 0);
         for page in 0..24 {
-            filled(&mut cache, other, page, 1, ASKED);
-            (0..10).for_each(|_| used(&mut cache, other, page..page + 1));
+            add_filled(&mut cache, other, page, 1, REQUESTED);
+            (0..10).for_each(|_| use_pages(&mut cache, other, page..page + 1));
         }
-        used(&mut cache, file, 0..8);
+        use_pages(&mut cache, file, 0..8);
         assert_eq!((cache.room_ahead(100), cache.counters().waste_pages), (8, 0));
-        // The other 40 are never used. The longest wait was 24 pages: they live for 48.
-        filled(&mut cache, other, 100, 30, ASKED);
+        // The other 40 are never used. The longest wait was 24 added pages, so that the lifetime is
+        // at most 48: the 24 pages before and 30 more exceed it.
+        add_filled(&mut cache, other, 100, 30, REQUESTED);
         assert_eq!(cache.room_ahead(100), 48, "those that were over have left");
         assert_eq!(cache.counters().waste_pages, 40);
     }
 
-    /// The first wait is 10 pages. It decays by a quarter while 32 of 64 pages are added, but an
-    /// eighth of the memory is the minimum.
+    /// In a memory of 64 pages, the first wait is 10 added pages: the lifetime is 20. The wait
+    /// decays by a quarter each time more than 32 pages were added. The minimum of the lifetime is
+    /// an eighth of the memory: 8.
     #[test]
     fn a_prefetched_page_lives_twice_the_longest_recent_wait() {
-        let mut waits = FirstUseWaits { now: 0, longest: 0, decayed_at: 0 };
-        waits.added(10, 64);
-        waits.record_first_use(0, 64);
-        assert!(!waits.is_over(u32::MAX - 9, 64) && waits.is_over(u32::MAX - 10, 64));
-        (0..33).for_each(|_| waits.added(1, 64));
-        // 10 - 10 / 4 = 8, and so 16.
-        assert_eq!((waits.longest, waits.now), (8, 43));
-        assert!(!waits.is_over(43 - 16, 64) && waits.is_over(43 - 17, 64));
-        (0..20).for_each(|_| waits.added(33, 64));
-        assert!(!waits.is_over(waits.now - 8, 64) && waits.is_over(waits.now - 9, 64));
+        const MEMORY_PAGES: u32 = 64;
+        let mut waits = FirstUseWaits { now: 0, longest_wait: 0, decayed_at: 0 };
+        waits.record_additions(10, MEMORY_PAGES);
+        waits.record_first_use(0, MEMORY_PAGES);
+        // The clock is at 10: these pages were added 20 and 21 pages before.
+        assert!(!waits.has_expired(u32::MAX - 9, MEMORY_PAGES));
+        assert!(waits.has_expired(u32::MAX - 10, MEMORY_PAGES));
+        (0..33).for_each(|_| waits.record_additions(1, MEMORY_PAGES));
+        // 10 - 10 / 4 = 8 (in integers), a lifetime of 16.
+        assert_eq!((waits.longest_wait, waits.now), (8, 43));
+        assert!(!waits.has_expired(43 - 16, MEMORY_PAGES));
+        assert!(waits.has_expired(43 - 17, MEMORY_PAGES));
+        (0..20).for_each(|_| waits.record_additions(33, MEMORY_PAGES));
+        assert!(!waits.has_expired(waits.now - 8, MEMORY_PAGES));
+        assert!(waits.has_expired(waits.now - 9, MEMORY_PAGES));
     }
 
     #[test]
     fn two_lists_has_no_bound_on_prefetched_pages() {
         let mut cache = Cache::new(64, Box::new(TwoLists));
         let file = cache.add_file();
-        filled(&mut cache, file, 0, 60, AHEAD);
+        add_filled(&mut cache, file, 0, 60, PREFETCHED);
         assert_eq!(cache.room_ahead(100), 100);
     }
 }

@@ -22,7 +22,7 @@
 //! can be freed, except those that are being copied from at that moment. A read that finds too few
 //! frames for this reason waits ([`Cache::reserve_frames`]).
 
-use super::ahead::first_use;
+use super::ahead::count_first_use;
 use super::lists::FrameList;
 use super::sharer::PageSharer;
 use super::{Cache, CacheCounters, Frame, FrameId, FrameSet, FrameState, LeavingChoice, UseCount};
@@ -51,9 +51,9 @@ impl Cache {
         if self.sharer.is_none() {
             return true;
         }
-        let is_had = self.free_unreserved(pages) >= pages;
-        self.reserved += if is_had { pages } else { 0 };
-        is_had
+        let is_available = self.free_unreserved(pages) >= pages;
+        self.reserved += if is_available { pages } else { 0 };
+        is_available
     }
 
     /// Cancels the reservation of `pages` frames that are no longer needed. No effect without a
@@ -72,7 +72,7 @@ impl Cache {
     /// Number of pages, up to `pages`, that may be prefetched: within their limit, and with an
     /// unreserved free frame.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
-        let pages = self.prefetch_room(pages);
+        let pages = self.allowed_prefetch_pages(pages);
         match &self.sharer {
             None => pages,
             Some(_) => {
@@ -105,15 +105,17 @@ impl Cache {
         if self.free_pages() >= frames_needed {
             return;
         }
-        let mark = self.supply.freed_count();
+        let freed_before = self.supply.freed_count();
         self.scan_until_free(frames_needed);
         if self.free_pages() < frames_needed && self.sharer.is_some() {
-            self.allow_pins(false);
+            // The second scan: pins may have moved during the first one. See rules 3 and 4 above.
+            let (forbidden, allowed) = (false, true);
+            self.allow_pins(forbidden);
             self.take_returned();
             self.scan_until_free(frames_needed);
-            self.allow_pins(true);
+            self.allow_pins(allowed);
         }
-        self.supply.reverse_freed_since(mark);
+        self.supply.reverse_freed_since(freed_before);
     }
 
     /// Performs one scan for victims, until `frames_needed` frames are free or all pages are in
@@ -137,21 +139,21 @@ impl Cache {
     /// pages are in use.
     fn evict_victims(&mut self, frames_needed: u32) -> bool {
         // These lists have only memory, and only pages that no reader can see.
-        let unseen = self
+        let memory_page = self
             .frame_lists
             .oldest(FrameList::MEMORY_CLEAN)
             .or_else(|| self.frame_lists.oldest(FrameList::MEMORY_PREFETCHED));
-        if let Some(id) = unseen {
+        if let Some(id) = memory_page {
             self.evict(id);
             return true;
         }
         // Readers outside the machine continue to use pages meanwhile.
-        let mut asks_left = self.frames.len() as u32;
+        let mut queries_left = self.frames.len() as u32;
         loop {
             let mut victims = [FrameId(0); RECALL_BATCH_MAX];
             let mut count = 0;
             while count < RECALL_BATCH_MAX.min(frames_needed as usize) {
-                let Some(id) = self.next_victim(count as u32, &mut asks_left) else { break };
+                let Some(id) = self.next_victim(count as u32, &mut queries_left) else { break };
                 // A pinned page stays off the lists until its last unpin.
                 let frame = self.frame(id);
                 if frame.is_unready() {
@@ -162,14 +164,14 @@ impl Cache {
                 }
             }
             let victims = &victims[..count];
-            let refused = self.recall_all(victims);
-            for (nth, &id) in victims.iter().enumerate() {
-                match refused >> nth & 1 {
-                    0 => self.evict_by_policy(id),
+            let refused_bits = self.recall_all(victims);
+            for (index, &id) in victims.iter().enumerate() {
+                match refused_bits >> index & 1 {
+                    0 => self.evict_and_report(id),
                     _ => self.frame_lists.push(id, FrameList::IN_USE),
                 }
             }
-            if victims.is_empty() || (refused.count_ones() as usize) < count {
+            if victims.is_empty() || (refused_bits.count_ones() as usize) < count {
                 return count > 0;
             }
         }
@@ -183,8 +185,10 @@ impl Cache {
         victims_taken: u32,
         queries_left: &mut u32,
     ) -> Option<FrameId> {
-        while let Some(id) =
-            self.frame_lists.oldest(FrameList::PREFETCHED).filter(|&id| self.is_stale(id))
+        while let Some(id) = self
+            .frame_lists
+            .oldest(FrameList::PREFETCHED)
+            .filter(|&id| self.is_expired_file_prefetch(id))
         {
             if !self.enter_policy_if_used(id, queries_left) {
                 self.frame_lists.unlink(id);
@@ -198,7 +202,7 @@ impl Cache {
             unused,
             counters,
             credits,
-            taken: victims_taken,
+            victims_taken,
             queries_left,
         };
         policy
@@ -206,18 +210,19 @@ impl Cache {
             .or_else(|| frame_lists.pop(FrameList::PREFETCHED))
     }
 
-    /// The page of a file that eviction would check next.
-    pub(super) fn oldest_of_files(&mut self) -> Option<FrameId> {
-        let promised = self.frame_lists.oldest(FrameList::PREFETCHED);
-        match promised.filter(|&id| self.is_stale(id)) {
+    /// The page of a file that eviction would check next; `None` without such a page.
+    pub(super) fn next_file_page(&mut self) -> Option<FrameId> {
+        let prefetched = self.frame_lists.oldest(FrameList::PREFETCHED);
+        match prefetched.filter(|&id| self.is_expired_file_prefetch(id)) {
             Some(id) => Some(id),
-            None => self.policy.oldest(&mut self.frame_lists).or(promised),
+            None => self.policy.oldest(&mut self.frame_lists).or(prefetched),
         }
     }
 
-    /// Evicts the next page of a file; `None` if it is pinned, or in use.
-    pub(super) fn choose_of_files(&mut self) -> Option<LeavingChoice> {
-        let id = self.next_victim(0, &mut (self.frames.len() as u32))?;
+    /// Evicts the next page of a file; `None` if it is pinned, in flight, or in use by a reader.
+    pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
+        let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
+        let id = self.next_victim(victims_taken, &mut queries_left)?;
         if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
             return None;
         }
@@ -225,7 +230,7 @@ impl Cache {
             self.list_file(id);
             return None;
         }
-        self.evict_by_policy(id);
+        self.evict_and_report(id);
         Some(LeavingChoice::Gone)
     }
 
@@ -244,7 +249,7 @@ impl Cache {
     }
 
     /// Evicts a page, and reports it to the policy if the policy had it.
-    pub(super) fn evict_by_policy(&mut self, id: FrameId) {
+    pub(super) fn evict_and_report(&mut self, id: FrameId) {
         let is_memory = self.frame(id).memory.is_memory;
         if !is_memory && (!self.unused.contains(id) || self.policy.enters_unused()) {
             let key = self.frame(id).key();
@@ -254,18 +259,18 @@ impl Cache {
     }
 
     /// Returns and resets the uses of the page by readers outside the machine: 0, 1, or 2 for more.
-    pub(super) fn uses(&mut self, id: FrameId) -> u8 {
-        uses_of(&mut self.sharer, &self.frames[id.0 as usize], id)
+    pub(super) fn take_uses(&mut self, id: FrameId) -> u8 {
+        take_uses_of_frame(&mut self.sharer, &self.frames[id.0 as usize], id)
     }
 
-    /// Collects first uses of prefetched pages from the next frames when pages are added. The count
-    /// of unused prefetched pages is thus late by the pages added meanwhile: at most an eighth of
-    /// the memory.
-    pub(super) fn collect_next_uses(&mut self, added: u32) {
+    /// Collects first uses of prefetched pages from the next frames when `added_pages` pages are
+    /// added. The count of unused prefetched pages is thus late by at most an eighth of the memory
+    /// in added pages. No effect without a sharer.
+    pub(super) fn collect_next_uses(&mut self, added_pages: u32) {
         if self.sharer.is_none() {
             return;
         }
-        self.collect_due += added;
+        self.collect_due += added_pages;
         if self.collect_due < self.collect_interval {
             return;
         }
@@ -290,18 +295,18 @@ impl Cache {
 
     /// Collects the uses of the prefetched pages in one word of frames.
     fn collect_word_uses(&mut self, word: u32) {
-        let (first, unused) = self.unused.word_at(word);
+        let (first, unused_bits) = self.unused.word_at(word);
         let is_filled = |&id: &FrameId| self.state(id) == FrameState::Filled;
-        let filled = frames_of(first, unused).filter(is_filled);
-        let filled_bits = filled.fold(0, |filled_bits, id| filled_bits | 1 << (id.0 - first.0));
+        let filled = frames_in_bits(first, unused_bits).filter(is_filled);
+        let filled_bits = filled.fold(0, |bits, id| bits | 1 << (id.0 - first.0));
         if filled_bits == 0 {
             return;
         }
         let Some(sharer) = &mut self.sharer else { return };
-        let [used, again] = sharer.take_uses_of(first, filled_bits);
-        for id in frames_of(first, used) {
+        let [used_bits, used_again_bits] = sharer.take_uses_of(first, filled_bits);
+        for id in frames_in_bits(first, used_bits) {
             self.touch(id);
-            if again >> (id.0 - first.0) & 1 != 0 {
+            if used_again_bits >> (id.0 - first.0) & 1 != 0 {
                 self.touch(id);
             }
         }
@@ -314,9 +319,9 @@ impl Cache {
             return 0;
         }
         for &id in ids {
-            // A page with an earlier use is not waste.
-            if self.unused.contains(id) && self.uses(id) > 0 {
-                self.note_use(id);
+            // The use must be recorded before the page leaves, or it would count as waste.
+            if self.unused.contains(id) && self.take_uses(id) > 0 {
+                self.record_use(id);
             }
         }
         self.sharer.as_mut().map_or(0, |sharer| sharer.recall_all(ids))
@@ -346,7 +351,7 @@ struct CacheAccessBits<'a> {
     counters: &'a mut CacheCounters,
     credits: &'a mut [Credit],
     /// Victims that were taken and have not left yet.
-    taken: u32,
+    victims_taken: u32,
     /// Number of queries of uses left in this scan.
     queries_left: &'a mut u32,
 }
@@ -362,15 +367,15 @@ impl AccessBits for CacheAccessBits<'_> {
         }
         // For a page in flight, the sharer's access bits belong to the frame's previous page. A
         // pinned page can't be evicted, and is checked after its return.
-        let is_asked =
+        let is_queried =
             frame.pins == 0 && frame.state == FrameState::Filled && *self.queries_left > 0;
-        if !is_asked {
+        if !is_queried {
             return 0;
         }
         *self.queries_left -= 1;
-        let uses = uses_of(self.sharer, frame, id);
+        let uses = take_uses_of_frame(self.sharer, frame, id);
         if uses > 0 {
-            first_use(self.unused, self.counters, self.credits, frame, id);
+            count_first_use(self.unused, self.counters, self.credits, frame, id);
         }
         uses
     }
@@ -382,14 +387,15 @@ impl AccessBits for CacheAccessBits<'_> {
 
     /// Returns the number of victims that were taken and have not left yet.
     fn taken(&self) -> u32 {
-        self.taken
+        self.victims_taken
     }
 }
 
-/// Returns and resets the uses of a file's page: 0, 1, or 2 for more.
-fn uses_of(sharer: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId) -> u8 {
-    let lends = !frame.memory.is_memory;
-    match sharer.as_mut().filter(|_| lends).map_or(UseCount::None, |sharer| sharer.take_uses(id)) {
+/// Returns and resets the uses of a page by readers outside the machine: 0, 1, or 2 for more.
+/// Pages of memory are not shared with such readers.
+fn take_uses_of_frame(sharer: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId) -> u8 {
+    let sharer = sharer.as_mut().filter(|_| !frame.memory.is_memory);
+    match sharer.map_or(UseCount::None, |sharer| sharer.take_uses(id)) {
         UseCount::None => 0,
         UseCount::Once => 1,
         UseCount::Again => 2,
@@ -397,7 +403,7 @@ fn uses_of(sharer: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId)
 }
 
 /// Returns the frames whose bits are set in `bits`; bit 0 stands for the frame `first`.
-fn frames_of(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
+fn frames_in_bits(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
     core::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
         bits &= bits - 1;
@@ -412,23 +418,25 @@ mod tests {
     use crate::eviction::TwoLists;
     use crate::readahead::Folio;
 
-    fn add(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
-        cache.add(file, page, Folio::holding(page, 0), Mark::Clear, true).unwrap()
+    fn add_prefetched(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
+        let is_ahead = true;
+        cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead).unwrap()
     }
 
     /// As in the kernel, a page enters its list when it is added: a window that arrives before the
-    /// one in front of it is not evicted first.
+    /// one in front of it is not evicted first. Three pages fill the cache, and the second arrives
+    /// before the first.
     #[test]
     fn pages_are_evicted_in_order_of_addition_not_of_arrival() {
         let mut cache = Cache::new(3, Box::new(TwoLists));
         let file = cache.add_file();
-        let [first, second, slow] = [0, 1, 2].map(|page| add(&mut cache, file, page));
+        let [first, second, slow] = [0, 1, 2].map(|page| add_prefetched(&mut cache, file, page));
         cache.fill(second);
         cache.fill(first);
-        assert_eq!(add(&mut cache, file, 3), first);
+        assert_eq!(add_prefetched(&mut cache, file, 3), first);
         // The page that is still in flight is skipped, and moves to the front.
-        assert_eq!(add(&mut cache, file, 4), second);
+        assert_eq!(add_prefetched(&mut cache, file, 4), second);
         cache.fill(slow);
-        assert_eq!(add(&mut cache, file, 5), slow);
+        assert_eq!(add_prefetched(&mut cache, file, 5), slow);
     }
 }

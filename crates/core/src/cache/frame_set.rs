@@ -21,17 +21,17 @@ impl FrameSet {
 
     /// Returns true if the frame is in the set.
     pub(super) fn contains(&self, id: FrameId) -> bool {
-        self.words[FrameSet::word(id)] & FrameSet::bit(id) != 0
+        self.words[FrameSet::word_index(id)] & FrameSet::bit_mask(id) != 0
     }
 
     /// Adds a frame; no effect if it is in the set.
     pub(super) fn insert(&mut self, id: FrameId) {
-        self.words[FrameSet::word(id)] |= FrameSet::bit(id);
+        self.words[FrameSet::word_index(id)] |= FrameSet::bit_mask(id);
     }
 
     /// Removes a frame. Returns true if it was in the set.
     pub(super) fn remove(&mut self, id: FrameId) -> bool {
-        let (word, bit) = (&mut self.words[FrameSet::word(id)], FrameSet::bit(id));
+        let (word, bit) = (&mut self.words[FrameSet::word_index(id)], FrameSet::bit_mask(id));
         let was_in = *word & bit != 0;
         *word &= !bit;
         was_in
@@ -48,12 +48,12 @@ impl FrameSet {
     }
 
     /// Index of the word with the frame's bit.
-    fn word(id: FrameId) -> usize {
+    fn word_index(id: FrameId) -> usize {
         (id.0 / WORD_FRAMES) as usize
     }
 
     /// Mask of the frame's bit in its word.
-    fn bit(id: FrameId) -> u64 {
+    fn bit_mask(id: FrameId) -> u64 {
         1 << (id.0 % WORD_FRAMES)
     }
 }
@@ -62,6 +62,7 @@ impl FrameSet {
 mod tests {
     use super::*;
 
+    /// 130 frames have three words: frames 0 to 63, 64 to 127, and 128 and 129.
     #[test]
     fn inserted_frames_are_found_by_word_until_removed() {
         let mut set = FrameSet::new(130);

@@ -5,13 +5,13 @@
 //! pinned, held, or available at once. A file's page and a clean, unmapped page of memory are
 //! available at once. The machine's memory budget uses these classes.
 //!
-//! Invariant: an unpinned page of memory is on the list that its state names
-//! (`list_memory`), or on none while it is leaving or being written. Under a policy a page
-//! that is mapped again during its write is on none as well until the write has ended. The policy
-//! would name it over and over, and never the pages behind it.
+//! Invariant: an unpinned page of memory is on the list for its state (`list_memory`), or on none
+//! while it is leaving or being written. If the eviction policy manages memory, a page that is
+//! mapped again during its write is on no list either until the write has ended. Otherwise the
+//! policy would select that page again and again, and never the pages behind it.
 
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, Mark, RunEntry};
-use crate::eviction::{List, PageOrigin as Entered, refill};
+use crate::eviction::{List, PageOrigin, refill};
 use crate::unit::PageRange;
 
 /// Additional state of a page of memory.
@@ -54,14 +54,14 @@ pub(super) struct MemoryCounts {
 
 impl MemoryCounts {
     /// Adds a frame to the counts.
-    pub(super) fn count(&mut self, frame: &Frame) {
+    pub(super) fn add_frame(&mut self, frame: &Frame) {
         self.unready += u32::from(frame.is_unready());
         self.leaving += u32::from(frame.memory.is_leaving);
         self.writing += u32::from(frame.memory.is_writing);
     }
 
     /// Subtracts a frame from the counts.
-    pub(super) fn forget(&mut self, frame: &Frame) {
+    pub(super) fn subtract_frame(&mut self, frame: &Frame) {
         self.unready -= u32::from(frame.is_unready());
         self.leaving -= u32::from(frame.memory.is_leaving);
         self.writing -= u32::from(frame.memory.is_writing);
@@ -98,15 +98,16 @@ impl Cache {
             is_ahead,
             ..RunEntry::default()
         };
-        let mut added = None;
-        self.add_run_of(file, PageRange::new(page, 1), entry, true, |_, id| added = Some(id));
+        let (mut added, is_memory) = (None, true);
+        let run = PageRange::new(page, 1);
+        self.add_run_of(file, run, entry, is_memory, |_, id| added = Some(id));
         added
     }
 
     /// Lets the eviction policy manage memory too, unless it has separate lists for memory. Must be
     /// called before the first page of memory is added.
     pub fn give_memory_to_policy(&mut self) {
-        self.is_memory_apart = self.policy.has_memory_apart();
+        self.has_memory_lists = self.policy.has_memory_apart();
     }
 
     /// Number of held frames: unpinned, but not available at once.
@@ -184,26 +185,26 @@ impl Cache {
 
     /// Records that the page was mapped into or unmapped from a program's address space.
     pub fn set_mapped(&mut self, id: FrameId, is_mapped: bool) {
-        self.change(id, |frame| frame.memory.is_mapped = is_mapped);
+        self.update_frame(id, |frame| frame.memory.is_mapped = is_mapped);
     }
 
     /// Records that the page differs from its slot, or no longer does.
     pub fn set_dirty(&mut self, id: FrameId, is_dirty: bool) {
-        self.change(id, |frame| frame.memory.is_dirty = is_dirty);
+        self.update_frame(id, |frame| frame.memory.is_dirty = is_dirty);
     }
 
-    /// Records the use of a page by a fault: it is no longer waste. A page that was found in the
-    /// cache (`is_again`) for another reason than prefetch becomes referenced. A page that enters
-    /// the policy by this fault enters as used.
-    pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
-        let is_first = self.note_use(id);
+    /// Records the use of a page by a fault: the page does not count as waste. A page that was in
+    /// the cache (`was_in_memory`) for another reason than prefetch becomes referenced. A page that
+    /// enters the policy by this fault enters as used: the touch of the fault does not count again.
+    pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
+        let is_first = self.record_use(id);
         if is_first && !self.frame(id).memory.is_known {
             self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         }
-        if !self.is_memory_apart && !self.frame_lists.is_listed(id) {
+        if !self.has_memory_lists && !self.frame_lists.is_listed(id) {
             self.frame_mut(id).memory.is_fault_reported = true;
         } else if !is_first {
-            self.frame_mut(id).is_referenced |= is_again;
+            self.frame_mut(id).is_referenced |= was_in_memory;
         }
     }
 
@@ -211,7 +212,7 @@ impl Cache {
     /// for memory, the oldest page of these is compared with the policy's next page of a file.
     /// `None`: every page is pinned or already leaving.
     pub fn choose_leaving(&mut self) -> Option<LeavingChoice> {
-        match self.is_memory_apart {
+        match self.has_memory_lists {
             true => self.choose_oldest(),
             false => self.choose_by_policy(),
         }
@@ -220,7 +221,7 @@ impl Cache {
     /// Chooses by the policy. Expired prefetched pages of memory leave before its victims, the
     /// other prefetched ones after them. `None` if no page can leave.
     fn choose_by_policy(&mut self) -> Option<LeavingChoice> {
-        let mut asks_left = self.frames.len() as u32;
+        let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
         // A pinned page, or one in flight, returns to its list by itself.
         for _ in 0..=self.frames.len() {
             if let Some(id) = self
@@ -231,13 +232,14 @@ impl Cache {
                 self.evict(id);
                 return Some(LeavingChoice::Gone);
             }
-            let Some(id) = self.next_victim(0, &mut asks_left) else {
+            let Some(id) = self.next_victim(victims_taken, &mut queries_left) else {
                 let id = self.frame_lists.oldest(FrameList::MEMORY_PREFETCHED)?;
                 self.evict(id);
                 return Some(LeavingChoice::Gone);
             };
             let age = self.frame_lists.age(id);
             let frame = self.frame(id);
+            // The next victim is tried.
             if frame.pins > 0 || frame.state != FrameState::Filled {
                 continue;
             }
@@ -246,7 +248,7 @@ impl Cache {
                 return Some(LeavingChoice::Held { frame: id, age });
             }
             if self.recall_all(&[id]) == 0 {
-                self.evict_by_policy(id);
+                self.evict_and_report(id);
                 return Some(LeavingChoice::Gone);
             }
             self.list_file(id);
@@ -266,9 +268,11 @@ impl Cache {
             refill(&mut self.frame_lists, inactive, active, prefetched_pages, |_, id| {
                 frames[id.0 as usize].is_referenced = false;
             });
-            let memory = self.frame_lists.oldest_of(&[inactive, FrameList::MEMORY_PREFETCHED]);
-            let file = self.oldest_of_files();
-            let older = match (memory, file) {
+            let oldest_memory =
+                self.frame_lists.oldest_of(&[inactive, FrameList::MEMORY_PREFETCHED]);
+            let oldest_file = self.next_file_page();
+            // The page of memory to leave; `None` if a page of a file is at least as old.
+            let memory_page = match (oldest_memory, oldest_file) {
                 (Some(memory), Some(file))
                     if self.frame_lists.age(memory) > self.frame_lists.age(file) =>
                 {
@@ -278,9 +282,9 @@ impl Cache {
                 // Prefetched pages count as inactive ones, but must not use up all of these.
                 (memory, None) => Some(memory.or_else(|| self.frame_lists.oldest(active))?),
             };
-            let Some(id) = older else {
-                if let Some(left) = self.choose_of_files() {
-                    return Some(left);
+            let Some(id) = memory_page else {
+                if let Some(choice) = self.evict_next_file_page() {
+                    return Some(choice);
                 }
                 continue;
             };
@@ -305,7 +309,7 @@ impl Cache {
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
-        let list = if self.is_memory_apart { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
+        let list = if self.has_memory_lists { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
         let is_old = self.frame_lists.list_of(id) == Some(list)
             && !frame.is_referenced
             && frame.is_unready()
@@ -336,7 +340,7 @@ impl Cache {
     /// [`end_set_aside`](Cache::end_set_aside), so that the policy selects other pages meanwhile.
     /// On a list of memory pages alone it moves to the front at once.
     pub fn set_aside(&mut self, id: FrameId) {
-        if self.is_memory_apart || self.frame(id).pins > 0 {
+        if self.has_memory_lists || self.frame(id).pins > 0 {
             return self.cancel_leaving(id);
         }
         self.set_leaving(id, false);
@@ -381,16 +385,17 @@ impl Cache {
 
     /// Records that the write of a leaving page has begun.
     pub fn begin_write(&mut self, id: FrameId) {
-        self.change(id, |frame| {
+        self.update_frame(id, |frame| {
             frame.memory.is_leaving = false;
             frame.memory.is_dirty = false;
             frame.memory.is_writing = true;
         });
     }
 
-    /// Records the end of a write, successful or not: the page moves to the list for its state.
+    /// Records the end of a write: the page moves to the list for its state. `is_dirty` is true if
+    /// the write failed; a page that was changed meanwhile is dirty in any case.
     pub fn end_write(&mut self, id: FrameId, is_dirty: bool) {
-        self.change(id, |frame| {
+        self.update_frame(id, |frame| {
             frame.memory.is_writing = false;
             frame.memory.is_dirty |= is_dirty;
         });
@@ -416,8 +421,8 @@ impl Cache {
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
             // It can't leave before its write has ended: `end_write` gives it to the policy.
-            (true, _) if is_writing && !self.is_memory_apart => return,
-            (true, _) if !self.is_memory_apart => return self.give_to_policy(id),
+            (true, _) if is_writing && !self.has_memory_lists => return,
+            (true, _) if !self.has_memory_lists => return self.give_to_policy(id),
             (true, _) => FrameList::MEMORY_INACTIVE,
             (false, true) => FrameList::MEMORY_PREFETCHED,
             (false, false) => FrameList::MEMORY_CLEAN,
@@ -427,11 +432,11 @@ impl Cache {
 
     /// Sets or clears the leaving flag.
     fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {
-        self.change(id, |frame| frame.memory.is_leaving = is_leaving);
+        self.update_frame(id, |frame| frame.memory.is_leaving = is_leaving);
     }
 
-    /// Puts a held page on the policy's lists. A page that the policy knows was about to leave; its
-    /// need before that is a use.
+    /// Puts a held page on the policy's lists. A page that the policy knows returns to it as a
+    /// victim that did not leave; if a fault needed the page meanwhile, that counts as a use.
     fn give_to_policy(&mut self, id: FrameId) {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
@@ -441,7 +446,7 @@ impl Cache {
                 self.policy.used(&mut self.frame_lists, id, key);
             }
         } else {
-            self.policy.enter(&mut self.frame_lists, id, key, Entered::Demand);
+            self.policy.enter(&mut self.frame_lists, id, key, PageOrigin::Demand);
         }
     }
 
@@ -462,29 +467,30 @@ mod tests {
     use super::*;
     use crate::eviction::Lru;
 
-    /// Four pages were faulted in and touched by that, and 0 is touched once more. With access bits
-    /// `lru` is a clock, which spares 0, and the next is 1. If the touch of the fault counted as a
-    /// second use, each page would be spared once, and 0 would leave.
+    /// Four pages are faulted in and touched by their faults, and page 0 is touched once more. With
+    /// access bits `lru` is a clock, which spares page 0 and selects page 1. If the touch of the
+    /// fault counted as a second use, each page would be spared once, and page 0 would be selected.
     #[test]
     fn the_touch_of_a_fault_is_not_a_second_use() {
         let mut cache = Cache::new(4, Box::new(Lru));
         cache.give_memory_to_policy();
         let file = cache.add_file();
+        let (is_ahead, was_in_memory, is_mapped, is_written) = (false, false, true, false);
         for page in 0..4 {
-            let id = cache.add_memory(file, page, Mark::Clear, false).unwrap();
+            let id = cache.add_memory(file, page, Mark::Clear, is_ahead).unwrap();
             cache.pin(id);
             cache.fill(id);
-            cache.use_memory(id, false);
-            cache.set_mapped(id, true);
+            cache.use_memory(id, was_in_memory);
+            cache.set_mapped(id, is_mapped);
             cache.unpin(id);
-            assert!(cache.touch_mapped(id, false));
+            assert!(cache.touch_mapped(id, is_written));
         }
         let ids = [0, 1].map(|page| cache.find(file, page).unwrap());
-        cache.touch_mapped(ids[0], false);
-        let left = cache.choose_leaving();
+        cache.touch_mapped(ids[0], is_written);
+        let choice = cache.choose_leaving();
         assert!(
-            matches!(left, Some(LeavingChoice::Held { frame, .. }) if frame == ids[1]),
-            "{left:?}"
+            matches!(choice, Some(LeavingChoice::Held { frame, .. }) if frame == ids[1]),
+            "{choice:?}"
         );
     }
 }

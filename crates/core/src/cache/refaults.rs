@@ -34,14 +34,14 @@ impl RefaultTable {
 
     /// Stores the key bits of an evicted page, to recognize its return.
     pub(super) fn record_eviction(&mut self, page: PageKey) {
-        let (slot, key_bits) = noted(page);
+        let (slot, key_bits) = slot_and_key_bits(page);
         self.evicted_keys[slot] = key_bits;
     }
 
     /// Counts a return if the entering page is among the stored evicted pages, and removes it from
     /// them.
     pub(super) fn record_entry(&mut self, page: PageKey) {
-        let (slot, key_bits) = noted(page);
+        let (slot, key_bits) = slot_and_key_bits(page);
         if self.evicted_keys[slot] == key_bits {
             self.evicted_keys[slot] = 0;
             self.pages += 1;
@@ -50,7 +50,7 @@ impl RefaultTable {
 }
 
 /// Returns the slot of a page, and the key bits that are stored there, which are never 0.
-fn noted(page: PageKey) -> (usize, u32) {
+fn slot_and_key_bits(page: PageKey) -> (usize, u32) {
     ((page.0 >> (u64::BITS - SLOTS_LOG2)) as usize, page.0 as u32 | 1)
 }
 
@@ -59,18 +59,19 @@ mod tests {
     use super::*;
     use crate::cache::FileId;
 
+    /// Pages 0 to 999 of a file are evicted. Pages of another file are no returns; the 1,000 pages
+    /// count once, whatever else enters. A few slots are shared, and lose an evicted page.
     #[test]
     fn a_returning_page_is_counted_once() {
         let mut refaults = RefaultTable::new();
-        let [one, other] = [3, 4].map(|file| move |page| PageKey::of(FileId(file), page));
-        (0..1000).for_each(|page| refaults.record_entry(one(page)));
+        let [evicted, other] = [3, 4].map(|file| move |page| PageKey::of(FileId(file), page));
+        (0..1000).for_each(|page| refaults.record_entry(evicted(page)));
         assert_eq!(refaults.pages(), 0);
-        (0..1000).for_each(|page| refaults.record_eviction(one(page)));
+        (0..1000).for_each(|page| refaults.record_eviction(evicted(page)));
         (0..1000).for_each(|page| refaults.record_entry(other(page)));
         assert_eq!(refaults.pages(), 0);
-        (500..2000).for_each(|page| refaults.record_entry(one(page)));
-        (0..1000).for_each(|page| refaults.record_entry(one(page)));
-        // A few slots are shared.
+        (500..2000).for_each(|page| refaults.record_entry(evicted(page)));
+        (0..1000).for_each(|page| refaults.record_entry(evicted(page)));
         assert!((990..=1000).contains(&refaults.pages()), "{}", refaults.pages());
     }
 }

@@ -4,7 +4,7 @@
 //! for the whole run.
 
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, memory};
-use crate::eviction::{PageKey, PageOrigin as Entered};
+use crate::eviction::{PageKey, PageOrigin};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
@@ -23,17 +23,18 @@ pub struct RunEntry {
 }
 
 impl Cache {
-    /// Adds absent pages, in flight, as far as frames are available. Calls `added` with the frame
-    /// of each in order, and returns their number. It is smaller than the range if every other
-    /// frame is pinned or in flight.
+    /// Adds absent pages, in flight, as far as frames are available. Calls `on_added` with each
+    /// page and its frame, in order. Returns the number of added pages, which is smaller than the
+    /// range if every other frame is pinned or in flight.
     pub fn add_run(
         &mut self,
         file: FileId,
         range: PageRange,
         entry: RunEntry,
-        added: impl FnMut(u64, FrameId),
+        on_added: impl FnMut(u64, FrameId),
     ) -> u64 {
-        self.add_run_of(file, range, entry, false, added)
+        let is_memory = false;
+        self.add_run_of(file, range, entry, is_memory, on_added)
     }
 
     /// Adds the absent pages of `range` as pages in flight, as far as frames are available. Calls
@@ -50,9 +51,9 @@ impl Cache {
         let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
         self.collect_next_uses(pages_wanted);
         let count = self.frames_for(pages_wanted, entry.is_pinned);
-        let enters = !entry.is_ahead || self.policy.enters_unused();
-        let how = if entry.is_ahead { Entered::Prefetch } else { Entered::Demand };
-        self.waits.added(count, self.budget_pages());
+        let enters_policy = !entry.is_ahead || self.policy.enters_unused();
+        let origin = if entry.is_ahead { PageOrigin::Prefetch } else { PageOrigin::Demand };
+        self.waits.record_additions(count, self.budget_pages());
         let Cache {
             frames,
             supply,
@@ -78,8 +79,8 @@ impl Cache {
                 next_in_table: table.insert(file, table_home, id),
                 order: entry.order,
                 is_marked: page - range.first < entry.marked,
-                // The use that it is read for is still to come. Uses of memory are reported in
-                // another way.
+                // A requested page is used once by the read that adds it. Uses of memory come with
+                // its faults and touches.
                 is_referenced: !entry.is_ahead && !is_memory,
                 is_stale: false,
                 memory: memory::MemoryFlags::of(is_memory),
@@ -90,12 +91,12 @@ impl Cache {
                 None => frames.push(frame),
             }
             if is_memory {
-                // It is listed once it has arrived; its age counts from here on.
+                // A page of memory is listed once it has arrived. This push only starts its age.
                 lists.push(id, FrameList::MEMORY_CLEAN);
                 lists.unlink(id);
                 lists.set_note(id, waits.now());
-            } else if enters {
-                policy.enter(lists, id, PageKey::of(file, page), how);
+            } else if enters_policy {
+                policy.enter(lists, id, PageKey::of(file, page), origin);
             } else {
                 lists.push(id, FrameList::PREFETCHED);
                 lists.set_note(id, waits.now());
@@ -153,23 +154,23 @@ impl Cache {
     /// Records that the device has delivered the pages of `range`, all of which must be in flight.
     /// They become filled, and may be shared.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
-        let mut come = [FrameId(0); SHARE_BATCH_MAX];
-        let (mut first, mut count, mut marked) = (range.first, 0, 0);
+        let mut filled = [FrameId(0); SHARE_BATCH_MAX];
+        let (mut first, mut count, mut marked_bits) = (range.first, 0, 0);
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
             id = self.in_flight_after(id, file, page);
-            let is_good = self.arrive(id);
-            if is_good {
-                come[count] = id;
-                marked |= u64::from(self.frame(id).is_marked) << count;
+            let is_shareable = self.set_filled(id);
+            if is_shareable {
+                filled[count] = id;
+                marked_bits |= u64::from(self.frame(id).is_marked) << count;
                 count += 1;
             }
-            if !is_good || count == SHARE_BATCH_MAX {
-                self.share(file, first, &come[..count], marked);
-                (first, count, marked) = (page + 1, 0, 0);
+            if !is_shareable || count == SHARE_BATCH_MAX {
+                self.share(file, first, &filled[..count], marked_bits);
+                (first, count, marked_bits) = (page + 1, 0, 0);
             }
         }
-        self.share(file, first, &come[..count], marked);
+        self.share(file, first, &filled[..count], marked_bits);
     }
 
     /// Returns the frame of a page in flight. Checks first the frame directly behind `previous`.
@@ -191,37 +192,42 @@ mod tests {
     use super::*;
     use crate::eviction::TwoLists;
 
-    const AHEAD: RunEntry = RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+    const PREFETCHED: RunEntry =
+        RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
 
-    /// Adds a run, which arrives at once. Returns the frames.
-    fn filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {
+    /// Adds prefetched pages, which the device delivers at once. Returns their frames.
+    fn add_filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {
         let mut frames = Vec::new();
-        cache.add_run(file, range, AHEAD, |_, id| frames.push(id.0));
+        cache.add_run(file, range, PREFETCHED, |_, id| frames.push(id.0));
         frames.iter().for_each(|&id| cache.fill(FrameId(id)));
         frames
     }
 
+    /// In a memory of 300 pages, 2,000 pages pass in 20 runs of 100. Each run gets the frames of an
+    /// evicted run, in order.
     #[test]
     fn a_stream_gets_consecutive_frames_after_many_rounds() {
         let mut cache = Cache::new(300, Box::new(TwoLists));
         let file = cache.add_file();
         for round in 0..20 {
-            let frames = filled(&mut cache, file, PageRange::new(round * 100, 100));
+            let frames = add_filled(&mut cache, file, PageRange::new(round * 100, 100));
             let first = frames[0];
             assert!(frames.iter().copied().eq(first..first + 100), "round {round}: {frames:?}");
         }
     }
 
+    /// A run of three pages is added to a memory of four, with two marks; the next run of three has
+    /// only one frame left.
     #[test]
     fn added_run_ends_with_the_free_frames_and_marks_its_first_pages() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
-        let entry = RunEntry { marked: 2, is_pinned: true, ..AHEAD };
+        let entry = RunEntry { marked: 2, is_pinned: true, ..PREFETCHED };
         assert_eq!(cache.add_run(file, PageRange::new(510, 3), entry, |_, _| {}), 3);
         let marked = [510, 511, 512].map(|page| cache.marked(file, page).is_some());
         assert_eq!(marked, [true, true, false]);
         // Three are in flight and pinned.
-        assert_eq!(cache.add_run(file, PageRange::new(0, 3), AHEAD, |_, _| {}), 1);
+        assert_eq!(cache.add_run(file, PageRange::new(0, 3), PREFETCHED, |_, _| {}), 1);
         assert_eq!((cache.find(file, 0).is_some(), cache.find(file, 1)), (true, None));
         assert_eq!(cache.counters().readahead_pages, 4);
         assert_eq!(cache.absent_run(file, PageRange::new(0, 9)), Some(PageRange::new(1, 8)));

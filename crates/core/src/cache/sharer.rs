@@ -27,9 +27,9 @@ pub enum UseCount {
 
 /// Shares filled pages with readers outside the machine.
 pub trait PageSharer: Send + fmt::Debug {
-    /// Shares pages from `first` on, at most 64, which are filled, in these frames. A page with the
+    /// Shares filled pages from page `first` on, at most 64, in these frames. A page with the
     /// readahead mark (its bit in `marked`, the lowest for the first page) is not shared: its
-    /// reader calls the machine, so that the policy sees it.
+    /// reader calls the machine, so that the policy sees the read.
     fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64);
 
     /// Records that the page in the frame no longer carries the mark.
@@ -42,13 +42,13 @@ pub trait PageSharer: Send + fmt::Debug {
     /// bits of `frame_bits`. The first result has a bit for each used page, the second for each
     /// page used more than once.
     fn take_uses_of(&mut self, first: FrameId, frame_bits: u64) -> [u64; 2] {
-        let mut used = [0; 2];
-        for nth in (0..u64::BITS).filter(|nth| frame_bits >> nth & 1 != 0) {
-            let uses = self.take_uses(FrameId(first.0 + nth));
-            used[0] |= u64::from(uses != UseCount::None) << nth;
-            used[1] |= u64::from(uses == UseCount::Again) << nth;
+        let [mut used_bits, mut used_again_bits] = [0; 2];
+        for bit in (0..u64::BITS).filter(|bit| frame_bits >> bit & 1 != 0) {
+            let uses = self.take_uses(FrameId(first.0 + bit));
+            used_bits |= u64::from(uses != UseCount::None) << bit;
+            used_again_bits |= u64::from(uses == UseCount::Again) << bit;
         }
-        used
+        [used_bits, used_again_bits]
     }
 
     /// Returns true if [`take_uses`](PageSharer::take_uses) would report a use. Does not reset it.
@@ -61,8 +61,9 @@ pub trait PageSharer: Send + fmt::Debug {
     /// Recalls several pages, at most 64. Returns a bit for each refusal, the lowest for the first
     /// frame.
     fn recall_all(&mut self, frames: &[FrameId]) -> u64 {
-        let refused = |(nth, &frame): (usize, &FrameId)| u64::from(!self.recall(frame)) << nth;
-        frames.iter().enumerate().map(refused).sum()
+        let refused_bit =
+            |(index, &frame): (usize, &FrameId)| u64::from(!self.recall(frame)) << index;
+        frames.iter().enumerate().map(refused_bit).sum()
     }
 
     /// Ends the sharing of a page that is in use, because its data is out of date. Once it is no

@@ -61,7 +61,7 @@ impl Cache {
 
     /// Records that the environment has taken back the memory of frames.
     pub fn on_withdrawn(&mut self, frames: &[FrameId]) {
-        self.supply.withdrawn(frames);
+        self.supply.record_withdrawn(frames);
     }
 }
 
@@ -93,18 +93,22 @@ mod tests {
     use crate::policy::Spec;
     use crate::readahead::Folio;
 
-    fn filled(cache: &mut Cache, file: FileId, page: u64) -> Option<FrameId> {
-        let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false)?;
+    /// Adds a requested page, which the device delivers at once. `None` if no frame is available.
+    fn add_filled(cache: &mut Cache, file: FileId, page: u64) -> Option<FrameId> {
+        let is_ahead = false;
+        let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead)?;
         cache.fill(id);
         Some(id)
     }
 
+    /// A cache of 6 frames, of at most 12, holds four pages. It shrinks to 4 and to 3, which evicts
+    /// the oldest page, and grows to 8.
     #[test]
     fn a_shrinking_cache_evicts_in_order_and_a_growing_one_keeps_all() {
         let mut cache = Cache::with_frames_max(6, 12, Box::new(TwoLists));
         let file = cache.add_file();
         for page in 0..4 {
-            filled(&mut cache, file, page);
+            add_filled(&mut cache, file, page);
         }
         // Two of the six frames were never used.
         assert_eq!(cache.shrink(2), []);
@@ -115,53 +119,57 @@ mod tests {
         cache.on_withdrawn(&withdrawing);
         cache.grow(5);
         for page in 10..15 {
-            filled(&mut cache, file, page);
+            add_filled(&mut cache, file, page);
         }
         let kept = [1, 2, 3, 10, 11, 12, 13, 14].map(|page| cache.find(file, page).is_some());
         assert_eq!(kept, [true; 8]);
         assert_eq!((cache.budget_pages(), cache.free_pages()), (8, 0));
     }
 
+    /// Of four frames, one is pinned, one filled, one in flight and one free: two can be removed,
+    /// of which only the filled one has memory.
     #[test]
     fn shrink_leaves_pinned_and_in_flight_frames_in_the_cache() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
-        let pinned = filled(&mut cache, file, 0).unwrap();
+        let pinned = add_filled(&mut cache, file, 0).unwrap();
         cache.pin(pinned);
-        filled(&mut cache, file, 1);
-        cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, false).unwrap();
+        add_filled(&mut cache, file, 1);
+        let is_ahead = false;
+        cache.add(file, 2, Folio::holding(2, 0), Mark::Clear, is_ahead).unwrap();
         assert_eq!(cache.shrink(4).len(), 1);
         assert_eq!((cache.budget_pages(), cache.free_pages()), (2, 0));
         assert_eq!(cache.find(file, 0), Some(pinned));
         assert!(cache.find(file, 2).is_some());
     }
 
-    /// With every policy, a cache that grew and was refitted still has its pages, and evicts them
-    /// one by one.
+    /// With every policy, a cache of 8 pages grows to 32 with a new policy, and holds all 30 pages.
+    /// It then shrinks by 28 frames to 4: two of them were never used, so that 26 pages leave.
     #[test]
     fn every_policy_adopts_the_pages_when_the_size_changes() {
         for policy in POLICIES {
-            let built = |pages| build(&Spec::plain(policy.name), pages).unwrap();
-            let mut cache = Cache::with_frames_max(8, 100, built(8));
+            let build_policy = |pages| build(&Spec::plain(policy.name), pages).unwrap();
+            let mut cache = Cache::with_frames_max(8, 100, build_policy(8));
             let file = cache.add_file();
             for page in 0..30 {
                 if page == 8 {
-                    cache.replace_policy(built(32), 32);
+                    cache.replace_policy(build_policy(32), 32);
                     cache.grow(24);
                 }
-                let id = filled(&mut cache, file, page).unwrap();
-                (page % 3 == 0).then(|| cache.touch(id));
+                let id = add_filled(&mut cache, file, page).unwrap();
+                if page % 3 == 0 {
+                    cache.touch(id);
+                }
             }
             assert_eq!(cache.counters().evicted_pages, 0, "{}", policy.name);
-            // Two were never used.
             assert_eq!(cache.shrink(28).len(), 26, "{}", policy.name);
             cache.resize_policy(4);
             assert_eq!(cache.counters().evicted_pages, 26, "{}", policy.name);
             for page in 100..200 {
-                filled(&mut cache, file, page).unwrap();
+                add_filled(&mut cache, file, page).unwrap();
             }
-            let held = (0..200).filter(|&page| cache.find(file, page).is_some()).count();
-            assert_eq!(held, 4, "{}", policy.name);
+            let cached_pages = (0..200).filter(|&page| cache.find(file, page).is_some()).count();
+            assert_eq!(cached_pages, 4, "{}", policy.name);
         }
     }
 }

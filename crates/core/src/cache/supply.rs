@@ -20,7 +20,7 @@ use super::FrameId;
 #[derive(Debug)]
 pub(super) struct FreeFrames {
     /// Free frames that were used before; handed out from the end.
-    used: Vec<FrameId>,
+    freed: Vec<FrameId>,
     /// The first frame that was never used.
     first_never_used: u32,
     /// Number of never-used frames in circulation.
@@ -38,7 +38,7 @@ impl FreeFrames {
     /// Creates `frames_max` frames, with the first `budget` in circulation and free.
     pub(super) fn new(budget: u32, frames_max: u32) -> FreeFrames {
         FreeFrames {
-            used: Vec::new(),
+            freed: Vec::new(),
             first_never_used: 0,
             never_used_free: budget,
             withdrawn: Vec::new(),
@@ -60,13 +60,13 @@ impl FreeFrames {
 
     /// Number of free frames in circulation.
     pub(super) fn free(&self) -> u32 {
-        self.used.len() as u32 + self.never_used_free + self.withdrawn_free
+        self.freed.len() as u32 + self.never_used_free + self.withdrawn_free
     }
 
     /// Takes a free frame; `None` if there is none.
     #[inline]
     pub(super) fn take(&mut self) -> Option<FrameId> {
-        if let Some(id) = self.used.pop() {
+        if let Some(id) = self.freed.pop() {
             return Some(id);
         }
         if self.withdrawn_free > 0 {
@@ -81,19 +81,19 @@ impl FreeFrames {
     /// Returns a frame that holds no page any more.
     #[inline]
     pub(super) fn put(&mut self, id: FrameId) {
-        self.used.push(id);
+        self.freed.push(id);
     }
 
     /// Number of freed frames at present, to be passed to
     /// [`reverse_freed_since`](FreeFrames::reverse_freed_since).
     pub(super) fn freed_count(&self) -> usize {
-        self.used.len()
+        self.freed.len()
     }
 
-    /// Reverses the frames freed since the mark, so that they are handed out in the order in which
-    /// they were freed.
-    pub(super) fn reverse_freed_since(&mut self, mark: usize) {
-        self.used[mark..].reverse();
+    /// Reverses the order of the frames freed since `freed_count` was `freed_before`, so that they
+    /// are handed out in the order in which they were freed.
+    pub(super) fn reverse_freed_since(&mut self, freed_before: usize) {
+        self.freed[freed_before..].reverse();
     }
 
     /// Adds up to `frames` frames to circulation: first withdrawn frames, then frames that were
@@ -105,22 +105,23 @@ impl FreeFrames {
         self.never_used_free += never_used.min(frames - returned);
     }
 
-    /// Removes up to `frames` free frames from circulation, first those that were never used.
+    /// Removes up to `frames` free frames from circulation, first the frames without memory.
     /// Returns the others. The environment takes back their memory, and then
-    /// [reports](FreeFrames::withdrawn) them.
+    /// [reports](FreeFrames::record_withdrawn) them.
     pub(super) fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
-        let fresh = self.never_used_free.min(frames);
-        self.never_used_free -= fresh;
-        let again = self.withdrawn_free.min(frames - fresh);
-        self.withdrawn_free -= again;
-        let kept = self.used.len().saturating_sub((frames - fresh - again) as usize);
-        let withdrawing = self.used.split_off(kept);
+        // Frames without memory, never used or withdrawn before, leave circulation at once.
+        let never_used = self.never_used_free.min(frames);
+        self.never_used_free -= never_used;
+        let withdrawn = self.withdrawn_free.min(frames - never_used);
+        self.withdrawn_free -= withdrawn;
+        let kept = self.freed.len().saturating_sub((frames - never_used - withdrawn) as usize);
+        let withdrawing = self.freed.split_off(kept);
         self.withdrawing += withdrawing.len() as u32;
         withdrawing
     }
 
     /// Records that the environment has taken back the memory of these frames.
-    pub(super) fn withdrawn(&mut self, frames: &[FrameId]) {
+    pub(super) fn record_withdrawn(&mut self, frames: &[FrameId]) {
         self.withdrawing -= frames.len() as u32;
         // Inserts them before the frames that are in circulation again.
         let index = self.withdrawn.len() - self.withdrawn_free as usize;
@@ -132,41 +133,44 @@ impl FreeFrames {
 mod tests {
     use super::*;
 
-    fn take(supply: &mut FreeFrames, count: usize) -> Vec<u32> {
+    /// Takes up to `count` frames, and returns their numbers.
+    fn take_frames(supply: &mut FreeFrames, count: usize) -> Vec<u32> {
         (0..count).map_while(|_| supply.take()).map(|id| id.0).collect()
     }
 
     #[test]
     fn freed_frames_are_taken_last_in_first_out_and_new_ones_in_order() {
         let mut supply = FreeFrames::new(3, 3);
-        assert_eq!(take(&mut supply, 2), [0, 1]);
+        assert_eq!(take_frames(&mut supply, 2), [0, 1]);
         supply.put(FrameId(0));
-        assert_eq!(take(&mut supply, 9), [0, 2]);
-        let mark = supply.freed_count();
+        assert_eq!(take_frames(&mut supply, 9), [0, 2]);
+        let freed_before = supply.freed_count();
         [1, 2].into_iter().for_each(|id| supply.put(FrameId(id)));
-        supply.reverse_freed_since(mark);
-        assert_eq!(take(&mut supply, 9), [1, 2]);
+        supply.reverse_freed_since(freed_before);
+        assert_eq!(take_frames(&mut supply, 9), [1, 2]);
     }
 
+    /// A budget of 4 of 10 frames: frames 0 and 1 are freed, 2 is in use, 3 was never used. The
+    /// budget shrinks by 3 and 1, grows by 3, and then to all 10.
     #[test]
     fn shrink_removes_never_used_frames_first_and_grow_restores_used_ones() {
         let mut supply = FreeFrames::new(4, 10);
-        assert_eq!(take(&mut supply, 3), [0, 1, 2]);
+        assert_eq!(take_frames(&mut supply, 3), [0, 1, 2]);
         [0, 1].into_iter().for_each(|id| supply.put(FrameId(id)));
         assert_eq!((supply.budget(), supply.free()), (4, 3));
         let withdrawing = supply.shrink(2);
         assert_eq!(withdrawing, [FrameId(1)]);
         assert_eq!((supply.budget(), supply.free()), (2, 1));
-        supply.withdrawn(&withdrawing);
+        supply.record_withdrawn(&withdrawing);
         assert_eq!((supply.budget(), supply.free()), (2, 1));
         supply.grow(3);
         assert_eq!((supply.budget(), supply.free()), (5, 4));
         assert_eq!(supply.backed(), 2);
-        assert_eq!(take(&mut supply, 9), [0, 1, 3, 4]);
+        assert_eq!(take_frames(&mut supply, 9), [0, 1, 3, 4]);
         assert_eq!(supply.backed(), 5);
         // At most the existing frames.
         supply.grow(100);
         assert_eq!(supply.budget(), 10);
-        assert_eq!(take(&mut supply, 100), [5, 6, 7, 8, 9]);
+        assert_eq!(take_frames(&mut supply, 100), [5, 6, 7, 8, 9]);
     }
 }

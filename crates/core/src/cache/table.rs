@@ -1,7 +1,8 @@
 //! The hash table from pages of all files to frames.
 //!
-//! A hash table with chaining. Every frame has one link, and there are at least as many heads as
-//! frames, allocated at the start. The size of the table therefore depends on the memory alone, not
+//! A hash table with chaining. The *head* of a chain is the link to its first frame; the *home* of a
+//! page is the index of the head of its chain. Every frame has one link, and there are at least as
+//! many heads as frames, allocated at the start. The size of the table therefore depends on the memory alone, not
 //! on the size of the files or the distance of their pages. (A table indexed by page number would
 //! need a terabyte for a sparse file of 2^60 bytes.)
 //!
@@ -24,6 +25,7 @@ use crate::unit::PageRange;
 
 /// Binary logarithm of the number of neighbouring pages whose heads are in one cache line.
 const GROUP_LOG2: u32 = 4;
+/// Bits of a page number that are the position of the page in its group.
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 /// Binary logarithm of the number of neighbouring pages whose heads are in one page of memory.
 const EXTENT_LOG2: u32 = 10;
@@ -207,11 +209,12 @@ impl PageTableIndex {
         file: FileId,
         range: PageRange,
     ) -> impl Iterator<Item = (u64, FrameId)> {
-        let of = move |(page, home)| Some((page, self.find_at(frames, home, file, page)?));
-        self.homes(file, range).filter_map(of)
+        let with_frame =
+            move |(page, home)| Some((page, self.find_at(frames, home, file, page)?));
+        self.homes(file, range).filter_map(with_frame)
     }
 
-    /// Returns the pages of a range, each with the index of its chain.
+    /// Returns the pages of a range, each with its home.
     #[inline]
     pub(super) fn homes(
         &self,
@@ -246,8 +249,8 @@ impl PageTableIndex {
 struct HeadGroup {
     /// Index of the first head.
     first: u64,
-    /// Value that permutes the heads within the group.
-    turn: u64,
+    /// Value whose low bits permute the heads within the group, by exclusive or.
+    permutation: u64,
 }
 
 impl HeadGroup {
@@ -261,14 +264,15 @@ impl HeadGroup {
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
         let first = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_LOG2;
-        let within = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
-        HeadGroup { first: first | within, turn: spread(page >> GROUP_LOG2 ^ hash) >> 32 }
+        let in_extent = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
+        let permutation = spread(page >> GROUP_LOG2 ^ hash) >> 32;
+        HeadGroup { first: first | in_extent, permutation }
     }
 
-    /// Index of the chain of a page of the group.
+    /// Home of a page of the group.
     #[inline]
     fn home(self, page: u64) -> usize {
-        (self.first | (page ^ self.turn) & GROUP_MASK) as usize
+        (self.first | (page ^ self.permutation) & GROUP_MASK) as usize
     }
 }
 
@@ -282,16 +286,20 @@ mod tests {
     use crate::eviction::TwoLists;
     use crate::readahead::Folio;
 
-    fn add(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
-        cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false).expect("a frame is free")
+    fn add_requested(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
+        let is_ahead = false;
+        let frame = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead);
+        frame.expect("a frame is free")
     }
 
+    /// A file has page 5 and a page near the largest offset; the range from page 6 on has more pages
+    /// than there are frames, and is searched frame by frame.
     #[test]
     fn distant_pages_of_a_file_are_found_until_they_are_removed() {
         let mut cache = Cache::new(8, Box::new(TwoLists));
         let (file, other) = (cache.add_file(), cache.add_file());
         let far = u64::MAX / 4096;
-        let [near_frame, far_frame] = [5, far].map(|page| add(&mut cache, file, page));
+        let [near_frame, far_frame] = [5, far].map(|page| add_requested(&mut cache, file, page));
         assert_eq!(cache.find(file, 5), Some(near_frame));
         assert_eq!(cache.find(file, far), Some(far_frame));
         assert_eq!((cache.find(file, 6), cache.find(other, 5)), (None, None));
@@ -304,18 +312,19 @@ mod tests {
         assert!(!cache.is_empty(file) && cache.is_empty(other));
     }
 
-    /// Groups of sixteen pages, 2 MiB apart, as a sparse reader touches them.
+    /// 4,096 pages at a distance of 16 pages (one group), of 512 pages (2 MiB), and of more, as a
+    /// sparse reader touches them.
     #[test]
     fn distant_pages_spread_over_the_hash_chains() {
         for stride in [16, 512, 1 << 18, 1 << 40] {
             let mut cache = Cache::new(4096, Box::new(TwoLists));
             let file = cache.add_file();
-            for at in 0..4096 {
-                add(&mut cache, file, at * stride % (1 << 52));
+            for number in 0..4096 {
+                add_requested(&mut cache, file, number * stride % (1 << 52));
             }
-            let used = cache.table.heads.iter().filter(|&&head| head != 0).count();
+            let used_chains = cache.table.heads.iter().filter(|&&head| head != 0).count();
             // At random, 63 % of the heads are used if there are as many heads as pages.
-            assert!(used > 4096 / 2, "stride {stride}: {used} chains");
+            assert!(used_chains > 4096 / 2, "stride {stride}: {used_chains} chains");
         }
     }
 }
