@@ -1,10 +1,10 @@
 //! The hash table from pages of all files to frames.
 //!
-//! A hash table with chaining. The *head* of a chain is the link to its first frame; the *home* of a
-//! page is the index of the head of its chain. Every frame has one link, and there are at least as
-//! many heads as frames, allocated at the start. The size of the table therefore depends on the memory alone, not
-//! on the size of the files or the distance of their pages. (A table indexed by page number would
-//! need a terabyte for a sparse file of 2^60 bytes.)
+//! A hash table with chaining. The *head* of a chain is the link to its first frame; the *home* of
+//! a page is the index of the head of its chain. Every frame has one link, and there are at least
+//! as many heads as frames, allocated at the start. The size of the table therefore depends on the
+//! memory alone, not on the size of the files or the distance of their pages. (A table indexed by
+//! page number would need a terabyte for a sparse file of 2^60 bytes.)
 //!
 //! The heads of sixteen neighbours are in one cache line, and the heads of an *extent* of 1,024
 //! pages in one page of memory. The table is initially zero, so the system allocates its pages only
@@ -292,8 +292,8 @@ mod tests {
         frame.expect("a frame is free")
     }
 
-    /// A file has page 5 and a page near the largest offset; the range from page 6 on has more pages
-    /// than there are frames, and is searched frame by frame.
+    /// A file has page 5 and a page near the largest offset; the range from page 6 on has more
+    /// pages than there are frames, and is searched frame by frame.
     #[test]
     fn distant_pages_of_a_file_are_found_until_they_are_removed() {
         let mut cache = Cache::new(8, Box::new(TwoLists));
