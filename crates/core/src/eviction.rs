@@ -172,8 +172,9 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// its list.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId>;
 
-    /// Records that an absent page was requested, which enters once another page has left. Called
-    /// only if this is known in advance.
+    /// Announces that an absent page will enter next, after the next victim has left. A policy can
+    /// remove the page's ghost before the victim's ghost displaces it. A [`Simulation`] calls this;
+    /// the page cache does not.
     fn demand(&mut self, _page: PageKey) {}
 
     /// Returns a victim that did not leave, because it is in use or was pinned. It is on no list.
@@ -182,7 +183,7 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     }
 
     /// Takes over a page from another policy. Pages arrive in that policy's order of eviction, the
-    /// first victim first. `is_kept`: the page was on its list of kept pages.
+    /// first victim first. `is_kept` is true if the page was on that policy's list of kept pages.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, is_kept: bool) {
         let _ = is_kept;
         self.enter(lists, frame, page, PageOrigin::Demand);
@@ -192,8 +193,9 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// have left before, or leave gradually.
     fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, _pages: u32) {}
 
-    /// Releases its pages for another policy to adopt. They are in the order of eviction, as far as
-    /// it is known without reading access bits. The flag marks pages on the list of kept pages.
+    /// Removes all pages from the policy's lists, for another policy to adopt. They are in the
+    /// order of eviction, as far as it is known without reading access bits. The flag is true for
+    /// pages on the list of kept pages.
     fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         lists.take_policy()
     }

@@ -19,6 +19,13 @@ const T2: List = List::REUSED;
 const B1: GhostList = GhostList::First;
 const B2: GhostList = GhostList::Second;
 
+/// Notes of a victim: the list that it left.
+const FROM_T1: u32 = 0;
+const FROM_T2: u32 = 1;
+
+/// Word of each ghost: this policy needs none.
+const UNUSED_WORD: u32 = 0;
+
 /// Units of the target per page: it moves by a ratio of lengths, which is not an integer.
 const TARGET_UNITS: u64 = 1 << 16;
 
@@ -30,36 +37,40 @@ pub struct Arc {
     /// Target size of T1, in units of 1/[`TARGET_UNITS`] page.
     target: u64,
     ghosts: Ghosts,
-    /// A page that will enter next, and the line of its ghost.
-    demand: Option<(PageKey, GhostList)>,
+    /// A page that will enter next, and the list of its ghost, which is removed already.
+    returning: Option<(PageKey, GhostList)>,
 }
 
 impl Arc {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Arc {
-        Arc { pages, target: 0, ghosts: Ghosts::new(pages + 1), demand: None }
+        Arc { pages, target: 0, ghosts: Ghosts::new(pages + 1), returning: None }
     }
 
     /// Handles the return of a page: if it is remembered, removes its ghost, adjusts the target and
-    /// returns the line of the ghost. `None` if it is not remembered.
+    /// returns the list of the ghost. `None` if it is not remembered.
     fn take_ghost(&mut self, page: PageKey) -> Option<GhostList> {
-        let [first, second] = [B1, B2].map(|line| u64::from(self.ghosts.count(line)));
-        let (line, _) = self.ghosts.take(page)?;
-        self.target = match line {
-            B1 => (self.target + (second * TARGET_UNITS / first).max(TARGET_UNITS))
+        let [b1_ghosts, b2_ghosts] =
+            [B1, B2].map(|ghost_list| u64::from(self.ghosts.count(ghost_list)));
+        let (ghost_list, _) = self.ghosts.take(page)?;
+        self.target = match ghost_list {
+            B1 => (self.target + (b2_ghosts * TARGET_UNITS / b1_ghosts).max(TARGET_UNITS))
                 .min(u64::from(self.pages) * TARGET_UNITS),
-            B2 => self.target.saturating_sub((first * TARGET_UNITS / second).max(TARGET_UNITS)),
+            B2 => self
+                .target
+                .saturating_sub((b1_ghosts * TARGET_UNITS / b2_ghosts).max(TARGET_UNITS)),
         };
-        Some(line)
+        Some(ghost_list)
     }
 
     /// Drops the oldest ghost of B1 if T1 and B1 together are full, or else of B2 if all lists
     /// reach twice the memory.
-    fn forget(&mut self, lists: &FrameLists) {
-        let [first, second] = [T1, T2].map(|list| lists.pages(list));
-        if first + self.ghosts.count(B1) >= self.pages {
+    fn forget_excess_ghost(&mut self, lists: &FrameLists) {
+        let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
+        let [b1_ghosts, b2_ghosts] = [B1, B2].map(|ghost_list| self.ghosts.count(ghost_list));
+        if t1_pages + b1_ghosts >= self.pages {
             self.ghosts.forget_oldest(B1);
-        } else if first + second + self.ghosts.count(B1) + self.ghosts.count(B2) >= 2 * self.pages {
+        } else if t1_pages + t2_pages + b1_ghosts + b2_ghosts >= 2 * self.pages {
             self.ghosts.forget_oldest(B2);
         }
     }
@@ -68,11 +79,11 @@ impl Arc {
 impl EvictionPolicy for Arc {
     /// A page with a ghost enters T2, any other page T1.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
-        let line = match self.demand.take() {
-            Some((demand, line)) if demand == page => Some(line),
+        let ghost_list = match self.returning.take() {
+            Some((returning, ghost_list)) if returning == page => Some(ghost_list),
             _ => self.take_ghost(page),
         };
-        lists.push(frame, if line.is_some() { T2 } else { T1 });
+        lists.push(frame, if ghost_list.is_some() { T2 } else { T1 });
     }
 
     /// Moves a used page to the newest end of T2. A page that is on no list is not moved.
@@ -89,14 +100,14 @@ impl EvictionPolicy for Arc {
         lists: &mut FrameLists,
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
-        if self.demand.is_none() {
-            self.forget(lists);
+        if self.returning.is_none() {
+            self.forget_excess_ghost(lists);
         }
         loop {
             let list = self.next_list(lists);
             let frame = lists.pop(list)?;
             if access_bits.uses(frame) == 0 {
-                lists.set_note(frame, u32::from(list == T2));
+                lists.set_note(frame, if list == T2 { FROM_T2 } else { FROM_T1 });
                 return Some(frame);
             }
             lists.push(frame, T2);
@@ -106,11 +117,11 @@ impl EvictionPolicy for Arc {
     /// Remembers the victim in the ghost list of its page list, if the limit of T1 and B1 allows
     /// it.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
-        let is_second = lists.note(frame) == 1;
+        let is_from_t2 = lists.note(frame) == FROM_T2;
         // The victim itself, and the page that it makes space for, if that enters T1.
-        let pages_entering = if self.demand.is_some() { 1 } else { 2 };
-        if is_second || lists.pages(T1) + self.ghosts.count(B1) + pages_entering <= self.pages {
-            self.ghosts.remember(if is_second { B2 } else { B1 }, page, 0);
+        let pages_entering = if self.returning.is_some() { 1 } else { 2 };
+        if is_from_t2 || lists.pages(T1) + self.ghosts.count(B1) + pages_entering <= self.pages {
+            self.ghosts.remember(if is_from_t2 { B2 } else { B1 }, page, UNUSED_WORD);
         }
     }
 
@@ -152,21 +163,22 @@ impl EvictionPolicy for Arc {
         Some(self.ghosts.take_all())
     }
 
-    /// Removes the requested page from the ghosts, adjusts the target by it, and notes its line
-    /// until the page enters.
+    /// Removes the requested page from the ghosts, adjusts the target by it, and notes the list of
+    /// its ghost until the page enters.
     fn demand(&mut self, page: PageKey) {
-        self.demand = self.take_ghost(page).map(|line| (page, line));
+        self.returning = self.take_ghost(page).map(|ghost_list| (page, ghost_list));
     }
 }
 
 impl Arc {
-    /// The list of the next victim.
+    /// The list of the next victim: T1 if it exceeds its target, or has it while a page returns
+    /// from B2.
     fn next_list(&self, lists: &FrameLists) -> List {
-        let [first, second] = [T1, T2].map(|list| lists.pages(list));
-        let is_second = matches!(self.demand, Some((_, B2)));
-        let parts = u64::from(first) * TARGET_UNITS;
-        let is_first = parts > self.target || parts == self.target && is_second;
-        if first > 0 && is_first || second == 0 { T1 } else { T2 }
+        let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
+        let returns_from_b2 = matches!(self.returning, Some((_, B2)));
+        let t1_size = u64::from(t1_pages) * TARGET_UNITS;
+        let is_t1_first = t1_size > self.target || t1_size == self.target && returns_from_b2;
+        if t1_pages > 0 && is_t1_first || t2_pages == 0 { T1 } else { T2 }
     }
 }
 
@@ -175,9 +187,9 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// In a memory of two, 1 is used again. 3 evicts 2, which returns: T1 gets a target of one
-    /// page, and has it, so that 1 leaves. It returns from B2: the target becomes zero, and 3
-    /// leaves.
+    /// Numbers are pages, in a memory of two. Page 1 is used again. Page 3 evicts 2, which returns:
+    /// T1 gets a target of one page, and has it, so that 1 leaves. Page 1 returns from B2: the
+    /// target becomes zero, and 3 leaves.
     #[test]
     fn a_returning_page_adjusts_the_target_of_t1() {
         assert_eq!(victims(Arc::new(2), 2, [1, 2, 1, 3, 2, 1]), [2, 1, 3]);

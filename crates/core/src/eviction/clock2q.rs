@@ -119,8 +119,8 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// In a cache of twenty pages, 1 and 2 are in the small queue. Its correlation window is one
-    /// page: a use of 2 comes too soon after its entry, a use of 1 does not.
+    /// Numbers are pages, in a cache of twenty. 1 and 2 are in the small queue. Its correlation
+    /// window is one page: a use of 2 comes too soon after its entry, a use of 1 does not.
     #[test]
     fn a_use_within_the_correlation_window_does_not_count() {
         let filled = || 1..=20;

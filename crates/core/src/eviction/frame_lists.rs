@@ -32,6 +32,7 @@ impl List {
 
 /// Number of lists: two of the policy, 14 of the cache.
 const LISTS: usize = 16;
+/// List index of a frame on no list.
 const NO_LIST: u8 = u8::MAX;
 
 /// A frame's links on its list, and the policy's data of its page.
@@ -212,6 +213,7 @@ impl FrameLists {
 mod tests {
     use super::*;
 
+    /// Of frames 0 to 4, 0, 2 and 4 are removed, and 2 is pushed again: four pushes after frame 1.
     #[test]
     fn frames_pop_in_insertion_order_after_removals() {
         let mut lists = FrameLists::new(5);
@@ -227,6 +229,7 @@ mod tests {
         assert!((0..5).all(|frame| !lists.is_listed(FrameId(frame))));
     }
 
+    /// Frame 1 is pushed to one list before frame 0 to the other, and then moved to the front.
     #[test]
     fn oldest_frame_of_several_lists_is_the_first_inserted() {
         let mut lists = FrameLists::new(3);

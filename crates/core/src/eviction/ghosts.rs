@@ -4,16 +4,16 @@
 //! with the same 31 bits are confused. With a million ghosts, one of 2,000 new pages is taken for a
 //! returning one, which costs a policy one wrong guess.
 //!
-//! Each ghost is in one of two lines, in order of insertion. Their total number is bounded.
+//! Each ghost is in one of two lists, in order of insertion. Their total number is bounded.
 
 use alloc::vec::Vec;
 
 use super::PageKey;
 
-/// End of a chain or a line.
+/// End of a chain or a list.
 const NO_GHOST: u32 = u32::MAX;
 
-/// One of the two lines of ghosts.
+/// One of the two lists of ghosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GhostList {
     /// The first; the only one for policies that need no second.
@@ -22,22 +22,22 @@ pub enum GhostList {
     Second,
 }
 
-/// A remembered page, with links of its line and its hash chain.
+/// A remembered page, with links of its list and its hash chain.
 #[derive(Clone, Copy, Debug)]
 struct Ghost {
-    /// Bits of the page's key; the lowest bit is replaced by its line.
-    page: u32,
-    /// The policy's word.
+    /// Bits of the page's key; the lowest bit is replaced by the number of its list.
+    key_bits: u32,
+    /// A number with a meaning defined by the policy.
     word: u32,
-    /// Next newer ghost of the line.
+    /// Next newer ghost of the list.
     newer: u32,
-    /// Next older ghost of the line.
+    /// Next older ghost of the list.
     older: u32,
     /// Next ghost of the hash chain, or of the free list.
     next: u32,
 }
 
-/// Both ends of a line, and its length.
+/// Both ends of a list, and its length.
 #[derive(Clone, Copy, Debug)]
 struct GhostListEnds {
     newest: u32,
@@ -53,10 +53,10 @@ pub struct Ghosts {
     ghosts: Vec<Ghost>,
     /// First ghost of each hash chain.
     heads: Vec<u32>,
-    lines: [GhostListEnds; 2],
+    lists: [GhostListEnds; 2],
     /// First element of the free list.
     free: u32,
-    /// Most ghosts in both lines together.
+    /// Most ghosts in both lists together.
     ghosts_max: u32,
 }
 
@@ -66,15 +66,15 @@ impl Ghosts {
         Ghosts {
             ghosts: Vec::new(),
             heads: alloc::vec![NO_GHOST; (ghosts_max as usize).max(1)],
-            lines: [EMPTY; 2],
+            lists: [EMPTY; 2],
             free: NO_GHOST,
             ghosts_max,
         }
     }
 
-    /// Number of ghosts in a line.
-    pub fn count(&self, line: GhostList) -> u32 {
-        self.lines[line as usize].count
+    /// Number of ghosts in a list.
+    pub fn count(&self, list: GhostList) -> u32 {
+        self.lists[list as usize].count
     }
 
     /// Largest number of ghosts.
@@ -94,7 +94,7 @@ impl Ghosts {
     }
 
     /// Sets the largest number of ghosts, and keeps the newest. Excess ghosts are dropped: first
-    /// the oldest of the first line, then of the second.
+    /// the oldest of the first list, then of the second.
     pub fn resize(&mut self, ghosts_max: u32) {
         while self.count(GhostList::First) + self.count(GhostList::Second) > ghosts_max {
             self.forget_oldest(if self.count(GhostList::First) > 0 {
@@ -104,35 +104,35 @@ impl Ghosts {
             });
         }
         let old = core::mem::replace(self, Ghosts::new(ghosts_max));
-        for (ends, line) in old.lines.into_iter().zip([GhostList::First, GhostList::Second]) {
+        for (ends, list) in old.lists.into_iter().zip([GhostList::First, GhostList::Second]) {
             let mut index = ends.oldest;
             while index != NO_GHOST {
-                let Ghost { page, word, newer, .. } = old.ghosts[index as usize];
-                self.remember(line, PageKey(page.into()), word);
+                let Ghost { key_bits, word, newer, .. } = old.ghosts[index as usize];
+                self.remember(list, PageKey(key_bits.into()), word);
                 index = newer;
             }
         }
     }
 
-    /// Remembers a page as the newest of a line, with a word. At the limit, the oldest ghost of
-    /// that line is dropped for it, or of the other line if this one is empty.
-    pub fn remember(&mut self, line: GhostList, page: PageKey, word: u32) {
+    /// Remembers a page as the newest of a list, with a word. At the limit, the oldest ghost of
+    /// that list is dropped for it, or of the other list if this one is empty.
+    pub fn remember(&mut self, list: GhostList, page: PageKey, word: u32) {
         if self.ghosts_max == 0 {
             return;
         }
         self.take(page);
         if self.count(GhostList::First) + self.count(GhostList::Second) >= self.ghosts_max {
-            let from = match (self.count(line), line) {
+            let shortened_list = match (self.count(list), list) {
                 (0, GhostList::First) => GhostList::Second,
                 (0, GhostList::Second) => GhostList::First,
-                _ => line,
+                _ => list,
             };
-            self.forget_oldest(from);
+            self.forget_oldest(shortened_list);
         }
-        let (home, key) = (self.home(page), short(page, line));
-        let was_newest = self.lines[line as usize].newest;
+        let (home, key_bits) = (self.home(page), stored_key_bits(page, list));
+        let was_newest = self.lists[list as usize].newest;
         let ghost =
-            Ghost { page: key, word, newer: NO_GHOST, older: was_newest, next: self.heads[home] };
+            Ghost { key_bits, word, newer: NO_GHOST, older: was_newest, next: self.heads[home] };
         let index = match self.free {
             NO_GHOST => {
                 self.ghosts.push(ghost);
@@ -145,7 +145,7 @@ impl Ghosts {
             }
         };
         self.heads[home] = index;
-        let ends = &mut self.lines[line as usize];
+        let ends = &mut self.lists[list as usize];
         ends.newest = index;
         ends.count += 1;
         match was_newest {
@@ -154,54 +154,60 @@ impl Ghosts {
         }
     }
 
-    /// Removes a page, if it is remembered. Returns its line and its word; `None` if it is not
+    /// Removes a page, if it is remembered. Returns its list and its word; `None` if it is not
     /// remembered.
     pub fn take(&mut self, page: PageKey) -> Option<(GhostList, u32)> {
         let home = self.home(page);
         let mut index = self.heads[home];
         while index != NO_GHOST {
             let ghost = self.ghosts[index as usize];
-            if (ghost.page ^ page.0 as u32) >> 1 == 0 {
-                let line = if ghost.page & 1 == 0 { GhostList::First } else { GhostList::Second };
-                self.remove(index, home, line);
-                return Some((line, ghost.word));
+            if (ghost.key_bits ^ page.0 as u32) >> 1 == 0 {
+                let list = match ghost.key_bits & 1 {
+                    0 => GhostList::First,
+                    _ => GhostList::Second,
+                };
+                self.remove(index, home, list);
+                return Some((list, ghost.word));
             }
             index = ghost.next;
         }
         None
     }
 
-    /// The word of the oldest ghost of a line; `None` if the line is empty.
-    pub fn oldest_word(&self, line: GhostList) -> Option<u32> {
-        let oldest = self.lines[line as usize].oldest;
+    /// The word of the oldest ghost of a list; `None` if the list is empty.
+    pub fn oldest_word(&self, list: GhostList) -> Option<u32> {
+        let oldest = self.lists[list as usize].oldest;
         (oldest != NO_GHOST).then(|| self.ghosts[oldest as usize].word)
     }
 
-    /// Drops the oldest ghost of a line, if there is one.
-    pub fn forget_oldest(&mut self, line: GhostList) {
-        let index = self.lines[line as usize].oldest;
+    /// Drops the oldest ghost of a list, if there is one.
+    pub fn forget_oldest(&mut self, list: GhostList) {
+        let index = self.lists[list as usize].oldest;
         if index != NO_GHOST {
-            let home = self.home_of(self.ghosts[index as usize].page);
-            self.remove(index, home, line);
+            let home = self.home_of(self.ghosts[index as usize].key_bits);
+            self.remove(index, home, list);
         }
     }
 
-    /// Moves all ghosts into the first line and sets their words. The former ghosts of the second
-    /// line are the newest.
+    /// Moves all ghosts into the first list and sets their words. The former ghosts of the second
+    /// list are the newest.
     pub fn join(&mut self, word: u32) {
-        let [first, second] = self.lines;
-        self.ghosts.iter_mut().for_each(|ghost| (ghost.word, ghost.page) = (word, ghost.page & !1));
+        let [first, second] = self.lists;
+        for ghost in &mut self.ghosts {
+            // The lowest bit 0 stands for the first list.
+            (ghost.word, ghost.key_bits) = (word, ghost.key_bits & !1);
+        }
         if first.count > 0 && second.count > 0 {
             self.ghosts[first.newest as usize].newer = second.oldest;
             self.ghosts[second.oldest as usize].older = first.newest;
         }
         let oldest = if first.count > 0 { first.oldest } else { second.oldest };
         let newest = if second.count > 0 { second.newest } else { first.newest };
-        self.lines = [GhostListEnds { newest, oldest, count: first.count + second.count }, EMPTY];
+        self.lists = [GhostListEnds { newest, oldest, count: first.count + second.count }, EMPTY];
     }
 
-    /// Removes the ghost at `index` from its hash chain (`home`) and its line, and frees its entry.
-    fn remove(&mut self, index: u32, home: usize, line: GhostList) {
+    /// Removes the ghost at `index` from its hash chain (`home`) and its list, and frees its entry.
+    fn remove(&mut self, index: u32, home: usize, list: GhostList) {
         let Ghost { newer, older, next, .. } = self.ghosts[index as usize];
         let ghosts = self.ghosts.as_mut_slice();
         let mut link = &mut self.heads[home];
@@ -209,7 +215,7 @@ impl Ghosts {
             link = &mut ghosts[*link as usize].next;
         }
         *link = next;
-        let ends = &mut self.lines[line as usize];
+        let ends = &mut self.lists[list as usize];
         ends.count -= 1;
         match newer {
             NO_GHOST => ends.newest = older,
@@ -228,16 +234,16 @@ impl Ghosts {
         self.home_of(page.0 as u32)
     }
 
-    /// Index of the hash chain: the key's bits, which are pseudo-random, scaled to the number of
-    /// chains.
-    fn home_of(&self, page: u32) -> usize {
-        ((u64::from(page >> 1) * self.heads.len() as u64) >> 31) as usize
+    /// Index of the hash chain for stored key bits, which are pseudo-random: their value without
+    /// the lowest bit, scaled to the number of chains.
+    fn home_of(&self, key_bits: u32) -> usize {
+        ((u64::from(key_bits >> 1) * self.heads.len() as u64) >> 31) as usize
     }
 }
 
-/// The stored bits of a page's key; the lowest bit is its line.
-fn short(page: PageKey, line: GhostList) -> u32 {
-    page.0 as u32 & !1 | line as u32
+/// The stored bits of a page's key; the lowest bit is the number of its list.
+fn stored_key_bits(page: PageKey, list: GhostList) -> u32 {
+    page.0 as u32 & !1 | list as u32
 }
 
 #[cfg(test)]
@@ -249,6 +255,8 @@ mod tests {
         PageKey(splitmix::mixed(page))
     }
 
+    /// Four pages are remembered with a limit of three, each with its number as word: page 1 is
+    /// dropped.
     #[test]
     fn the_newest_ghost_replaces_the_oldest_and_a_taken_one_is_gone() {
         let mut ghosts = Ghosts::new(3);
@@ -257,12 +265,14 @@ mod tests {
         assert_eq!(ghosts.take(key(3)), Some((GhostList::First, 3)));
         assert_eq!((ghosts.take(key(3)), ghosts.count(GhostList::First)), (None, 2));
         ghosts.remember(GhostList::Second, key(9), 9);
-        // The limit of three is for both lines, and the second has only this one ghost.
+        // The limit of three is for both lists, and the second has only this one ghost.
         ghosts.remember(GhostList::Second, key(10), 10);
         assert_eq!((ghosts.take(key(9)), ghosts.count(GhostList::First)), (None, 2));
         assert_eq!(ghosts.take(key(10)), Some((GhostList::Second, 10)));
     }
 
+    /// The first list has pages 3 and 4, the second 1 and 2: after the join, the oldest two are 3
+    /// and 4.
     #[test]
     fn join_puts_the_second_list_after_the_first() {
         let mut ghosts = Ghosts::new(8);
@@ -277,7 +287,7 @@ mod tests {
     }
 
     /// The oldest two of five ghosts are dropped at a limit of three. After a larger limit the
-    /// three are still there, in their lines and order.
+    /// three are still there, in their lists and order.
     #[test]
     fn resizing_keeps_the_newest_ghosts_in_order() {
         let mut ghosts = Ghosts::new(5);
@@ -287,32 +297,32 @@ mod tests {
         ghosts.resize(1000);
         assert_eq!((ghosts.count(GhostList::First), ghosts.count(GhostList::Second)), (2, 1));
         assert_eq!((ghosts.oldest_word(GhostList::First), ghosts.most()), (Some(3), 1000));
-        let there = [1, 2, 3, 4, 5].map(|page| ghosts.take(key(page)));
+        let remembered = [1, 2, 3, 4, 5].map(|page| ghosts.take(key(page)));
         let [third, fourth] = [3, 4].map(|word| Some((GhostList::First, word)));
-        assert_eq!(there, [None, None, third, fourth, Some((GhostList::Second, 5))]);
+        assert_eq!(remembered, [None, None, third, fourth, Some((GhostList::Second, 5))]);
     }
 
-    /// Compared with a list that is searched from end to end.
+    /// Random operations give the same ghosts as a vector of at most 50 pages, the oldest first.
     #[test]
     fn ghost_list_matches_a_plain_list_model() {
         let mut ghosts = Ghosts::new(50);
-        let mut plain: Vec<u64> = Vec::new();
+        let mut model: Vec<u64> = Vec::new();
         let mut state = 1;
         for _ in 0..20_000 {
             let page = splitmix::next(&mut state) % 120;
-            let at = plain.iter().position(|&other| other == page);
+            let index = model.iter().position(|&other| other == page);
             if splitmix::next(&mut state).is_multiple_of(3) {
-                assert_eq!(ghosts.take(key(page)).is_some(), at.is_some());
-                at.map(|at| plain.remove(at));
+                assert_eq!(ghosts.take(key(page)).is_some(), index.is_some());
+                index.map(|index| model.remove(index));
             } else {
                 ghosts.remember(GhostList::First, key(page), 0);
-                at.map(|at| plain.remove(at));
-                plain.push(page);
-                if plain.len() > 50 {
-                    plain.remove(0);
+                index.map(|index| model.remove(index));
+                model.push(page);
+                if model.len() > 50 {
+                    model.remove(0);
                 }
             }
-            assert_eq!(ghosts.count(GhostList::First) as usize, plain.len());
+            assert_eq!(ghosts.count(GhostList::First) as usize, model.len());
         }
     }
 }

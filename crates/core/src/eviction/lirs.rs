@@ -65,19 +65,19 @@ impl Lirs {
             use_counter: 0,
             has_evicted: false,
         };
-        policy.share(pages);
+        policy.set_limits(pages);
         policy
     }
 
     /// Sets the limits of LIR and HIR pages for a memory of `pages` pages. A full cache may have
     /// fewer pages for its policy than frames, because others are reserved, pinned, or being read.
-    fn share(&mut self, pages: u32) {
+    fn set_limits(&mut self, pages: u32) {
         self.hir_max = (pages / HIR_DIVISOR).max(1);
         self.lir_max = pages.saturating_sub(self.hir_max);
     }
 
     /// Advances the count of uses, and returns it as the number of a new use.
-    fn number(&mut self) -> u32 {
+    fn next_use_number(&mut self) -> u32 {
         self.use_counter = self.use_counter.wrapping_add(1);
         self.use_counter
     }
@@ -90,21 +90,21 @@ impl Lirs {
     }
 
     /// Makes a page, which is on no list, LIR, as just used.
-    fn keep(&mut self, lists: &mut FrameLists, frame: FrameId) {
+    fn push_lir(&mut self, lists: &mut FrameLists, frame: FrameId) {
         lists.push(frame, LIR);
-        self.note_use(lists, frame);
+        self.record_use(lists, frame);
     }
 
     /// Puts a page, which is on no list, at the end of the waiting HIR pages, as just used.
-    fn push_waiting(&mut self, lists: &mut FrameLists, frame: FrameId) {
+    fn push_hir(&mut self, lists: &mut FrameLists, frame: FrameId) {
         lists.push(frame, HIR);
-        self.note_use(lists, frame);
+        self.record_use(lists, frame);
     }
 
     /// Records a use of the page now: the number of the use, and that its uses are known.
-    fn note_use(&mut self, lists: &mut FrameLists, frame: FrameId) {
-        let number = self.number();
-        lists.set_note(frame, number);
+    fn record_use(&mut self, lists: &mut FrameLists, frame: FrameId) {
+        let use_number = self.next_use_number();
+        lists.set_note(frame, use_number);
         lists.set_uses(frame, USES_CHECKED);
     }
 
@@ -115,7 +115,7 @@ impl Lirs {
             let Some(oldest) = lists.pop(LIR) else { return };
             let uses = access_bits.as_deref_mut().map(|bits| bits.uses(oldest));
             if uses.is_some_and(|uses| uses > 0) {
-                self.keep(lists, oldest);
+                self.push_lir(lists, oldest);
             } else {
                 lists.push(oldest, HIR);
                 lists.set_uses(oldest, if uses.is_some() { USES_CHECKED } else { USES_UNCHECKED });
@@ -135,12 +135,12 @@ impl EvictionPolicy for Lirs {
     /// Every other page waits as HIR.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let ghost = self.ghosts.take(page);
-        let is_back = ghost.is_some_and(|(_, number)| self.is_in_stack(lists, number));
-        if is_back || !self.has_evicted && lists.pages(LIR) < self.lir_max {
-            self.keep(lists, frame);
+        let is_in_stack = ghost.is_some_and(|(_, number)| self.is_in_stack(lists, number));
+        if is_in_stack || !self.has_evicted && lists.pages(LIR) < self.lir_max {
+            self.push_lir(lists, frame);
             self.demote(lists, None);
         } else {
-            self.push_waiting(lists, frame);
+            self.push_hir(lists, frame);
         }
     }
 
@@ -150,11 +150,11 @@ impl EvictionPolicy for Lirs {
         let Some(list) = lists.list_of(frame) else { return };
         if list == LIR || self.is_in_stack(lists, lists.note(frame)) {
             lists.unlink(frame);
-            self.keep(lists, frame);
+            self.push_lir(lists, frame);
             self.demote(lists, None);
         } else {
             lists.unlink(frame);
-            self.push_waiting(lists, frame);
+            self.push_hir(lists, frame);
         }
     }
 
@@ -166,7 +166,7 @@ impl EvictionPolicy for Lirs {
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
         self.has_evicted = true;
-        self.share(policy_pages(lists) + access_bits.taken());
+        self.set_limits(policy_pages(lists) + access_bits.taken());
         if lists.pages(HIR) == 0 {
             self.demote(lists, Some(&mut *access_bits));
         }
@@ -175,37 +175,37 @@ impl EvictionPolicy for Lirs {
                 return Some(frame);
             }
             if lists.uses(frame) == USES_UNCHECKED || self.is_in_stack(lists, lists.note(frame)) {
-                self.keep(lists, frame);
+                self.push_lir(lists, frame);
                 self.demote(lists, Some(&mut *access_bits));
             } else {
-                self.push_waiting(lists, frame);
+                self.push_hir(lists, frame);
             }
         }
         while let Some(frame) = lists.pop(LIR) {
             if access_bits.uses(frame) == 0 {
                 return Some(frame);
             }
-            self.keep(lists, frame);
+            self.push_lir(lists, frame);
         }
         None
     }
 
-    /// Adopts a page of another policy. The first ones become HIR up to the limit, the others LIR.
+    /// Adopts a page of another policy. The first pages become HIR up to the limit, the others LIR.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, _is_kept: bool) {
         self.has_evicted = true;
         // The first adopted pages wait, because they are the next victims. The others are in the
         // order of use.
         match lists.pages(HIR) < self.hir_max {
-            true => self.push_waiting(lists, frame),
-            false => self.keep(lists, frame),
+            true => self.push_hir(lists, frame),
+            false => self.push_lir(lists, frame),
         }
     }
 
-    /// In a larger cache, free space is filled as initially.
+    /// Sets the limits for a memory of `pages` pages. Free space is then filled as initially.
     fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
         self.has_evicted = false;
         self.ghosts.resize(pages);
-        self.share(pages);
+        self.set_limits(pages);
     }
 
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
@@ -241,7 +241,7 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// A cache that shows uses only as access bits.
+    /// Access bits of a cache of 8 frames: the number of unreported uses of each.
     struct TestAccessBits([u8; 8]);
 
     impl AccessBits for TestAccessBits {
@@ -258,9 +258,9 @@ mod tests {
         }
     }
 
-    /// In a memory of four, pages 0 to 2 are LIR. Page 3 leaves and returns, so that it is LIR and
-    /// 0, the oldest, becomes HIR unchecked. It was used meanwhile: 0 becomes LIR again, and 1,
-    /// which was not used, is evicted instead.
+    /// In a memory of four, pages 0 to 2 are LIR. Page 3 leaves and returns, so that it is LIR, and
+    /// page 0, the oldest, becomes HIR unchecked. Page 0 was used meanwhile and becomes LIR again;
+    /// page 1, which was not used, is evicted instead.
     #[test]
     fn a_page_used_before_its_check_becomes_lir_again() {
         let (mut policy, mut lists) = (Lirs::new(4), FrameLists::new(8));
@@ -279,8 +279,8 @@ mod tests {
         assert_eq!(lists.list_of(FrameId(0)), Some(LIR));
     }
 
-    /// In a memory of three, 1 and 2 are LIR. 3 passes through, and returns sooner than 1: 3
-    /// becomes LIR, and 1 is the next victim.
+    /// Numbers are pages, in a memory of three. 1 and 2 are LIR. 3 passes through, and returns
+    /// sooner than 1: 3 becomes LIR, and 1 is the next victim.
     #[test]
     fn a_page_that_returns_sooner_than_the_oldest_lir_replaces_it() {
         assert_eq!(victims(Lirs::new(3), 3, [1, 2, 3, 4, 3, 5]), [3, 4, 1]);

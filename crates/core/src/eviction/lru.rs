@@ -10,6 +10,7 @@
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
+/// The list of all pages.
 const ALL: List = List::PROBATION;
 
 /// The eviction policy `lru`.
@@ -61,6 +62,7 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
+    /// Numbers are pages, in a memory of three: 1 is used again before 4 and 5 enter.
     #[test]
     fn the_least_recently_used_page_is_evicted() {
         assert_eq!(victims(Lru, 3, [1, 2, 3, 1, 4, 5]), [2, 3]);

@@ -10,11 +10,16 @@ use alloc::vec::Vec;
 use super::{AccessBits, FrameLists, GhostList, Ghosts, List, PageKey, policy_pages};
 use crate::page::FrameId;
 
+/// List of the small queue.
 pub(super) const SMALL: List = List::PROBATION;
+/// List of the main queue.
 const MAIN: List = List::REUSED;
 
 /// Divisor of the memory that gives the size of the small queue: a tenth.
 const SMALL_DIVISOR: u32 = 10;
+
+/// Word of each ghost: these policies need none.
+const UNUSED_WORD: u32 = 0;
 
 /// Note of a victim: the queue that it left.
 const FROM_SMALL: u32 = 0;
@@ -37,7 +42,9 @@ fn ghosts_max(pages: u32) -> u32 {
 /// The two queues of a cache.
 #[derive(Debug)]
 pub(super) struct SmallAndMainQueues {
+    /// Size of the small queue in pages.
     pub(super) small_max: u32,
+    /// Size of the main queue in pages.
     main_max: u32,
     thresholds: UseThresholds,
     ghosts: Ghosts,
@@ -47,16 +54,16 @@ pub(super) struct SmallAndMainQueues {
 
 impl SmallAndMainQueues {
     /// Creates the queues for a cache of `pages` pages.
-    pub(super) fn new(pages: u32, counting: UseThresholds) -> SmallAndMainQueues {
+    pub(super) fn new(pages: u32, thresholds: UseThresholds) -> SmallAndMainQueues {
         let ghosts = Ghosts::new(ghosts_max(pages));
         let mut queues = SmallAndMainQueues {
             small_max: 0,
             main_max: 0,
-            thresholds: counting,
+            thresholds,
             ghosts,
             has_evicted: false,
         };
-        queues.share(pages);
+        queues.set_sizes(pages);
         queues
     }
 
@@ -64,12 +71,12 @@ impl SmallAndMainQueues {
     pub(super) fn resize(&mut self, pages: u32) {
         self.has_evicted = false;
         self.ghosts.resize(ghosts_max(pages));
-        self.share(pages);
+        self.set_sizes(pages);
     }
 
     /// Divides the memory between the queues. A full cache may have fewer pages for its policy than
     /// frames, because others are reserved, pinned, or being read.
-    fn share(&mut self, pages: u32) {
+    fn set_sizes(&mut self, pages: u32) {
         self.small_max = pages / SMALL_DIVISOR;
         self.main_max = pages - self.small_max;
     }
@@ -78,9 +85,9 @@ impl SmallAndMainQueues {
     /// first eviction, a page that finds the small queue full enters the main one. Returns true if
     /// the page is in the small queue.
     pub(super) fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) -> bool {
-        let is_back = self.ghosts.take(page).is_some();
+        let is_returning = self.ghosts.take(page).is_some();
         let is_full = !self.has_evicted && lists.pages(SMALL) >= self.small_max;
-        let is_small = !is_back && !is_full;
+        let is_small = !is_returning && !is_full;
         lists.push(frame, if is_small { SMALL } else { MAIN });
         lists.set_uses(frame, 0);
         is_small
@@ -101,7 +108,7 @@ impl SmallAndMainQueues {
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
         self.has_evicted = true;
-        self.share(policy_pages(lists) + access_bits.taken());
+        self.set_sizes(policy_pages(lists) + access_bits.taken());
         if lists.pages(MAIN) <= self.main_max {
             while let Some(frame) = lists.pop(SMALL) {
                 if access_bits.uses(frame) + lists.uses(frame) < self.thresholds.uses_to_stay {
@@ -130,14 +137,14 @@ impl SmallAndMainQueues {
     /// Remembers a victim as a ghost if it has left the small queue.
     pub(super) fn evicted(&mut self, lists: &FrameLists, frame: FrameId, page: PageKey) {
         if lists.note(frame) == FROM_SMALL {
-            self.ghosts.remember(GhostList::First, page, 0);
+            self.ghosts.remember(GhostList::First, page, UNUSED_WORD);
         }
     }
 
     /// Returns the page that is checked next as a victim, without removing it.
     pub(super) fn oldest(&self, lists: &FrameLists) -> Option<FrameId> {
-        let first = if lists.pages(MAIN) > self.main_max { MAIN } else { SMALL };
-        lists.oldest(first).or_else(|| lists.oldest_of(&List::OF_POLICY))
+        let next_list = if lists.pages(MAIN) > self.main_max { MAIN } else { SMALL };
+        lists.oldest(next_list).or_else(|| lists.oldest_of(&List::OF_POLICY))
     }
 
     /// Takes a page over from another policy: a kept page into the main queue, others into the
@@ -150,7 +157,8 @@ impl SmallAndMainQueues {
         is_small
     }
 
-    /// Releases its pages in the order of arrival, the used ones last.
+    /// Releases all pages in the order of eviction, the used ones last. The flag is true for a page
+    /// of the main queue.
     pub(super) fn give_up(&self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         let mut order = lists.take_policy();
         order.sort_by_key(|&(frame, _)| lists.uses(frame) > 0);
@@ -159,7 +167,7 @@ impl SmallAndMainQueues {
 
     /// Takes over another policy's ghosts, up to the own limit, in place of the own ones.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
-        ghosts.join(0);
+        ghosts.join(UNUSED_WORD);
         self.ghosts.replace_by(ghosts);
     }
 

@@ -100,9 +100,9 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// In a cache of ten pages, 1 is in the small queue, the others found it full. 11 evicts 1; 1
-    /// returns as a ghost, and evicts 11. Then the main queue is too long, and its oldest page
-    /// leaves.
+    /// Numbers are pages, in a cache of ten. 1 is in the small queue, the others found it full. 11
+    /// evicts 1; 1 returns as a ghost, and evicts 11. Then the main queue is too long, and its
+    /// oldest page, 2, leaves.
     #[test]
     fn returning_ghosts_and_pages_used_twice_enter_the_main_queue() {
         let filled = || 1..=10;

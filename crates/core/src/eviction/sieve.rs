@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
-/// Notes of a page.
+/// Notes of a page: a marked page was used since the hand last passed it.
 const UNMARKED: u32 = 0;
 const MARKED: u32 = 1;
 
@@ -121,8 +121,9 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Worked by hand: 1 and 3 are marked. 5 clears the mark of 1 and evicts 2. The hand is at 3: 6
-    /// clears its mark and evicts 4. The hand is at 5, so 7 evicts 5, and 8 evicts 6.
+    /// Numbers are pages, in a memory of four. 1 and 3 are marked. 5 clears the mark of 1 and
+    /// evicts 2. The hand is at 3: 6 clears its mark and evicts 4. The hand is at 5, so 7 evicts 5,
+    /// and 8 evicts 6.
     #[test]
     fn the_hand_continues_where_it_stopped() {
         let references = [1, 2, 3, 4, 1, 3, 5, 6, 7, 8];

@@ -21,6 +21,7 @@ pub struct Simulation {
     pages_max: u32,
 }
 
+/// Outcome of a reference to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReferenceOutcome {
     /// The page was in the cache.
@@ -32,6 +33,7 @@ pub(super) enum ReferenceOutcome {
 /// The page of each frame, and a hash table of the frames.
 #[derive(Debug)]
 struct SimulatedFrames {
+    /// The page of each frame that was ever used.
     pages: Vec<PageKey>,
     /// The next frame in the chain of each frame.
     next: Vec<u32>,
@@ -55,7 +57,7 @@ impl Simulation {
 
     /// References a page, which is in the cache afterwards. Returns true if it was there before.
     pub fn reference(&mut self, page: PageKey) -> bool {
-        self.refer(page) == ReferenceOutcome::Hit
+        self.reference_outcome(page) == ReferenceOutcome::Hit
     }
 
     /// Returns true if the page is in the cache.
@@ -95,22 +97,22 @@ impl Simulation {
     }
 
     /// References a page, which is in the cache afterwards. In a full cache an absent page evicts
-    /// one.
-    pub(super) fn refer(&mut self, page: PageKey) -> ReferenceOutcome {
+    /// another one.
+    pub(super) fn reference_outcome(&mut self, page: PageKey) -> ReferenceOutcome {
         let Simulation { policy, lists, frames, .. } = self;
         if let Some(frame) = frames.find(page) {
             policy.used(lists, frame, page);
             return ReferenceOutcome::Hit;
         }
-        let mut gone = None;
+        let mut evicted_page = None;
         if frames.frames_in_use() >= self.pages_max {
             policy.demand(page);
-            gone = Some(self.evict());
+            evicted_page = Some(self.evict());
         }
         let Simulation { policy, lists, frames, .. } = self;
         let frame = frames.add(page);
         policy.enter(lists, frame, page, PageOrigin::Demand);
-        ReferenceOutcome::Miss { evicted_page: gone }
+        ReferenceOutcome::Miss { evicted_page }
     }
 }
 
@@ -125,11 +127,11 @@ impl SimulatedFrames {
         (self.pages.len() - self.free.len()) as u32
     }
 
-    /// Rebuilds the hash table with `pages` chains.
-    fn resize_heads(&mut self, pages: u32) {
-        let chained: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
-        self.heads = alloc::vec![NO_FRAME; pages as usize].into_boxed_slice();
-        for frame in chained {
+    /// Rebuilds the hash table with `chains` chains.
+    fn resize_heads(&mut self, chains: u32) {
+        let frames: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
+        self.heads = alloc::vec![NO_FRAME; chains as usize].into_boxed_slice();
+        for frame in frames {
             let home = self.home(self.pages[frame as usize]);
             self.next[frame as usize] = core::mem::replace(&mut self.heads[home], frame);
         }
@@ -218,21 +220,22 @@ pub(super) mod trial {
         references: impl IntoIterator<Item = u64>,
     ) -> Vec<u64> {
         let mut cache = Simulation::new(Box::new(policy), pages);
-        let mut there: Vec<u64> = Vec::new();
-        let mut gone = Vec::new();
+        let mut cached: Vec<u64> = Vec::new();
+        let mut evicted = Vec::new();
         for page in references {
-            let was_there = cache.reference(PageKey::from_number(page));
-            assert_eq!(was_there, there.contains(&page));
-            if !was_there {
-                there.push(page);
+            let is_hit = cache.reference(PageKey::from_number(page));
+            assert_eq!(is_hit, cached.contains(&page));
+            if !is_hit {
+                cached.push(page);
             }
-            let is_gone = |page: &u64| cache.frames.find(PageKey::from_number(*page)).is_none();
-            if let Some(at) = there.iter().position(is_gone) {
-                gone.push(there.remove(at));
+            let is_absent = |page: &u64| cache.frames.find(PageKey::from_number(*page)).is_none();
+            if let Some(index) = cached.iter().position(is_absent) {
+                evicted.push(cached.remove(index));
             }
-            assert!(there.len() <= pages as usize && !there.iter().any(is_gone));
+            // At most one page leaves for a reference.
+            assert!(cached.len() <= pages as usize && !cached.iter().any(is_absent));
         }
-        gone
+        evicted
     }
 }
 
@@ -241,8 +244,9 @@ mod tests {
     use super::super::Lru;
     use super::*;
 
-    /// The two most recently used of four pages stay in a cache of two. A cache that grows to three
-    /// evicts none, and the second page after that evicts the oldest.
+    /// Pages 1 to 4 are referenced in a cache of four, which shrinks to two: 3 and 4 stay. After
+    /// growth to three, page 5 evicts none, and page 6 evicts the oldest, 3. Without page 5, page 7
+    /// evicts none.
     #[test]
     fn a_shrinking_cache_evicts_by_its_policy_and_a_growing_one_evicts_none() {
         let key = PageKey::from_number;

@@ -22,6 +22,7 @@ const PROTECTED: List = List::REUSED;
 /// The eviction policy `slru`.
 #[derive(Debug)]
 pub struct Slru {
+    /// Most pages of the protected segment.
     protected_max: u32,
 }
 
@@ -111,9 +112,9 @@ mod tests {
     use super::*;
     use crate::splitmix;
 
-    /// Worked by hand, five pages, four of them protected at most: 1 to 4 are used again and
-    /// protected, so the scan of 6 to 8 evicts 5 and then itself. The use of 8 demotes 1, which is
-    /// next.
+    /// Numbers are pages, in a memory of five, four of them protected at most. 1 to 4 are used
+    /// again and protected, so the scan of 6 to 8 evicts 5, 6 and 7. The use of 8 demotes 1, which
+    /// is the next victim.
     #[test]
     fn a_scan_evicts_probationary_pages_only() {
         let references = [1, 2, 3, 4, 5, 1, 2, 3, 4, 6, 7, 8, 8, 9];
@@ -121,33 +122,38 @@ mod tests {
     }
 
     /// Victims of a reference model: two vectors of pages, the oldest first.
-    fn expected(pages: usize, references: &[u64]) -> Vec<u64> {
-        let (mut new, mut protected) = (Vec::new(), Vec::new());
-        let mut gone = Vec::new();
+    fn model_victims(pages: usize, references: &[u64]) -> Vec<u64> {
+        let (mut probationary, mut protected) = (Vec::new(), Vec::new());
+        let mut evicted = Vec::new();
         for &page in references {
-            let is_present = new.contains(&page) || protected.contains(&page);
-            new.retain(|it| *it != page);
-            protected.retain(|it| *it != page);
-            if !is_present && new.len() + protected.len() == pages {
-                gone.push(if new.is_empty() { protected.remove(0) } else { new.remove(0) });
+            let is_present = probationary.contains(&page) || protected.contains(&page);
+            probationary.retain(|other| *other != page);
+            protected.retain(|other| *other != page);
+            if !is_present && probationary.len() + protected.len() == pages {
+                let segment =
+                    if probationary.is_empty() { &mut protected } else { &mut probationary };
+                evicted.push(segment.remove(0));
             }
-            if is_present { &mut protected } else { &mut new }.push(page);
+            if is_present { &mut protected } else { &mut probationary }.push(page);
             if protected.len() > pages * 4 / 5 {
-                new.push(protected.remove(0));
+                probationary.push(protected.remove(0));
             }
         }
-        gone
+        evicted
     }
 
     /// Pseudo-random references to 40 pages, half of them to ten pages.
     #[test]
     fn victims_equal_a_reference_model() {
-        let draw = |at: u64| (splitmix::mixed(at) >> 32) % 40;
-        let of = |at: u64| if draw(at + 1) < 20 { draw(at) } else { draw(at) % 10 };
-        let references: Vec<u64> = (0..4000).map(of).collect();
+        let random_page = |seed: u64| (splitmix::mixed(seed) >> 32) % 40;
+        let reference = |seed: u64| {
+            let is_of_all = random_page(seed + 1) < 20;
+            if is_of_all { random_page(seed) } else { random_page(seed) % 10 }
+        };
+        let references: Vec<u64> = (0..4000).map(reference).collect();
         for pages in [1, 2, 5, 12, 30] {
             let found = victims(Slru::new(pages), pages, references.iter().copied());
-            assert_eq!(found, expected(pages as usize, &references), "{pages} pages");
+            assert_eq!(found, model_victims(pages as usize, &references), "{pages} pages");
         }
     }
 }

@@ -21,7 +21,9 @@
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
+/// Pages without a second use.
 const INACTIVE: List = List::PROBATION;
+/// Pages that were used again.
 const ACTIVE: List = List::REUSED;
 
 /// The eviction policy `two-lists`. A page's use count is 1 if it was used since it entered its
@@ -56,15 +58,15 @@ impl EvictionPolicy for TwoLists {
     ) -> Option<FrameId> {
         loop {
             // Victims that were already taken make space for pages that will enter the inactive
-            // list.
+            // list, and count as its pages.
             refill(lists, INACTIVE, ACTIVE, access_bits.taken(), |lists, frame| {
                 lists.set_uses(frame, 0);
             });
             let frame = lists.pop(INACTIVE)?;
             let uses = access_bits.uses(frame);
-            let is_again = uses > 0 && uses + lists.uses(frame) > 1;
-            lists.set_uses(frame, u8::from(!is_again && uses + lists.uses(frame) > 0));
-            if !is_again {
+            let is_second_use = uses > 0 && uses + lists.uses(frame) > 1;
+            lists.set_uses(frame, u8::from(!is_second_use && uses + lists.uses(frame) > 0));
+            if !is_second_use {
                 return Some(frame);
             }
             lists.push(frame, ACTIVE);
@@ -101,7 +103,7 @@ impl EvictionPolicy for TwoLists {
 }
 
 /// Moves pages from the back of an active list to the front of an inactive one until the latter is
-/// no shorter. `pages_outside` pages count as part of the inactive list. Calls `moved` for each
+/// no shorter. `pages_outside` pages count as part of the inactive list. Calls `on_moved` for each
 /// moved page.
 #[inline]
 pub(crate) fn refill(
@@ -109,11 +111,11 @@ pub(crate) fn refill(
     inactive: List,
     active: List,
     pages_outside: u32,
-    mut moved: impl FnMut(&mut FrameLists, FrameId),
+    mut on_moved: impl FnMut(&mut FrameLists, FrameId),
 ) {
     while lists.pages(inactive) + pages_outside < lists.pages(active) {
         let frame = lists.pop(active).expect("it is longer than none");
-        moved(lists, frame);
+        on_moved(lists, frame);
         lists.push(frame, inactive);
     }
 }
@@ -123,8 +125,8 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Three pages are active, and 1 has to return to the inactive list, which would be shorter. It
-    /// is behind 4 there, and before 5 and 6.
+    /// Numbers are pages, in a memory of four. In the second sequence, 1 to 3 are active when 5
+    /// enters. The inactive list is the shorter one, so that 1 moves there, behind 4 and before 5.
     #[test]
     fn reused_pages_outlive_others_and_return_to_the_inactive_list() {
         assert_eq!(victims(TwoLists, 4, [1, 1, 2, 3, 4, 5, 6]), [2, 3]);

@@ -15,20 +15,27 @@
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
+/// List of the queue of new pages.
 const A1IN: List = List::PROBATION;
+/// List of the pages that returned.
 const AM: List = List::REUSED;
+/// List of the ghosts of pages that left the queue.
 const A1OUT: GhostList = GhostList::First;
 
 /// Notes of a victim: the list that it left.
 const FROM_A1IN: u32 = 0;
 const FROM_AM: u32 = 1;
 
+/// Word of each ghost: this policy needs none.
+const UNUSED_WORD: u32 = 0;
+
 /// The eviction policy `2q`.
 #[derive(Debug)]
 pub struct TwoQueues {
+    /// Most pages of A1in while Am has pages.
     a1in_max: u32,
     ghosts: Ghosts,
-    /// A page that was requested and whose ghost is taken already.
+    /// A page that will enter next, and whose ghost is removed already.
     returning: Option<PageKey>,
 }
 
@@ -45,16 +52,16 @@ impl TwoQueues {
 
     /// The list of the next victim.
     fn next_list(&self, lists: &FrameLists) -> List {
-        let is_first = lists.pages(A1IN) > self.a1in_max || lists.pages(AM) == 0;
-        if is_first { A1IN } else { AM }
+        let is_a1in_next = lists.pages(A1IN) > self.a1in_max || lists.pages(AM) == 0;
+        if is_a1in_next { A1IN } else { AM }
     }
 }
 
 impl EvictionPolicy for TwoQueues {
     /// Adds a returning page, whose ghost is removed, to Am, and any other page to A1in.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
-        let is_back = self.returning.take() == Some(page) || self.ghosts.take(page).is_some();
-        lists.push(frame, if is_back { AM } else { A1IN });
+        let is_returning = self.returning.take() == Some(page) || self.ghosts.take(page).is_some();
+        lists.push(frame, if is_returning { AM } else { A1IN });
     }
 
     /// Moves a used page of Am to its front. A page in A1in is not moved.
@@ -86,7 +93,7 @@ impl EvictionPolicy for TwoQueues {
     /// Remembers the page as a ghost if it left A1in.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         if lists.note(frame) == FROM_A1IN {
-            self.ghosts.remember(A1OUT, page, 0);
+            self.ghosts.remember(A1OUT, page, UNUSED_WORD);
         }
     }
 
@@ -95,7 +102,8 @@ impl EvictionPolicy for TwoQueues {
         lists.oldest(self.next_list(lists))
     }
 
-    /// The ghost is taken before the victim's ghost displaces it.
+    /// Removes the ghost of the requested page, before the ghost of the next victim displaces it.
+    /// Notes the page until it enters.
     fn demand(&mut self, page: PageKey) {
         self.returning = self.ghosts.take(page).map(|_| page);
     }
@@ -119,7 +127,7 @@ impl EvictionPolicy for TwoQueues {
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
     /// is left over.
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
-        ghosts.join(0);
+        ghosts.join(UNUSED_WORD);
         self.ghosts.replace_by(ghosts);
         None
     }
@@ -135,16 +143,17 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Worked by hand, four pages, A1in of one. The use of 1 in A1in moves nothing, so 5 evicts it.
-    /// 1 returns from A1out to Am, and 2 leaves. 6 and 7 evict 3 and 4, as A1in is too long.
+    /// Numbers are pages, in a memory of four with an A1in of one. The use of 1 in A1in moves
+    /// nothing, so 5 evicts it. 1 returns from A1out to Am, and 2 leaves. 6 and 7 evict 3 and 4, as
+    /// A1in is too long.
     #[test]
     fn only_a_page_that_returns_counts_as_used_again() {
         let references = [1, 2, 3, 4, 1, 5, 1, 6, 7];
         assert_eq!(victims(TwoQueues::new(4), 4, references), [1, 2, 3, 4]);
     }
 
-    /// Worked by hand: 5 and 6 evict 1 and 2. As 1, 2 and 3 return, 3, 4 and 5 leave. A1in has its
-    /// length of one now. 1 is used, so 7 evicts the least recently used page of Am: 2.
+    /// In the same memory, 5 and 6 evict 1 and 2. As 1, 2 and 3 return, 3, 4 and 5 leave. A1in then
+    /// has its length of one. 1 is used, so 7 evicts the least recently used page of Am: 2.
     #[test]
     fn with_a_short_first_queue_the_least_recently_used_returned_page_leaves() {
         let references = [1, 2, 3, 4, 5, 6, 1, 2, 3, 1, 7];
@@ -152,12 +161,12 @@ mod tests {
     }
 
     /// A cache of four pages has two ghosts. Two pages that leave A1in displace all inherited ones,
-    /// whatever their line.
+    /// whatever their list.
     #[test]
     fn inherited_ghosts_are_displaced_by_later_ones() {
         let (mut policy, mut lists) = (TwoQueues::new(4), FrameLists::new(4));
         let mut ghosts = Ghosts::new(4);
-        ghosts.remember(GhostList::Second, PageKey::from_number(9), 0);
+        ghosts.remember(GhostList::Second, PageKey::from_number(9), UNUSED_WORD);
         assert!(policy.inherit(ghosts).is_none());
         for page in 1..=2 {
             policy.enter(&mut lists, FrameId(0), PageKey::from_number(page), PageOrigin::Demand);
