@@ -95,17 +95,18 @@ mod tests {
 
     use super::*;
 
-    fn built(text: &str) -> Result<(u64, u32), SpecError> {
+    /// Builds a policy from its text. Returns its chunk size in bytes and its depth.
+    fn built_limits(text: &str) -> Result<(u64, u32), SpecError> {
         let policy = build(&Spec::parse(text).unwrap())?;
         Ok((policy.chunk_bytes(), policy.depth()))
     }
 
     #[test]
     fn policies_are_built_from_text_with_their_defaults() {
-        assert_eq!(built("kiobuf"), Ok((524_288, 1)));
-        assert_eq!(built("kiobuf,chunk=64KiB"), Ok((65_536, 1)));
-        assert_eq!(built("ring"), Ok((524_288, 4)));
-        assert_eq!(built("ring,chunk=1m,depth=2"), Ok((1_048_576, 2)));
+        assert_eq!(built_limits("kiobuf"), Ok((524_288, 1)));
+        assert_eq!(built_limits("kiobuf,chunk=64KiB"), Ok((65_536, 1)));
+        assert_eq!(built_limits("ring"), Ok((524_288, 4)));
+        assert_eq!(built_limits("ring,chunk=1m,depth=2"), Ok((1_048_576, 2)));
     }
 
     #[test]
@@ -118,7 +119,7 @@ mod tests {
             ("ring,chunk=much", "expected a size from 4096"),
             ("kiobuf,chunk=5000", "expected a whole number of pages of 4 KiB"),
         ] {
-            let error = built(text).unwrap_err().to_string();
+            let error = built_limits(text).unwrap_err().to_string();
             assert!(error.contains(expected_text), "{text}: {error}");
         }
     }

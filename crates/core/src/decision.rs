@@ -341,12 +341,12 @@ impl DecisionLog {
 
     /// Queues a decision, and drops the oldest at the limit.
     #[cold]
-    fn enqueue(&mut self, decided: LoggedDecision) {
+    fn enqueue(&mut self, logged: LoggedDecision) {
         if self.waiting.len() == DecisionLog::LIMIT {
             self.waiting.pop_front();
             self.lost += 1;
         }
-        self.waiting.push_back(decided);
+        self.waiting.push_back(logged);
     }
 }
 
@@ -372,10 +372,10 @@ impl fmt::Display for Decision {
                 limit,
             } => {
                 write!(f, "event=dispatch request={}", request.0)?;
-                optional(f, "queue", queue)?;
+                write_optional(f, "queue", queue)?;
                 write!(f, " process={} start={start} sectors={sectors}", process.0)?;
                 write!(f, " why={why} distance={distance} in_device={in_device}")?;
-                optional(f, "limit", limit)
+                write_optional(f, "limit", limit)
             }
             Decision::Hold { queue, why, in_device, limit } => {
                 write!(f, "event=hold queue={queue} why={why} in_device={in_device} limit={limit}")
@@ -386,7 +386,7 @@ impl fmt::Display for Decision {
             }
             Decision::SliceBegin { queue, process, class, level, kind, why, key_ms, queued } => {
                 write!(f, "event=slice_begin queue={queue}")?;
-                optional(f, "process", process.map(|process| process.0))?;
+                write_optional(f, "process", process.map(|process| process.0))?;
                 write!(f, " class={} level={level} kind={kind}", class_name(class))?;
                 write!(f, " why={why} key_ms={key_ms} queued={queued}")
             }
@@ -396,7 +396,7 @@ impl fmt::Display for Decision {
             }
             Decision::SliceEnd { queue, why, left_ms, dispatched } => {
                 write!(f, "event=slice_end queue={queue} why={why}")?;
-                optional(f, "left_ms", left_ms)?;
+                write_optional(f, "left_ms", left_ms)?;
                 write!(f, " dispatched={dispatched}")
             }
             Decision::IdleStart { queue, until_ms, why, think_ms } => {
@@ -430,7 +430,7 @@ impl fmt::Display for Decision {
             }
             Decision::Limit { limit, why, kib_per_s, before_kib_per_s } => {
                 write!(f, "event=limit")?;
-                optional(f, "processes", limit)?;
+                write_optional(f, "processes", limit)?;
                 write!(f, " why={why} kib_per_s={kib_per_s} before={before_kib_per_s}")
             }
             Decision::ReadAhead {
@@ -486,7 +486,7 @@ impl fmt::Display for Decision {
 }
 
 /// Writes ` key=value`, with `-` for a missing value.
-fn optional(
+fn write_optional(
     f: &mut fmt::Formatter<'_>,
     key: &str,
     value: Option<impl fmt::Display>,
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_decision_prints_as_words_and_numbers() {
-        let decided = LoggedDecision {
+        let logged = LoggedDecision {
             at: Time(1_500_000),
             decision: Decision::SliceEnd {
                 queue: 3,
@@ -523,9 +523,11 @@ mod tests {
             },
         };
         let line = "at_ms=1.500000 event=slice_end queue=3 why=used left_ms=-2 dispatched=5";
-        assert_eq!(decided.to_string(), line);
+        assert_eq!(logged.to_string(), line);
     }
 
+    /// Three decisions more than the limit are logged. The first call reports the three oldest as
+    /// lost, and the next returns the fourth.
     #[test]
     fn a_disabled_log_builds_no_decision_and_an_enabled_one_is_bounded() {
         let mut log = DecisionLog::default();

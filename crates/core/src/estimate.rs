@@ -39,7 +39,7 @@ pub struct DeviceEstimate {
     in_device: Vec<InDeviceRequest>,
     /// Total number of dispatched requests.
     dispatches: u64,
-    /// End sector of the newest request.
+    /// End sector of the newest request; `None` if unknown.
     next_sector: Option<u64>,
     /// Completions in total.
     completed_totals: CompletedTotals,
@@ -141,9 +141,9 @@ impl DeviceEstimate {
             mean => mean - mean / EWMA_WINDOW + pages,
         };
         let duration_ns = now.since(request.dispatched).ns();
-        let is_known = UNCERTAINTY_DIVISOR_MAX * now.since(not_before.max(request.dispatched)).ns()
-            <= duration_ns;
-        if !is_known {
+        let uncertainty_ns = now.since(not_before.max(request.dispatched)).ns();
+        let is_certain = UNCERTAINTY_DIVISOR_MAX * uncertainty_ns <= duration_ns;
+        if !is_certain {
             self.ignored_before = self.dispatches;
         } else if request.number >= self.ignored_before {
             self.costs.observe(RequestTiming {
@@ -167,8 +167,9 @@ const PROBABILITY_UNIT: u64 = 1 << 16;
 /// The machine repairman model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and `I(0) = 1`.
 fn inverse_idle_probability(others: u64, busy: u64, latency: u64) -> u64 {
     let mut inverse = PROBABILITY_UNIT;
-    for others in 1..=others {
-        inverse = PROBABILITY_UNIT + (others * busy).saturating_mul(inverse) / latency.max(1);
+    for readers in 1..=others {
+        inverse = PROBABILITY_UNIT + (readers * busy).saturating_mul(inverse) / latency.max(1);
+        // The caller divides `latency` by the result: a larger one gives 0 as well.
         if inverse > latency.saturating_mul(PROBABILITY_UNIT) {
             break;
         }
@@ -182,7 +183,8 @@ mod tests {
     use crate::splitmix;
 
     /// A device with a latency of `latency_ns` per request. Requests that have waited that long are
-    /// served one after another by each of its heads, chosen at random.
+    /// served by one of its heads, chosen at random, one after another. A head needs
+    /// `service_time_ns` for a request and `page_ns` for each of its pages.
     struct Device {
         latency_ns: u64,
         service_time_ns: u64,
@@ -191,54 +193,62 @@ mod tests {
     }
 
     impl Device {
-        /// Runs `readers` readers without a pause, with requests of these sizes. Returns the final
-        /// estimate.
-        fn read_by(&self, readers: u32, sizes: &[u64], requests: u32) -> DeviceEstimate {
+        /// Runs `readers` readers without a pause. Each request has one of the sizes in
+        /// `sizes_pages`, at random. Returns the estimate after `requests` completions.
+        fn estimate_of(
+            &self,
+            readers: u32,
+            sizes_pages: &[u64],
+            requests: u32,
+        ) -> DeviceEstimate {
             let mut estimate = DeviceEstimate::default();
-            let (mut seed, mut free) = (7, alloc::vec![0; self.heads]);
-            let mut draw = |below: usize| splitmix::next(&mut seed) as usize % below;
-            let mut send = |estimate: &mut DeviceEstimate, now: u64, reader: u32| {
-                let (pages, head) = (sizes[draw(sizes.len())], draw(free.len()));
-                estimate.on_dispatch(Time(now), RequestId(reader), None);
-                let begins = free[head].max(now + self.latency_ns);
-                free[head] = begins + self.service_time_ns + pages * self.page_ns;
-                (free[head], reader, pages)
+            // Time at which each head has served all its requests.
+            let (mut seed, mut head_free_ns) = (7, alloc::vec![0; self.heads]);
+            let mut random_below = |end: usize| splitmix::next(&mut seed) as usize % end;
+            let mut send = |estimate: &mut DeviceEstimate, now_ns: u64, reader: u32| {
+                let pages = sizes_pages[random_below(sizes_pages.len())];
+                let head = random_below(head_free_ns.len());
+                estimate.on_dispatch(Time(now_ns), RequestId(reader), None);
+                let start_ns = head_free_ns[head].max(now_ns + self.latency_ns);
+                head_free_ns[head] = start_ns + self.service_time_ns + pages * self.page_ns;
+                (head_free_ns[head], reader, pages)
             };
-            let mut under_way: Vec<_> =
+            let mut in_device: Vec<_> =
                 (0..readers).map(|reader| send(&mut estimate, 0, reader)).collect();
             for _ in 0..requests {
-                under_way.sort_unstable();
-                let (back, reader, pages) = under_way.remove(0);
-                let now = Time(back);
+                in_device.sort_unstable();
+                let (completed_ns, reader, pages) = in_device.remove(0);
+                let now = Time(completed_ns);
                 estimate.on_completion(now, now, RequestId(reader), pages * PAGE_BYTES);
-                under_way.push(send(&mut estimate, back, reader));
+                in_device.push(send(&mut estimate, completed_ns, reader));
             }
             estimate
         }
     }
 
-    fn assert_near(is: u64, by_percent: u64, of: u64) {
-        assert!(100 * is.abs_diff(of) <= by_percent * of, "{is} for {of}");
+    /// Asserts that `value` differs from `expected` by at most `percent` of it.
+    fn assert_near(value: u64, percent: u64, expected: u64) {
+        assert!(100 * value.abs_diff(expected) <= percent * expected, "{value} for {expected}");
     }
 
     /// 5 ms for a request and 40 us for each of its pages (102.4 MB/s): a request costs as much as
-    /// 125 pages.
+    /// 5,000 / 40 = 125 pages.
     #[test]
     fn the_costs_of_a_constant_device_are_found() {
         let device =
             Device { latency_ns: 5_000_000, service_time_ns: 0, page_ns: 40_000, heads: 1 };
-        let estimate = device.read_by(1, &[1, 4096], 400);
+        let estimate = device.estimate_of(1, &[1, 4096], 400);
         assert_near(estimate.request_cost_pages(), 12, 125);
         assert_near(estimate.page_ps(), 5, 40_000_000);
     }
 
-    /// A saturated server of 1 ms behind 110 MB/s: its requests wait for the bytes of others, which
-    /// is not a cost of theirs.
+    /// A server with a latency of 1 ms behind a saturated link of 110 MB/s (37 us a page). Most of
+    /// the duration of a request is the transfer of other requests, which is no cost of its own.
     #[test]
     fn a_saturated_link_is_distinguished_from_slow_requests() {
         let link = Device { latency_ns: 1_000_000, service_time_ns: 0, page_ns: 37_000, heads: 1 };
         for readers in [4, 16, 64] {
-            let estimate = link.read_by(readers, &[1, 16, 64], 600);
+            let estimate = link.estimate_of(readers, &[1, 16, 64], 600);
             assert_near(estimate.page_ps(), 10, 37_000_000);
             assert!(estimate.request_service_pages() <= 4, "{estimate:?}");
             let marginal_cost = estimate.request_waits_pages(16, u64::from(readers - 1));
@@ -251,23 +261,24 @@ mod tests {
     #[test]
     fn the_seek_of_one_head_is_service_time() {
         let head = Device { latency_ns: 0, service_time_ns: 5_000_000, page_ns: 36_000, heads: 1 };
-        let estimate = head.read_by(4, &[1, 16, 256], 600);
+        let estimate = head.estimate_of(4, &[1, 16, 256], 600);
         assert_near(estimate.request_service_pages(), 25, 5_000 / 36);
         assert_near(estimate.page_ps(), 15, 36_000_000);
     }
 
-    /// Sixteen heads and four readers: one more request delays hardly any other, and takes its
-    /// reader as long as on one head.
+    /// Sixteen heads and four readers: one more request delays hardly any other, so that most of
+    /// its 5 ms counts as latency, and little as service time.
     #[test]
     fn a_request_to_many_heads_has_latency_and_little_service_time() {
         let heads =
             Device { latency_ns: 0, service_time_ns: 5_000_000, page_ns: 36_000, heads: 16 };
-        let estimate = heads.read_by(4, &[1, 16], 600);
+        let estimate = heads.estimate_of(4, &[1, 16], 600);
         assert_near(estimate.request_ns(), 30, 5_000_000);
         assert!(estimate.costs.service_ps() <= 2_000_000_000, "{estimate:?}");
     }
 
-    /// With requests of one size, pages and requests can't be separated: only their sum is known.
+    /// A page takes 1 us in the first 100 requests, and 10 us in the next 1,000. With requests of
+    /// one size, pages and requests can't be separated: only their sum is known.
     #[test]
     fn the_estimate_follows_a_device_that_becomes_slower() {
         let mut estimate = DeviceEstimate::default();
@@ -278,23 +289,23 @@ mod tests {
                 now += Time(256 * page_ns);
                 estimate.on_completion(now, now, RequestId(0), 256 * PAGE_BYTES);
             }
-            let all_ns = estimate.request_ns() + 256 * estimate.page_ps() / 1_000;
-            assert_near(all_ns, 10, 256 * page_ns);
+            let sum_ns = estimate.request_ns() + 256 * estimate.page_ps() / 1_000;
+            assert_near(sum_ns, 10, 256 * page_ns);
         }
     }
 
-    /// A request that begins at the end of the one before needs no seek: 36 us a page, and 5 ms
-    /// more for each of the others.
+    /// A request that begins at the end of the one before needs no seek, and takes 36 us a page.
+    /// Every fourth request begins elsewhere, and takes 5 ms more.
     #[test]
     fn contiguous_requests_do_not_lower_the_request_cost() {
         let mut estimate = DeviceEstimate::default();
         let (mut now, mut sector) = (Time::ZERO, 0);
         for nth in 0..400 {
-            let (jumps, pages) = (nth % 4 == 0, if nth % 3 == 0 { 64 } else { 16 });
-            sector += if jumps { 1 << 20 } else { 0 };
+            let (is_jump, pages) = (nth % 4 == 0, if nth % 3 == 0 { 64 } else { 16 });
+            sector += if is_jump { 1 << 20 } else { 0 };
             estimate.on_dispatch(now, RequestId(0), Some(sector..sector + 8 * pages));
             sector += 8 * pages;
-            now += Time(pages * 36_000 + if jumps { 5_000_000 } else { 0 });
+            now += Time(pages * 36_000 + if is_jump { 5_000_000 } else { 0 });
             estimate.on_completion(now, now, RequestId(0), pages * PAGE_BYTES);
         }
         assert_near(estimate.request_ns(), 15, 5_000_000);
@@ -314,8 +325,8 @@ mod tests {
         assert_eq!(estimate.request_service_pages(), 0);
     }
 
-    /// The probability that no other reader waits, by the sum over their number: `1 / sum of m! /
-    /// (m - k)! (busy / latency)^k`.
+    /// The probability that no other of m readers waits, by the sum over the number k of waiting
+    /// ones: `1 / sum of m! / (m - k)! (busy / latency)^k`. Above `latency` only the bound counts.
     #[test]
     fn the_idle_probability_matches_the_machine_repairman_model() {
         for (busy, latency) in [(1, 28), (16, 28), (4, 123), (200, 3)] {
@@ -325,10 +336,13 @@ mod tests {
                     term *= (others - k) as f64 * busy as f64 / latency as f64;
                     sum += term;
                 }
-                let is = inverse_idle_probability(others, busy, latency) as f64
+                let inverse = inverse_idle_probability(others, busy, latency) as f64
                     / PROBABILITY_UNIT as f64;
-                let far = sum > latency as f64 && is > latency as f64;
-                assert!(far || (is / sum - 1.0).abs() < 1e-3, "{others}, {busy}: {is} for {sum}");
+                let is_above_bound = sum > latency as f64 && inverse > latency as f64;
+                assert!(
+                    is_above_bound || (inverse / sum - 1.0).abs() < 1e-3,
+                    "{others}, {busy}: {inverse} for {sum}"
+                );
             }
         }
         assert!(
@@ -337,9 +351,9 @@ mod tests {
         );
     }
 
-    /// Dispatches requests at once and completes all after the given time. The first is known to be
-    /// in the device until `not_before` after its dispatch.
-    fn round(estimate: &mut DeviceEstimate, now: &mut Time, round: Round) {
+    /// Dispatches the requests of a round together at `now`, completes them together, and advances
+    /// `now` to that time.
+    fn run_round(estimate: &mut DeviceEstimate, now: &mut Time, round: Round) {
         (0..round.requests).for_each(|id| estimate.on_dispatch(*now, RequestId(id), None));
         let not_before = *now + Time::from_us(round.not_before_us);
         *now += Time::from_us(round.took_us);
@@ -351,19 +365,22 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Round {
         requests: u32,
+        /// Size of each request.
         pages: u64,
+        /// Duration of each request.
         took_us: u64,
+        /// Time from the dispatch to the last poll that found no completion.
         not_before_us: u64,
     }
 
-    /// Twenty-four requests of 256 pages that complete together after 24 ms: no request took
-    /// longer, and no page more than 3,906.25 ns.
+    /// 24 requests of 256 pages complete together after 24 ms: no request took longer, and no page
+    /// more than 24 ms / (24 x 256) = 3,906.25 ns.
     #[test]
     fn requests_that_complete_together_share_the_time() {
         let mut estimate = DeviceEstimate::default();
         let mut now = Time::ZERO;
-        let seen = Round { requests: 24, pages: 256, took_us: 24_000, not_before_us: 24_000 };
-        (0..20).for_each(|_| round(&mut estimate, &mut now, seen));
+        let together = Round { requests: 24, pages: 256, took_us: 24_000, not_before_us: 24_000 };
+        (0..20).for_each(|_| run_round(&mut estimate, &mut now, together));
         assert!(estimate.page_ps() <= 3_906_250, "{estimate:?}");
         assert!((12_000_000..=24_000_000).contains(&estimate.request_ns()), "{estimate:?}");
     }
@@ -374,20 +391,21 @@ mod tests {
     fn late_observations_are_ignored() {
         let mut estimate = DeviceEstimate::default();
         let mut now = Time::ZERO;
-        let seen = Round { requests: 1, pages: 256, took_us: 1_000, not_before_us: 1_000 };
-        (0..20).for_each(|_| round(&mut estimate, &mut now, seen));
+        let certain = Round { requests: 1, pages: 256, took_us: 1_000, not_before_us: 1_000 };
+        (0..20).for_each(|_| run_round(&mut estimate, &mut now, certain));
         let learned = |estimate: &DeviceEstimate| {
             (estimate.page_ps(), estimate.request_ns(), estimate.request_service_pages())
         };
         let before = learned(&estimate);
         for _ in 0..20 {
-            round(&mut estimate, &mut now, Round { took_us: 10_000, not_before_us: 10, ..seen });
-            // The next is in progress at such a poll, and completes 1 us after it.
+            let late = Round { took_us: 10_000, not_before_us: 10, ..certain };
+            run_round(&mut estimate, &mut now, late);
+            // The second of two requests is in the device at a late poll, and completes 1 us later.
             estimate.on_dispatch(now, RequestId(1), None);
             estimate.on_dispatch(now, RequestId(2), None);
-            let looked = now;
+            let not_before = now;
             now += Time::from_ms(10);
-            estimate.on_completion(now, looked, RequestId(1), 256 * PAGE_BYTES);
+            estimate.on_completion(now, not_before, RequestId(1), 256 * PAGE_BYTES);
             now += Time::from_us(1);
             estimate.on_completion(now, now, RequestId(2), 256 * PAGE_BYTES);
         }

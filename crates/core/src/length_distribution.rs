@@ -33,7 +33,10 @@ const PRIOR_FACTOR_MAX: u64 = 4;
 /// First length that is not a step of its own. From there on a step is a quarter of an octave: 8 to
 /// 9, 10 to 11, …, 16 to 19, …, up to 2^32 pages.
 const FIRST_COARSE_LENGTH: u64 = 8;
-const STEPS: usize = 7 + 4 * (32 - 3);
+/// Number of steps of a single length: lengths 1 to 7.
+const FINE_STEPS: usize = 7;
+/// Number of steps: the single lengths, then four for each octave from 2^3 to 2^32.
+const STEPS: usize = FINE_STEPS + 4 * (32 - 3);
 
 /// Outcome of the runs of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +58,8 @@ struct LengthCount {
 
 impl LengthCount {
     /// Counts a run that reached this step: it went on to the next step, or ended here.
-    fn record(&mut self, went_on: bool) {
-        *(if went_on { &mut self.continued } else { &mut self.ended }) += 1;
+    fn record(&mut self, has_continued: bool) {
+        *(if has_continued { &mut self.continued } else { &mut self.ended }) += 1;
         if self.continued + self.ended == u8::MAX {
             self.continued /= 2;
             self.ended /= 2;
@@ -81,14 +84,16 @@ impl LengthDistribution {
     /// Records that a run has grown from `length_before` to `length` pages, each at least 1. It
     /// counts as continued at each step between them.
     pub fn record_growth(&mut self, length_before: u64, length: u64) {
+        let has_continued = true;
         self.steps[step_of(length_before)..step_of(length)]
             .iter_mut()
-            .for_each(|step| step.record(true));
+            .for_each(|step| step.record(has_continued));
     }
 
     /// Records that a run ended with `length` pages, at least 1.
     pub fn record_end(&mut self, length: u64) {
-        self.steps[step_of(length)].record(false);
+        let has_continued = false;
+        self.steps[step_of(length)].record(has_continued);
     }
 
     /// Corrects an [`record_end`](LengthDistribution::record_end) of a run that continued after
@@ -102,16 +107,16 @@ impl LengthDistribution {
     /// (of [`PROBABILITY_ONE`]); at most `pages_max`.
     pub(crate) fn pages_ahead(&self, length: u64, likelihood_min: u64, pages_max: u64) -> u64 {
         let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / likelihood_min;
-        let mut ahead = 0;
+        let mut pages_ahead = 0;
         for piece in self.pieces(length).take_while(|piece| piece.ahead < pages_max) {
             if piece.inverse_end > inverse_max {
-                ahead = piece.ahead
+                pages_ahead = piece.ahead
                     + piece.pages * inverse_max.saturating_sub(piece.inverse) / piece.rise();
                 break;
             }
-            ahead = piece.ahead + piece.pages;
+            pages_ahead = piece.ahead + piece.pages;
         }
-        ahead.min(pages_max)
+        pages_ahead.min(pages_max)
     }
 
     /// Best window for a run of `length` requests (at least 1) of `request_pages` pages each. A
@@ -124,17 +129,18 @@ impl LengthDistribution {
         marginal_cost: u64,
         requests_max: u64,
     ) -> u64 {
-        let (mut ahead, mut used) = (0, PROBABILITY_ONE);
+        // The expected number of used requests begins with the one for which the window is read.
+        let (mut window, mut expected_used) = (0, PROBABILITY_ONE);
         for piece in self.pieces(length).take_while(|piece| piece.ahead < requests_max) {
-            let pays = |count| piece.pays(used, count, request_pages, marginal_cost);
+            let pays = |count| piece.pays(expected_used, count, request_pages, marginal_cost);
             if !pays(piece.pages) {
-                ahead = piece.ahead + last_of(piece.pages, pays);
+                window = piece.ahead + largest_below(piece.pages, pays);
                 break;
             }
-            used += piece.used(piece.pages);
-            ahead = piece.ahead + piece.pages;
+            expected_used += piece.expected_used(piece.pages);
+            window = piece.ahead + piece.pages;
         }
-        ahead.min(requests_max)
+        window.min(requests_max)
     }
 
     /// Probability, of [`PROBABILITY_ONE`], that a run of `length` requests (at least 1) reaches
@@ -149,17 +155,18 @@ impl LengthDistribution {
     /// Returns the curve of the probability for runs of `length` pages, in linear pieces of the
     /// inverse.
     fn pieces(&self, length: u64) -> impl Iterator<Item = CurvePiece> {
-        let begins_at = step_of(length);
-        let (first, width) = pages_of(begins_at);
-        let mut rises = self.rises().enumerate().skip(begins_at).peekable();
-        // If four of five runs of 16 pages reach 20, eight of nine reach 18.
+        let first_step = step_of(length);
+        let (first, width) = pages_of(first_step);
+        let mut rises = self.rises().enumerate().skip(first_step).peekable();
+        // The run has passed a part of its step, and the inverse of the probability is linear in
+        // the length: if four of five runs of 16 pages reach 20, eight of nine reach 18.
         let rise = rises.peek().map_or(0, |&(_, rise)| rise);
         let mut inverse_end =
             PROBABILITY_ONE * PROBABILITY_ONE / (PROBABILITY_ONE + rise * (length - first) / width);
         rises.map(move |(step, rise)| {
             let (first, width) = pages_of(step);
             let begin = first.max(length);
-            let inverse = if step == begins_at { PROBABILITY_ONE } else { inverse_end };
+            let inverse = if step == first_step { PROBABILITY_ONE } else { inverse_end };
             inverse_end = (inverse_end.saturating_mul(PROBABILITY_ONE + rise) / PROBABILITY_ONE)
                 .min(INVERSE_MAX);
             CurvePiece { ahead: begin - length, pages: first + width - begin, inverse, inverse_end }
@@ -172,24 +179,29 @@ impl LengthDistribution {
     /// The prior of a length counts as one observed run. Without observations, half of the runs
     /// double their length: four of five go from 4 to 5 pages, five of six from there to 6.
     fn rises(&self) -> impl Iterator<Item = u64> {
-        let mut bearing = PROBABILITY_ONE;
+        // Factor of the prior's ends, of `PROBABILITY_ONE`, learned at the lengths before.
+        let mut prior_factor = PROBABILITY_ONE;
         (0..STEPS).map(move |step| {
-            let age = if step < 7 { step as u64 + 1 } else { (step as u64 - 7) % 4 + 4 };
-            let LengthCount { continued: went_on, ended } = self.steps[step];
-            let expected = if self.is_of_requests && step == 0 { 0 } else { age };
-            // A share `1 ÷ (age + 1)` of the one expected run ends. All counts are multiplied by
-            // `age + 1`.
-            let rise = |parts: u64| {
-                (parts + (age + 1) * PROBABILITY_ONE * u64::from(ended))
-                    .checked_div(expected + (age + 1) * u64::from(went_on))
+            // The first length of the step, in widths of the step.
+            let widths = match step < FINE_STEPS {
+                true => step as u64 + 1,
+                false => (step - FINE_STEPS) as u64 % 4 + 4,
+            };
+            let LengthCount { continued, ended } = self.steps[step];
+            // Without observations, `widths` of `widths + 1` runs continue, and one ends. All
+            // counts are multiplied by `widths + 1`, so that the prior counts as one run.
+            let prior_continued = if self.is_of_requests && step == 0 { 0 } else { widths };
+            let rise = |prior_ended: u64| {
+                (prior_ended + (widths + 1) * PROBABILITY_ONE * u64::from(ended))
+                    .checked_div(prior_continued + (widths + 1) * u64::from(continued))
                     .unwrap_or(INVERSE_MAX)
             };
-            let with_those_before = rise(bearing);
-            if went_on + ended > 0 {
-                bearing = (rise(PROBABILITY_ONE) * age)
+            let rise_here = rise(prior_factor);
+            if continued + ended > 0 {
+                prior_factor = (rise(PROBABILITY_ONE) * widths)
                     .clamp(PROBABILITY_ONE / PRIOR_FACTOR_MAX, PROBABILITY_ONE * PRIOR_FACTOR_MAX);
             }
-            with_those_before
+            rise_here
         })
     }
 }
@@ -218,9 +230,10 @@ impl CurvePiece {
         self.inverse + self.rise() * pages / self.pages
     }
 
-    /// Expected number of used pages among its first `count`, of [`PROBABILITY_ONE`]: by Simpson's
-    /// rule.
-    fn used(&self, count: u64) -> u64 {
+    /// Expected number of used pages among its first `count`, of [`PROBABILITY_ONE`]. Simpson's
+    /// rule gives the integral of the probability over these pages. The sum over the pages is
+    /// smaller by half of the difference between both ends.
+    fn expected_used(&self, count: u64) -> u64 {
         let likelihood = |inverse: u64| PROBABILITY_ONE * PROBABILITY_ONE / inverse;
         let end = self.inverse_at(count);
         let [first, middle, last] = [self.inverse, self.inverse.midpoint(end), end].map(likelihood);
@@ -230,23 +243,25 @@ impl CurvePiece {
         }
     }
 
-    /// Returns true if reading its first `count` pays, with `used_before` expected used pages
-    /// before it, of [`PROBABILITY_ONE`].
+    /// Returns true if a window may include the first `count` requests of the piece: there,
+    /// `U(w) ÷ S(w)` is at most `p + w` (see the module). `used_before` is the expected number of
+    /// used requests before the piece, of [`PROBABILITY_ONE`].
     fn pays(&self, used_before: u64, count: u64, request_pages: u64, marginal_cost: u64) -> bool {
-        let used_pages = u128::from(used_before + self.used(count)) * u128::from(request_pages);
+        let used_requests = u128::from(used_before + self.expected_used(count));
+        let used_pages = used_requests * u128::from(request_pages);
         let cost = u128::from(marginal_cost + (1 + self.ahead + count) * request_pages);
         used_pages * u128::from(self.inverse_at(count))
             <= cost * u128::from(PROBABILITY_ONE * PROBABILITY_ONE)
     }
 }
 
-/// Returns the largest number below `end` for which `holds_below` is true. It must be true for all
-/// smaller ones.
-fn last_of(end: u64, holds_below: impl Fn(u64) -> bool) -> u64 {
+/// Returns the largest number below `end` for which `is_true` is true, by bisection. It must be
+/// true for all smaller numbers.
+fn largest_below(end: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        *(if holds_below(middle) { &mut low } else { &mut high }) = middle;
+        *(if is_true(middle) { &mut low } else { &mut high }) = middle;
     }
     low
 }
@@ -258,16 +273,17 @@ fn step_of(length: u64) -> usize {
     }
     let octave = length.ilog2();
     let quarter = (length >> (octave - 2)) & 3;
-    (7 + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
+    (FINE_STEPS + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
 }
 
 /// The first length of a step, and the number of its lengths.
 fn pages_of(step: usize) -> (u64, u64) {
-    if step < 7 {
+    if step < FINE_STEPS {
         return (step as u64 + 1, 1);
     }
-    let width = 1 << ((step - 7) / 4 + 1);
-    ((4 + (step as u64 - 7) % 4) * width, width)
+    let quarters = step - FINE_STEPS;
+    let width = 1 << (quarters / 4 + 1);
+    ((4 + quarters as u64 % 4) * width, width)
 }
 
 #[cfg(test)]
@@ -334,11 +350,13 @@ mod tests {
         assert!(curve.pages_ahead(1, HALF, 1000) > 0);
     }
 
-    /// Two runs ended at 2 pages and one went on, and the prior adds one run, a third of which
-    /// ends. The result is 7/3 that end for 5/3 that go on, 14/5 times the prior of 1 for 2. At 3
-    /// pages therefore 14/15 end for each that goes on: a fourth page is reached with 15/29. At 16
-    /// nearly none ended: for 20 to 23, a quarter of the prior ends, and half of the runs go far
-    /// beyond twice their length.
+    /// Two runs ended at 2 pages and one continued, and the prior adds one run, a third of which
+    /// ends. In sum 7/3 runs end and 5/3 continue: 7/5 ends for each run that continues, 14/5 times
+    /// the prior of 1/2. At 3 pages the prior of 1/3 is therefore multiplied by 14/5: 14/15 ends,
+    /// so that a fourth page is reached with probability 15/29.
+    ///
+    /// In the second part none of 100 runs ended at 16: for 20 to 23, a quarter of the prior ends,
+    /// and half of the runs go far beyond twice their length.
     #[test]
     fn runs_observed_at_one_length_change_the_odds_of_the_next_length() {
         let mut curve = LengthDistribution::default();
@@ -352,7 +370,7 @@ mod tests {
         assert!(curve.pages_ahead(20, HALF, 1000) > 4 * 20);
     }
 
-    /// A run that counted as ended, and continued.
+    /// A run that was counted as ended is corrected once; a second correction has no effect.
     #[test]
     fn undo_end_removes_the_recorded_end() {
         let mut curve = LengthDistribution::default();
@@ -362,10 +380,11 @@ mod tests {
         assert_eq!(curve, LengthDistribution::default());
     }
 
-    /// Probability `1 ÷ n` for `n = 1 + w` pages, and `1 + 1 ÷ 2 + … + 1 ÷ n` of them used. A
-    /// request that costs 120 pages pays up to n = 37 (37 times 4.202 is 155.5, of 157) and not 38
-    /// (160.7, of 158). In requests of two pages one costs 60: up to n = 22 (22 times 3.691 is
-    /// 81.2, of 82), and not 23 (85.9, of 83).
+    /// By the prior, a run reaches `n = 1 + w` pages with probability `1 ÷ n`, and
+    /// `1 + 1 ÷ 2 + … + 1 ÷ n` of them are used. A request that costs 120 pages pays up to n = 37
+    /// (37 times 4.202 is 155.5, at most 157) and not 38 (160.7, more than 158). In requests of two
+    /// pages one costs 60: up to n = 22 (22 times 3.691 is 81.2, at most 82), and not 23 (85.9,
+    /// more than 83).
     #[test]
     fn a_window_ends_at_the_lowest_cost_per_used_page() {
         let curve = LengthDistribution::default();
@@ -388,47 +407,49 @@ mod tests {
                 LengthDistribution::of_requests()
             };
             for _ in 0..below(12) {
-                let from = 1 + below(20);
-                curve.record_growth(from, from + below(30));
+                let length_before = 1 + below(20);
+                curve.record_growth(length_before, length_before + below(30));
                 (0..below(5)).for_each(|_| curve.record_end(1 + below(40)));
             }
             let (length, marginal_cost) = (1 + below(60), 1 + below(400));
-            let mut odds = Vec::new();
-            let mut bearing = 1.0;
-            for (step, &LengthCount { continued: went_on, ended }) in curve.steps.iter().enumerate()
-            {
+            // For each length: the odds of an end in its step, the part of the step that lies
+            // before it, and the width of the step.
+            let mut odds_by_length = Vec::new();
+            let mut prior_factor = 1.0;
+            for (step, &LengthCount { continued, ended }) in curve.steps.iter().enumerate() {
                 let (first, width) = pages_of(step);
-                let age = (first / width) as f64;
-                let expected = if curve.is_of_requests && step == 0 { 0.0 } else { age };
-                let on = expected / (age + 1.0) + f64::from(went_on);
-                let of = |before: f64| {
-                    if on == 0.0 { 1e9 } else { (before / (age + 1.0) + f64::from(ended)) / on }
+                let widths = (first / width) as f64;
+                let prior = if curve.is_of_requests && step == 0 { 0.0 } else { widths };
+                let all_continued = prior / (widths + 1.0) + f64::from(continued);
+                let odds = |factor: f64| match all_continued == 0.0 {
+                    true => 1e9,
+                    false => (factor / (widths + 1.0) + f64::from(ended)) / all_continued,
                 };
-                odds.extend(
-                    (0..width).map(|page| (of(bearing), page as f64 / width as f64, width)),
+                odds_by_length.extend(
+                    (0..width).map(|page| (odds(prior_factor), page as f64 / width as f64, width)),
                 );
-                if went_on + ended > 0 {
-                    bearing = (of(1.0) * age).clamp(1.0 / 4.0, 4.0);
+                if continued + ended > 0 {
+                    prior_factor = (odds(1.0) * widths).clamp(1.0 / 4.0, 4.0);
                 }
-                if odds.len() > 3000 {
+                if odds_by_length.len() > 3000 {
                     break;
                 }
             }
-            // The inverse of the probability from the start of a length's step to that length, and
-            // past it.
-            let likelihood = |end: u64| {
-                let mut likelihood = 1.0;
-                for at in length..end {
-                    let (odds, passed, width) = odds[at as usize - 1];
+            // Probability that the run reaches the length `end`.
+            let probability = |end: u64| {
+                let mut probability = 1.0;
+                for length in length..end {
+                    let (odds, passed, width) = odds_by_length[length as usize - 1];
                     let inverse = |passed: f64| 1.0 + odds * passed;
-                    likelihood *= inverse(passed) / inverse(passed + 1.0 / width as f64);
+                    probability *= inverse(passed) / inverse(passed + 1.0 / width as f64);
                 }
-                likelihood
+                probability
             };
             let (mut used, mut pages) = (1.0, 0);
             while pages < 300 {
-                let next = likelihood(length + pages + 1);
+                let next = probability(length + pages + 1);
                 used += next;
+                // `U(w) ÷ S(w)` exceeds `p + w`.
                 if used > next * (marginal_cost + 2 + pages) as f64 {
                     break;
                 }

@@ -128,17 +128,17 @@ impl Spec {
     /// # Errors
     /// As [`parse`](Spec::parse), for the first malformed one.
     pub fn parse_all(text: &str) -> Result<Vec<Spec>, SpecError> {
-        let mut names: Vec<String> = Vec::new();
+        let mut specs: Vec<String> = Vec::new();
         for part in text.split(',') {
-            match names.last_mut() {
+            match specs.last_mut() {
                 Some(last) if part.contains('=') => {
                     last.push(',');
                     last.push_str(part);
                 }
-                _ => names.push(part.to_owned()),
+                _ => specs.push(part.to_owned()),
             }
         }
-        names.iter().map(|name| Spec::parse(name)).collect()
+        specs.iter().map(|spec| Spec::parse(spec)).collect()
     }
 
     /// A policy or device without parameters.
@@ -281,13 +281,15 @@ mod tests {
 
     #[test]
     fn sizes_take_units_of_1024() {
+        const DEFAULT_BYTES: u64 = 7;
         let size = |text: &str| {
-            Spec::parse(&std::format!("x,chunk={text}")).unwrap().bytes("chunk", 7, 1..=u64::MAX)
+            let spec = Spec::parse(&std::format!("x,chunk={text}")).unwrap();
+            spec.bytes("chunk", DEFAULT_BYTES, 1..=u64::MAX)
         };
         for (text, bytes) in [("512", 512), ("64KiB", 65_536), ("64kb", 65_536), ("1M", 1 << 20)] {
             assert_eq!(size(text), Ok(bytes));
         }
-        assert_eq!(Spec::plain("x").bytes("chunk", 7, 1..=9), Ok(7));
+        assert_eq!(Spec::plain("x").bytes("chunk", DEFAULT_BYTES, 1..=9), Ok(DEFAULT_BYTES));
         for text in ["", "k", "1x", "-1", "1.5m", "99999999999g"] {
             let error = size(text).unwrap_err().to_string();
             assert!(error.contains("expected a size from 1"), "{error}");

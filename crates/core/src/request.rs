@@ -86,7 +86,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// The need of a request that is awaited from the start, or else likely to be used.
+    /// `Demand` for a request that is awaited from the start, and `Prefetch` for any other.
     pub const fn of(is_demand: bool) -> Need {
         if is_demand { Need::Demand } else { Need::Prefetch }
     }

@@ -11,7 +11,7 @@ pub const fn next(state: &mut u64) -> u64 {
     mixed(*state)
 }
 
-/// The finalizer: a number that depends on every bit of `state`.
+/// The finalizer of SplitMix64: a number that depends on every bit of `state`.
 pub const fn mixed(state: u64) -> u64 {
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn strides_that_are_powers_of_two_are_spread_as_if_at_random() {
         for stride_log2 in [0, 9, 18, 30, 40, 52] {
-            let place = |number: u64| spread(number << stride_log2) >> (u64::BITS - 12);
-            let filled: alloc::collections::BTreeSet<u64> = (0..4096).map(place).collect();
+            let position = |number: u64| spread(number << stride_log2) >> (u64::BITS - 12);
+            let filled: alloc::collections::BTreeSet<u64> = (0..4096).map(position).collect();
             assert!(filled.len() > 4096 / 2, "2^{stride_log2}: {}", filled.len());
         }
     }

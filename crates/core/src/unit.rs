@@ -53,14 +53,14 @@ impl Time {
 
 impl Add for Time {
     type Output = Time;
-    fn add(self, span: Time) -> Time {
-        Time(self.0 + span.0)
+    fn add(self, duration: Time) -> Time {
+        Time(self.0 + duration.0)
     }
 }
 
 impl AddAssign for Time {
-    fn add_assign(&mut self, span: Time) {
-        self.0 += span.0;
+    fn add_assign(&mut self, duration: Time) {
+        self.0 += duration.0;
     }
 }
 
@@ -134,6 +134,7 @@ impl PageRange {
 mod tests {
     use super::*;
 
+    /// One byte, two bytes in two pages, one whole page, an empty range, and the largest offset.
     #[test]
     fn covering_takes_every_page_that_a_byte_falls_in() {
         assert_eq!(PageRange::covering(0, 1), PageRange::new(0, 1));

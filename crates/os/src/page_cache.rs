@@ -21,9 +21,11 @@ pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u6
         nr_recently_evicted: 0,
     };
     let descriptor = file.as_fd().as_raw_fd();
+    let flags = 0;
     // SAFETY: the kernel reads `range` and writes to `counts`. Both are alive.
-    let result =
-        unsafe { libc::syscall(raw::__NR_cachestat.into(), descriptor, &range, &mut counts, 0) };
+    let result = unsafe {
+        libc::syscall(raw::__NR_cachestat.into(), descriptor, &range, &mut counts, flags)
+    };
     match result {
         0 => Ok(counts.nr_cache),
         _ => Err(io::Error::last_os_error()),
@@ -51,7 +53,8 @@ mod tests {
 
     use super::*;
 
-    /// The test's own program is in memory while it runs: its first page is resident.
+    /// The test's own program is in memory while it runs: its first page is resident. An old
+    /// kernel, or a file of another owner, gives one of two errors.
     #[test]
     fn running_program_is_resident() {
         let file = File::open(std::env::current_exe().unwrap()).unwrap();

@@ -99,8 +99,8 @@ fn bracketed_entry(line: &str) -> Option<&str> {
 
 /// Directory of a device's queue in sysfs; a partition uses its disk's. `None` without a queue.
 fn queue_path(device: u64) -> Option<PathBuf> {
-    let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
-    [node.join("queue"), node.join("../queue")].into_iter().find(|path| path.is_dir())
+    let folder = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    [folder.join("queue"), folder.join("../queue")].into_iter().find(|path| path.is_dir())
 }
 
 #[cfg(test)]
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn setting_is_the_window_of_the_queue() {
         let here = std::fs::metadata(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let queue = QueueLimits::from_metadata(&here).map(|queue| queue.read_ahead_bytes);
-        match (ReadaheadSetting::from_metadata(&here), queue) {
+        let queue_bytes = QueueLimits::from_metadata(&here).map(|queue| queue.read_ahead_bytes);
+        match (ReadaheadSetting::from_metadata(&here), queue_bytes) {
             (Some(setting), Some(queue_bytes)) => assert_eq!(setting.bytes, queue_bytes),
-            (setting, queue) => assert!(queue.is_none(), "{setting:?}"),
+            (setting, queue_bytes) => assert!(queue_bytes.is_none(), "{setting:?}"),
         }
     }
 

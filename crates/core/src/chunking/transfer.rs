@@ -46,15 +46,20 @@ pub struct TransferEnd {
 /// allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct RawTransfer {
+    /// The first requested byte.
     offset: u64,
+    /// The byte after the last requested one.
     end: u64,
     /// The first byte not yet submitted; a multiple of the alignment.
     next: u64,
     /// The byte after the last one to be submitted.
     covered_end: u64,
+    /// Size of a block of the device.
     alignment_bytes: u64,
+    /// Number of submitted chunks that have not completed.
     in_flight: u32,
-    /// The lowest byte known not to have been moved, and its error.
+    /// The lowest byte known not to have been moved, and its error; no error at the end of the
+    /// device or file.
     stopped: Option<(u64, Option<DeviceError>)>,
 }
 
@@ -123,7 +128,8 @@ impl RawTransfer {
             Outcome::Short { bytes } => (chunk.offset + bytes, None),
             Outcome::Failed(error) => (chunk.offset, Some(error)),
         };
-        if self.stopped.is_none_or(|(lowest, _)| stopped.0 < lowest) {
+        let (stop, _) = stopped;
+        if self.stopped.is_none_or(|(lowest_stop, _)| stop < lowest_stop) {
             self.stopped = Some(stopped);
         }
     }

@@ -30,9 +30,9 @@ const INITIAL_LATENCY_NS: u64 = 1_000_000;
 /// Initial cost of a page, in picoseconds: 500 MB/s, a SATA link.
 const INITIAL_PAGE_PS: u64 = PAGE_BYTES * 2_000;
 
-/// Largest initial cost of a request in pages: 64, or 256 KiB. A device with short requests also
-/// has a high transfer rate.
-const INITIAL_REQUEST_PAGES_MAX: u64 = 64;
+/// Least initial cost of a request in pages: 64, or 256 KiB. The initial cost of a page is lowered
+/// for it, at most to [`PAGE_PS_MIN`]: a device with short requests also has a high transfer rate.
+const INITIAL_REQUEST_PAGES_MIN: u64 = 64;
 
 /// Lowest cost of a page: 8 GB/s, four lanes of PCI Express 4.
 const PAGE_PS_MIN: u64 = INITIAL_PAGE_PS / 16;
@@ -116,33 +116,34 @@ impl DeviceCosts {
             [timing.pages, timing.completed_pages, timing.completed_jumps]
                 .map(|count| i128::from(count.min(COUNT_MAX)));
         if self.initial_deviation[PAGE] == 0 {
-            return self.begin(duration_ps, completed_pages);
+            return self.set_initial_costs(duration_ps, completed_pages);
         }
-        let alone_times = [1, i128::from(timing.is_discontiguous), pages];
-        let work_times = [0, completed_jumps, completed_pages];
-        let [alone_ps, work_ps] =
-            [alone_times, work_times].map(|coefficients| dot(coefficients, self.estimates));
+        let alone_coefficients = [1, i128::from(timing.is_discontiguous), pages];
+        let work_coefficients = [0, completed_jumps, completed_pages];
+        let [alone_ps, work_ps] = [alone_coefficients, work_coefficients]
+            .map(|coefficients| dot(coefficients, self.estimates));
         let coefficients = match duration_ps < alone_ps.max(work_ps) {
-            true if alone_ps >= work_ps => alone_times,
-            true => work_times,
+            true if alone_ps >= work_ps => alone_coefficients,
+            true => work_coefficients,
             false => [1, completed_jumps, completed_pages],
         };
-        self.fit(coefficients, duration_ps);
+        self.apply_measurement(coefficients, duration_ps);
     }
 
-    /// Sets the latency and the initial uncertainty from the duration of the first request, in
-    /// picoseconds.
-    fn begin(&mut self, duration_ps: i128, completed_pages: i128) {
-        let page = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MAX) + completed_pages);
-        let page = page.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
-        self.estimates = [(duration_ps - completed_pages * page).max(0), 0, page];
-        self.initial_deviation = [duration_ps, duration_ps, i128::from(MIN_SAMPLES) * page];
+    /// Sets the costs and their initial uncertainty from the duration of the first request, in
+    /// picoseconds. `completed_pages` is its number of pages.
+    fn set_initial_costs(&mut self, duration_ps: i128, completed_pages: i128) {
+        let page_ps = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MIN) + completed_pages);
+        let page_ps = page_ps.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
+        self.estimates = [(duration_ps - completed_pages * page_ps).max(0), 0, page_ps];
+        self.initial_deviation = [duration_ps, duration_ps, i128::from(MIN_SAMPLES) * page_ps];
     }
 
     /// Updates the costs by one measurement (Kalman filter). The sum of the costs times
     /// `coefficients` was measured as `measured_ps` picoseconds.
-    fn fit(&mut self, coefficients: [i128; 3], measured_ps: i128) {
+    fn apply_measurement(&mut self, coefficients: [i128; 3], measured_ps: i128) {
         for cost in 0..3 {
+            // The knowledge ages: a part of the initial variance is restored.
             let variance = &mut self.covariance[cost][cost];
             *variance = (*variance).max(1);
             if *variance < COVARIANCE_UNIT {
@@ -191,8 +192,8 @@ impl DeviceCosts {
 }
 
 /// Scalar product.
-fn dot(one: [i128; 3], other: [i128; 3]) -> i128 {
-    one[0] * other[0] + one[1] * other[1] + one[2] * other[2]
+fn dot(left: [i128; 3], right: [i128; 3]) -> i128 {
+    left[0] * right[0] + left[1] * right[1] + left[2] * right[2]
 }
 
 #[cfg(test)]
@@ -205,17 +206,18 @@ mod tests {
     fn any_request_keeps_the_costs_in_range() {
         for seed in 0..50 {
             let (mut costs, mut state) = (DeviceCosts::default(), seed);
-            let mut below_power = |powers: u64| {
-                let power = splitmix::next(&mut state) % powers;
-                splitmix::next(&mut state) >> (63 - power)
+            // A random number of 1 to `bits` random bits.
+            let mut random_bits = |bits: u64| {
+                let bits_less_1 = splitmix::next(&mut state) % bits;
+                splitmix::next(&mut state) >> (63 - bits_less_1)
             };
             for _ in 0..2_000 {
-                let (pages, completed_jumps) = (below_power(24), below_power(40));
-                let completed_pages = pages + below_power(40);
+                let (pages, completed_jumps) = (random_bits(24), random_bits(40));
+                let completed_pages = pages + random_bits(40);
                 let is_discontiguous = completed_jumps % 2 == 1;
-                let took_ns = below_power(64);
+                let duration_ns = random_bits(64);
                 costs.observe(RequestTiming {
-                    duration_ns: took_ns,
+                    duration_ns,
                     is_discontiguous,
                     pages,
                     completed_jumps,
@@ -237,19 +239,21 @@ mod tests {
     #[test]
     fn prediction_error_is_divided_in_proportion_to_the_variances() {
         let mut costs = DeviceCosts::default();
-        let stay = |took_ns, pages| RequestTiming {
-            duration_ns: took_ns,
+        let timing_alone = |duration_ns, pages| RequestTiming {
+            duration_ns,
             is_discontiguous: true,
             pages,
             completed_jumps: 1,
             completed_pages: pages,
         };
-        costs.observe(stay(1_000_000, 1));
+        costs.observe(timing_alone(1_000_000, 1));
         assert_eq!([costs.request_ps(), costs.page_ps()], [991_808_000, 8_192_000]);
-        costs.observe(stay(3_000_000, 17));
-        let near = |is: u64, of: u64| assert!(is.abs_diff(of) <= of / 100, "{is} for {of}");
-        near(costs.service_ps(), 520_600_000);
-        near(costs.request_ps() - costs.service_ps(), 991_808_000 + 520_600_000);
-        near(costs.page_ps(), 8_192_000 + 9_504_000);
+        costs.observe(timing_alone(3_000_000, 17));
+        let assert_within_1_percent = |value: u64, expected: u64| {
+            assert!(value.abs_diff(expected) <= expected / 100, "{value} for {expected}");
+        };
+        assert_within_1_percent(costs.service_ps(), 520_600_000);
+        assert_within_1_percent(costs.request_ps() - costs.service_ps(), 991_808_000 + 520_600_000);
+        assert_within_1_percent(costs.page_ps(), 8_192_000 + 9_504_000);
     }
 }

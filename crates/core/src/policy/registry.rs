@@ -37,8 +37,8 @@ impl RegisterError {
         name: &str,
         mut names: impl Iterator<Item = &'a str>,
     ) -> Result<(), RegisterError> {
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if name.is_empty() || !name.bytes().all(is_part) {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if name.is_empty() || !name.bytes().all(is_allowed) {
             return Err(RegisterError::BadName { name: name.to_owned() });
         }
         match names.any(|known| known == name) {
@@ -69,6 +69,7 @@ pub(crate) struct Registry<B: 'static> {
     first: OnceBox<Entry<B>>,
 }
 
+/// A registered policy, and the link to the one registered after it.
 struct Entry<B: 'static> {
     policy: Policy,
     build: B,
@@ -133,6 +134,8 @@ mod tests {
 
     const BUILT_IN: [Policy; 1] = [Policy::new("none", "nothing", "")];
 
+    /// Two policies are registered; their names, the name of a built-in policy and malformed names
+    /// are then refused.
     #[test]
     fn names_are_checked_and_kept_by_their_first_owner() {
         static REGISTRY: Registry<fn() -> u8> = Registry::new();
@@ -152,6 +155,7 @@ mod tests {
         assert_eq!(names, ["mine", "yours"]);
     }
 
+    /// Four threads register the same eight names: each name is registered once.
     #[test]
     fn concurrent_registrations_of_one_name_have_one_owner() {
         static REGISTRY: Registry<fn() -> u8> = Registry::new();

@@ -35,13 +35,13 @@ struct RequestSlot {
     /// The request that it is a part of; itself if it was not merged into another one.
     head: RequestId,
     /// The part that is closed after this one.
-    next: RequestLink,
+    next_to_close: RequestLink,
     /// First part of a head, by sector.
     first: RequestId,
     /// Last part of a head, by sector.
     last: RequestId,
     /// The next part by sector.
-    next_part: RequestLink,
+    next_by_sector: RequestLink,
 }
 
 /// Optional identifier of another part in four bytes: the identifier plus one.
@@ -76,17 +76,15 @@ impl RequestTable {
         let entry = self.slots.vacant_entry();
         let id = RequestId(entry.key() as u32);
         let Request { start, sectors, .. } = request;
-        let (head, first, last) = (id, id, id);
-        let (next, behind) = (RequestLink::default(), RequestLink::default());
         entry.insert(RequestSlot {
             request,
             start,
             sectors,
-            head,
-            next,
-            first,
-            last,
-            next_part: behind,
+            head: id,
+            next_to_close: RequestLink::default(),
+            first: id,
+            last: id,
+            next_by_sector: RequestLink::default(),
         });
         id
     }
@@ -95,9 +93,10 @@ impl RequestTable {
     /// opened, and the part to be closed next. `None`: all parts are closed.
     pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
         let slot = self.slots.remove(id.0 as usize);
-        let next_part = slot.next.get();
+        let next_part = slot.next_to_close.get();
         if next_part.is_some_and(|part| self.slot(part).head == id) {
-            // The next request with this identifier is not the head of the remaining parts.
+            // The identifier of the closed head may be reused: each remaining part becomes its own
+            // head.
             self.set_head(next_part, |part| part);
         }
         (slot.opened(), next_part)
@@ -115,7 +114,8 @@ impl RequestTable {
     /// The parts keep their identifiers.
     pub fn merge(&mut self, into: RequestId, part: RequestId) {
         let RequestSlot { request, first, last, .. } = *self.slot(part);
-        let oldest = self.set_head(Some(part), |_| into).expect("a request is a part of itself");
+        let oldest_part =
+            self.set_head(Some(part), |_| into).expect("a request is a part of itself");
         let head = self.slot_mut(into);
         debug_assert_eq!(head.request.op, request.op, "both go in one direction");
         debug_assert!(head.request.touches(&request), "there is no gap between them");
@@ -123,15 +123,15 @@ impl RequestTable {
         head.request.start = head.request.start.min(request.start);
         head.request.sectors += request.sectors;
         head.request.need = head.request.need.max(request.need);
-        let newest_before = core::mem::replace(&mut head.next, RequestLink::to(part));
+        let newest_before = core::mem::replace(&mut head.next_to_close, RequestLink::to(part));
         if is_behind {
             let last_before = core::mem::replace(&mut head.last, last);
-            self.slot_mut(last_before).next_part = RequestLink::to(first);
+            self.slot_mut(last_before).next_by_sector = RequestLink::to(first);
         } else {
             let first_before = core::mem::replace(&mut head.first, first);
-            self.slot_mut(last).next_part = RequestLink::to(first_before);
+            self.slot_mut(last).next_by_sector = RequestLink::to(first_before);
         }
-        self.slot_mut(oldest).next = newest_before;
+        self.slot_mut(oldest_part).next_to_close = newest_before;
     }
 
     /// Marks the request, and the one that it is a part of, as awaited. Returns the latter if it
@@ -146,12 +146,13 @@ impl RequestTable {
 
     /// The parts of a request in sector order.
     pub fn parts(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
-        core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).next_part.get())
+        let first = self.slot(id).first;
+        core::iter::successors(Some(first), |&part| self.slot(part).next_by_sector.get())
     }
 
     /// Returns true if the request was merged with others.
     pub fn is_merged(&self, id: RequestId) -> bool {
-        self.slot(id).next.get().is_some()
+        self.slot(id).next_to_close.get().is_some()
     }
 
     /// Returns a part as it was opened, without the requests merged into it later.
@@ -164,8 +165,8 @@ impl RequestTable {
         self.slots.is_empty()
     }
 
-    /// Sets the head of each part from `first_part` on to the result of `new_head`. Returns the
-    /// last of these parts.
+    /// Sets the head of each part from `first_part` on, in the order of closing, to the result of
+    /// `new_head`. Returns the last of these parts; `None` without a part.
     fn set_head(
         &mut self,
         first_part: Option<RequestId>,
@@ -175,7 +176,7 @@ impl RequestTable {
         while let Some(part) = next {
             let slot = self.slot_mut(part);
             slot.head = new_head(part);
-            next = slot.next.get();
+            next = slot.next_to_close.get();
             last = Some(part);
         }
         last
@@ -215,7 +216,8 @@ mod tests {
     use super::*;
     use crate::request::{Op, ProcessId};
 
-    fn open(table: &mut RequestTable, start: u64, need: Need) -> RequestId {
+    /// Opens a read of 8 sectors from sector `start` on.
+    fn open_read(table: &mut RequestTable, start: u64, need: Need) -> RequestId {
         table.open(Request {
             op: Op::Read,
             start,
@@ -231,15 +233,18 @@ mod tests {
         request.need == Need::Demand
     }
 
+    /// First sector and number of sectors of a request.
     fn extent(request: &Request) -> (u64, u32) {
         (request.start, request.sectors)
     }
 
-    /// 0 to 8, then 16 to 24, and the sectors between them last.
+    /// Three requests of 8 sectors: the middle one is merged into the high one, and both into the
+    /// low one.
     #[test]
     fn parts_are_in_sector_order_after_any_merge_order() {
         let mut table = RequestTable::default();
-        let [low, high, middle] = [0, 16, 8].map(|start| open(&mut table, start, Need::Prefetch));
+        let [low, high, middle] =
+            [0, 16, 8].map(|start| open_read(&mut table, start, Need::Prefetch));
         table.merge(high, middle);
         assert_eq!(extent(&table[high]), (8, 16));
         table.merge(low, high);
@@ -248,23 +253,27 @@ mod tests {
         assert_eq!(extent(&table.opened(low)), (0, 8));
         let (closed, next) = table.close(low);
         assert_eq!((extent(&closed), next), ((0, 8), Some(high)));
-        assert_eq!(table.close(high).1, Some(middle));
+        let (_, next) = table.close(high);
+        assert_eq!(next, Some(middle));
         let (closed, next) = table.close(middle);
         assert_eq!((extent(&closed), next), ((8, 8), None));
         assert!(table.is_empty());
     }
 
+    /// A reader waits for the last of three merged requests. Then a speculative request absorbs an
+    /// awaited one.
     #[test]
     fn a_request_is_demand_as_soon_as_a_part_is() {
         let mut table = RequestTable::default();
-        let [head, middle, last] = [0, 8, 16].map(|start| open(&mut table, start, Need::Prefetch));
+        let [head, middle, last] =
+            [0, 8, 16].map(|start| open_read(&mut table, start, Need::Prefetch));
         table.merge(middle, last);
         table.merge(head, middle);
         assert!(!is_demand(&table[head]));
         assert_eq!((table.set_demand(last), table.set_demand(middle)), (Some(head), None));
         assert!(is_demand(&table[head]) && is_demand(&table.opened(last)));
-        let other = open(&mut table, 24, Need::Demand);
-        let behind = open(&mut table, 32, Need::Speculative);
+        let other = open_read(&mut table, 24, Need::Demand);
+        let behind = open_read(&mut table, 32, Need::Speculative);
         table.merge(behind, other);
         assert!(is_demand(&table[behind]));
     }
@@ -273,10 +282,10 @@ mod tests {
     #[test]
     fn a_part_that_outlives_its_head_has_no_head() {
         let mut table = RequestTable::default();
-        let [head, part] = [0, 8].map(|start| open(&mut table, start, Need::Prefetch));
+        let [head, part] = [0, 8].map(|start| open_read(&mut table, start, Need::Prefetch));
         table.merge(head, part);
         table.close(head);
-        assert_eq!(open(&mut table, 100, Need::Prefetch), head);
+        assert_eq!(open_read(&mut table, 100, Need::Prefetch), head);
         table.set_demand(part);
         assert!(!is_demand(&table[head]) && is_demand(&table[part]));
     }
