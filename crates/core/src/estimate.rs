@@ -195,12 +195,7 @@ mod tests {
     impl Device {
         /// Runs `readers` readers without a pause. Each request has one of the sizes in
         /// `sizes_pages`, at random. Returns the estimate after `requests` completions.
-        fn estimate_of(
-            &self,
-            readers: u32,
-            sizes_pages: &[u64],
-            requests: u32,
-        ) -> DeviceEstimate {
+        fn estimate_of(&self, readers: u32, sizes_pages: &[u64], requests: u32) -> DeviceEstimate {
             let mut estimate = DeviceEstimate::default();
             // Time at which each head has served all its requests.
             let (mut seed, mut head_free_ns) = (7, alloc::vec![0; self.heads]);

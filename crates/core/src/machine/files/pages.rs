@@ -97,7 +97,7 @@ pub(super) enum ReadProgress {
     AllAdded,
     /// Its pages were added one by one, up to this page (exclusive).
     Until { end_page: u64 },
-    /// This page failed for another read, and there is no frame for a retry.
+    /// A requested page failed for another read, and there is no frame for a retry.
     Stuck { failed_page: u64 },
 }
 
