@@ -128,7 +128,7 @@ impl AnonymousArea {
     /// with the same bytes.
     pub(super) unsafe fn release(&self, range: PageRange) {
         #[cfg(any(test, feature = "simulation"))]
-        if crate::simulation::memory::release(self.address(range.first), range) {
+        if crate::simulation::memory::release_pages(self.address(range.first), range) {
             return;
         }
         let bytes = (range.count() * PAGE_BYTES) as usize;

@@ -439,7 +439,7 @@ impl Uffd {
     /// `EAGAIN` if there are none.
     fn read_descriptor(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(result) = crate::simulation::memory::messages(self.as_fd(), buffer) {
+        if let Some(result) = crate::simulation::memory::read_messages(self.as_fd(), buffer) {
             return result;
         }
         rustix::io::read(&self.fd, buffer)
@@ -455,7 +455,8 @@ impl Uffd {
         {
             let argument = std::ptr::from_mut(argument).cast();
             // SAFETY: the caller guarantees the contract of this function.
-            let answer = unsafe { crate::simulation::memory::call(self.as_fd(), OPCODE, argument) };
+            let answer =
+                unsafe { crate::simulation::memory::make_ioctl(self.as_fd(), OPCODE, argument) };
             if let Some(answer) = answer {
                 return answer;
             }
@@ -501,7 +502,7 @@ fn parse_fault(message: &[u8]) -> UserFault {
 /// Opens the descriptor with the widest scope that this process may have.
 fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     #[cfg(any(test, feature = "simulation"))]
-    if let Some(fd) = crate::simulation::memory::open() {
+    if let Some(fd) = crate::simulation::memory::open_uffd() {
         return Ok((fd, FaultScope::All));
     }
     let all = match open_by_syscall(0) {

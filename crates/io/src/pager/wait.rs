@@ -26,7 +26,8 @@ pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) 
     #[cfg(any(test, feature = "simulation"))]
     {
         use std::os::fd::AsFd;
-        let woken = crate::simulation::memory::sleep(uffd.as_fd(), event_fd.as_fd(), timeout);
+        let woken =
+            crate::simulation::memory::sleep_for_event(uffd.as_fd(), event_fd.as_fd(), timeout);
         if let Some((by_faults, by_event_fd)) = woken {
             return WakeReasons { by_faults, by_event_fd };
         }

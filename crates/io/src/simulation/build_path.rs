@@ -66,7 +66,7 @@ pub(super) fn check_open_error(scenario: &Scenario, error: &OpenFileError) -> Re
     let (faults, settings) = (&scenario.faults, &scenario.settings);
     let is_permitted = match (error, &scenario.server) {
         (OpenFileError::Nfs(_), Some(server)) => {
-            let fault_rates = [faults.error_rate, faults.retry_rate, faults.delay_rate];
+            let fault_rates = [faults.error_one_in, faults.retry_one_in, faults.delay_one_in];
             // A thread that is stopped for seconds receives its answers late.
             let stop_rates = [settings.freeze_one_in, settings.refuse_thread_one_in];
             server.can_time_out() || fault_rates.iter().chain(&stop_rates).any(|&rate| rate > 0)

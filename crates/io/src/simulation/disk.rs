@@ -9,8 +9,7 @@
 //! read therefore show the state that the read has seen. While a transfer is in flight its memory
 //! contains garbage, which a read that is too early would see.
 //!
-//! A *store* is a file that the run itself writes to. It contains the written bytes, and garbage
-//! before and during a write.
+//! A *store* is a file that the run writes to. Its bytes are garbage before and during a write.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -33,37 +32,38 @@ const GARBAGE_BYTE: u8 = 0xdb;
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// A transfer fails with EIO, once.
-    pub error_rate: u64,
+    pub error_one_in: u64,
     /// A transfer stops early.
-    pub short_rate: u64,
+    pub short_one_in: u64,
     /// A transfer is answered with EAGAIN, EINTR or ECANCELED.
-    pub retry_rate: u64,
+    pub retry_one_in: u64,
     /// An answer takes seconds.
-    pub delay_rate: u64,
+    pub delay_one_in: u64,
     /// A sleep ends spuriously.
-    pub spurious_wake_rate: u64,
-    /// Number of transfers after which the kernel executes no more.
+    pub spurious_wake_one_in: u64,
+    /// Number of transfers (no frequency) after which the kernel executes no more; 0 for no limit.
     pub dies_after: u64,
     /// A transfer fails, and the model does not expect any failure. It tests that failures are
     /// found.
-    pub unexpected_error_rate: u64,
+    pub unexpected_error_one_in: u64,
     /// A call on memory with served faults stops early.
-    pub short_call_rate: u64,
+    pub short_call_one_in: u64,
     /// A page that such a call fills finds no memory.
-    pub out_of_memory_rate: u64,
+    pub out_of_memory_one_in: u64,
     /// The limit of mappings is reached: a window cannot be delegated or taken back.
-    pub mapping_limit_rate: u64,
+    pub mapping_limit_one_in: u64,
     /// The kernel has swapped out a page of memory when its presence is checked, and brings it back
     /// when it is touched.
-    pub swapped_out_rate: u64,
+    pub swapped_out_one_in: u64,
     /// Unreadable pages: file and page.
     pub bad_pages: Vec<(u32, u64)>,
 }
 
-/// A file with its history.
+/// A file with its history: its lengths, and the changes that wrote each page.
 pub(crate) struct Inode {
-    /// Number of changes.
+    /// Number of changes so far, which is also the number of the last change.
     pub(super) changes: u64,
+    /// Current length in bytes.
     pub(super) bytes: u64,
     /// Number of each change that set a length, with the length in bytes.
     pub(super) lengths: Vec<(u64, u64)>,
@@ -81,9 +81,8 @@ impl Inode {
         Inode { changes: 0, bytes, lengths, writes, stored_pages: None }
     }
 
-    /// Returns the numbers of the changes whose bytes of page number `page` a read may see. The
-    /// read may see the state after change `since` or any later state. Empty for a page that was
-    /// never in the file.
+    /// Returns the changes whose bytes of page number `page` a read may see, if the read may see
+    /// the state after change `since` or any later state. Empty for a page never in the file.
     pub(super) fn writes_since(&self, page: u64, since: u64) -> &[u64] {
         let writes = self.writes.get(page as usize).map_or(&[][..], Vec::as_slice);
         let first = writes.iter().rposition(|&change| change <= since).unwrap_or(0);
@@ -107,7 +106,7 @@ impl Inode {
             let change = *self.writes_since(page, u64::MAX).last().expect("within the file");
             let (part, after) = unfilled.split_at_mut(count as usize);
             match &self.stored_pages {
-                None => fill(inode, position, change, part),
+                None => fill_content(inode, position, change, part),
                 Some(pages) => match pages.get(&page) {
                     None => part.fill(GARBAGE_BYTE),
                     Some(stored) => {
@@ -155,11 +154,12 @@ impl Inode {
     /// Truncates or extends the file to `bytes` bytes. New bytes have the number of this change.
     fn resize(&mut self, bytes: u64) {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
-        let grown_from = (self.bytes.min(bytes) / PAGE_BYTES) as usize;
+        let first_grown_page = (self.bytes.min(bytes) / PAGE_BYTES) as usize;
         self.writes.resize(pages.max(self.writes.len()), Vec::new());
         self.changes += 1;
         if bytes > self.bytes {
-            self.writes[grown_from..pages].iter_mut().for_each(|page| page.push(self.changes));
+            let grown_pages = &mut self.writes[first_grown_page..pages];
+            grown_pages.iter_mut().for_each(|page| page.push(self.changes));
         }
         self.bytes = bytes;
         self.lengths.push((self.changes, bytes));
@@ -175,7 +175,7 @@ fn content_word(inode: u32, word: u64, change: u64) -> [u8; 8] {
 
 /// Fills `buffer` with the bytes of the file `inode` from `offset` on, all in pages written by
 /// `change`.
-pub(super) fn fill(inode: u32, offset: u64, change: u64, buffer: &mut [u8]) {
+pub(super) fn fill_content(inode: u32, offset: u64, change: u64, buffer: &mut [u8]) {
     let mut filled = 0;
     while filled < buffer.len() {
         let position = offset + filled as u64;
@@ -186,13 +186,13 @@ pub(super) fn fill(inode: u32, offset: u64, change: u64, buffer: &mut [u8]) {
     }
 }
 
-/// A transfer in flight.
+/// A queued transfer, or one in flight.
 struct DiskTransfer {
     inode: u32,
     op: Op,
     offset: u64,
     segments: Vec<iovec>,
-    is_begun: bool,
+    is_started: bool,
     /// Pages of a pager that the transfer uses, from its start on.
     pinned_pages: Vec<PinnedTransferPage>,
 }
@@ -201,7 +201,7 @@ struct DiskTransfer {
 #[derive(Default)]
 struct SimulatedRing {
     /// By token.
-    jobs: BTreeMap<u64, DiskTransfer>,
+    transfers: BTreeMap<u64, DiskTransfer>,
     answers: Vec<KernelAnswer>,
     is_woken: bool,
     /// True once the simulated kernel executes no more transfers.
@@ -221,8 +221,9 @@ pub(super) struct Answered {
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Disk {
+    /// By inode number.
     pub(super) inodes: Vec<Inode>,
-    /// Current file of each name.
+    /// Inode number of the current file of each name. A name is an index in this list.
     pub(super) names: Vec<u32>,
     rings: Vec<SimulatedRing>,
     faults: Faults,
@@ -231,10 +232,10 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Creates a disk with files of these lengths.
-    pub(super) fn new(bytes: &[u64], faults: Faults) -> Disk {
-        let inodes = bytes.iter().map(|&bytes| Inode::new(bytes)).collect();
-        Disk { inodes, names: (0..bytes.len() as u32).collect(), faults, ..Disk::default() }
+    /// Creates a disk with files of the lengths `file_bytes`. File i has the name i.
+    pub(super) fn new(file_bytes: &[u64], faults: Faults) -> Disk {
+        let inodes = file_bytes.iter().map(|&bytes| Inode::new(bytes)).collect();
+        Disk { inodes, names: (0..file_bytes.len() as u32).collect(), faults, ..Disk::default() }
     }
 
     /// Makes the file with index `name` in `names` a store, without written pages.
@@ -283,15 +284,16 @@ impl World {
         let faults = disk.faults.clone();
         let Disk { rings, transfers_started, inodes, .. } = &mut *disk;
         let mut started_tokens = Vec::new();
-        for (&token, job) in rings[ring].jobs.iter_mut().filter(|(_, job)| !job.is_begun) {
-            job.is_begun = true;
+        let queued = rings[ring].transfers.iter_mut().filter(|(_, transfer)| !transfer.is_started);
+        for (&token, transfer) in queued {
+            transfer.is_started = true;
             *transfers_started += 1;
-            job.pinned_pages = self.begin_transfer(job.op, &job.segments);
-            match job.op {
-                Op::Read => fill_with_garbage(&job.segments),
+            transfer.pinned_pages = self.begin_transfer(transfer.op, &transfer.segments);
+            match transfer.op {
+                Op::Read => fill_with_garbage(&transfer.segments),
                 Op::Write => {
-                    let end = job.offset + bytes_of(&job.segments);
-                    inodes[job.inode as usize].store_bytes(job.offset, end, None);
+                    let end = transfer.offset + bytes_of(&transfer.segments);
+                    inodes[transfer.inode as usize].store_bytes(transfer.offset, end, None);
                 }
             }
             started_tokens.push(token);
@@ -301,15 +303,14 @@ impl World {
         }
         drop(disk);
         for token in started_tokens {
-            let ns = self.latency(&faults);
+            let ns = self.random_latency_ns(&faults);
             self.schedule(ns, Answered { ring, token, is_cancelled: false });
         }
     }
 
-    /// Random service time of a transfer in nanoseconds: below 10 ms, or below 4 s for a delayed
-    /// one.
-    pub(super) fn latency(&self, faults: &Faults) -> u64 {
-        match self.happens_one_in(faults.delay_rate) {
+    /// Random service time of a transfer in ns: below 10 ms, or below 4 s for a delayed one.
+    pub(super) fn random_latency_ns(&self, faults: &Faults) -> u64 {
+        match self.happens_one_in(faults.delay_one_in) {
             true => self.random_below(4_000_000_000),
             false => match self.random_below(4) {
                 0 => self.random_below(3_000),
@@ -320,11 +321,11 @@ impl World {
     }
 
     /// Ends a transfer and adds its answer to its ring. Wakes the threads that sleep for the ring.
-    /// Does nothing if the transfer has ended before.
+    /// No effect if the transfer has ended before.
     pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
-        let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
-        // Otherwise it was cancelled before.
-        let Some(DiskTransfer { inode, op, offset, segments, pinned_pages, .. }) = job else {
+        let transfer = self.disk.borrow_mut().rings[ring].transfers.remove(&token);
+        // A transfer that is absent was cancelled before.
+        let Some(DiskTransfer { inode, op, offset, segments, pinned_pages, .. }) = transfer else {
             return;
         };
         let raw = match (is_cancelled, op) {
@@ -347,12 +348,12 @@ impl World {
     /// number of bytes, or the kernel's error as in `errno(3)`.
     fn transfer_result(&self, inode: u32, offset: u64, requested_bytes: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
-        if self.happens_one_in(faults.error_rate)
-            || self.happens_one_in(faults.unexpected_error_rate)
+        if self.happens_one_in(faults.error_one_in)
+            || self.happens_one_in(faults.unexpected_error_one_in)
         {
             return Err(libc::EIO);
         }
-        if self.happens_one_in(faults.retry_rate) {
+        if self.happens_one_in(faults.retry_one_in) {
             return Err([libc::EAGAIN, libc::EINTR, libc::ECANCELED][self.random_below(3) as usize]);
         }
         let disk = self.disk.borrow();
@@ -362,7 +363,7 @@ impl World {
         if (offset / PAGE_BYTES..end_page).any(|page| disk.is_bad(inode, page)) {
             return Err(libc::EIO);
         }
-        match bytes_in_file > BLOCK && self.happens_one_in(faults.short_rate) {
+        match bytes_in_file > BLOCK && self.happens_one_in(faults.short_one_in) {
             true => Ok((1 + self.random_below(bytes_in_file / BLOCK)) * BLOCK),
             false => Ok(bytes_in_file),
         }
@@ -412,7 +413,7 @@ impl World {
         let result = self.transfer_result(inode, offset, bytes_of(segments));
         let mut bytes = Vec::new();
         for segment in segments {
-            // SAFETY: memory of the transfer, which stays until it is answered.
+            // SAFETY: the memory stays until the transfer is answered.
             bytes.extend_from_slice(unsafe {
                 std::slice::from_raw_parts(segment.iov_base.cast::<u8>(), segment.iov_len)
             });
@@ -442,14 +443,14 @@ fn fill_with_garbage(segments: &[iovec]) {
 }
 
 /// Executes a read on the calling task, which sleeps in virtual time. Returns the number of bytes
-/// read or a negative errno, like an answer of io_uring; `None` outside a simulation. `fd` is the
-/// inode number in the simulated disk, and `offset` is in bytes. `op` must be a read.
+/// read or a negative errno; `None` outside a simulation. `fd` is the inode number in the simulated
+/// disk, and `offset` is in bytes. `op` must be a read.
 pub(crate) fn execute_transfer(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
     let world = world()?;
     assert_eq!(op, Op::Read, "nothing is written through a simulation");
     fill_with_garbage(segments);
     let faults = world.disk.borrow().faults.clone();
-    world.pause(world.latency(&faults));
+    world.pause(world.random_latency_ns(&faults));
     Some(world.finish_read(fd as u32, offset, segments, &[]))
 }
 
@@ -484,19 +485,19 @@ impl Backend for SimulatedBackend {
     /// Queues a transfer until the next sleep or exchange.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let world = world().expect(OUTSIDE_SIMULATION);
-        let job = DiskTransfer {
+        let queued = DiskTransfer {
             inode: transfer.fd as u32,
             op: transfer.op,
             offset: transfer.offset,
             segments: transfer.segments.to_vec(),
-            is_begun: false,
+            is_started: false,
             pinned_pages: Vec::new(),
         };
         if transfer.op == Op::Write {
             world.count_written(transfer.segments);
         }
         let earlier_transfer =
-            world.disk.borrow_mut().rings[self.ring].jobs.insert(transfer.token, job);
+            world.disk.borrow_mut().rings[self.ring].transfers.insert(transfer.token, queued);
         if earlier_transfer.is_some() {
             world.fail_run(format!("two transfers of one name are under way: {}", transfer.token));
         }
@@ -513,7 +514,8 @@ impl Backend for SimulatedBackend {
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         let world = world().expect(OUTSIDE_SIMULATION);
         answers.append(&mut world.disk.borrow_mut().rings[self.ring].answers);
-        Ok(false)
+        let has_queued_request = false;
+        Ok(has_queued_request)
     }
 
     fn exchange(
@@ -533,7 +535,7 @@ impl Drop for SimulatedBackend {
     fn drop(&mut self) {
         let Some(world) = world() else { return };
         world.start_queued_transfers(self.ring);
-        while !world.disk.borrow().rings[self.ring].jobs.is_empty() {
+        while !world.disk.borrow().rings[self.ring].transfers.is_empty() {
             world.block(SLEEP_KEY + self.ring, None);
         }
     }
@@ -548,7 +550,7 @@ impl World {
         if self.disk.borrow().rings[ring].is_dead {
             return Err(BackendError::Exchange { errno: libc::EPERM });
         }
-        let spurious_wake_rate = self.disk.borrow().faults.spurious_wake_rate;
+        let spurious_wake_one_in = self.disk.borrow().faults.spurious_wake_one_in;
         let until_ns = match sleep {
             Sleep::Never => return Ok(false),
             Sleep::AtMost(span) => Some(self.now_ns() + span.as_nanos() as u64),
@@ -559,11 +561,11 @@ impl World {
             let mut disk = self.disk.borrow_mut();
             let ring_state = &mut disk.rings[ring];
             let is_woken = ends_by_wake && std::mem::take(&mut ring_state.is_woken);
-            let is_idle = !ends_by_wake && ring_state.jobs.is_empty();
+            let is_idle = !ends_by_wake && ring_state.transfers.is_empty();
             if is_woken
                 || is_idle
                 || !ring_state.answers.is_empty()
-                || self.happens_one_in(spurious_wake_rate)
+                || self.happens_one_in(spurious_wake_one_in)
             {
                 return Ok(had_no_answer);
             }

@@ -1,7 +1,7 @@
 //! Memory of a simulated run that is registered with userfaultfds: page states, waiting touches and
 //! reports. An *area* is one registered range. A *touch* is an access of the program to a page.
 //!
-//! It answers the pager's calls like the kernel, by their numbers and structs
+//! The pager's calls are answered as by the kernel, by their numbers and structs
 //! (ioctl_userfaultfd(2)). A call may be half done and has to be repeated. Pages of a transfer
 //! cannot be moved until shortly after its end. Waiting threads may be woken spuriously. The bytes
 //! are in the pager's mapping. Three errors end the run at once: a transfer with an absent page, a
@@ -24,9 +24,10 @@ use rustix::io::Errno;
 
 pub use kernel_mapping::Kernel;
 pub(crate) use system_calls::{
-    assert_readable, cached_pages, call, clear_event_fd, drop_cached, end_run_on_panic,
-    has_locked_memory, is_present, large_folio_pages, map_file, messages, move_into, open, queue,
-    release, signal_event_fd, sleep, system_memory, unlock, unmap, wait_until_readable,
+    assert_readable, cached_pages, clear_event_fd, drop_cached, end_run_on_panic, has_locked_memory,
+    is_present, large_folio_pages, make_ioctl, map_file, move_into, open_uffd, queue,
+    read_messages, release_pages, signal_event_fd, sleep_for_event, system_memory, unlock, unmap,
+    wait_until_readable,
 };
 
 use super::world::World;
@@ -46,9 +47,10 @@ enum PageState {
         is_protected: bool,
     },
     Poisoned,
-    /// The kernel maps this page of the file. `is_mapped`: the program has touched it since.
+    /// The kernel maps the page `file_page` of the file here. `is_mapped`: the program has touched
+    /// it since.
     Delegated {
-        page: u64,
+        file_page: u64,
         is_mapped: bool,
     },
 }
@@ -64,8 +66,8 @@ struct Page {
     users: u32,
     /// Number of these that write it out.
     writers: u32,
-    /// Time at which the kernel releases the page.
-    released_at: u64,
+    /// Virtual time at which the kernel releases the page; until then the page cannot be moved.
+    released_at_ns: u64,
     is_locked: bool,
     /// Mapping (VMA) that contains the page. Some calls accept only pages of one mapping.
     mapping_id: u32,
@@ -79,7 +81,7 @@ impl Page {
             generation: 0,
             users: 0,
             writers: 0,
-            released_at: 0,
+            released_at_ns: 0,
             is_locked: false,
             mapping_id: 0,
         }
@@ -122,7 +124,8 @@ pub(crate) struct Memory {
     touches: Vec<WaitingTouch>,
     /// Signalled eventfds.
     signalled_event_fds: Vec<RawFd>,
-    present: u64,
+    /// Number of pages in the state `Present`.
+    present_pages: u64,
     /// Number of pages in or before a write-out.
     writing_out: u64,
     /// Number of ended write-outs that may be repeated, or whose end the pager does not know yet.
@@ -155,12 +158,12 @@ impl Memory {
                 generation: page.generation + 1,
                 users: 0,
                 writers: 0,
-                released_at: 0,
+                released_at_ns: 0,
                 ..*page
             };
-            self.present -= 1;
+            self.present_pages -= 1;
         }
-        self.present += u64::from(!is_present(old_state) && is_present(state));
+        self.present_pages += u64::from(!is_present(old_state) && is_present(state));
     }
 
     /// Changes the state of the absent page at an address by a call on `uffd`. Fails with EEXIST if
@@ -224,9 +227,9 @@ impl World {
             drop(memory);
             self.wake_all(PAGER_SLEEP_KEY);
             // A signal may end the wait.
-            let spurious_wake_rate = self.disk.borrow().faults().spurious_wake_rate;
+            let spurious_wake_one_in = self.disk.borrow().faults().spurious_wake_one_in;
             let until_ns = self
-                .happens_one_in(spurious_wake_rate)
+                .happens_one_in(spurious_wake_one_in)
                 .then(|| self.now_ns() + self.random_below(200_000));
             self.block(address, until_ns);
             self.memory().touches.retain(|touch| touch.task != task);
@@ -307,7 +310,7 @@ impl World {
     /// shortly after.
     pub(super) fn end_use(&self, pinned_pages: &[PinnedTransferPage]) {
         for pinned_page in pinned_pages {
-            let released_at = if self.random_below(4) == 0 {
+            let released_at_ns = if self.random_below(4) == 0 {
                 self.now_ns() + self.random_below(30_000)
             } else {
                 0
@@ -320,13 +323,14 @@ impl World {
             {
                 page.users -= 1;
                 page.writers -= u32::from(pinned_page.op == Op::Write);
-                page.released_at = page.released_at.max(released_at);
+                page.released_at_ns = page.released_at_ns.max(released_at_ns);
             }
         }
     }
 
-    /// Simulates that the program locks `pages` pages in memory, or unlocks them.
-    pub(super) fn lock(&self, address: usize, pages: u64, is_locked: bool) {
+    /// Simulates that the program locks `pages` pages from an address on in memory, or unlocks them
+    /// if `is_locked` is false.
+    pub(super) fn set_locked(&self, address: usize, pages: u64, is_locked: bool) {
         let mut memory = self.memory();
         for page_index in 0..pages as usize {
             if let Some(page) = memory.page(address + page_index * PAGE) {
@@ -369,22 +373,22 @@ impl World {
     }
 
     /// Executes a call on `bytes` bytes page by page with `on_page`, which gets the page's address.
-    /// A fault may stop it early. Returns the number of bytes done as the kernel does, or a
-    /// negative errno. Also returns the reason for a stop.
+    /// A fault may stop the call early. Returns two values as the kernel does: the number of bytes
+    /// done, or a negative errno if there are none; and the reason for a stop.
     fn for_each_page(
         &self,
         address: u64,
         bytes: u64,
         mut on_page: impl FnMut(usize) -> Result<(), Errno>,
     ) -> (i64, Result<(), Errno>) {
-        let short_call_rate = self.disk.borrow().faults().short_call_rate;
+        let short_call_one_in = self.disk.borrow().faults().short_call_one_in;
         let mut bytes_done = 0;
         let result = loop {
             if bytes_done == bytes {
                 break Ok(());
             }
             // Another thread changes the memory map.
-            if self.happens_one_in(short_call_rate) {
+            if self.happens_one_in(short_call_one_in) {
                 break Err(Errno::AGAIN);
             }
             if let Err(errno) = on_page((address + bytes_done) as usize) {
@@ -408,7 +412,7 @@ impl World {
         let memory = self.memory();
         let pages_max =
             memory.pages_max + memory.writing_out + memory.written_out + memory.stuck_page_count();
-        let (present, delegated) = (memory.present, memory.kernel_pages_in_use());
+        let (present, delegated) = (memory.present_pages, memory.kernel_pages_in_use());
         if present + delegated > pages_max {
             self.record_failure(format!(
                 "{present} pages are present and {delegated} delegated, and {pages_max} may be"
@@ -417,7 +421,7 @@ impl World {
     }
 
     /// Registers a range (`UFFDIO_REGISTER`). Fails with EBUSY if it is registered, and by
-    /// `mapping_limit_rate` with ENOMEM if it is not the first range of `uffd`.
+    /// `mapping_limit_one_in` with ENOMEM if it is not the first range of `uffd`.
     fn register(&self, uffd: RawFd, argument: &raw::uffdio_register) -> Result<(), Errno> {
         let (start, bytes) = (argument.range.start as usize, argument.range.len as usize);
         let mut memory = self.memory();
@@ -425,7 +429,7 @@ impl World {
             return Err(Errno::BUSY);
         }
         let is_first = memory.areas.values().all(|area| area.uffd != uffd);
-        if !is_first && self.happens_one_in(self.disk.borrow().faults().mapping_limit_rate) {
+        if !is_first && self.happens_one_in(self.disk.borrow().faults().mapping_limit_one_in) {
             memory.count_stuck(bytes);
             return Err(Errno::NOMEM);
         }
@@ -441,8 +445,8 @@ impl World {
     fn copy(&self, uffd: RawFd, argument: &mut raw::uffdio_copy) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         let is_protected = argument.mode & u64::from(raw::UFFDIO_COPY_MODE_WP) != 0;
-        let out_of_memory_rate = self.disk.borrow().faults().out_of_memory_rate;
-        let (count, answer) = self.for_each_page(argument.dst, argument.len, |to| {
+        let out_of_memory_one_in = self.disk.borrow().faults().out_of_memory_one_in;
+        let (bytes_or_errno, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
             let is_absent =
@@ -451,7 +455,7 @@ impl World {
                 return Err(Errno::FAULT);
             }
             drop(memory);
-            if self.happens_one_in(out_of_memory_rate) {
+            if self.happens_one_in(out_of_memory_one_in) {
                 return Err(Errno::NOMEM);
             }
             self.memory().fill_absent(to, uffd, PageState::Present { is_protected })?;
@@ -459,29 +463,29 @@ impl World {
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
             Ok(())
         });
-        argument.copy = count;
+        argument.copy = bytes_or_errno;
         answer
     }
 
     /// Fills absent pages with zeros (`UFFDIO_ZEROPAGE`). Results as for `copy`.
     fn zero(&self, uffd: RawFd, argument: &mut raw::uffdio_zeropage) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
-        let (count, answer) = self.for_each_page(start, len, |to| {
+        let (bytes_or_errno, answer) = self.for_each_page(start, len, |to| {
             self.memory().fill_absent(to, uffd, PageState::Present { is_protected: false })?;
             // SAFETY: a page that was absent until now.
             unsafe { std::ptr::write_bytes(to as *mut u8, 0, PAGE) };
             Ok(())
         });
-        argument.zeropage = count;
+        argument.zeropage = bytes_or_errno;
         answer
     }
 
     /// Poisons absent pages (`UFFDIO_POISON`). Results as for `copy`.
     fn poison(&self, uffd: RawFd, argument: &mut raw::uffdio_poison) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
-        let put = |to| self.memory().fill_absent(to, uffd, PageState::Poisoned);
-        let (count, answer) = self.for_each_page(start, len, put);
-        argument.updated = count;
+        let poison_page = |to| self.memory().fill_absent(to, uffd, PageState::Poisoned);
+        let (bytes_or_errno, answer) = self.for_each_page(start, len, poison_page);
+        argument.updated = bytes_or_errno;
         answer
     }
 
@@ -502,13 +506,16 @@ impl World {
             };
             let mut page_pairs = pages
                 .map(|to| Some((lock_and_mapping(to)?, lock_and_mapping(to.wrapping_add(shift))?)));
-            let first = page_pairs.next().flatten().filter(|(to, from)| to.0 == from.0);
+            let first = page_pairs.next().flatten();
+            let first = first.filter(|((is_target_locked, _), (is_source_locked, _))| {
+                is_target_locked == is_source_locked
+            });
             if first.is_none() || page_pairs.any(|lock_and_mapping| lock_and_mapping != first) {
                 return Err(Errno::INVAL);
             }
         }
-        let now = self.now_ns();
-        let (count, answer) = self.for_each_page(argument.dst, argument.len, |to| {
+        let now_ns = self.now_ns();
+        let (bytes_or_errno, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
             let source = *memory.page(from).ok_or(Errno::INVAL)?;
@@ -518,7 +525,7 @@ impl World {
                 PageState::Poisoned => return Err(Errno::FAULT),
                 PageState::Delegated { .. } => return Err(Errno::INVAL),
             }
-            if source.users > 0 || source.released_at > now {
+            if source.users > 0 || source.released_at_ns > now_ns {
                 return Err(Errno::BUSY);
             }
             memory.fill_absent(to, uffd, PageState::Present { is_protected: false })?;
@@ -530,15 +537,15 @@ impl World {
             }
             Ok(())
         });
-        argument.move_ = count;
+        argument.move_ = bytes_or_errno;
         answer
     }
 
     /// Removes write protection (`UFFDIO_WRITEPROTECT`) from the present pages of a range, and
-    /// wakes its touches. Fails with EAGAIN and no effect by `short_call_rate`.
+    /// wakes its touches. Fails with EAGAIN and no effect by `short_call_one_in`.
     fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
-        let short_call_rate = self.disk.borrow().faults().short_call_rate;
-        if self.happens_one_in(short_call_rate) {
+        let short_call_one_in = self.disk.borrow().faults().short_call_one_in;
+        if self.happens_one_in(short_call_one_in) {
             return Err(Errno::AGAIN);
         }
         let raw::uffdio_range { start, len } = argument.range;

@@ -4,7 +4,7 @@
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::disk::{BLOCK, Disk, fill};
+use super::disk::{BLOCK, Disk, fill_content};
 use super::scenario::{Action, Scenario, ScenarioRead};
 use super::server::SimulatedServer;
 use crate::read_error::ReadError;
@@ -172,7 +172,7 @@ impl Model {
             let oldest = self.oldest_visible_change(read_start, page);
             let writes = file.writes_since(page, oldest);
             let mut is_expected = |change: u64| {
-                fill(inode, position, change, &mut expected[..part]);
+                fill_content(inode, position, change, &mut expected[..part]);
                 expected[..part] == unchecked[..part]
             };
             let write_index = writes.iter().position(|&change| is_expected(change));
@@ -225,7 +225,7 @@ impl Model {
         let is_permitted = match error {
             ReadError::Device { offset, error: DeviceError::Medium } => {
                 (read_start.offset..end).contains(&offset)
-                    && (faults.error_rate > 0 || disk.is_bad(inode, offset / PAGE_BYTES))
+                    && (faults.error_one_in > 0 || disk.is_bad(inode, offset / PAGE_BYTES))
             }
             ReadError::Device { offset, error } => {
                 (read_start.offset..end).contains(&offset)
@@ -257,11 +257,13 @@ impl Model {
         let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
         match error {
             DeviceError::TimedOut => {
-                let rates = [faults.delay_rate, faults.retry_rate, faults.error_rate];
+                let rates = [faults.delay_one_in, faults.retry_one_in, faults.error_one_in];
                 server.can_time_out() || self.freezes || rates.iter().any(|&rate| rate > 0)
             }
-            DeviceError::Garbled => server.garble_rate > 0,
-            DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => faults.error_rate > 0,
+            DeviceError::Garbled => server.garble_one_in > 0,
+            DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => {
+                faults.error_one_in > 0
+            }
             _ => false,
         }
     }

@@ -88,7 +88,7 @@ impl World {
     /// Random transit time of a message in nanoseconds.
     fn transit_ns(&self) -> u64 {
         let faults = self.disk.borrow().faults().clone();
-        self.latency(&faults)
+        self.random_latency_ns(&faults)
     }
 
     /// Applies an event to its connection, and wakes the threads that sleep for connections.
@@ -127,20 +127,20 @@ impl World {
     fn on_call(&self, connection: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
         if self.network.borrow().silent_until > self.now_ns()
-            || self.happens_one_in(server.no_answer_rate)
+            || self.happens_one_in(server.no_answer_one_in)
         {
             return;
         }
-        if self.happens_one_in(server.hang_rate) {
+        if self.happens_one_in(server.hang_one_in) {
             self.network.borrow_mut().silent_until =
                 self.now_ns() + self.random_below(3_000_000_000);
         }
         let answer = self.answer(&server, call);
-        if self.happens_one_in(server.noise_rate) {
+        if self.happens_one_in(server.noise_one_in) {
             let unrelated_bytes = self.unrelated_bytes(&answer);
             self.send_answer(connection, unrelated_bytes);
         }
-        if self.happens_one_in(server.duplicate_rate) {
+        if self.happens_one_in(server.duplicate_one_in) {
             self.send_answer(connection, answer.clone());
         }
         self.send_answer(connection, answer);
@@ -165,12 +165,12 @@ impl World {
     /// connection may be cut within the answer.
     fn deliver_answer(&self, connection: usize, mut answer: Vec<u8>) {
         let mut network = self.network.borrow_mut();
-        let cut_rate = network.server.cut_rate;
+        let cut_one_in = network.server.cut_one_in;
         let connection_state = &mut network.connections[connection];
         if connection_state.is_ending {
             return;
         }
-        if self.happens_one_in(cut_rate) {
+        if self.happens_one_in(cut_one_in) {
             answer.truncate(self.random_below(answer.len() as u64) as usize);
             connection_state.is_ending = true;
             let errno = [0, libc::ECONNRESET][self.random_below(2) as usize];
@@ -197,14 +197,14 @@ impl World {
     }
 
     /// Starts a connection, from the local port `port` if given. Returns its index in `connections`
-    /// and its state. Two of three attempts from a given port fail, and others by `refuse_rate`.
+    /// and its state. Two of three attempts from a given port fail, and others by `refuse_one_in`.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
         self.preemption_point();
         if port.is_some() && self.random_below(3) > 0 {
             return Err([Errno::ADDRINUSE, Errno::ACCESS][self.random_below(2) as usize]);
         }
-        let refuse_rate = self.network.borrow().server.refuse_rate;
-        let is_refused = self.happens_one_in(refuse_rate);
+        let refuse_one_in = self.network.borrow().server.refuse_one_in;
+        let is_refused = self.happens_one_in(refuse_one_in);
         let is_silent = self.network.borrow().silent_until > self.now_ns();
         let outcome = match self.random_below(3) {
             0 if is_refused => return Err(Errno::CONNREFUSED),
@@ -238,7 +238,7 @@ impl World {
     /// accepts none. Complete calls are put in transit.
     fn send(&self, connection: usize, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         self.preemption_point();
-        let short_rate = self.disk.borrow().faults().short_rate;
+        let short_one_in = self.disk.borrow().faults().short_one_in;
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
         if connection_state.lost.is_some() {
@@ -248,7 +248,7 @@ impl World {
             return Ok(0);
         }
         let mut count = bytes.len();
-        if self.happens_one_in(short_rate) {
+        if self.happens_one_in(short_one_in) {
             connection_state.is_full = true;
             count = count.div_ceil(2);
         }
@@ -281,14 +281,14 @@ impl World {
         bytes_max: usize,
     ) -> Result<Option<Vec<u8>>, ConnectionLost> {
         self.preemption_point();
-        let short_rate = self.disk.borrow().faults().short_rate;
+        let short_one_in = self.disk.borrow().faults().short_one_in;
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
         let mut count = connection_state.arrived_bytes.min(bytes_max);
         if count == 0 {
             return connection_state.lost.map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
         }
-        if self.happens_one_in(short_rate) {
+        if self.happens_one_in(short_one_in) {
             count = 1 + self.random_below(count as u64) as usize;
         }
         connection_state.arrived_bytes -= count;
@@ -475,7 +475,7 @@ pub(crate) fn sleep_on(
         return socket::sleep_on(socket, to_write, event_fd, at_most);
     };
     let until_ns = at_most.map(|span| world.now_ns() + span.as_nanos() as u64);
-    let spurious_wake_rate = world.disk.borrow().faults().spurious_wake_rate;
+    let spurious_wake_one_in = world.disk.borrow().faults().spurious_wake_one_in;
     world.preemption_point();
     loop {
         let mut ready = match socket {
@@ -486,7 +486,7 @@ pub(crate) fn sleep_on(
             ready.is_event_fd_signalled = is_signalled.load(std::sync::atomic::Ordering::Relaxed);
         }
         let is_late = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
-        if ready != Ready::default() || is_late || world.happens_one_in(spurious_wake_rate) {
+        if ready != Ready::default() || is_late || world.happens_one_in(spurious_wake_one_in) {
             world.preemption_point();
             return ready;
         }

@@ -19,7 +19,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::disk::{BLOCK, fill};
+use super::disk::{BLOCK, fill_content};
 use super::memory::{Bus, Kernel};
 use super::scenario::{Action, Scenario};
 use super::world::{TaskId, World, world};
@@ -159,10 +159,10 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
         writes: Cell::new(0),
         failed: RefCell::default(),
         bytes,
-        can_fail: scenario.faults.error_rate > 0 || !scenario.faults.bad_pages.is_empty(),
+        can_fail: scenario.faults.error_one_in > 0 || !scenario.faults.bad_pages.is_empty(),
         is_delegation_checkable: matches!(paged, Paged::MappingWithDelegation(_))
             && scenario.threads.len() == 1
-            && scenario.faults.mapping_limit_rate == 0,
+            && scenario.faults.mapping_limit_one_in == 0,
     });
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|thread_index| {
@@ -287,7 +287,7 @@ impl PagedShared {
             }
             MappingTouch::Lock(first, count, is_locked) => {
                 let count = count.min(self.pages.saturating_sub(first));
-                world.lock(self.address(first), count, is_locked);
+                world.set_locked(self.address(first), count, is_locked);
                 if is_locked {
                     self.read(world, first, count);
                 }
@@ -296,7 +296,8 @@ impl PagedShared {
                 for page in first..(first + count).min(self.pages) {
                     self.is_dropped.borrow_mut()[page as usize] = true;
                     self.given_up.borrow_mut()[page as usize] = true;
-                    world.drop_pages(self.address(page), 1, false);
+                    let is_by_pager = false;
+                    world.drop_pages(self.address(page), 1, is_by_pager);
                     world.preemption_point();
                 }
             }
@@ -333,7 +334,7 @@ impl PagedShared {
                 (format!("{stats:?}"), is_consistent)
             }
             MemoryObject::Mapping(mapping) => {
-                let (delegated, _) = world.memory.borrow().kernel_memory.page_totals;
+                let delegated = world.memory.borrow().kernel_memory.delegated_total;
                 let stats = mapping.stats();
                 let is_consistent = stats.poisoned_pages >= failed
                     && stats.resident_pages <= pages_max
@@ -548,7 +549,7 @@ fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(),
             ((position / BLOCK + 1) * BLOCK - position).min(unchecked.len() as u64) as usize;
         let writes = file.writes_since(position / PAGE_BYTES, 0);
         let is_expected = |&change: &u64| {
-            fill(0, position, change, &mut expected[..count]);
+            fill_content(0, position, change, &mut expected[..count]);
             expected[..count] == unchecked[..count]
         };
         if !writes.iter().any(is_expected) {

@@ -66,7 +66,7 @@ impl Drop for TaskWaker {
 /// must run without any lock of the engine. No effect outside a simulation.
 fn assert_no_engine_lock() {
     if let Some(world) = world()
-        && world.locks() != 0
+        && world.held_locks() != 0
     {
         world.record_failure("a caller's code ran under a lock".to_owned());
     }

@@ -42,7 +42,7 @@ impl<T> Mutex<T> {
         loop {
             match self.inner.try_lock() {
                 Ok(guard) => {
-                    world.count_locks(1);
+                    world.change_held_locks(1);
                     return Ok(self.guard(guard));
                 }
                 // A panic in the engine's own code is a failure of the run by itself.
@@ -77,7 +77,7 @@ impl<T> MutexGuard<'_, T> {
     /// Releases the lock without a switch to another task.
     fn unlock(&mut self, world: &World) {
         if self.inner.take().is_some() {
-            world.count_locks(-1);
+            world.change_held_locks(-1);
             world.wake_all(self.mutex.address());
         }
     }

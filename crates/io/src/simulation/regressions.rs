@@ -125,7 +125,7 @@ fn page_in_flight_during_an_invalidation() -> Scenario {
             ..settings_without_faults()
         },
         files: vec![4096, 25_628],
-        faults: Faults { short_rate: 2, ..Faults::default() },
+        faults: Faults { short_one_in: 2, ..Faults::default() },
         threads: vec![vec![
             Read((1, 24_576, 4096)),
             Write(1, 0, 8),
@@ -258,10 +258,10 @@ fn prefetch_waiting_for_the_time_slice_of_a_dropped_handle() -> Scenario {
         },
         files: vec![16_384],
         faults: Faults {
-            error_rate: 20,
-            short_rate: 20,
-            retry_rate: 50,
-            delay_rate: 100,
+            error_one_in: 20,
+            short_one_in: 20,
+            retry_one_in: 50,
+            delay_one_in: 100,
             ..Faults::default()
         },
         threads: vec![

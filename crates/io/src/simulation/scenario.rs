@@ -232,16 +232,16 @@ pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
         }
     }
     Faults {
-        error_rate: draw.fault_rate(&[5, 20, 100]),
-        short_rate: draw.fault_rate(&[2, 5, 20]),
-        retry_rate: draw.fault_rate(&[3, 10, 50]),
-        delay_rate: draw.fault_rate(&[10, 100]),
-        spurious_wake_rate: draw.fault_rate(&[2, 10]),
-        unexpected_error_rate: 0,
-        short_call_rate: 0,
-        out_of_memory_rate: 0,
-        mapping_limit_rate: 0,
-        swapped_out_rate: 0,
+        error_one_in: draw.fault_rate(&[5, 20, 100]),
+        short_one_in: draw.fault_rate(&[2, 5, 20]),
+        retry_one_in: draw.fault_rate(&[3, 10, 50]),
+        delay_one_in: draw.fault_rate(&[10, 100]),
+        spurious_wake_one_in: draw.fault_rate(&[2, 10]),
+        unexpected_error_one_in: 0,
+        short_call_one_in: 0,
+        out_of_memory_one_in: 0,
+        mapping_limit_one_in: 0,
+        swapped_out_one_in: 0,
         dies_after: if draw.number_below(20) == 0 { 1 + draw.number_below(100) } else { 0 },
         bad_pages: bad,
     }
@@ -284,8 +284,8 @@ fn draw_server(
             *fault = draw.fault_rate(&[3, 10, 40, 150]);
         }
         // Each costs a timeout, in which all waiting threads check for completions many times.
-        server.no_answer_rate *= 4;
-        server.hang_rate *= 20;
+        server.no_answer_one_in *= 4;
+        server.hang_one_in *= 20;
     }
     server
 }

@@ -32,21 +32,21 @@ pub struct SimulatedServer {
     /// True if a short answer may end at any byte, and not only between blocks.
     pub has_unaligned_short_answers: bool,
     /// An answer has several fragments.
-    pub fragment_rate: u64,
+    pub fragment_one_in: u64,
     /// A connection is cut in the middle of an answer.
-    pub cut_rate: u64,
+    pub cut_one_in: u64,
     /// A connection is refused, or never made.
-    pub refuse_rate: u64,
+    pub refuse_one_in: u64,
     /// A call is never answered.
-    pub no_answer_rate: u64,
+    pub no_answer_one_in: u64,
     /// From a call on, no call is answered and no connection made for seconds.
-    pub hang_rate: u64,
+    pub hang_one_in: u64,
     /// An answer comes twice.
-    pub duplicate_rate: u64,
+    pub duplicate_one_in: u64,
     /// An answer cannot be decoded.
-    pub garble_rate: u64,
+    pub garble_one_in: u64,
     /// Bytes arrive that are no answer, or no answer to a call of the client.
-    pub noise_rate: u64,
+    pub noise_one_in: u64,
 }
 
 impl SimulatedServer {
@@ -63,12 +63,12 @@ impl SimulatedServer {
     /// True if a call may get no answer in time. A call normally takes some tens of milliseconds.
     pub(super) fn can_time_out(&self) -> bool {
         let rates = [
-            self.cut_rate,
-            self.refuse_rate,
-            self.no_answer_rate,
-            self.hang_rate,
-            self.garble_rate,
-            self.noise_rate,
+            self.cut_one_in,
+            self.refuse_one_in,
+            self.no_answer_one_in,
+            self.hang_one_in,
+            self.garble_one_in,
+            self.noise_one_in,
         ];
         self.repeat_ms < 1_000 || rates.iter().any(|&rate| rate > 0)
     }
@@ -76,14 +76,14 @@ impl SimulatedServer {
     /// Returns all fault frequencies, to change them.
     pub(super) fn faults(&mut self) -> [&mut u64; 8] {
         [
-            &mut self.fragment_rate,
-            &mut self.cut_rate,
-            &mut self.refuse_rate,
-            &mut self.no_answer_rate,
-            &mut self.hang_rate,
-            &mut self.duplicate_rate,
-            &mut self.garble_rate,
-            &mut self.noise_rate,
+            &mut self.fragment_one_in,
+            &mut self.cut_one_in,
+            &mut self.refuse_one_in,
+            &mut self.no_answer_one_in,
+            &mut self.hang_one_in,
+            &mut self.duplicate_one_in,
+            &mut self.garble_one_in,
+            &mut self.noise_one_in,
         ]
     }
 }
@@ -185,7 +185,7 @@ impl World {
         let faults = self.disk.borrow().faults().clone();
         let is_read = (call.program, call.procedure) == (NFS, 6);
         let mut answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 0]);
-        if self.happens_one_in(faults.error_rate) {
+        if self.happens_one_in(faults.error_one_in) {
             match self.random_below(4) {
                 // Unknown program; system error; denied.
                 0 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 1]),
@@ -200,17 +200,17 @@ impl World {
                     ])
                 }
             }
-        } else if self.happens_one_in(faults.retry_rate) && call.program == NFS {
+        } else if self.happens_one_in(faults.retry_one_in) && call.program == NFS {
             answer.push_words(&[10_008, 0, 0]);
         } else {
             answer.0.extend(self.results(server, &mut call).0);
         }
         let mut answer = answer.0;
-        if self.happens_one_in(server.garble_rate) {
+        if self.happens_one_in(server.garble_one_in) {
             self.garble(&mut answer, is_read);
         }
         let mut fragment_ends = vec![answer.len()];
-        if self.happens_one_in(server.fragment_rate) {
+        if self.happens_one_in(server.fragment_one_in) {
             // No fragment is empty.
             fragment_ends.extend(
                 (0..self.random_below(4))
@@ -311,7 +311,7 @@ impl World {
         offset: u64,
         count: u64,
     ) {
-        let short_rate = self.disk.borrow().faults().short_rate;
+        let short_one_in = self.disk.borrow().faults().short_one_in;
         let inode = inode(file);
         let disk = self.disk.borrow();
         let file_state = &disk.inodes[inode as usize];
@@ -325,7 +325,7 @@ impl World {
             results.push_words(&[5, 0]);
             return;
         }
-        if self.happens_one_in(short_rate) {
+        if self.happens_one_in(short_one_in) {
             let unit = if server.has_unaligned_short_answers { 1 } else { BLOCK };
             if bytes > unit {
                 bytes = (1 + self.random_below((bytes - 1) / unit)) * unit;

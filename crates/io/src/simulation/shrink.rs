@@ -37,18 +37,18 @@ impl Scenario {
         let faults = &self.faults;
         let fault_rates = [
             [
-                faults.error_rate,
-                faults.short_rate,
-                faults.retry_rate,
-                faults.delay_rate,
-                faults.spurious_wake_rate,
+                faults.error_one_in,
+                faults.short_one_in,
+                faults.retry_one_in,
+                faults.delay_one_in,
+                faults.spurious_wake_one_in,
             ]
             .as_slice(),
             &[
-                faults.short_call_rate,
-                faults.out_of_memory_rate,
-                faults.mapping_limit_rate,
-                faults.swapped_out_rate,
+                faults.short_call_one_in,
+                faults.out_of_memory_one_in,
+                faults.mapping_limit_one_in,
+                faults.swapped_out_one_in,
             ],
         ]
         .concat();
@@ -81,16 +81,16 @@ impl Scenario {
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
         let fault_removals: [fn(&mut Scenario); 13] = [
-            |scenario| scenario.faults.error_rate = 0,
-            |scenario| scenario.faults.short_rate = 0,
-            |scenario| scenario.faults.retry_rate = 0,
-            |scenario| scenario.faults.delay_rate = 0,
-            |scenario| scenario.faults.spurious_wake_rate = 0,
+            |scenario| scenario.faults.error_one_in = 0,
+            |scenario| scenario.faults.short_one_in = 0,
+            |scenario| scenario.faults.retry_one_in = 0,
+            |scenario| scenario.faults.delay_one_in = 0,
+            |scenario| scenario.faults.spurious_wake_one_in = 0,
             |scenario| scenario.faults.dies_after = 0,
-            |scenario| scenario.faults.short_call_rate = 0,
-            |scenario| scenario.faults.out_of_memory_rate = 0,
-            |scenario| scenario.faults.mapping_limit_rate = 0,
-            |scenario| scenario.faults.swapped_out_rate = 0,
+            |scenario| scenario.faults.short_call_one_in = 0,
+            |scenario| scenario.faults.out_of_memory_one_in = 0,
+            |scenario| scenario.faults.mapping_limit_one_in = 0,
+            |scenario| scenario.faults.swapped_out_one_in = 0,
             |scenario| scenario.faults.bad_pages.clear(),
             |scenario| scenario.settings.freeze_one_in = 0,
             |scenario| scenario.settings.refuse_thread_one_in = 0,

@@ -77,9 +77,9 @@ fn simulation_detects_unexpected_errors_and_shrinks_the_scenario() {
     let seen = (0..50).find_map(|seed| {
         let mut scenario = Scenario::from_seed(seed, 60);
         // Unreadable pages that the model does not know.
-        scenario.faults.error_rate = 0;
+        scenario.faults.error_one_in = 0;
         scenario.faults.bad_pages.clear();
-        scenario.faults.unexpected_error_rate = 3;
+        scenario.faults.unexpected_error_one_in = 3;
         scenario.run().failure.is_some().then_some(scenario)
     });
     let (shorter, report) = seen.expect("one of some seeds reads one of these pages").shrunk();

@@ -55,16 +55,23 @@ pub struct Report {
 
 /// Longest virtual time of a run in nanoseconds, and maximum number of steps. A longer run hangs,
 /// because its events are milliseconds apart, and at most some seconds.
-const NS_MAX: u64 = 3_600 * 1_000_000_000;
-const STEPS_MAX: u64 = 2_000_000;
+const RUN_NS_MAX: u64 = 3_600 * 1_000_000_000;
+const RUN_STEPS_MAX: u64 = 2_000_000;
 /// Size of a task's stack in bytes: far more than a read needs without optimization.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Wait keys of parked, joining and stopped tasks. Other keys are addresses of locks and condition
+/// Wait keys of parked, joining and stopped tasks. A *wait key* is the number by which sleeping
+/// tasks are woken. Other keys are addresses of locks and condition
 /// variables.
 const PARKED: usize = 0x100;
 const JOINING: usize = 0x200;
 const FROZEN: usize = 0x300;
+/// Bits of the awaited task's number in the key of a joining task.
+const TASK_MASK: usize = 0xff;
+/// Largest number of tasks of a world.
+const TASKS_MAX: usize = 64;
+/// One park of this number returns at once, without an unpark.
+const SPURIOUS_UNPARK_ONE_IN: u64 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadState {
@@ -80,6 +87,7 @@ enum ThreadState {
 /// A task with its stack.
 struct WorldTask {
     state: ThreadState,
+    /// `None` while the task runs, and after its end.
     coroutine: Option<Coroutine<(), (), ()>>,
     /// Set by the task itself when it starts.
     yielder: *const Yielder<(), ()>,
@@ -88,18 +96,29 @@ struct WorldTask {
     /// True if the last sleep ended by a wake-up and not by its timeout.
     is_woken: bool,
     /// Number of locks that the task holds.
-    locks: i32,
+    held_locks: i32,
     /// Number of its current action, from 1.
     action: usize,
 }
 
+impl WorldTask {
+    /// True if the task sleeps until `key` is woken.
+    fn sleeps_for(&self, key: usize) -> bool {
+        matches!(self.state, ThreadState::Blocked { key: own_key, .. } if own_key == key)
+    }
+}
+
 /// See the [module](self).
 pub(crate) struct World {
+    /// State of the random numbers.
     random: Cell<u64>,
+    /// Instant of the virtual time 0.
     start: Instant,
     /// Virtual time in nanoseconds.
     ns: Cell<u64>,
+    /// Number of steps so far.
     steps: Cell<u64>,
+    /// Hash of all decisions and bytes so far.
     hash: Cell<u64>,
     rates: ScheduleRates,
     /// Number of the running task.
@@ -108,6 +127,7 @@ pub(crate) struct World {
     /// By time, then by order of creation.
     events: RefCell<BTreeMap<(u64, u64), WorldEvent>>,
     events_made: Cell<u64>,
+    /// First failure of the run.
     failure: RefCell<Option<String>>,
     /// Describes the engine's state for a run that does not end.
     pub(super) describe_engine: RefCell<Option<Box<dyn Fn() -> String>>>,
@@ -118,6 +138,7 @@ pub(crate) struct World {
 
 thread_local! {
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+    /// Stacks of ended tasks, for reuse.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -133,7 +154,7 @@ pub(super) enum WorldEvent {
     /// A transfer is answered.
     Answered(Answered),
     /// An event on a connection.
-    Moved(NetworkEvent),
+    Connection(NetworkEvent),
 }
 
 impl From<Answered> for WorldEvent {
@@ -143,8 +164,8 @@ impl From<Answered> for WorldEvent {
 }
 
 impl From<NetworkEvent> for WorldEvent {
-    fn from(moved: NetworkEvent) -> WorldEvent {
-        WorldEvent::Moved(moved)
+    fn from(event: NetworkEvent) -> WorldEvent {
+        WorldEvent::Connection(event)
     }
 }
 
@@ -183,7 +204,7 @@ impl World {
             WORLD.with(|current_world| current_world.borrow_mut().replace(Rc::clone(&world)));
         assert!(previous_world.is_none(), "one world at a time on a thread");
         world.spawn(main);
-        let run = || while world.failure.borrow().is_none() && world.resume_one() {};
+        let run = || while world.failure.borrow().is_none() && world.run_one_task() {};
         // A panic here comes from the world itself, and not from a task.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             world.record_failure(format!("the simulation panicked: {}", panic_message(&*payload)));
@@ -191,10 +212,14 @@ impl World {
         world.reclaim_stacks();
         world.unmap_all();
         WORLD.with(|current_world| current_world.borrow_mut().take());
+        let delegated_pages = {
+            let memory = world.memory.borrow();
+            (memory.kernel_memory.delegated_total, memory.kernel_memory.taken_back_total)
+        };
         Report {
             steps: world.steps.get(),
             ns: world.ns.get(),
-            delegated_pages: world.memory.borrow().kernel_memory.page_totals,
+            delegated_pages,
             hash: world.hash.get(),
             failure: world.failure.borrow_mut().take(),
         }
@@ -202,9 +227,9 @@ impl World {
 
     /// Handles due events, and resumes one ready task. If none is ready, advances the time. Returns
     /// false once all have ended, or after a failure.
-    fn resume_one(&self) -> bool {
+    fn run_one_task(&self) -> bool {
         self.handle_due_events();
-        let mut ready = [0u32; 64];
+        let mut ready = [0u32; TASKS_MAX];
         let mut count = 0;
         let (mut next_wake_ns, mut are_done) = (u64::MAX, true);
         for (id, task) in self.tasks.borrow_mut().iter_mut().enumerate() {
@@ -236,7 +261,7 @@ impl World {
         let id = ready[self.random_below(count as u64) as usize];
         self.ns.set(self.ns.get() + self.random_below(800));
         self.add_to_hash(u64::from(id));
-        self.resume(id)
+        self.run_task(id)
     }
 
     /// Advances the time to `next_wake_ns`, because no task is ready. Returns false and ends the
@@ -244,7 +269,7 @@ impl World {
     fn advance_time(&self, next_wake_ns: u64) -> bool {
         let problem = if next_wake_ns == u64::MAX {
             "no task can go on: "
-        } else if next_wake_ns > NS_MAX || self.steps.get() > STEPS_MAX {
+        } else if next_wake_ns > RUN_NS_MAX || self.steps.get() > RUN_STEPS_MAX {
             "it doesn't come to an end: "
         } else {
             self.ns.set(next_wake_ns.max(self.ns.get()));
@@ -260,8 +285,8 @@ impl World {
         let states = tasks.iter().enumerate().map(|(id, task)| match task.state {
             ThreadState::Ready => format!("{id} is ready"),
             ThreadState::Blocked { key: PARKED, .. } => format!("{id} is parked"),
-            ThreadState::Blocked { key, .. } if key & !0xff == JOINING => {
-                format!("{id} waits for the end of {}", key & 0xff)
+            ThreadState::Blocked { key, .. } if key & !TASK_MASK == JOINING => {
+                format!("{id} waits for the end of {}", key & TASK_MASK)
             }
             ThreadState::Blocked { .. } => format!("{id} waits"),
             ThreadState::Done => format!("{id} has ended"),
@@ -276,8 +301,8 @@ impl World {
         states.collect::<Vec<String>>().join(", ") + "; " + &engine_state
     }
 
-    /// Runs the task `id` until it suspends or ends. Returns true.
-    fn resume(&self, id: u32) -> bool {
+    /// Runs the task `id` until it suspends or ends. Returns true: the run may continue.
+    fn run_task(&self, id: u32) -> bool {
         self.running.set(id);
         let coroutine = self.tasks.borrow_mut()[id as usize].coroutine.take();
         let mut coroutine = coroutine.expect("a task that is ready has not ended");
@@ -302,7 +327,7 @@ impl World {
             DefaultStack::new(STACK_BYTES).expect("there is memory for a stack")
         });
         let id = self.tasks.borrow().len();
-        assert!(id < 64, "a task has one of 64 bits");
+        assert!(id < TASKS_MAX, "a task has one of 64 bits");
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             let world = world().expect("a task runs in its world");
             world.tasks.borrow_mut()[id].yielder = yielder;
@@ -318,7 +343,7 @@ impl World {
             yielder: std::ptr::null(),
             has_token: false,
             is_woken: false,
-            locks: 0,
+            held_locks: 0,
             action: 0,
         });
         TaskId(id as u32)
@@ -354,8 +379,8 @@ impl World {
     }
 
     /// Number of locks that the running task holds.
-    pub(super) fn locks(&self) -> i32 {
-        self.tasks.borrow()[self.running.get() as usize].locks
+    pub(super) fn held_locks(&self) -> i32 {
+        self.tasks.borrow()[self.running.get() as usize].held_locks
     }
 
     /// Sets the number of the running task's action, from 1, for the description of a hanging run.
@@ -364,8 +389,8 @@ impl World {
     }
 
     /// Adds `change` to the number of locks that the running task holds.
-    pub(crate) fn count_locks(&self, change: i32) {
-        self.tasks.borrow_mut()[self.running.get() as usize].locks += change;
+    pub(crate) fn change_held_locks(&self, change: i32) {
+        self.tasks.borrow_mut()[self.running.get() as usize].held_locks += change;
     }
 
     /// Current virtual time as an instant.
@@ -406,8 +431,8 @@ impl World {
     /// Counts a step, and ends a run with too many.
     fn count_step(&self) {
         self.steps.set(self.steps.get() + 1);
-        if self.steps.get() > STEPS_MAX {
-            let failure = format!("it hasn't come to an end in {STEPS_MAX} steps: ");
+        if self.steps.get() > RUN_STEPS_MAX {
+            let failure = format!("it hasn't come to an end in {RUN_STEPS_MAX} steps: ");
             self.record_failure(failure + &self.describe_tasks());
         }
     }
@@ -458,18 +483,17 @@ impl World {
 
     /// Wakes all tasks that sleep for `key`.
     pub(crate) fn wake_all(&self, key: usize) {
-        let is_key = |task: &&mut WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
-        self.tasks.borrow_mut().iter_mut().filter(is_key).for_each(World::wake);
+        let sleeps_for_key = |task: &&mut WorldTask| task.sleeps_for(key);
+        self.tasks.borrow_mut().iter_mut().filter(sleeps_for_key).for_each(World::wake);
     }
 
     /// Wakes one task that sleeps for `key`, selected by the seed. No effect if there is none.
     pub(crate) fn wake_one(&self, key: usize) {
-        let is_key = |task: &WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
-        let count = self.tasks.borrow().iter().filter(|task| is_key(task)).count();
+        let count = self.tasks.borrow().iter().filter(|task| task.sleeps_for(key)).count();
         if count > 0 {
             let task_index = self.random_below(count as u64) as usize;
             let mut tasks = self.tasks.borrow_mut();
-            tasks.iter_mut().filter(|task| is_key(task)).nth(task_index).map(World::wake);
+            tasks.iter_mut().filter(|task| task.sleeps_for(key)).nth(task_index).map(World::wake);
         }
     }
 
@@ -478,7 +502,8 @@ impl World {
     pub(crate) fn park(&self, until_ns: Option<u64>) {
         self.preemption_point();
         let id = self.running.get() as usize;
-        if !std::mem::take(&mut self.tasks.borrow_mut()[id].has_token) && !self.happens_one_in(50) {
+        let has_token = std::mem::take(&mut self.tasks.borrow_mut()[id].has_token);
+        if !has_token && !self.happens_one_in(SPURIOUS_UNPARK_ONE_IN) {
             self.block(PARKED, until_ns);
             self.tasks.borrow_mut()[id].has_token = false;
         }
@@ -523,7 +548,7 @@ impl World {
                     self.add_to_hash(0xe7e7);
                     match event {
                         WorldEvent::Answered(answered) => self.on_answered(answered),
-                        WorldEvent::Moved(moved) => self.on_event(moved),
+                        WorldEvent::Connection(event) => self.on_event(event),
                     }
                 }
                 _ => return,

@@ -25,7 +25,7 @@ use crate::simulation::world::World;
 pub struct Kernel {
     /// Largest page of a file, in pages.
     pub large_folio_pages: u64,
-    /// Readahead window, in pages.
+    /// Readahead window around a touched page, in pages.
     pub ahead_pages: u64,
     /// True if less memory is free than the file has.
     pub is_memory_short: bool,
@@ -33,7 +33,7 @@ pub struct Kernel {
     pub cached_one_in: u64,
 }
 
-/// Number of the run's file. Another file may get its name.
+/// Inode number of the run's file. Another file may get its name later.
 const INODE: u32 = 0;
 
 /// The kernel's part of the [memory](Memory) of a run.
@@ -41,18 +41,20 @@ const INODE: u32 = 0;
 pub(in crate::simulation) struct KernelMemory {
     /// `None` if no windows are delegated.
     kernel: Option<Kernel>,
-    /// Pages of the file in the cache.
+    /// Pages of the file in the kernel page cache.
     cached: BTreeSet<u64>,
     /// Number of pages delegated now.
     delegated_pages: u64,
     /// Number of pages that could not be taken back because the system has too many mappings.
     stuck_pages: u64,
-    /// Number of mappings made so far, without the first.
+    /// Number of mappings made so far, without the first. The number is the id of the last one.
     mappings_made: u32,
     /// Moves whose report was not yet handled.
     moves: Vec<Move>,
-    /// Number of pages delegated so far, and of pages taken back so far.
-    pub(in crate::simulation) page_totals: (u64, u64),
+    /// Number of pages delegated so far.
+    pub(in crate::simulation) delegated_total: u64,
+    /// Number of pages taken back so far.
+    pub(in crate::simulation) taken_back_total: u64,
 }
 
 /// A move of registered memory that waits for its report.
@@ -79,9 +81,9 @@ impl Memory {
     /// Number of pages of memory that the kernel uses: the delegated pages, and the kernel's
     /// readahead if there are any.
     pub(super) fn kernel_pages_in_use(&self) -> u64 {
-        let ahead = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
+        let ahead_pages = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
         let delegated_pages = self.kernel_memory.delegated_pages;
-        delegated_pages + if delegated_pages > 0 { ahead } else { 0 }
+        delegated_pages + if delegated_pages > 0 { ahead_pages } else { 0 }
     }
 
     /// True if the page at an address is delegated.
@@ -93,7 +95,7 @@ impl Memory {
     /// the page at the address is not delegated.
     fn delegated_page(&mut self, address: usize) -> Option<u64> {
         match self.page(address)?.state {
-            PageState::Delegated { page, .. } => Some(page),
+            PageState::Delegated { file_page, .. } => Some(file_page),
             _ => None,
         }
     }
@@ -115,8 +117,8 @@ impl Memory {
             .any(|pending_move| pending_move.uffd == uffd && !pending_move.is_reported)
     }
 
-    /// True while a move of this userfaultfd's memory waits for its report.
-    pub(super) fn is_moving(&self, uffd: RawFd) -> bool {
+    /// True while a move of this userfaultfd's memory waits for its report to be read.
+    pub(super) fn has_pending_move(&self, uffd: RawFd) -> bool {
         self.kernel_memory.moves.iter().any(|pending_move| pending_move.uffd == uffd)
     }
 
@@ -134,7 +136,7 @@ impl Memory {
         let mut mapped = BTreeSet::new();
         for area in self.areas.values() {
             mapped.extend(area.pages.iter().filter_map(|page| match page.state {
-                PageState::Delegated { page, is_mapped: true } => Some(page),
+                PageState::Delegated { file_page, is_mapped: true } => Some(file_page),
                 _ => None,
             }));
         }
@@ -178,11 +180,11 @@ impl World {
             return Some(Err(Bus));
         }
         if !self.memory().kernel_memory.cached.contains(&page) {
-            self.pause(self.latency(&faults));
+            self.pause(self.random_latency_ns(&faults));
             if self.memory().delegated_page(address) != Some(page) || is_past_end() {
                 return None;
             }
-            if self.happens_one_in(faults.error_rate) || self.disk.borrow().is_bad(INODE, page) {
+            if self.happens_one_in(faults.error_one_in) || self.disk.borrow().is_bad(INODE, page) {
                 return Some(Err(Bus));
             }
             self.read_around(page);
@@ -218,16 +220,16 @@ impl World {
     }
 
     /// Delegates a window: maps `pages` pages of the file from byte `offset` on at `address`
-    /// (mmap(2)). Fails with `ENOMEM` at the rate of the fault `mapping_limit_rate`.
+    /// (mmap(2)). Fails with `ENOMEM` at the rate of the fault `mapping_limit_one_in`.
     pub(super) fn map_file(&self, address: usize, pages: u64, offset: u64) -> Result<(), Errno> {
-        let mapping_limit_rate = self.disk.borrow().faults().mapping_limit_rate;
-        if self.happens_one_in(mapping_limit_rate) {
+        let mapping_limit_one_in = self.disk.borrow().faults().mapping_limit_one_in;
+        if self.happens_one_in(mapping_limit_one_in) {
             return Err(Errno::NOMEM);
         }
         let mut memory = self.memory();
         memory.kernel_memory.mappings_made += 1;
         memory.kernel_memory.delegated_pages += pages;
-        memory.kernel_memory.page_totals.0 += pages;
+        memory.kernel_memory.delegated_total += pages;
         let mapping_id = memory.kernel_memory.mappings_made;
         for page_index in 0..pages {
             let address = address + page_index as usize * PAGE;
@@ -236,33 +238,33 @@ impl World {
                     "page {page_index} of a window of {pages} is not absent"
                 ));
             }
-            let page = offset / PAGE_BYTES + page_index;
-            let state = PageState::Delegated { page, is_mapped: false };
+            let file_page = offset / PAGE_BYTES + page_index;
+            let state = PageState::Delegated { file_page, is_mapped: false };
             memory.replace_page(address, state, mapping_id);
         }
         Ok(())
     }
 
-    /// Takes a window at `to` back: moves the registered range of `bytes` bytes at `from` to its
-    /// place (mremap(2)). Then waits until the pager has read the report of the move. Fails with
-    /// `ENOMEM` at the rate of the fault `mapping_limit_rate`.
+    /// Takes a window at `to` back: moves the registered range of `bytes` bytes at `from` to the
+    /// place of the window (mremap(2)). Then waits until the pager has read the report of the move.
+    /// Fails with `ENOMEM` at the rate of the fault `mapping_limit_one_in`.
     pub(super) fn move_into(&self, from: usize, bytes: usize, to: usize) -> Result<(), Errno> {
-        let mapping_limit_rate = self.disk.borrow().faults().mapping_limit_rate;
-        if self.happens_one_in(mapping_limit_rate) {
+        let mapping_limit_one_in = self.disk.borrow().faults().mapping_limit_one_in;
+        if self.happens_one_in(mapping_limit_one_in) {
             self.memory().count_stuck(bytes);
             return Err(Errno::NOMEM);
         }
-        let is_merged = self.random_below(2) == 0;
+        let is_merge_drawn = self.random_below(2) == 0;
         let mut memory = self.memory();
         let uffd = memory.areas.remove(&from).expect("what is moved is watched").uffd;
         if memory.uffd_of(to) != Some(uffd) {
             self.record_failure("memory is moved to where another userfaultfd has it".to_owned());
         }
         memory.kernel_memory.mappings_made += 1;
-        // The kernel may merge it with the mapping before it.
+        // The kernel may merge the moved range with the mapping before it.
         let can_merge = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_delegated(to - PAGE);
-        let merged_mapping_id =
-            memory.page(to - PAGE).filter(|_| can_merge && is_merged).map(|page| page.mapping_id);
+        let page_before = memory.page(to - PAGE).filter(|_| can_merge && is_merge_drawn);
+        let merged_mapping_id = page_before.map(|page| page.mapping_id);
         let mapping_id = merged_mapping_id.unwrap_or(memory.kernel_memory.mappings_made);
         for address in (to..to + bytes).step_by(PAGE) {
             if !memory.is_delegated(address) {
@@ -272,10 +274,10 @@ impl World {
         }
         let pages = (bytes / PAGE) as u64;
         memory.kernel_memory.delegated_pages -= pages;
-        memory.kernel_memory.page_totals.1 += pages;
+        memory.kernel_memory.taken_back_total += pages;
         memory.kernel_memory.moves.push(Move { uffd, from, is_reported: false });
         drop(memory);
-        // SAFETY: the pager's own range, which it gives up with this call.
+        // SAFETY: the pager's own range. The pager gives the range up with this call.
         unsafe { libc::munmap(from as *mut _, bytes) };
         self.wake_all(PAGER_SLEEP_KEY);
         let is_report_read =

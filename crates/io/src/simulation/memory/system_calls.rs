@@ -18,8 +18,11 @@ use crate::simulation::world::{panic_message, world};
 /// Size of a message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;
 
+/// One answer of this number to a count of cached pages is the one of an old kernel.
+const OLD_KERNEL_ANSWER_ONE_IN: u64 = 20;
+
 /// Opens a simulated userfaultfd; `None` outside a simulation.
-pub(crate) fn open() -> Option<OwnedFd> {
+pub(crate) fn open_uffd() -> Option<OwnedFd> {
     world().map(|_| File::open("/dev/null").expect("there is always nothing to be opened").into())
 }
 
@@ -28,7 +31,7 @@ pub(crate) fn open() -> Option<OwnedFd> {
 ///
 /// # Safety
 /// `argument` is the struct that the call takes.
-pub(crate) unsafe fn call(
+pub(crate) unsafe fn make_ioctl(
     uffd: BorrowedFd<'_>,
     call: rustix::ioctl::Opcode,
     argument: *mut libc::c_void,
@@ -44,7 +47,7 @@ pub(crate) unsafe fn call(
             | raw::_UFFDIO_MOVE
             | raw::_UFFDIO_POISON
             | raw::_UFFDIO_WRITEPROTECT
-                if world.memory().is_moving(uffd) =>
+                if world.memory().has_pending_move(uffd) =>
             {
                 Err(Errno::AGAIN)
             }
@@ -69,7 +72,10 @@ pub(crate) unsafe fn call(
 
 /// Reads pending messages of a simulated userfaultfd into `buffer`, and marks their touches and
 /// moves as reported. Returns the number of bytes; `None` outside a simulation.
-pub(crate) fn messages(uffd: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
+pub(crate) fn read_messages(
+    uffd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Option<Result<usize, Errno>> {
     let world = world()?;
     let mut memory = world.memory();
     let mut byte_count = 0;
@@ -86,18 +92,19 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Result
         byte_count += MESSAGE_BYTES;
     }
     while let Some(message) = buffer.get_mut(byte_count..byte_count + MESSAGE_BYTES) {
-        let Some(mover) = memory.next_unreported_move(uffd.as_raw_fd()) else { break };
+        let Some(moved_from) = memory.next_unreported_move(uffd.as_raw_fd()) else { break };
         message.fill(0);
         message[0] = raw::UFFD_EVENT_REMAP as u8;
-        world.wake_all(mover);
+        world.wake_all(moved_from);
         byte_count += MESSAGE_BYTES;
     }
     Some(if byte_count == 0 { Err(Errno::AGAIN) } else { Ok(byte_count) })
 }
 
-/// Sleeps until a touch waits, the eventfd is signalled, or `timeout` has passed. Returns the first
-/// two as flags; `None` outside a simulation.
-pub(crate) fn sleep(
+/// Sleeps until an unreported touch or move waits, the eventfd is signalled, or `timeout` has
+/// passed. Returns two flags: a touch or move waits, and the eventfd is signalled. Returns `None`
+/// outside a simulation.
+pub(crate) fn sleep_for_event(
     uffd: BorrowedFd<'_>,
     event_fd: BorrowedFd<'_>,
     timeout: Option<Duration>,
@@ -106,17 +113,18 @@ pub(crate) fn sleep(
     world.preemption_point();
     world.check_present_pages();
     let until_ns = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
-    let spurious_wake_rate = world.disk.borrow().faults().spurious_wake_rate;
+    let spurious_wake_one_in = world.disk.borrow().faults().spurious_wake_one_in;
     loop {
         let mut memory = world.memory();
         let by_faults = memory.has_unreported_event(uffd.as_raw_fd());
         let by_event_fd = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
+        // Each end of a write-out signals the eventfd: without a signal the pager knows all ends.
         if !by_event_fd && memory.writing_out == 0 {
             memory.written_out = 0;
         }
         drop(memory);
         let is_over = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
-        if by_faults || by_event_fd || is_over || world.happens_one_in(spurious_wake_rate) {
+        if by_faults || by_event_fd || is_over || world.happens_one_in(spurious_wake_one_in) {
             return Some((by_faults, by_event_fd));
         }
         world.block(PAGER_SLEEP_KEY, until_ns);
@@ -153,7 +161,7 @@ pub(crate) fn clear_event_fd(event_fd: RawFd) -> bool {
 pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
     // The kernel reports swapped-out pages as not in memory (mincore(2)).
-    let is_swapped = world.happens_one_in(world.disk.borrow().faults().swapped_out_rate);
+    let is_swapped = world.happens_one_in(world.disk.borrow().faults().swapped_out_one_in);
     let mut memory = world.memory();
     let page = memory.page(address);
     // For a delegated page, the kernel reports if it is mapped.
@@ -176,9 +184,10 @@ pub(crate) fn assert_readable(address: usize) {
 
 /// Drops the pages of a range, which begins at `address`, on behalf of the pager. Returns true
 /// after the drop, and false without an effect outside a simulation.
-pub(crate) fn release(address: usize, range: PageRange) -> bool {
+pub(crate) fn release_pages(address: usize, range: PageRange) -> bool {
     let Some(world) = world() else { return false };
-    world.drop_pages(address, range.count() as usize, true);
+    let is_by_pager = true;
+    world.drop_pages(address, range.count() as usize, is_by_pager);
     world.preemption_point();
     true
 }
@@ -186,7 +195,8 @@ pub(crate) fn release(address: usize, range: PageRange) -> bool {
 /// Unlocks the pages of a range of `bytes` bytes at `address`. No effect outside a simulation.
 pub(crate) fn unlock(address: usize, bytes: usize) {
     if let Some(world) = world() {
-        world.lock(address, bytes as u64 / PAGE_BYTES, false);
+        let is_locked = false;
+        world.set_locked(address, bytes as u64 / PAGE_BYTES, is_locked);
     }
 }
 
@@ -194,7 +204,8 @@ pub(crate) fn unlock(address: usize, bytes: usize) {
 /// outside a simulation.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
-        world.drop_pages(address, bytes / PAGE, true);
+        let is_by_pager = true;
+        world.drop_pages(address, bytes / PAGE, is_by_pager);
         world.wake_range(address, bytes);
         let mut memory = world.memory();
         if let Some(area) = memory.areas.remove(&address) {
@@ -221,7 +232,7 @@ pub(crate) fn large_folio_pages() -> Option<u64> {
     kernel().map(|kernel| kernel.large_folio_pages)
 }
 
-/// Properties of the device below the file; `None` in a run without delegated windows.
+/// Queue properties of the device below the file; `None` in a run without delegated windows.
 pub(crate) fn queue() -> Option<QueueLimits> {
     kernel().map(|kernel| QueueLimits {
         request_bytes_max: 1 << 20,
@@ -253,7 +264,8 @@ pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
     let world = world()?;
     world.preemption_point();
     let cached = world.memory().cached_pages(range);
-    Some((!world.happens_one_in(20)).then_some(cached))
+    let is_reported = !world.happens_one_in(OLD_KERNEL_ANSWER_ONE_IN);
+    Some(is_reported.then_some(cached))
 }
 
 /// Drops these pages from the kernel page cache as far as possible. Returns false in a run without

@@ -34,11 +34,12 @@ impl Scenario {
         } else {
             draw_faults(&mut draw, &[pages * PAGE_BYTES])
         };
-        (faults.dies_after, faults.unexpected_error_rate) = (0, 0);
-        faults.short_call_rate = draw.fault_rate(&[3, 20, 100]);
-        faults.out_of_memory_rate = draw.fault_rate(&[10, 100]);
+        (faults.dies_after, faults.unexpected_error_one_in) = (0, 0);
+        faults.short_call_one_in = draw.fault_rate(&[3, 20, 100]);
+        faults.out_of_memory_one_in = draw.fault_rate(&[10, 100]);
         // Drawn from a separate state, so that the other values of each seed do not change.
-        faults.swapped_out_rate = Draw(splitmix::mixed(seed ^ 0x5a44_0000)).fault_rate(&[1, 2, 10]);
+        let mut swapped_out_draw = Draw(splitmix::mixed(seed ^ 0x5a44_0000));
+        faults.swapped_out_one_in = swapped_out_draw.fault_rate(&[1, 2, 10]);
         let settings = Settings {
             memory_pages,
             held_pages: 1,
@@ -87,10 +88,10 @@ impl Scenario {
         let paged = Scenario::paged(draw.number_below(u64::MAX), 0);
         let mut faults = paged.faults;
         faults.bad_pages.iter_mut().for_each(|(_, page)| *page = draw.number_below(pages));
-        faults.mapping_limit_rate = draw.fault_rate(&[2, 10, 100]);
+        faults.mapping_limit_one_in = draw.fault_rate(&[2, 10, 100]);
         if large_pages == LINUX_LARGE_FOLIO_PAGES {
             // With thousands of pages that are seconds late, a run would take hours.
-            faults.delay_rate = 0;
+            faults.delay_one_in = 0;
         }
         let settings = Settings {
             memory_pages,

@@ -69,13 +69,13 @@ fn paged_scenario(
 /// The rest of the transfer was queued and not submitted, and the server slept: the faulting thread
 /// waited forever.
 fn a_transfer_that_stops_half_way() -> Scenario {
-    let faults = Faults { short_rate: 2, ..Faults::default() };
+    let faults = Faults { short_one_in: 2, ..Faults::default() };
     paged_scenario(mapping("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
 }
 
 /// The missing memory ended the process.
 fn no_memory_for_a_page() -> Scenario {
-    let faults = Faults { out_of_memory_rate: 10, ..Faults::default() };
+    let faults = Faults { out_of_memory_one_in: 10, ..Faults::default() };
     let touches = vec![Write(0, 70, 4), Read(0, 70)];
     paged_scenario(region(70, "none", 64), 70 << 12, faults, vec![touches])
 }
@@ -101,7 +101,7 @@ fn dropped_bad_page() -> Scenario {
 
 /// The page was mapped over its poison, which ended the process.
 fn poisoned_page_read_later_for_another_thread() -> Scenario {
-    let faults = Faults { error_rate: 2, ..Faults::default() };
+    let faults = Faults { error_one_in: 2, ..Faults::default() };
     let touches = || vec![Read(0, 8), Read(0, 8), Read(0, 8)];
     let settings = Settings { switch_one_in: 2, ..mapping("none", 80) };
     paged_scenario(settings, 32_768, faults, vec![touches(), touches(), touches(), touches()])
@@ -109,7 +109,7 @@ fn poisoned_page_read_later_for_another_thread() -> Scenario {
 
 /// The touch was repeated until the load was over.
 fn dropped_page_during_a_slow_load() -> Scenario {
-    let faults = Faults { delay_rate: 10, ..Faults::default() };
+    let faults = Faults { delay_one_in: 10, ..Faults::default() };
     let one = vec![GiveUp(7, 8), Load(71, 87)];
     let two = vec![Read(125, 35), Load(44, 4), Load(25, 46), GiveUp(123, 8), Read(123, 78)];
     let settings = Settings { switch_one_in: 4, ..mapping("ondemand", 80) };
@@ -119,7 +119,7 @@ fn dropped_page_during_a_slow_load() -> Scenario {
 /// The touch failed. The load, which had the page pinned, read it successfully and found poison in
 /// its place.
 fn failed_dropped_page_during_a_load() -> Scenario {
-    let faults = Faults { error_rate: 5, ..Faults::default() };
+    let faults = Faults { error_one_in: 5, ..Faults::default() };
     let one = vec![Read(6, 44), ReadAt(218_925, 57_000)];
     let two = vec![Read(28, 30), GiveUp(48, 8), Lock(36, 32, true)];
     let settings = Settings { switch_one_in: 64, ..mapping("none", 64) };
@@ -161,7 +161,7 @@ fn pinned_and_dropped_page_before_its_write() -> Scenario {
 /// A move that had stopped early was started again, and a page that was already moved was treated
 /// as lost.
 fn pages_locked_while_they_leave() -> Scenario {
-    let faults = Faults { short_call_rate: 3, ..Faults::default() };
+    let faults = Faults { short_call_one_in: 3, ..Faults::default() };
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
     let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
     paged_scenario(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
@@ -170,14 +170,14 @@ fn pages_locked_while_they_leave() -> Scenario {
 /// The pages were treated as dropped by the program, and read again while they were present, which
 /// ended the process.
 fn pages_that_the_kernel_swapped_out() -> Scenario {
-    let faults = Faults { swapped_out_rate: 1, ..Faults::default() };
+    let faults = Faults { swapped_out_one_in: 1, ..Faults::default() };
     let touches = vec![Write(22, 36, 6), ReadAt(146_830, 19_000)];
     paged_scenario(mapping("ondemand", 128), 282_625, faults, vec![touches])
 }
 
 /// The windows were treated as served pages, and mapping pages there ended the process.
 fn windows_that_cannot_be_taken_back() -> Scenario {
-    let faults = Faults { mapping_limit_rate: 2, ..Faults::default() };
+    let faults = Faults { mapping_limit_one_in: 2, ..Faults::default() };
     let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
     paged_scenario(mapping_with_delegation(4, 32, 89), 1_085_439, faults, vec![touches])
 }
