@@ -53,9 +53,10 @@ fn builder(scenario: &Scenario) -> Builder {
         .kernel_cache(false)
 }
 
-/// Returns the versions of a server's file as it was found first, which may be of any earlier time.
-pub(super) fn any_earlier_version(now: VisibleVersions) -> VisibleVersions {
-    VisibleVersions { opened_at_change: 0, ..now }
+/// Returns the permitted versions of a server's file that was found first at some earlier time: the
+/// `current` one, or any before it.
+pub(super) fn any_earlier_version(current: VisibleVersions) -> VisibleVersions {
+    VisibleVersions { opened_at_change: 0, ..current }
 }
 
 /// Checks a failure to open a file, or to look it up again.

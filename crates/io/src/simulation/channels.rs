@@ -9,31 +9,33 @@ use super::primitives::{Condvar, Mutex, now};
 
 /// See `std::sync::mpsc::SyncSender`.
 #[derive(Debug)]
-pub(crate) struct SyncSender<T>(Arc<RepliesShared<T>>);
+pub(crate) struct SyncSender<T>(Arc<ChannelShared<T>>);
 
 /// See `std::sync::mpsc::Receiver`.
 #[derive(Debug)]
-pub(crate) struct Receiver<T>(Arc<RepliesShared<T>>);
+pub(crate) struct Receiver<T>(Arc<ChannelShared<T>>);
 
 #[derive(Debug)]
-struct RepliesShared<T> {
+struct ChannelShared<T> {
     messages: Mutex<Messages<T>>,
     message_signal: Condvar,
 }
 
 #[derive(Debug)]
 struct Messages<T> {
+    /// Messages that were not received yet, oldest first.
     sent: VecDeque<T>,
-    /// True if the sender is gone.
+    /// True once the sender was dropped.
     is_sender_gone: bool,
 }
 
+/// Reason for which the lock is never poisoned.
 const POISON: &str = "no thread panics under it";
 
 /// See `std::sync::mpsc::sync_channel`, for one sender that never exceeds the capacity.
 pub(crate) fn sync_channel<T>(_capacity: usize) -> (SyncSender<T>, Receiver<T>) {
     let messages = Mutex::new(Messages { sent: VecDeque::new(), is_sender_gone: false });
-    let shared = Arc::new(RepliesShared { messages, message_signal: Condvar::new() });
+    let shared = Arc::new(ChannelShared { messages, message_signal: Condvar::new() });
     (SyncSender(Arc::clone(&shared)), Receiver(shared))
 }
 

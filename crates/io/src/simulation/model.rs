@@ -29,14 +29,14 @@ pub(super) struct ReadStart {
     /// Number of the file's last change before the read started.
     pub(super) change: u64,
     /// Number of dropped ranges at that time.
-    pub(super) dropped_ranges: usize,
+    pub(super) dropped_range_count: usize,
 }
 
 /// A range of pages that was dropped from the cache.
-struct Dropped {
+struct DroppedRange {
     inode: u32,
-    first: u64,
-    end: u64,
+    first_page: u64,
+    end_page: u64,
     /// Number of the last change before the drop. From then on no older state may be served.
     change: u64,
 }
@@ -48,8 +48,8 @@ pub(super) struct Model {
     cannot_overlap_changes: bool,
     server: Option<SimulatedServer>,
     /// True if threads are sometimes stopped for seconds.
-    freezes: bool,
-    dropped: Vec<Dropped>,
+    can_stop_threads: bool,
+    dropped_ranges: Vec<DroppedRange>,
 }
 
 impl Model {
@@ -62,7 +62,8 @@ impl Model {
             )
         };
         let [thread] = &scenario.threads[..] else {
-            return Model::for_scenario(scenario, false);
+            let cannot_overlap_changes = false;
+            return Model::for_scenario(scenario, cannot_overlap_changes);
         };
         let cannot_overlap_changes =
             scenario.settings.readahead == "none" && thread.iter().all(has_no_background_reads);
@@ -77,8 +78,8 @@ impl Model {
             coherence: settings.coherence,
             cannot_overlap_changes,
             server: server.clone(),
-            freezes: settings.freeze_one_in > 0,
-            dropped: Vec::new(),
+            can_stop_threads: settings.freeze_one_in > 0,
+            dropped_ranges: Vec::new(),
         }
     }
 
@@ -91,7 +92,8 @@ impl Model {
         (_, offset, bytes): ScenarioRead,
     ) -> ReadStart {
         let change = disk.inodes[versions.inode as usize].changes;
-        ReadStart { versions, offset, bytes, change, dropped_ranges: self.dropped.len() }
+        let dropped_range_count = self.dropped_ranges.len();
+        ReadStart { versions, offset, bytes, change, dropped_range_count }
     }
 
     /// Records that the cached pages of a read's range were dropped, at the start of that read.
@@ -103,7 +105,7 @@ impl Model {
         if read_start.bytes == 0 || offset >= bytes {
             return;
         }
-        self.dropped.push(Dropped { inode, first: first_page, end: end_page, change });
+        self.dropped_ranges.push(DroppedRange { inode, first_page, end_page, change });
     }
 
     /// Returns the number of the oldest change whose state of page number `page` the read may see.
@@ -112,10 +114,11 @@ impl Model {
         if self.coherence == Coherence::EachRead {
             return read_start.change;
         }
-        let drops_of_page = self.dropped[..read_start.dropped_ranges].iter().filter(|dropped| {
+        let earlier_drops = &self.dropped_ranges[..read_start.dropped_range_count];
+        let drops_of_page = earlier_drops.iter().filter(|dropped| {
             dropped.inode == inode
                 && self.coherence == Coherence::WhenOpened
-                && (dropped.first..dropped.end).contains(&page)
+                && (dropped.first_page..dropped.end_page).contains(&page)
         });
         drops_of_page
             .map(|dropped| dropped.change)
@@ -151,7 +154,7 @@ impl Model {
     ///
     /// # Errors
     /// The bytes are not permitted. The text says why.
-    pub(super) fn check(
+    pub(super) fn check_bytes(
         &self,
         disk: &Disk,
         read_start: &ReadStart,
@@ -166,14 +169,14 @@ impl Model {
         let mut position = read_start.offset;
         let mut unchecked = bytes;
         while !unchecked.is_empty() {
-            let part =
+            let part_bytes =
                 ((position / BLOCK + 1) * BLOCK - position).min(unchecked.len() as u64) as usize;
             let page = position / PAGE_BYTES;
             let oldest = self.oldest_visible_change(read_start, page);
             let writes = file.writes_since(page, oldest);
             let mut is_expected = |change: u64| {
-                fill_content(inode, position, change, &mut expected[..part]);
-                expected[..part] == unchecked[..part]
+                fill_content(inode, position, change, &mut expected[..part_bytes]);
+                expected[..part_bytes] == unchecked[..part_bytes]
             };
             let write_index = writes.iter().position(|&change| is_expected(change));
             // A few bytes may be the same after several changes.
@@ -183,8 +186,8 @@ impl Model {
                     "wrong bytes at {position}, page {page}, of {read_start:?}: {:02x?}, \
                      which is {}; right are those of the \
                      changes {writes:?}, as of {oldest} or later, and there were {}",
-                    &unchecked[..part.min(16)],
-                    describe_bytes(&unchecked[..part], position),
+                    &unchecked[..part_bytes.min(16)],
+                    describe_bytes(&unchecked[..part_bytes], position),
                     file.changes,
                 ));
             };
@@ -193,8 +196,8 @@ impl Model {
                 last_change =
                     last_change.min(writes.get(write_index + 1).map_or(u64::MAX, |next| next - 1));
             }
-            position += part as u64;
-            unchecked = &unchecked[part..];
+            position += part_bytes as u64;
+            unchecked = &unchecked[part_bytes..];
         }
         if self.cannot_overlap_changes
             && self.coherence == Coherence::EachMiss
@@ -229,7 +232,7 @@ impl Model {
             }
             ReadError::Device { offset, error } => {
                 (read_start.offset..end).contains(&offset)
-                    && self.is_server_error_allowed(error, disk)
+                    && self.is_server_error_permitted(error, disk)
             }
             // Exact to the page: a page that is no longer complete is not cached.
             ReadError::Shrunk { offset } => {
@@ -237,13 +240,14 @@ impl Model {
                     && file.lengths_since(opened_at_change).any(|length| length <= offset)
             }
             ReadError::Storage { .. } => faults.dies_after > 0,
-            // For a batch, whose reads are not split: its pages exceed the limit of a read.
+            // For a batch, whose reads are not split: the pages of its read exceed the limit.
             ReadError::TooLarge { bytes, bytes_max } => {
                 bytes > bytes_max
                     && bytes
                         == PageRange::covering(read_start.offset, read_start.bytes).count()
                             * PAGE_BYTES
             }
+            // The model does not count the reads in progress.
             ReadError::TooManyReads { .. } => true,
             _ => false,
         };
@@ -252,13 +256,13 @@ impl Model {
 }
 
 impl Model {
-    /// True if a read of a server's file may have that error.
-    fn is_server_error_allowed(&self, error: DeviceError, disk: &Disk) -> bool {
+    /// True if a read of a server's file may fail with this error.
+    fn is_server_error_permitted(&self, error: DeviceError, disk: &Disk) -> bool {
         let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
         match error {
             DeviceError::TimedOut => {
                 let rates = [faults.delay_one_in, faults.retry_one_in, faults.error_one_in];
-                server.can_time_out() || self.freezes || rates.iter().any(|&rate| rate > 0)
+                server.can_time_out() || self.can_stop_threads || rates.iter().any(|&rate| rate > 0)
             }
             DeviceError::Garbled => server.garble_one_in > 0,
             DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => {
@@ -269,10 +273,13 @@ impl Model {
     }
 }
 
-/// Describes the bytes that were read at `offset` by the file and the change that they show.
+/// Describes the bytes that were read at `offset` by the file and the change that they show: see
+/// the words of 8 bytes in the [disk](super::disk).
 fn describe_bytes(bytes: &[u8], offset: u64) -> String {
-    let skip = (offset.next_multiple_of(8) - offset) as usize;
-    let Some(word) = bytes.get(skip..skip + 8) else { return "too short to tell".to_owned() };
+    let bytes_to_word = (offset.next_multiple_of(8) - offset) as usize;
+    let Some(word) = bytes.get(bytes_to_word..bytes_to_word + 8) else {
+        return "too short to tell".to_owned();
+    };
     let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
     let (word_number, inode, change) = (word >> 16 & 0xff_ffff, word >> 40 & 0xff, word & 0xffff);
     format!("byte {} of file {inode} after change {change}", word_number * 8)

@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use super::server::SimulatedServer;
 use super::world::{World, world};
 use crate::nfs::socket::{self, ConnectState, ConnectionLost, Ready};
-use crate::os::event_fd::EventFd as RealBell;
+use crate::os::event_fd::EventFd as RealEventFd;
 
 /// An event on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkEvent {
+    /// Index of the connection.
     connection: usize,
     kind: NetworkEventKind,
 }
@@ -32,9 +33,9 @@ enum NetworkEventKind {
     Refused,
     /// Bytes can be sent again.
     Sendable,
-    /// A call has reached the server.
+    /// The call with this number in `in_transit` has reached the server.
     Call(u64),
-    /// The server sends an answer.
+    /// The server sends the answer with this number in `in_transit`.
     Answer(u64),
     /// This number of bytes has arrived.
     Arrived(usize),
@@ -45,18 +46,20 @@ enum NetworkEventKind {
 /// One connection.
 struct SimulatedConnection {
     connect_state: ConnectState,
-    /// Sent part of a call.
-    call: Vec<u8>,
-    /// Bytes sent by the server.
-    stream: VecDeque<u8>,
-    /// Number of these that have arrived.
+    /// Bytes sent by the client that form no complete call yet.
+    partial_call: Vec<u8>,
+    /// Bytes sent by the server and not received by the client yet.
+    unreceived: VecDeque<u8>,
+    /// Number of the first bytes of `unreceived` that have arrived.
     arrived_bytes: usize,
+    /// Number of arrived bytes from which the client's sleep ends.
     wake_bytes: usize,
     /// True while the connection accepts no bytes.
     is_full: bool,
     /// True if the server sends no more bytes.
     is_ending: bool,
-    lost: Option<i32>,
+    /// Error number after the loss of the connection; 0 if the server has closed it.
+    lost_errno: Option<i32>,
     /// True if the client has closed the socket.
     is_closed: bool,
 }
@@ -68,16 +71,17 @@ pub(super) struct Network {
     connections: Vec<SimulatedConnection>,
     /// Calls and answers in transit, by their own numbers.
     in_transit: BTreeMap<u64, Vec<u8>>,
-    sent: u64,
-    /// Time until which the server is silent.
-    silent_until: u64,
+    /// Number of calls and answers put in transit so far.
+    messages_sent: u64,
+    /// Virtual time until which the server is silent.
+    silent_until_ns: u64,
 }
 
 /// Wait key of threads that sleep for an event of a connection.
 const SLEEP_KEY: usize = 0x800;
 
-/// Bit of a record mark that marks the last fragment.
-pub(super) const LAST: u32 = 1 << 31;
+/// Bit of a record mark (RFC 5531) that marks the final fragment.
+pub(super) const FINAL: u32 = 1 << 31;
 
 impl World {
     /// Schedules an event on the connection with this index, in `ns` nanoseconds.
@@ -96,7 +100,7 @@ impl World {
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
         match kind {
-            _ if connection_state.is_closed || connection_state.lost.is_some() => {}
+            _ if connection_state.is_closed || connection_state.lost_errno.is_some() => {}
             NetworkEventKind::Connected => connection_state.connect_state = ConnectState::Done,
             NetworkEventKind::Refused => {
                 connection_state.connect_state = ConnectState::Failed(libc::ECONNREFUSED)
@@ -106,8 +110,8 @@ impl World {
             NetworkEventKind::Lost(errno) => {
                 // Bytes sent before a close arrive. Bytes in transit at a reset are lost.
                 connection_state.arrived_bytes =
-                    if errno == 0 { connection_state.stream.len() } else { 0 };
-                connection_state.lost = Some(errno);
+                    if errno == 0 { connection_state.unreceived.len() } else { 0 };
+                connection_state.lost_errno = Some(errno);
             }
             NetworkEventKind::Call(message_id) => {
                 let call = network.in_transit.remove(&message_id).expect("it is on its way");
@@ -126,16 +130,16 @@ impl World {
     /// Handles a call that has reached the server: sends an answer, several, or none.
     fn on_call(&self, connection: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
-        if self.network.borrow().silent_until > self.now_ns()
+        if self.network.borrow().silent_until_ns > self.now_ns()
             || self.happens_one_in(server.no_answer_one_in)
         {
             return;
         }
         if self.happens_one_in(server.hang_one_in) {
-            self.network.borrow_mut().silent_until =
+            self.network.borrow_mut().silent_until_ns =
                 self.now_ns() + self.random_below(3_000_000_000);
         }
-        let answer = self.answer(&server, call);
+        let answer = self.answer_to_call(&server, call);
         if self.happens_one_in(server.noise_one_in) {
             let unrelated_bytes = self.unrelated_bytes(&answer);
             self.send_answer(connection, unrelated_bytes);
@@ -155,8 +159,8 @@ impl World {
     /// Puts a call or an answer in transit, and returns its id.
     fn put_in_transit(&self, bytes: Vec<u8>) -> u64 {
         let mut network = self.network.borrow_mut();
-        network.sent += 1;
-        let message_id = network.sent;
+        network.messages_sent += 1;
+        let message_id = network.messages_sent;
         network.in_transit.insert(message_id, bytes);
         message_id
     }
@@ -185,7 +189,7 @@ impl World {
         };
         connection_state.arrived_bytes += arrived_now;
         let arriving_later = answer.len() - arrived_now;
-        connection_state.stream.extend(answer);
+        connection_state.unreceived.extend(answer);
         drop(network);
         if arriving_later > 0 {
             self.schedule_event(
@@ -198,6 +202,7 @@ impl World {
 
     /// Starts a connection, from the local port `port` if given. Returns its index in `connections`
     /// and its state. Two of three attempts from a given port fail, and others by `refuse_one_in`.
+    /// While the server is silent, no event follows.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
         self.preemption_point();
         if port.is_some() && self.random_below(3) > 0 {
@@ -205,7 +210,8 @@ impl World {
         }
         let refuse_one_in = self.network.borrow().server.refuse_one_in;
         let is_refused = self.happens_one_in(refuse_one_in);
-        let is_silent = self.network.borrow().silent_until > self.now_ns();
+        let is_silent = self.network.borrow().silent_until_ns > self.now_ns();
+        // Event that ends the attempt; `None` if the attempt never ends.
         let outcome = match self.random_below(3) {
             0 if is_refused => return Err(Errno::CONNREFUSED),
             1 if is_refused => Some(NetworkEventKind::Refused),
@@ -219,13 +225,13 @@ impl World {
         let connection = self.network.borrow().connections.len();
         self.network.borrow_mut().connections.push(SimulatedConnection {
             connect_state,
-            call: Vec::new(),
-            stream: VecDeque::new(),
+            partial_call: Vec::new(),
+            unreceived: VecDeque::new(),
             arrived_bytes: 0,
             wake_bytes: 1,
             is_full: false,
             is_ending: false,
-            lost: None,
+            lost_errno: None,
             is_closed: false,
         });
         if let (ConnectState::InProgress, Some(outcome)) = (connect_state, outcome) {
@@ -241,7 +247,7 @@ impl World {
         let short_one_in = self.disk.borrow().faults().short_one_in;
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
-        if connection_state.lost.is_some() {
+        if connection_state.lost_errno.is_some() {
             return Err(ConnectionLost(libc::EPIPE));
         }
         if connection_state.is_full {
@@ -252,14 +258,14 @@ impl World {
             connection_state.is_full = true;
             count = count.div_ceil(2);
         }
-        connection_state.call.extend(&bytes[..count]);
+        connection_state.partial_call.extend(&bytes[..count]);
         let mut calls = Vec::new();
-        while let Some(mark) = connection_state.call.first_chunk() {
-            let end = 4 + (u32::from_be_bytes(*mark) & !LAST) as usize;
-            if connection_state.call.len() < end {
+        while let Some(mark) = connection_state.partial_call.first_chunk() {
+            let end = 4 + (u32::from_be_bytes(*mark) & !FINAL) as usize;
+            if connection_state.partial_call.len() < end {
                 break;
             }
-            calls.push(connection_state.call.drain(..end).skip(4).collect::<Vec<u8>>());
+            calls.push(connection_state.partial_call.drain(..end).skip(4).collect::<Vec<u8>>());
         }
         let is_full = connection_state.is_full;
         drop(network);
@@ -286,33 +292,34 @@ impl World {
         let connection_state = &mut network.connections[connection];
         let mut count = connection_state.arrived_bytes.min(bytes_max);
         if count == 0 {
-            return connection_state.lost.map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
+            return connection_state.lost_errno.map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
         }
         if self.happens_one_in(short_one_in) {
             count = 1 + self.random_below(count as u64) as usize;
         }
         connection_state.arrived_bytes -= count;
-        Ok(Some(connection_state.stream.drain(..count).collect()))
+        Ok(Some(connection_state.unreceived.drain(..count).collect()))
     }
 
-    /// Operations that are possible on a connection now. `to_write` is true if sending is of
-    /// interest.
-    fn readiness(&self, connection: usize, to_write: bool) -> Ready {
+    /// Operations that are possible on a connection now. Sending is reported only if `wants_write`
+    /// is true.
+    fn ready_events(&self, connection: usize, wants_write: bool) -> Ready {
         let network = self.network.borrow();
         let connection_state = &network.connections[connection];
-        let has_failed = connection_state.lost.is_some()
+        let has_failed = connection_state.lost_errno.is_some()
             || matches!(connection_state.connect_state, ConnectState::Failed(_));
         let is_connected = connection_state.connect_state == ConnectState::Done;
         Ready {
             is_readable: has_failed
                 || is_connected && connection_state.arrived_bytes >= connection_state.wake_bytes,
-            is_writable: to_write && (has_failed || is_connected && !connection_state.is_full),
+            is_writable: wants_write && (has_failed || is_connected && !connection_state.is_full),
             is_event_fd_signalled: false,
         }
     }
 }
 
-const OUTSIDE: &str = "what a simulation made is used in it";
+/// Reason for which a simulated object finds its world.
+const IN_WORLD: &str = "what a simulation made is used in it";
 
 /// A socket of the system, or of the running simulation.
 pub(crate) enum Socket {
@@ -343,11 +350,11 @@ impl Socket {
         match self {
             Socket::Real(socket) => socket.connect_state(),
             Socket::Simulated(connection) => {
-                let world = world().expect(OUTSIDE);
+                let world = world().expect(IN_WORLD);
                 let network = world.network.borrow();
-                let SimulatedConnection { connect_state, lost, .. } =
+                let SimulatedConnection { connect_state, lost_errno, .. } =
                     network.connections[*connection];
-                lost.map_or(connect_state, ConnectState::Failed)
+                lost_errno.map_or(connect_state, ConnectState::Failed)
             }
         }
     }
@@ -356,7 +363,7 @@ impl Socket {
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         match self {
             Socket::Real(socket) => socket.send(bytes),
-            Socket::Simulated(connection) => world().expect(OUTSIDE).send(*connection, bytes),
+            Socket::Simulated(connection) => world().expect(IN_WORLD).send(*connection, bytes),
         }
     }
 
@@ -375,7 +382,7 @@ impl Socket {
             Socket::Simulated(connection) => *connection,
         };
         let bytes_max = pieces.iter().map(|piece| piece.iov_len).sum();
-        let Some(bytes) = world().expect(OUTSIDE).take_received(connection, bytes_max)? else {
+        let Some(bytes) = world().expect(IN_WORLD).take_received(connection, bytes_max)? else {
             return Ok(None);
         };
         let mut uncopied = &bytes[..];
@@ -395,7 +402,7 @@ impl Socket {
         match self {
             Socket::Real(socket) => socket.set_wake_bytes(bytes),
             Socket::Simulated(connection) => {
-                let world = world().expect(OUTSIDE);
+                let world = world().expect(IN_WORLD);
                 world.network.borrow_mut().connections[*connection].wake_bytes = bytes;
             }
         }
@@ -409,14 +416,14 @@ impl Drop for Socket {
         {
             let connection_state = &mut world.network.borrow_mut().connections[*connection];
             connection_state.is_closed = true;
-            (connection_state.stream, connection_state.call) = Default::default();
+            (connection_state.unreceived, connection_state.partial_call) = Default::default();
         }
     }
 }
 
 /// An eventfd of the system, or of the running simulation.
 pub(crate) enum EventFd {
-    Real(RealBell),
+    Real(RealEventFd),
     Simulated(std::sync::atomic::AtomicBool),
 }
 
@@ -426,7 +433,7 @@ impl EventFd {
         match world() {
             Some(world) if world.does_thread_start_fail() => Err(Errno::MFILE),
             Some(_) => Ok(EventFd::Simulated(false.into())),
-            None => RealBell::new().map(EventFd::Real),
+            None => RealEventFd::new().map(EventFd::Real),
         }
     }
 
@@ -455,31 +462,31 @@ impl EventFd {
 }
 
 /// Sleeps until one of the given objects is ready, or for at most `at_most`, as [the system's
-/// version](socket::sleep_on). `None` is no limit. With `to_write`, the sleep also ends when the
+/// version](socket::sleep_on). `None` is no limit. With `wants_write`, the sleep also ends when the
 /// socket accepts bytes. Returns the events that ended the sleep, none after a timeout.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
-    to_write: bool,
+    wants_write: bool,
     event_fd: Option<&EventFd>,
     at_most: Option<Duration>,
 ) -> Ready {
     let Some(world) = world() else {
         let socket = socket.map(|socket| match socket {
             Socket::Real(socket) => socket,
-            Socket::Simulated(_) => unreachable!("{OUTSIDE}"),
+            Socket::Simulated(_) => unreachable!("{IN_WORLD}"),
         });
         let event_fd = event_fd.map(|event_fd| match event_fd {
             EventFd::Real(event_fd) => event_fd,
-            EventFd::Simulated(_) => unreachable!("{OUTSIDE}"),
+            EventFd::Simulated(_) => unreachable!("{IN_WORLD}"),
         });
-        return socket::sleep_on(socket, to_write, event_fd, at_most);
+        return socket::sleep_on(socket, wants_write, event_fd, at_most);
     };
     let until_ns = at_most.map(|span| world.now_ns() + span.as_nanos() as u64);
     let spurious_wake_one_in = world.disk.borrow().faults().spurious_wake_one_in;
     world.preemption_point();
     loop {
         let mut ready = match socket {
-            Some(Socket::Simulated(connection)) => world.readiness(*connection, to_write),
+            Some(Socket::Simulated(connection)) => world.ready_events(*connection, wants_write),
             _ => Ready::default(),
         };
         if let Some(EventFd::Simulated(is_signalled)) = event_fd {

@@ -1,5 +1,5 @@
-//! A caller's code, as hostile as safe code can be: buffers and wakers that panic, and that check
-//! if they are called under a lock.
+//! Code of a simulated caller: buffers and wakers that panic, and that check if they are called
+//! under a lock of the engine. A *countdown* is the number of calls up to the one that panics.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -10,9 +10,9 @@ use std::task::Wake;
 
 use super::world::{Deliberate, TaskId, world};
 
-/// True if a countdown with this value ends with the present call.
-fn is_countdown_over(countdown: u64) -> bool {
-    countdown == 1
+/// True if a countdown with the value `calls_left` ends with the present call.
+fn is_countdown_over(calls_left: u64) -> bool {
+    calls_left == 1
 }
 
 /// A buffer that panics at the use at which `countdown` reaches zero; never if it is zero at the

@@ -34,8 +34,8 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let Some(world) = world() else {
             return match self.inner.lock() {
-                Ok(guard) => Ok(self.guard(guard)),
-                Err(poisoned) => Err(PoisonError::new(self.guard(poisoned.into_inner()))),
+                Ok(guard) => Ok(self.wrap_guard(guard)),
+                Err(poisoned) => Err(PoisonError::new(self.wrap_guard(poisoned.into_inner()))),
             };
         };
         world.preemption_point();
@@ -43,9 +43,9 @@ impl<T> Mutex<T> {
             match self.inner.try_lock() {
                 Ok(guard) => {
                     world.change_held_locks(1);
-                    return Ok(self.guard(guard));
+                    return Ok(self.wrap_guard(guard));
                 }
-                // A panic in the engine's own code is a failure of the run by itself.
+                // The lock is taken in spite of the panic, which is a failure of the run by itself.
                 Err(TryLockError::Poisoned(_)) => self.inner.clear_poison(),
                 Err(TryLockError::WouldBlock) => drop(world.block(self.address(), None)),
             }
@@ -63,7 +63,7 @@ impl<T> Mutex<T> {
     }
 
     /// Wraps the guard of the standard library's lock.
-    fn guard<'a>(&'a self, guard: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    fn wrap_guard<'a>(&'a self, guard: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         MutexGuard { mutex: self, inner: Some(guard) }
     }
 
@@ -172,7 +172,7 @@ impl Condvar {
                 },
             };
             let to_result =
-                |(inner, has_timed_out)| (mutex.guard(inner), WaitTimeoutResult(has_timed_out));
+                |(inner, has_timed_out)| (mutex.wrap_guard(inner), WaitTimeoutResult(has_timed_out));
             return result
                 .map(to_result)
                 .map_err(|poisoned| PoisonError::new(to_result(poisoned.into_inner())));
@@ -305,7 +305,7 @@ pub(crate) fn preemption_point() {
     }
 }
 
-/// Number of processors of this process; constant in a simulation.
+/// Number of processors of this process; 4 in a simulation.
 pub(crate) fn processor_count() -> usize {
     match world() {
         Some(_) => 4,

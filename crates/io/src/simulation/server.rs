@@ -8,7 +8,7 @@
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::BLOCK;
-use super::network::LAST;
+use super::network::FINAL;
 use super::world::World;
 
 /// Options of the server, and frequencies of its faults. A value n means one event of n; 0 means
@@ -88,13 +88,18 @@ impl SimulatedServer {
     }
 }
 
+/// RPC program numbers.
 const MOUNT: u32 = 100_005;
 const NFS: u32 = 100_003;
+/// Number of the procedure READ.
+const READ: u32 = 6;
 
+/// Handles of the export, of its folder, and of the symbolic link. Other handles are of the file.
 const ROOT: &[u8] = b"root";
 const DIRECTORY: &[u8] = b"directory";
 const LINK: &[u8] = b"link";
 
+/// File kinds of NFS (ftype3 in RFC 1813).
 const REGULAR: u32 = 1;
 const DIRECTORY_KIND: u32 = 2;
 const LINK_KIND: u32 = 5;
@@ -111,28 +116,28 @@ impl<'a> RpcCall<'a> {
     /// Decodes the head of a call. Its arguments stay undecoded.
     fn parse(record: &'a [u8]) -> RpcCall<'a> {
         let mut call = RpcCall { xid: 0, program: 0, procedure: 0, undecoded: record };
-        call.xid = call.word();
-        assert_eq!([call.word(), call.word()], [0, 2], "a call, of version 2");
-        call.program = call.word();
-        assert_eq!(call.word(), 3, "the version of both programs");
-        call.procedure = call.word();
+        call.xid = call.take_word();
+        assert_eq!([call.take_word(), call.take_word()], [0, 2], "a call, of version 2");
+        call.program = call.take_word();
+        assert_eq!(call.take_word(), 3, "the version of both programs");
+        call.procedure = call.take_word();
         for _credential_and_verifier in 0..2 {
-            call.word();
-            call.opaque();
+            call.take_word();
+            call.take_opaque();
         }
         call
     }
 
     /// Decodes the next word of four bytes.
-    fn word(&mut self) -> u32 {
+    fn take_word(&mut self) -> u32 {
         let (word, undecoded) = self.undecoded.split_first_chunk().expect("a call is whole");
         self.undecoded = undecoded;
         u32::from_be_bytes(*word)
     }
 
     /// Decodes the next opaque data: a length, the bytes, and their padding. Returns the bytes.
-    fn opaque(&mut self) -> &'a [u8] {
-        let bytes = self.word() as usize;
+    fn take_opaque(&mut self) -> &'a [u8] {
+        let bytes = self.take_word() as usize;
         let (opaque, undecoded) = self.undecoded.split_at(bytes);
         self.undecoded = &undecoded[bytes.next_multiple_of(4) - bytes..];
         opaque
@@ -161,7 +166,7 @@ impl AnswerWriter {
     }
 
     /// Appends opaque data: its length, the bytes, and their padding.
-    fn opaque(&mut self, bytes: &[u8]) -> &mut AnswerWriter {
+    fn push_opaque(&mut self, bytes: &[u8]) -> &mut AnswerWriter {
         self.push_words(&[bytes.len() as u32]);
         self.0.extend(bytes);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
@@ -170,7 +175,7 @@ impl AnswerWriter {
 }
 
 /// Returns the handle of a file by its number. Handles of some files are longer.
-fn handle(inode: u32) -> Vec<u8> {
+fn handle_of_inode(inode: u32) -> Vec<u8> {
     let mut handle = inode.to_be_bytes().to_vec();
     handle.resize(4 + 20 * (inode as usize % 4), 7);
     handle
@@ -179,15 +184,17 @@ fn handle(inode: u32) -> Vec<u8> {
 impl World {
     /// Returns the answer of the server to a call, as it is sent, with its record marks. Faults may
     /// change it.
-    pub(super) fn answer(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
+    pub(super) fn answer_to_call(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
         let mut call = RpcCall::parse(record);
         let xid = call.xid;
         let faults = self.disk.borrow().faults().clone();
-        let is_read = (call.program, call.procedure) == (NFS, 6);
+        let is_read = (call.program, call.procedure) == (NFS, READ);
+        // A reply, accepted, without a verifier, successful.
         let mut answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 0]);
         if self.happens_one_in(faults.error_one_in) {
             match self.random_below(4) {
-                // Unknown program; system error; denied.
+                // Unknown program; system error; denied; no exports; or a status of NFS: I/O error,
+                // no permission, stale handle, server fault.
                 0 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 1]),
                 1 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 5]),
                 2 => answer = AnswerWriter::from_words(&[xid, 1, 1, 1, 2]),
@@ -201,9 +208,10 @@ impl World {
                 }
             }
         } else if self.happens_one_in(faults.retry_one_in) && call.program == NFS {
+            // The status JUKEBOX: the client must try again.
             answer.push_words(&[10_008, 0, 0]);
         } else {
-            answer.0.extend(self.results(server, &mut call).0);
+            answer.0.extend(self.results_of(server, &mut call).0);
         }
         let mut answer = answer.0;
         if self.happens_one_in(server.garble_one_in) {
@@ -222,7 +230,7 @@ impl World {
         let mut sent = Vec::new();
         let mut start = 0;
         for (fragment_index, &end) in fragment_ends.iter().enumerate() {
-            let last_flag = if fragment_index + 1 == fragment_ends.len() { LAST } else { 0 };
+            let last_flag = if fragment_index + 1 == fragment_ends.len() { FINAL } else { 0 };
             sent.extend(((end - start) as u32 | last_flag).to_be_bytes());
             sent.extend(&answer[start..end]);
             start = end;
@@ -231,65 +239,64 @@ impl World {
     }
 
     /// Returns the results of a call without faults.
-    fn results(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
+    fn results_of(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
             // MNT, EXPORT.
-            (MOUNT, 1) if call.opaque() == b"/export" => {
-                results.push_words(&[0]).opaque(ROOT).push_words(&[2, 0, 1]);
+            (MOUNT, 1) if call.take_opaque() == b"/export" => {
+                results.push_words(&[0]).push_opaque(ROOT).push_words(&[2, 0, 1]);
             }
             (MOUNT, 1) => _ = results.push_words(&[2]),
             (MOUNT, 5) if self.random_below(2) == 0 => _ = results.push_words(&[0]),
             (MOUNT, 5) => {
                 results
                     .push_words(&[1])
-                    .opaque(b"/export")
+                    .push_opaque(b"/export")
                     .push_words(&[1])
-                    .opaque(b"all")
+                    .push_opaque(b"all")
                     .push_words(&[0, 0]);
             }
             // GETATTR.
             (NFS, 1) => {
-                let file = call.opaque();
+                let file = call.take_opaque();
                 self.push_attributes(results.push_words(&[0]), file);
             }
             // LOOKUP.
             (NFS, 3) => {
-                let (directory, name) = (call.opaque(), call.opaque());
-                let file = handle(self.disk.borrow().names[0]);
+                let (directory, name) = (call.take_opaque(), call.take_opaque());
+                let file = handle_of_inode(self.disk.borrow().names[0]);
                 let handle_found = match name {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file,
                     b"directory" if directory == ROOT => DIRECTORY,
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
-                results.push_words(&[0]).opaque(handle_found);
+                results.push_words(&[0]).push_opaque(handle_found);
                 self.push_optional_attributes(&mut results, handle_found);
                 self.push_optional_attributes(&mut results, directory);
             }
             // ACCESS.
             (NFS, 4) => {
-                let file = call.opaque();
+                let file = call.take_opaque();
                 self.push_optional_attributes(results.push_words(&[0]), file);
-                results.push_words(&[call.word()]);
+                results.push_words(&[call.take_word()]);
             }
             // READLINK.
             (NFS, 5) => {
                 let targets =
                     [&b"directory/0"[..], b"/export/directory//0", b"./directory/../directory/0"];
                 self.push_optional_attributes(results.push_words(&[0]), LINK);
-                results.opaque(targets[self.random_below(3) as usize]);
+                results.push_opaque(targets[self.random_below(3) as usize]);
             }
-            // READ.
-            (NFS, 6) => {
-                let file = call.opaque();
-                let offset = u64::from(call.word()) << 32 | u64::from(call.word());
-                let count = u64::from(call.word());
+            (NFS, READ) => {
+                let file = call.take_opaque();
+                let offset = u64::from(call.take_word()) << 32 | u64::from(call.take_word());
+                let count = u64::from(call.take_word());
                 self.push_read_results(server, &mut results, file, offset, count);
             }
             // FSINFO.
             (NFS, 19) => {
-                let file = call.opaque();
+                let file = call.take_opaque();
                 self.push_optional_attributes(results.push_words(&[0]), file);
                 let read_bytes_max = server.read_bytes_max as u32;
                 results
@@ -312,7 +319,7 @@ impl World {
         count: u64,
     ) {
         let short_one_in = self.disk.borrow().faults().short_one_in;
-        let inode = inode(file);
+        let inode = inode_of_handle(file);
         let disk = self.disk.borrow();
         let file_state = &disk.inodes[inode as usize];
         let mut bytes =
@@ -336,7 +343,7 @@ impl World {
         let is_at_end = offset + bytes >= file_state.bytes;
         drop(disk);
         self.push_optional_attributes(results.push_words(&[0]), file);
-        results.push_words(&[bytes as u32, is_at_end.into()]).opaque(&data);
+        results.push_words(&[bytes as u32, is_at_end.into()]).push_opaque(&data);
     }
 
     /// Appends optional attributes of the file with the handle `file`, which are sometimes absent.
@@ -355,7 +362,7 @@ impl World {
             DIRECTORY => (DIRECTORY_KIND, 1_001, 4_096, 0),
             LINK => (LINK_KIND, 1_002, 11, 0),
             _ => {
-                let (inode, disk) = (inode(file), self.disk.borrow());
+                let (inode, disk) = (inode_of_handle(file), self.disk.borrow());
                 let file_state = &disk.inodes[inode as usize];
                 (REGULAR, u64::from(inode), file_state.bytes, file_state.changes as u32)
             }
@@ -374,10 +381,11 @@ impl World {
 
     /// Makes an answer undecodable. `is_read` is true for the answer to a READ.
     fn garble(&self, answer: &mut Vec<u8>, is_read: bool) {
+        /// Offset of the results: behind six words.
         const RESULTS: usize = 24;
         /// Larger than the largest READ that the client requests.
         const MORE_BYTES: u32 = 200_000;
-        let put = |answer: &mut Vec<u8>, offset: usize, word: u32| {
+        let put_word = |answer: &mut Vec<u8>, offset: usize, word: u32| {
             answer.resize(answer.len().max(offset + 4), 0);
             answer[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
         };
@@ -388,31 +396,31 @@ impl World {
         };
         // Offset of the count, behind the attributes if there are any; then the end flag, and the
         // count again.
-        let count_at = RESULTS + 8 + if word(answer, RESULTS + 4) == 1 { 84 } else { 0 };
+        let count_offset = RESULTS + 8 + if word(answer, RESULTS + 4) == 1 { 84 } else { 0 };
         let has_data = is_read
             && word(answer, 8) == 0
-            && answer.len() > count_at + 12
+            && answer.len() > count_offset + 12
             && word(answer, RESULTS) == 0;
         match self.random_below(if has_data { 8 } else { 5 }) {
             // An undefined status.
-            0 => put(answer, RESULTS, 9_999),
+            0 => put_word(answer, RESULTS, 9_999),
             // No reply; arguments that cannot be decoded.
-            1 => put(answer, 4, 0),
+            1 => put_word(answer, 4, 0),
             2 => {
-                put(answer, 8, 0);
-                put(answer, 20, 4);
+                put_word(answer, 8, 0);
+                put_word(answer, 20, 4);
             }
             // Cut off.
             3 => answer.truncate(answer.len() - 4),
             4 => answer.truncate(1 + self.random_below(RESULTS as u64) as usize),
             // Contradictory counts, an invalid end flag, more bytes than requested.
-            5 => put(answer, count_at, word(answer, count_at) ^ 4),
-            6 => put(answer, count_at + 4, 2),
+            5 => put_word(answer, count_offset, word(answer, count_offset) ^ 4),
+            6 => put_word(answer, count_offset + 4, 2),
             _ => {
                 // The additional bytes are present, or not.
-                let count = word(answer, count_at) + MORE_BYTES;
-                put(answer, count_at, count);
-                put(answer, count_at + 8, count);
+                let count = word(answer, count_offset) + MORE_BYTES;
+                put_word(answer, count_offset, count);
+                put_word(answer, count_offset + 8, count);
                 let added_bytes = [0, 8, MORE_BYTES][self.random_below(3) as usize];
                 answer.resize(answer.len() + added_bytes as usize, 0xdb);
             }
@@ -436,12 +444,12 @@ impl World {
             }
             // A record that is too long for any answer, one of zeros, one that swallows the
             // following bytes.
-            1 => vec![LAST | 5_000_000],
+            1 => vec![FINAL | 5_000_000],
             2 => vec![0; 1 + self.random_below(5) as usize],
             3 => vec![self.random_below(200) as u32],
             _ => {
                 let mut words = random_words(1 + self.random_below(40));
-                words.insert(0, LAST | (words.len() as u32 * 4));
+                words.insert(0, FINAL | (words.len() as u32 * 4));
                 words
             }
         };
@@ -450,6 +458,6 @@ impl World {
 }
 
 /// Returns the number of the file with this handle.
-fn inode(handle: &[u8]) -> u32 {
+fn inode_of_handle(handle: &[u8]) -> u32 {
     u32::from_be_bytes(*handle.first_chunk().expect("a handle of ours"))
 }

@@ -61,8 +61,8 @@ const RUN_STEPS_MAX: u64 = 2_000_000;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Wait keys of parked, joining and stopped tasks. A *wait key* is the number by which sleeping
-/// tasks are woken. Other keys are addresses of locks and condition
-/// variables.
+/// tasks are woken. Other keys belong to rings, connections and pagers, or are addresses of locks,
+/// condition variables and pages.
 const PARKED: usize = 0x100;
 const JOINING: usize = 0x200;
 const FROZEN: usize = 0x300;
