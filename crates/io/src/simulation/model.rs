@@ -7,6 +7,8 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::disk::{BLOCK, Disk, fill_content};
 use super::scenario::{Action, Scenario, ScenarioRead};
 use super::server::SimulatedServer;
+use super::world::world;
+use crate::page_guard::PageGuard;
 use crate::read_error::ReadError;
 use crate::target::Coherence;
 
@@ -252,6 +254,22 @@ impl Model {
             _ => false,
         };
         if is_permitted { Ok(()) } else { Err(format!("{error:?} of {read_start:?}")) }
+    }
+}
+
+/// A guard with its original bytes.
+pub(super) struct Guard {
+    pub(super) guard: PageGuard,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Guard {
+    /// Drops the guard. Fails the run if the guard's bytes have changed before.
+    pub(super) fn drop_and_check(self) {
+        if *self.guard != self.bytes[..] {
+            let world = world().expect("a guard goes in its world");
+            world.fail_run("what a guard shows has changed".to_owned());
+        }
     }
 }
 

@@ -30,6 +30,12 @@ mod random_scenarios;
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of parts of a region's page that are compared separately.
 const PAGE_PARTS: usize = 8;
+/// Argument `writes_page` of a touch that only reads the page.
+const READS_ONLY: bool = false;
+
+/// Name of the only file, which is its index, and its path.
+const FILE: usize = 0;
+const FILE_PATH: &str = "0";
 
 /// Kind of memory.
 #[derive(Clone, Debug)]
@@ -61,15 +67,15 @@ pub enum MappingTouch {
     ReadAt(u64, u64),
     /// Gives a mapping advice by number.
     Advise(u8),
-    /// A system call uses a page for this number of microseconds, and writes to it at its end if
-    /// the flag is set.
-    Hold(u64, bool, u64),
-    /// Locks pages in memory, or unlocks them.
-    Lock(u64, u64, bool),
+    /// A system call uses a page for a time in microseconds. At its end the call writes to the page
+    /// if `writes_page` is true.
+    Hold { page: u64, writes_page: bool, use_us: u64 },
+    /// Locks `count` pages from page `first` on in memory, or unlocks them.
+    Lock { first: u64, count: u64, is_locked: bool },
     /// Drops the memory of pages directly (madvise(2)).
-    GiveUp(u64, u64),
-    /// Reads the counters, and checks for errors.
-    Ask,
+    DropByMadvise(u64, u64),
+    /// Reads the counters, and checks that they agree with the failures so far.
+    CheckCounters,
 }
 
 /// State shared by the threads of a run.
@@ -77,18 +83,23 @@ struct PagedShared {
     memory_object: MemoryObject,
     /// Start address of the memory.
     base: usize,
+    /// Length of the memory in pages.
     pages: u64,
-    /// Number of the last write to each part of each page of a region.
-    written: RefCell<Vec<[u64; PAGE_PARTS]>>,
-    /// Pages that the program has dropped itself: they have their content or zeros.
-    is_dropped: RefCell<Vec<bool>>,
-    /// Pages that the program has dropped itself at any time.
-    given_up: RefCell<Vec<bool>>,
-    writes: Cell<u64>,
+    /// Number of the last write to each part of each page of a region; 0 if there was none. These
+    /// numbers are the copy of the region.
+    last_writes: RefCell<Vec<[u64; PAGE_PARTS]>>,
+    /// By page: true after a drop by the program, until the page is checked again. Until then the
+    /// page has its content or zeros.
+    may_be_zero: RefCell<Vec<bool>>,
+    /// By page: true if the program has dropped the page at any time.
+    was_ever_dropped: RefCell<Vec<bool>>,
+    /// Number of writes to the region so far, which is the number of the last one.
+    write_count: Cell<u64>,
     /// Pages whose touch has ended in a bus error.
-    failed: RefCell<BTreeSet<u64>>,
-    /// Length of a mapping.
+    failed_pages: RefCell<BTreeSet<u64>>,
+    /// Length of the memory.
     bytes: u64,
+    /// True if the storage fails in this run.
     can_fail: bool,
     /// True if only one thread touches delegated windows and all of them can be taken back.
     is_delegation_checkable: bool,
@@ -100,14 +111,16 @@ enum MemoryObject {
     Mapping(Mapping),
 }
 
-/// Builds the memory, runs the threads on it, and checks for leaks.
-pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
+/// Runs a scenario of memory with served faults as the first task of its world: builds the memory,
+/// runs the threads on it, and checks for leaks. Ends early if the memory cannot be built because
+/// the scenario forbids thread starts.
+pub(super) fn run_paged_scenario(scenario: &Rc<Scenario>, paged: &Paged) {
     let world = world().expect("a run is in its world");
     let settings = &scenario.settings;
     let memory_bytes = settings.memory_pages * PAGE_BYTES;
     let result = match *paged {
         Paged::Region(pages, swapin) => {
-            world.disk.borrow_mut().make_store(0);
+            world.disk.borrow_mut().make_store(FILE);
             world.memory.borrow_mut().pages_max = settings.memory_pages;
             let region = Region::builder()
                 .memory(memory_bytes)
@@ -115,13 +128,13 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
                 .eviction(settings.eviction)
                 .open_storage(
                     pages * PAGE_BYTES,
-                    Path::new("0"),
+                    Path::new(FILE_PATH),
                     File::open("/dev/null").expect("there is always nothing to be opened"),
                 );
             region.map(|region| (MemoryObject::Region(RefCell::new(region)), pages * PAGE_BYTES))
         }
         Paged::Mapping | Paged::MappingWithDelegation(_) => {
-            let bytes = scenario.files[0];
+            let bytes = scenario.files[FILE];
             let pages = bytes.div_ceil(PAGE_BYTES);
             world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
             if let Paged::MappingWithDelegation(kernel) = paged {
@@ -134,8 +147,8 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
                 .memory(memory_bytes)
                 .readahead(settings.readahead)
                 .kernel_cache(matches!(paged, Paged::MappingWithDelegation(_)));
-            // SAFETY: its bytes are treated as changeable by other programs.
-            let mapping = unsafe { builder.open("0") };
+            // SAFETY: the checks expect that other programs change the bytes.
+            let mapping = unsafe { builder.open(FILE_PATH) };
             mapping.map(|mapping| (MemoryObject::Mapping(mapping), bytes))
         }
     };
@@ -153,11 +166,11 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
         memory_object,
         base,
         pages,
-        written: RefCell::new(vec![[0; PAGE_PARTS]; pages as usize]),
-        is_dropped: RefCell::new(vec![false; pages as usize]),
-        given_up: RefCell::new(vec![false; pages as usize]),
-        writes: Cell::new(0),
-        failed: RefCell::default(),
+        last_writes: RefCell::new(vec![[0; PAGE_PARTS]; pages as usize]),
+        may_be_zero: RefCell::new(vec![false; pages as usize]),
+        was_ever_dropped: RefCell::new(vec![false; pages as usize]),
+        write_count: Cell::new(0),
+        failed_pages: RefCell::default(),
         bytes,
         can_fail: scenario.faults.error_one_in > 0 || !scenario.faults.bad_pages.is_empty(),
         is_delegation_checkable: matches!(paged, Paged::MappingWithDelegation(_))
@@ -233,26 +246,23 @@ impl PagedShared {
             MappingTouch::Read(first, count) => self.read(world, first, count),
             MappingTouch::ReadDown(first, count) => {
                 for page in (first..(first + count).min(self.pages)).rev() {
-                    self.touch_and_check(world, page, false);
+                    self.touch_and_check(world, page, READS_ONLY);
                 }
             }
             MappingTouch::Write(first, count, part) => {
                 for page in first..(first + count).min(self.pages) {
-                    if self.touch_and_check(
-                        world,
-                        page,
-                        matches!(self.memory_object, MemoryObject::Region(_)),
-                    ) {
+                    let writes_page = matches!(self.memory_object, MemoryObject::Region(_));
+                    if self.touch_and_check(world, page, writes_page) {
                         self.write(page, part as usize);
                     }
                 }
             }
             MappingTouch::Load(first, count) => {
-                let (offset, bytes) = self.range(first, count);
+                let (offset, bytes) = self.byte_range(first, count);
                 self.check_result(world, first, count, self.load(offset, bytes));
             }
             MappingTouch::WillNeed(first, count) => {
-                let (offset, bytes) = self.range(first, count);
+                let (offset, bytes) = self.byte_range(first, count);
                 match &self.memory_object {
                     MemoryObject::Region(region) => region.borrow().will_need(offset, bytes),
                     MemoryObject::Mapping(mapping) => {
@@ -262,7 +272,7 @@ impl PagedShared {
             }
             MappingTouch::Discard(first, count) => {
                 if let MemoryObject::Mapping(mapping) = &self.memory_object {
-                    let (offset, bytes) = self.range(first, count);
+                    let (offset, bytes) = self.byte_range(first, count);
                     mapping.advise(Advice::DontNeed, offset, bytes);
                     if self.is_delegation_checkable {
                         // After the answer to this command, the advice is in effect.
@@ -282,26 +292,26 @@ impl PagedShared {
                     mapping.advise(advice, 0, self.bytes);
                 }
             }
-            MappingTouch::Hold(page, is_written, use_us) => {
-                self.use_in_system_call(world, page, is_written, use_us)
+            MappingTouch::Hold { page, writes_page, use_us } => {
+                self.use_in_system_call(world, page, writes_page, use_us)
             }
-            MappingTouch::Lock(first, count, is_locked) => {
+            MappingTouch::Lock { first, count, is_locked } => {
                 let count = count.min(self.pages.saturating_sub(first));
                 world.set_locked(self.address(first), count, is_locked);
                 if is_locked {
                     self.read(world, first, count);
                 }
             }
-            MappingTouch::GiveUp(first, count) => {
+            MappingTouch::DropByMadvise(first, count) => {
                 for page in first..(first + count).min(self.pages) {
-                    self.is_dropped.borrow_mut()[page as usize] = true;
-                    self.given_up.borrow_mut()[page as usize] = true;
+                    self.may_be_zero.borrow_mut()[page as usize] = true;
+                    self.was_ever_dropped.borrow_mut()[page as usize] = true;
                     let is_by_pager = false;
                     world.drop_pages(self.address(page), 1, is_by_pager);
                     world.preemption_point();
                 }
             }
-            MappingTouch::Ask => self.check_counters(world),
+            MappingTouch::CheckCounters => self.check_counters(world),
         }
     }
 
@@ -318,17 +328,19 @@ impl PagedShared {
     /// Reads the counters, and checks that they agree with the failed touches and with the memory's
     /// limit.
     fn check_counters(&self, world: &World) {
-        let failed = self.failed.borrow().len() as u64;
+        let failed_pages = self.failed_pages.borrow().len() as u64;
         let pages_max = world.memory.borrow().pages_max;
         let (counters, is_consistent) = match &self.memory_object {
             MemoryObject::Region(region) => {
                 let region = region.borrow();
                 let stats = region.stats();
-                let is_consistent =
-                    stats.poisoned_pages >= failed && stats.memory_pages <= stats.memory_pages_max;
+                let is_consistent = stats.poisoned_pages >= failed_pages
+                    && stats.memory_pages <= stats.memory_pages_max;
                 let check = region.check();
-                if check.is_ok() && failed > 0 {
-                    world.fail_run(format!("all is well, though {failed} touches have failed"));
+                if check.is_ok() && failed_pages > 0 {
+                    world.fail_run(format!(
+                        "all is well, though {failed_pages} touches have failed"
+                    ));
                 }
                 self.check_result(world, 0, self.pages, check);
                 (format!("{stats:?}"), is_consistent)
@@ -336,7 +348,7 @@ impl PagedShared {
             MemoryObject::Mapping(mapping) => {
                 let delegated = world.memory.borrow().kernel_memory.delegated_total;
                 let stats = mapping.stats();
-                let is_consistent = stats.poisoned_pages >= failed
+                let is_consistent = stats.poisoned_pages >= failed_pages
                     && stats.resident_pages <= pages_max
                     && stats.delegated_pages >= delegated;
                 (format!("{stats:?}"), is_consistent)
@@ -344,14 +356,14 @@ impl PagedShared {
         };
         if !is_consistent {
             world.fail_run(format!(
-                "{failed} pages have failed, and so many may be there: {counters}"
+                "{failed_pages} pages have failed, and so many may be there: {counters}"
             ));
         }
     }
 
     /// Converts `count` pages from page `first` on into offset and length in bytes, cut to the
     /// memory.
-    fn range(&self, first: u64, count: u64) -> (u64, u64) {
+    fn byte_range(&self, first: u64, count: u64) -> (u64, u64) {
         let offset = (first * PAGE_BYTES).min(self.bytes);
         (offset, (count * PAGE_BYTES).min(self.bytes - offset))
     }
@@ -364,14 +376,14 @@ impl PagedShared {
     /// Touches `count` pages from page `first` on in ascending order, and checks their bytes.
     fn read(&self, world: &World, first: u64, count: u64) {
         for page in first..(first + count).min(self.pages) {
-            self.touch_and_check(world, page, false);
+            self.touch_and_check(world, page, READS_ONLY);
         }
     }
 
-    /// Touches a page, for writing if `is_written` is true, and checks its bytes. Returns false
+    /// Touches a page, for writing if `writes_page` is true, and checks its bytes. Returns false
     /// after a bus error that may happen. The bytes may be used until the next touch.
-    fn touch_and_check(&self, world: &World, page: u64, is_written: bool) -> bool {
-        let touched = world.touch(self.address(page), is_written);
+    fn touch_and_check(&self, world: &World, page: u64, writes_page: bool) -> bool {
+        let touched = world.touch(self.address(page), writes_page);
         let is_delegated = world.memory.borrow_mut().is_delegated(self.address(page));
         match touched {
             Ok(()) => {
@@ -394,7 +406,7 @@ impl PagedShared {
             Err(Bus) if self.may_fail(world, page, 1) => {
                 // Failures in a window are not counted by the pager.
                 if !is_delegated {
-                    self.failed.borrow_mut().insert(page);
+                    self.failed_pages.borrow_mut().insert(page);
                 }
                 false
             }
@@ -406,20 +418,21 @@ impl PagedShared {
     /// difference.
     fn check_region_page(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
-        if std::mem::take(&mut self.is_dropped.borrow_mut()[index])
+        if std::mem::take(&mut self.may_be_zero.borrow_mut()[index])
             && bytes.iter().all(|&byte| byte == 0)
         {
-            self.written.borrow_mut()[index] = [0; PAGE_PARTS];
+            self.last_writes.borrow_mut()[index] = [0; PAGE_PARTS];
         }
-        let written = self.written.borrow()[index];
+        let last_writes = self.last_writes.borrow()[index];
         for (part, bytes) in bytes.chunks_exact(PAGE / PAGE_PARTS).enumerate() {
-            if *bytes != part_content(page, part, written[part]) {
-                let older = (0..=self.writes.get())
+            if *bytes != part_content(page, part, last_writes[part]) {
+                let matching_write = (0..=self.write_count.get())
                     .find(|&write| *bytes == part_content(page, part, write));
                 return Err(format!(
                     "page {page}, part {part}, is not as after write {}, but {}: {:02x?}",
-                    written[part],
-                    older.map_or("as never".to_owned(), |write| format!("as after {write}")),
+                    last_writes[part],
+                    matching_write
+                        .map_or("as never".to_owned(), |write| format!("as after {write}")),
                     &bytes[..16],
                 ));
             }
@@ -430,9 +443,9 @@ impl PagedShared {
     /// Writes new content to a part of a page that was touched for writing, and to the copy.
     fn write(&self, page: u64, part: usize) {
         let MemoryObject::Region(_) = self.memory_object else { return };
-        let write = self.writes.get() + 1;
-        self.writes.set(write);
-        self.written.borrow_mut()[page as usize][part] = write;
+        let write = self.write_count.get() + 1;
+        self.write_count.set(write);
+        self.last_writes.borrow_mut()[page as usize][part] = write;
         let bytes = part_content(page, part, write);
         let address = (self.address(page) + part * bytes.len()) as *mut u8;
         // SAFETY: the page is present and writable, and no other task runs before this block ends.
@@ -440,22 +453,22 @@ impl PagedShared {
     }
 
     /// Uses a page in a system call for `use_us` microseconds, and checks that it stays in its
-    /// place. If `is_written` is true, the call writes to the page at its end.
-    fn use_in_system_call(&self, world: &World, page: u64, is_written: bool, use_us: u64) {
-        let is_written = is_written && matches!(self.memory_object, MemoryObject::Region(_));
-        if page >= self.pages || !self.touch_and_check(world, page, is_written) {
+    /// place. If `writes_page` is true, the call writes to the page at its end.
+    fn use_in_system_call(&self, world: &World, page: u64, writes_page: bool, use_us: u64) {
+        let writes_page = writes_page && matches!(self.memory_object, MemoryObject::Region(_));
+        if page >= self.pages || !self.touch_and_check(world, page, writes_page) {
             return;
         }
         let pinned_page = world.begin_use(self.address(page));
         world.pause(use_us * 1_000);
         let is_in_place = world.is_page_in_place(&pinned_page);
-        if is_in_place && is_written {
+        if is_in_place && writes_page {
             self.write(page, use_us as usize % PAGE_PARTS);
         }
         world.end_use(&[pinned_page]);
-        // A mapping reads the page again.
+        // A mapping may drop the page and read it again. A region must leave a used page in place.
         if !is_in_place
-            && !self.given_up.borrow()[page as usize]
+            && !self.was_ever_dropped.borrow()[page as usize]
             && matches!(self.memory_object, MemoryObject::Region(_))
         {
             world.fail_run(format!("page {page} was taken away while a call held it"));
@@ -465,11 +478,11 @@ impl PagedShared {
     /// Discards `count` pages of a region from page `first` on. Their content is zeros in the copy.
     fn discard(&self, world: &World, region: &RefCell<Region>, first: u64, count: u64) {
         let mut region = wait_for_borrow(world, || region.try_borrow_mut().ok());
-        let (offset, bytes) = self.range(first, count);
+        let (offset, bytes) = self.byte_range(first, count);
         region.discard(offset, bytes);
         for page in first..(first + count).min(self.pages) {
-            self.written.borrow_mut()[page as usize] = [0; PAGE_PARTS];
-            self.is_dropped.borrow_mut()[page as usize] = false;
+            self.last_writes.borrow_mut()[page as usize] = [0; PAGE_PARTS];
+            self.may_be_zero.borrow_mut()[page as usize] = false;
         }
     }
 
@@ -520,7 +533,7 @@ impl PagedShared {
         let disk = world.disk.borrow();
         self.can_fail
             || matches!(self.memory_object, MemoryObject::Mapping(_))
-                && disk.inodes[0].lengths_since(0).any(|bytes| bytes < end)
+                && disk.inodes[FILE].lengths_since(0).any(|bytes| bytes < end)
     }
 }
 
@@ -541,7 +554,7 @@ fn wait_for_borrow<T>(world: &World, try_borrow: impl Fn() -> Option<T>) -> T {
 /// at some time.
 fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
-    let file = &disk.inodes[0];
+    let file = &disk.inodes[FILE];
     let mut expected = [0; BLOCK as usize];
     let (mut position, mut unchecked) = (offset, bytes);
     while !unchecked.is_empty() {
@@ -563,7 +576,7 @@ fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(),
 /// Compares bytes of a window at `offset` with the current file. Bytes beyond its end are zeros.
 fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
-    let file = &disk.inodes[0];
+    let file = &disk.inodes[FILE];
     let mut expected = vec![0; bytes.len()];
     let bytes_in_file = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
     file.read_current(0, offset, &mut expected[..bytes_in_file]);

@@ -171,8 +171,9 @@ impl Condvar {
                     }
                 },
             };
-            let to_result =
-                |(inner, has_timed_out)| (mutex.wrap_guard(inner), WaitTimeoutResult(has_timed_out));
+            let to_result = |(inner, has_timed_out)| {
+                (mutex.wrap_guard(inner), WaitTimeoutResult(has_timed_out))
+            };
             return result
                 .map(to_result)
                 .map_err(|poisoned| PoisonError::new(to_result(poisoned.into_inner())));

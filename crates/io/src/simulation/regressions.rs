@@ -1,4 +1,6 @@
-//! Shortest forms of failures that runs have found. Each failed before its repair.
+//! Shortest forms of failures that runs have found. Each failed before its repair, and the doc
+//! comment says how. A range to read consists of file, offset and number of bytes: see [`Action`].
+//! The numbers are those that the shortening left, and have no other meaning.
 
 use super::disk::Faults;
 use super::scenario::{Action, Scenario, Settings};
@@ -11,7 +13,7 @@ use Action::{
 
 mod paged;
 
-/// Returns all scenarios. Each must run without a failure now.
+/// Returns all scenarios. Each must run without a failure.
 pub fn regressions() -> Vec<Scenario> {
     let mut regressions = vec![
         failed_batch_reads_during_another_read(),
@@ -28,7 +30,7 @@ pub fn regressions() -> Vec<Scenario> {
     regressions
 }
 
-/// Settings without faults, as a base.
+/// Settings without faults, which the scenarios change.
 fn settings_without_faults() -> Settings {
     Settings {
         memory_pages: 16,
@@ -92,9 +94,10 @@ fn failed_batch_reads_during_another_read() -> Scenario {
     }
 }
 
-/// Three threads each brought a page in and lost it before they could pin it, forever.
+/// Three threads each read a page that was evicted before they could pin it, without end: the memory
+/// has two pages.
 fn guards_of_more_threads_than_pages() -> Scenario {
-    let stream = |page: u64| vec![Stream((0, page * 4096, 8192), 100); 4];
+    let stream_from_page = |page: u64| vec![Stream((0, page * 4096, 8192), 100); 4];
     Scenario {
         server: None,
         seed: 1,
@@ -106,7 +109,7 @@ fn guards_of_more_threads_than_pages() -> Scenario {
         },
         files: vec![69_275],
         faults: Faults::default(),
-        threads: vec![stream(0), stream(5), stream(10)],
+        threads: vec![stream_from_page(0), stream_from_page(5), stream_from_page(10)],
     }
 }
 

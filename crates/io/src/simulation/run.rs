@@ -1,6 +1,6 @@
 //! Execution of a scenario: each thread performs its actions, and the model checks each read.
 //!
-//! A *name* is the index of a file. A *guard* keeps a cached page in its memory while it lives.
+//! A *guard* keeps a cached page in its memory while it lives.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use readpath_core::unit::PAGE_BYTES;
 
 use super::build_path;
 use super::disk::Disk;
-use super::model::{Model, ReadStart, VisibleVersions};
+use super::model::{Guard, Model, ReadStart, VisibleVersions};
 use super::paged;
 use super::panicking_callers::{PanickingBuffer, TaskWaker};
 use super::scenario::{Action, Scenario, ScenarioRead};
@@ -25,9 +25,9 @@ use super::world::{Deliberate, Report, ScheduleRates, TaskId, World, world};
 use crate::file::File;
 use crate::future::ReadFuture;
 use crate::page_cache::own::LazyEngine;
-use crate::page_guard::PageGuard;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
+use crate::target::Coherence;
 
 impl Scenario {
     /// Runs the scenario to its end or to the first failure.
@@ -46,12 +46,16 @@ impl Scenario {
                 self.seed,
                 schedule_rates,
                 disk,
-                Box::new(move || paged::main(&scenario, &paged)),
+                Box::new(move || paged::run_paged_scenario(&scenario, &paged)),
             );
         }
-        World::run(self.seed, schedule_rates, disk, Box::new(move || main(&scenario)))
+        World::run(self.seed, schedule_rates, disk, Box::new(move || run_read_scenario(&scenario)))
     }
 }
+
+/// Advice by the number in an action.
+const ADVICE: [Advice; 5] =
+    [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed];
 
 /// State shared by the threads of a run.
 struct RunShared {
@@ -60,17 +64,12 @@ struct RunShared {
     /// The file, if it is on a server.
     server_file: Option<File>,
     model: RefCell<Model>,
-    /// Number of guards now, and after each change.
+    /// Present number of guards.
     guards_now: Cell<u64>,
+    /// Number of guards after each change.
     guard_counts: RefCell<Vec<u64>>,
     /// Guards that outlive their threads.
     surviving_guards: RefCell<Vec<Guard>>,
-}
-
-/// A guard with its original bytes.
-struct Guard {
-    guard: PageGuard,
-    bytes: Vec<u8>,
 }
 
 /// Ends the run as failed after a failed check, whose text describes the failure.
@@ -80,8 +79,13 @@ fn assert_ok(result: Result<(), String>) {
     }
 }
 
+/// Returns the library's error in an error of the standard library; `None` if there is none.
+fn read_error_of(error: &io::Error) -> Option<&ReadError> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>())
+}
+
 /// Main thread: builds the path, starts the other threads, and checks for leaks.
-fn main(scenario: &Rc<Scenario>) {
+fn run_read_scenario(scenario: &Rc<Scenario>) {
     let Some((path, server_file)) = build_path::build(scenario) else { return };
     let shared = Rc::new(RunShared {
         scenario: Rc::clone(scenario),
@@ -129,17 +133,17 @@ struct SimulatedHandle {
 struct Thread {
     shared: Rc<RunShared>,
     world: Rc<World>,
-    /// By name; `None` before its first use.
-    open: Vec<Option<SimulatedHandle>>,
+    /// By file index; `None` before its first use.
+    handles: Vec<Option<SimulatedHandle>>,
     guards: VecDeque<Guard>,
 }
 
 impl Thread {
     /// Creates a thread that has opened no file. The calling task runs it.
     fn new(shared: Rc<RunShared>) -> Thread {
-        let open = shared.scenario.files.iter().map(|_| None).collect();
+        let handles = shared.scenario.files.iter().map(|_| None).collect();
         let world = world().expect("a thread is a task");
-        Thread { shared, world, open, guards: VecDeque::new() }
+        Thread { shared, world, handles, guards: VecDeque::new() }
     }
 
     /// Performs the actions of the thread with this index, and drops its files and guards.
@@ -152,7 +156,7 @@ impl Thread {
         // A thread drops its files before or after its guards, in turn. One guard of three stays to
         // the end of the run.
         if thread_index.is_multiple_of(2) {
-            self.open.clear();
+            self.handles.clear();
         }
         let (mut surviving_guards, guards) =
             (self.shared.surviving_guards.borrow_mut(), std::mem::take(&mut self.guards));
@@ -163,29 +167,29 @@ impl Thread {
         dropped.into_iter().for_each(|(_, guard)| self.drop_guard(guard));
     }
 
-    /// Returns the file of a name, opened on first use, with the states that it may show.
-    fn file(&mut self, name: usize) -> (File, VisibleVersions) {
-        if self.open[name].is_none() {
-            self.open_by_name(name);
+    /// Returns the file with this index, opened on first use, with the states that it may show.
+    fn file(&mut self, file_index: usize) -> (File, VisibleVersions) {
+        if self.handles[file_index].is_none() {
+            self.open_file(file_index);
         }
-        let SimulatedHandle { file, versions } = self.open[name].as_ref().expect("just opened");
-        (file.clone(), *versions)
+        let handle = self.handles[file_index].as_ref().expect("just opened");
+        (handle.file.clone(), handle.versions)
     }
 
-    /// Opens the file of a name, and replaces the thread's open file of that name.
-    fn open_by_name(&mut self, name: usize) {
+    /// Opens the file with this index, and replaces the thread's handle of it.
+    fn open_file(&mut self, file_index: usize) {
         // The opened state is from some moment after this one, which is the earliest.
-        let current = self.current_versions(name);
+        let current = self.current_versions(file_index);
         let (earliest, file) = match &self.shared.server_file {
             // The state of the first look-up.
             Some(file) => (build_path::any_earlier_version(current), file.reopen()),
-            None => match self.shared.path.open(name.to_string()) {
+            None => match self.shared.path.open(file_index.to_string()) {
                 Ok(file) => (current, file),
                 Err(error) => panic!("{error}"),
             },
         };
         let versions = self.visible_versions(earliest, &file);
-        self.open[name] = Some(SimulatedHandle { file, versions });
+        self.handles[file_index] = Some(SimulatedHandle { file, versions });
     }
 
     /// Returns the state of the open `file`. Fails the run if it is older than `earliest`.
@@ -198,10 +202,10 @@ impl Thread {
         VisibleVersions { inode, opened_at_change, bytes: identity.bytes }
     }
 
-    /// Current state of the file of a name.
-    fn current_versions(&self, name: usize) -> VisibleVersions {
+    /// Current state of the file with this index.
+    fn current_versions(&self, file_index: usize) -> VisibleVersions {
         let disk = self.world.disk.borrow();
-        let inode = disk.names[name];
+        let inode = disk.names[file_index];
         let file = &disk.inodes[inode as usize];
         VisibleVersions { inode, opened_at_change: file.changes, bytes: file.bytes }
     }
@@ -227,14 +231,14 @@ impl Thread {
     /// Checks that a read may fail with this error.
     fn check_read_error(&self, read_start: &ReadStart, error: ReadError) {
         let model = self.shared.model.borrow();
-        self.world.add_to_hash(0xe44);
+        let mark_of_an_error = 0xe44;
+        self.world.add_to_hash(mark_of_an_error);
         assert_ok(model.check_error(&self.world.disk.borrow(), read_start, error));
     }
 
     /// Checks that a read may fail with this error, which must be one of the library.
     fn check_error(&self, read_start: &ReadStart, error: &io::Error) {
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
-        match inner {
+        match read_error_of(error) {
             Some(&inner) => self.check_read_error(read_start, inner),
             None => self.world.fail_run(format!("{error} of {read_start:?}")),
         }
@@ -250,103 +254,104 @@ impl Thread {
 
     /// Performs an action.
     fn perform(&mut self, action: &Action) {
+        let disk = &self.world.disk;
         match *action {
             Action::Read(range) => self.read(range),
             Action::ReadVectored(range) => self.read_vectored(range),
-            Action::Hold(name, offset) => self.take_guard(name, offset),
+            Action::Hold(file_index, offset) => self.take_guard(file_index, offset),
             Action::LetGo => {
                 if let Some(guard) = self.guards.pop_front() {
                     self.drop_guard(guard);
                 }
             }
-            Action::Prefetch((name, offset, bytes)) => self.file(name).0.prefetch(offset, bytes),
-            Action::Advise(name, advice_index) => {
-                let kinds = [
-                    Advice::Normal,
-                    Advice::Sequential,
-                    Advice::Random,
-                    Advice::WillNeed,
-                    Advice::DontNeed,
-                ];
-                self.file(name).0.advise(kinds[usize::from(advice_index)]);
+            Action::Prefetch((file_index, offset, bytes)) => {
+                self.file(file_index).0.prefetch(offset, bytes);
+            }
+            Action::Advise(file_index, advice_index) => {
+                self.file(file_index).0.advise(ADVICE[usize::from(advice_index)]);
             }
             Action::Invalidate(range) => {
-                let (file, versions) = self.file(range.0);
+                let (file_index, offset, bytes) = range;
+                let (file, versions) = self.file(file_index);
                 let read_start = self.start_read(versions, range);
-                file.invalidate(range.1, range.2);
+                file.invalidate(offset, bytes);
                 self.shared.model.borrow_mut().record_drop(&read_start);
             }
-            Action::Reopen(name) => {
-                let (file, versions) = self.file(name);
-                self.open[name] = Some(SimulatedHandle { file: file.reopen(), versions });
-                if self.shared.model.borrow().coherence != crate::target::Coherence::WhenOpened {
-                    // It has the newest state that the first handle has seen.
-                    let file = &self.open[name].as_ref().expect("just opened").file;
-                    let versions = self.visible_versions(
-                        VisibleVersions { opened_at_change: 0, ..versions },
-                        file,
-                    );
-                    self.open[name].as_mut().expect("just opened").versions = versions;
-                }
+            Action::Reopen(file_index) => self.reopen(file_index),
+            Action::Open(file_index) => self.open_file(file_index),
+            Action::Revalidate(file_index) => self.revalidate(file_index),
+            Action::Stream(range, line_bytes) => self.read_stream(range, line_bytes),
+            Action::Batch(ref ranges, waits, concurrent_read) => {
+                self.read_batch(ranges, waits, concurrent_read);
             }
-            Action::Open(name) => self.open_by_name(name),
-            Action::Revalidate(name) => {
-                let (mut file, versions) = self.file(name);
-                let before = self.current_versions(name);
-                let has_changed = match file.revalidate() {
-                    Ok(has_changed) => has_changed,
-                    Err(error) => {
-                        return assert_ok(build_path::check_open_error(
-                            &self.shared.scenario,
-                            &error,
-                        ));
-                    }
-                };
-                let versions =
-                    if has_changed { self.visible_versions(before, &file) } else { versions };
-                let is_old = versions.inode == before.inode
-                    && versions.opened_at_change < before.opened_at_change;
-                if is_old
-                    && self.shared.model.borrow().coherence == crate::target::Coherence::WhenOpened
-                {
-                    self.world
-                        .fail_run(format!("{versions:?} was not seen to have changed: {before:?}"));
-                }
-                self.open[name] = Some(SimulatedHandle { file, versions });
+            Action::Futures(ref ranges, polls, countdown) => {
+                self.poll_futures(ranges, polls, countdown);
             }
-            Action::Stream(range, line) => self.stream(range, line),
-            Action::Batch(ref ranges, waits, concurrent) => self.batch(ranges, waits, concurrent),
-            Action::Futures(ref ranges, polls, countdown) => self.futures(ranges, polls, countdown),
-            Action::Stats => self.stats(),
-            Action::Write(name, first, count) => {
-                self.world.disk.borrow_mut().write(name, first, count);
+            Action::Stats => self.check_stats(),
+            Action::Write(file_index, first_page, pages) => {
+                disk.borrow_mut().write(file_index, first_page, pages);
             }
-            Action::Resize(name, bytes) => self.world.disk.borrow_mut().resize(name, bytes),
-            Action::Replace(name, bytes) => self.world.disk.borrow_mut().replace(name, bytes),
-            Action::Pause(us) => self.world.pause(us * 1_000),
+            Action::Resize(file_index, bytes) => disk.borrow_mut().resize(file_index, bytes),
+            Action::Replace(file_index, bytes) => disk.borrow_mut().replace(file_index, bytes),
+            Action::Pause(pause_us) => self.world.pause(pause_us * 1_000),
             Action::Touch(_) => unreachable!("these threads read files"),
         }
     }
 
+    /// Replaces the handle of a file by another one with its own readahead state.
+    fn reopen(&mut self, file_index: usize) {
+        let (file, versions) = self.file(file_index);
+        self.handles[file_index] = Some(SimulatedHandle { file: file.reopen(), versions });
+        if self.shared.model.borrow().coherence != Coherence::WhenOpened {
+            // The new handle has the newest state that the first handle has seen.
+            let earliest = VisibleVersions { opened_at_change: 0, ..versions };
+            let file = &self.handles[file_index].as_ref().expect("just opened").file;
+            let versions = self.visible_versions(earliest, file);
+            self.handles[file_index].as_mut().expect("just opened").versions = versions;
+        }
+    }
+
+    /// Checks a file for changes, and records the state that the handle shows from then on.
+    fn revalidate(&mut self, file_index: usize) {
+        let (mut file, versions) = self.file(file_index);
+        let before = self.current_versions(file_index);
+        let has_changed = match file.revalidate() {
+            Ok(has_changed) => has_changed,
+            Err(error) => {
+                let scenario = &self.shared.scenario;
+                return assert_ok(build_path::check_open_error(scenario, &error));
+            }
+        };
+        let versions = if has_changed { self.visible_versions(before, &file) } else { versions };
+        let is_old = versions.inode == before.inode
+            && versions.opened_at_change < before.opened_at_change;
+        if is_old && self.shared.model.borrow().coherence == Coherence::WhenOpened {
+            self.world.fail_run(format!("{versions:?} was not seen to have changed: {before:?}"));
+        }
+        self.handles[file_index] = Some(SimulatedHandle { file, versions });
+    }
+
     /// Reads a range into one buffer and checks its bytes or its error.
     fn read(&mut self, range: ScenarioRead) {
-        let (file, versions) = self.file(range.0);
-        let mut buffer = vec![0; range.2 as usize];
+        let (file_index, offset, bytes) = range;
+        let (file, versions) = self.file(file_index);
+        let mut buffer = vec![0; bytes as usize];
         let read_start = self.start_read(versions, range);
-        let result = file.read_at(&mut buffer, range.1);
+        let result = file.read_at(&mut buffer, offset);
         self.check_result(&read_start, result.map(|count| &buffer[..count]));
     }
 
     /// Reads a range into three buffers and checks its bytes.
     fn read_vectored(&mut self, range: ScenarioRead) {
-        let (file, versions) = self.file(range.0);
-        let mut buffer = vec![0; range.2 as usize];
-        let (first_third, rest) = buffer.split_at_mut(range.2 as usize / 3);
+        let (file_index, offset, bytes) = range;
+        let (file, versions) = self.file(file_index);
+        let mut buffer = vec![0; bytes as usize];
+        let (first_third, rest) = buffer.split_at_mut(bytes as usize / 3);
         let (second_third, last_third) = rest.split_at_mut(rest.len() / 2);
         let read_start = self.start_read(versions, range);
         let mut buffers = [first_third, second_third, last_third].map(IoSliceMut::new);
-        match file.read_vectored_at(&mut buffers, range.1) {
-            Ok(count) => self.check_parts(&read_start, &buffer[..count], range.2 as usize),
+        match file.read_vectored_at(&mut buffers, offset) {
+            Ok(count) => self.check_parts(&read_start, &buffer[..count], bytes as usize),
             Err(error) => self.check_error(&read_start, &error),
         }
     }
@@ -372,11 +377,17 @@ impl Thread {
         self.shared.guard_counts.borrow_mut().push(count);
     }
 
+    /// Largest number of guards since the entry `first_count` of `guard_counts`.
+    fn guards_max_since(&self, first_count: usize) -> u64 {
+        let guard_counts = self.shared.guard_counts.borrow();
+        guard_counts[first_count..].iter().copied().max().unwrap_or(0)
+    }
+
     /// Takes a guard on the page of byte `offset`, and checks its bytes or its error.
-    fn take_guard(&mut self, name: usize, offset: u64) {
-        let (file, versions) = self.file(name);
+    fn take_guard(&mut self, file_index: usize, offset: u64) {
+        let (file, versions) = self.file(file_index);
         let bytes = PAGE_BYTES - offset % PAGE_BYTES;
-        let read_start = self.start_read(versions, (name, offset, bytes));
+        let read_start = self.start_read(versions, (file_index, offset, bytes));
         let first_count = self.shared.guard_counts.borrow().len();
         self.record_guard_count(self.shared.guards_now.get() + 1);
         match file.page(offset) {
@@ -390,12 +401,9 @@ impl Thread {
                 }
             }
             Err(error) => {
-                let guard_counts = self.shared.guard_counts.borrow();
-                let guards_max = guard_counts[first_count..].iter().copied().max().unwrap_or(0);
-                drop(guard_counts);
+                let guards_max = self.guards_max_since(first_count);
                 self.record_guard_count(self.shared.guards_now.get() - 1);
-                let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
-                match inner {
+                match read_error_of(&error) {
                     Some(ReadError::TooManyPinned { .. }) => {
                         if guards_max <= self.shared.scenario.settings.held_pages {
                             self.world
@@ -414,31 +422,30 @@ impl Thread {
     }
 
     /// Like `read_lines`, and counts the page that the reader pins as one guard until the end.
-    fn stream(&mut self, range: ScenarioRead, line_bytes: u64) {
+    fn read_stream(&mut self, range: ScenarioRead, line_bytes: u64) {
         self.record_guard_count(self.shared.guards_now.get() + 1);
         self.read_lines(range, line_bytes);
         self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
     /// Reads a range through a reader, in lines of `line_bytes` bytes, and checks them.
-    fn read_lines(&mut self, (name, offset, bytes): ScenarioRead, line_bytes: u64) {
-        let (file, versions) = self.file(name);
+    fn read_lines(&mut self, (file_index, offset, bytes): ScenarioRead, line_bytes: u64) {
+        let (file, versions) = self.file(file_index);
         let mut reader = file.reader();
         reader.seek(SeekFrom::Start(offset)).unwrap_or_else(|error| panic!("{error}"));
         let mut position = offset;
         while position < offset + bytes {
+            let bytes_to_page_end = PAGE_BYTES - position % PAGE_BYTES;
             let read_start =
-                self.start_read(versions, (name, position, PAGE_BYTES - position % PAGE_BYTES));
+                self.start_read(versions, (file_index, position, bytes_to_page_end));
             let first_count = self.shared.guard_counts.borrow().len() - 1;
             let filled = reader.fill_buf();
-            let guards_max =
-                self.shared.guard_counts.borrow()[first_count..].iter().copied().max().unwrap_or(0);
+            let guards_max = self.guards_max_since(first_count);
             let part = match filled {
                 Ok([]) => break,
                 Ok(part) => part,
                 Err(error) => {
-                    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
-                    match inner {
+                    match read_error_of(&error) {
                         Some(ReadError::TooManyPinned { .. })
                             if guards_max > self.shared.scenario.settings.held_pages => {}
                         _ => self.check_error(&read_start, &error),
@@ -459,7 +466,7 @@ impl Thread {
 
     /// Reads several ranges in a batch and waits for `wait_count` of them. While a result is
     /// borrowed, reads `concurrent_read`, and checks that the result does not change.
-    fn batch(
+    fn read_batch(
         &mut self,
         ranges: &[ScenarioRead],
         wait_count: usize,
@@ -468,11 +475,12 @@ impl Thread {
         let mut batch = self.shared.path.batch();
         let mut read_starts = Vec::new();
         for (ticket, &range) in ranges.iter().enumerate() {
-            let (file, versions) = self.file(range.0);
+            let (file_index, offset, bytes) = range;
+            let (file, versions) = self.file(file_index);
             read_starts.push(self.start_read(versions, range));
-            match batch.read(&file, range.1, range.2, ticket as u64) {
+            match batch.read(&file, offset, bytes, ticket as u64) {
                 Ok(()) => {}
-                Err(ReadError::TooLarge { bytes_max, .. }) if range.2 > bytes_max => {}
+                Err(ReadError::TooLarge { bytes_max, .. }) if bytes > bytes_max => {}
                 Err(error) => self.check_read_error(&read_starts[ticket], error),
             }
         }
@@ -507,7 +515,7 @@ impl Thread {
 
     /// Polls several reads as futures, in `polls` rounds at most, or until all are done for 0. The
     /// buffers and wakers panic at the call at which `countdown` ends; never for 0.
-    fn futures(&mut self, ranges: &[ScenarioRead], polls: u64, countdown: u64) {
+    fn poll_futures(&mut self, ranges: &[ScenarioRead], polls: u64, countdown: u64) {
         let task_waker =
             Arc::new(TaskWaker { task: self.world.task(), countdown: AtomicU64::new(countdown) });
         let waker = Waker::from(Arc::clone(&task_waker));
@@ -515,25 +523,26 @@ impl Thread {
         let buffer_countdown = Rc::new(Cell::new(countdown));
         let mut reads = Vec::new();
         for &range in ranges {
-            let (file, versions) = self.file(range.0);
-            let (bytes, countdown) = (vec![0; range.2 as usize], Rc::clone(&buffer_countdown));
-            let buffer = PanickingBuffer { bytes, countdown };
-            reads.push(Some(Demand {
+            let (file_index, offset, bytes) = range;
+            let (file, versions) = self.file(file_index);
+            let countdown = Rc::clone(&buffer_countdown);
+            let buffer = PanickingBuffer { bytes: vec![0; bytes as usize], countdown };
+            reads.push(Some(FutureInProgress {
                 range,
                 versions,
                 read_start: None,
-                read: file.read_at_async(buffer, range.1),
+                read: file.read_at_async(buffer, offset),
             }));
         }
         for round in 1.. {
             for read in &mut reads {
-                let Some(demand) = read else { continue };
-                let read_start = match demand.read_start {
+                let Some(future_read) = read else { continue };
+                let read_start = match future_read.read_start {
                     Some(read_start) => read_start,
-                    None => self.start_read(demand.versions, demand.range),
+                    None => self.start_read(future_read.versions, future_read.range),
                 };
-                demand.read_start = Some(read_start);
-                let pinned = Pin::new(&mut demand.read);
+                future_read.read_start = Some(read_start);
+                let pinned = Pin::new(&mut future_read.read);
                 let polled = catch_unwind(AssertUnwindSafe(|| pinned.poll_once(&mut context)));
                 match polled {
                     Ok(Poll::Pending) => continue,
@@ -560,7 +569,7 @@ impl Thread {
     }
 
     /// Checks that the statistics of the path are within its limits.
-    fn stats(&self) {
+    fn check_stats(&self) {
         let stats = self.shared.path.stats();
         let settings = &self.shared.scenario.settings;
         let memory = settings.memory_pages * PAGE_BYTES;
@@ -574,18 +583,8 @@ impl Thread {
     }
 }
 
-impl Guard {
-    /// Checks that the guard's bytes have not changed, and drops it.
-    fn drop_and_check(self) {
-        if *self.guard != self.bytes[..] {
-            let world = world().expect("a guard goes in its world");
-            world.fail_run("what a guard shows has changed".to_owned());
-        }
-    }
-}
-
 /// A future in progress.
-struct Demand {
+struct FutureInProgress {
     range: ScenarioRead,
     versions: VisibleVersions,
     /// Set by the first poll.

@@ -55,7 +55,7 @@ pub struct Settings {
     pub paged: Option<Paged>,
 }
 
-/// A range to read: file, offset, bytes.
+/// A range to read: index of the file, offset in bytes, number of bytes.
 pub type ScenarioRead = (usize, u64, u64);
 
 /// An action of a thread.
@@ -65,17 +65,17 @@ pub enum Action {
     Read(ScenarioRead),
     /// Reads into three buffers of about a third each.
     ReadVectored(ScenarioRead),
-    /// Takes a guard on the page of a byte, and keeps it.
+    /// Takes a guard on the page of a byte, and keeps it: file, offset of the byte.
     Hold(usize, u64),
     /// Drops the oldest guard.
     LetGo,
     /// Prefetches a range.
     Prefetch(ScenarioRead),
-    /// Gives advice by number.
+    /// Gives advice: file, number of the kind of advice.
     Advise(usize, u8),
     /// Invalidates the cached pages of a range.
     Invalidate(ScenarioRead),
-    /// Opens another handle with its own readahead state.
+    /// Opens another handle of the file with its own readahead state.
     Reopen(usize),
     /// Opens the file again by its name.
     Open(usize),
@@ -86,16 +86,17 @@ pub enum Action {
     /// Reads several ranges in a batch, waits for this number of them, and abandons the rest. The
     /// last range is read while a result is shared.
     Batch(Vec<ScenarioRead>, usize, Option<ScenarioRead>),
-    /// Polls several reads as futures. Abandons them after the second number of polls, unless it is
-    /// 0. The buffers and wakers panic at the call given by the third number; 0 for never.
+    /// Polls several reads as futures. The first number is the number of rounds of polls after
+    /// which the reads are abandoned; 0 for none. The second is the number of the call at which the
+    /// buffers and wakers panic; 0 for never.
     Futures(Vec<ScenarioRead>, u64, u64),
     /// Reads the counters.
     Stats,
-    /// Another program writes pages: file, first page, number.
+    /// Another program writes pages: file, first page, number of pages.
     Write(usize, u64, u64),
-    /// Another program truncates or extends the file.
+    /// Another program truncates or extends a file: file, new length in bytes.
     Resize(usize, u64),
-    /// Another program replaces the file.
+    /// Another program replaces a file: file, length of the new file in bytes.
     Replace(usize, u64),
     /// Waits for this number of microseconds.
     Pause(u64),
@@ -103,7 +104,10 @@ pub enum Action {
     Touch(MappingTouch),
 }
 
-/// Random numbers from a seed.
+/// Number of kinds of actions that are drawn together for files.
+const ACTION_KINDS: u64 = 20;
+
+/// Random numbers from a seed, which is the initial state.
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
@@ -126,12 +130,14 @@ impl Draw {
 impl Scenario {
     /// Draws a scenario from a seed, with about `actions` actions in all.
     pub fn from_seed(seed: u64, actions: u64) -> Scenario {
-        Scenario::draw_scenario(seed, actions, false)
+        let is_served = false;
+        Scenario::draw_scenario(seed, actions, is_served)
     }
 
     /// Draws a scenario with one file on a server, with about `actions` actions in all.
     pub fn from_seed_with_server(seed: u64, actions: u64) -> Scenario {
-        Scenario::draw_scenario(seed, actions, true)
+        let is_served = true;
+        Scenario::draw_scenario(seed, actions, is_served)
     }
 
     /// Draws a scenario with about `actions` actions: over local files, or over one file on a
@@ -178,7 +184,7 @@ impl Scenario {
             refuse_thread_one_in: draw.fault_rate(&[2, 1]),
             paged: None,
         };
-        let kinds = draw_kinds(&mut draw, 20);
+        let kinds = draw_kinds(&mut draw, ACTION_KINDS);
         let changes_files = draw.number_below(2) == 0;
         let threads = draw_threads(&mut draw, actions, |draw, count| {
             (0..count).map(|_| draw_action(draw, &files, kinds, changes_files)).collect()
@@ -207,8 +213,8 @@ fn draw_length(draw: &mut Draw) -> u64 {
 /// Draws the kinds of actions of a run, as one bit for each of `kind_count` kinds. Most runs use
 /// only a few kinds: otherwise rare actions would hardly interact.
 pub(super) fn draw_kinds(draw: &mut Draw, kind_count: u64) -> u64 {
-    let few = (0..3).map(|_| 1 << draw.number_below(kind_count)).sum::<u64>();
-    few | draw.number_below(1 << kind_count)
+    let few_kinds = (0..3).map(|_| 1 << draw.number_below(kind_count)).sum::<u64>();
+    few_kinds | draw.number_below(1 << kind_count)
 }
 
 /// Draws the actions of a few threads, about `actions` in all. `draw_thread` draws the given number
@@ -224,11 +230,11 @@ pub(super) fn draw_threads(
 
 /// Draws the faults of the storage. `files` are the lengths of the files in bytes.
 pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
-    let mut bad = Vec::new();
+    let mut bad_pages = Vec::new();
     if draw.number_below(3) == 0 {
         for _ in 0..1 + draw.number_below(4) {
             let file = draw.number_below(files.len() as u64) as usize;
-            bad.push((file as u32, draw.number_below(files[file].div_ceil(PAGE_BYTES))));
+            bad_pages.push((file as u32, draw.number_below(files[file].div_ceil(PAGE_BYTES))));
         }
     }
     Faults {
@@ -243,7 +249,7 @@ pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
         mapping_limit_one_in: 0,
         swapped_out_one_in: 0,
         dies_after: if draw.number_below(20) == 0 { 1 + draw.number_below(100) } else { 0 },
-        bad_pages: bad,
+        bad_pages,
     }
 }
 
@@ -255,7 +261,7 @@ fn draw_server(
     is_quiet: bool,
     changes_files: bool,
 ) -> SimulatedServer {
-    let (repeat_ms, timeouts) = match is_quiet {
+    let (repeat_ms, repeats_until_timeout) = match is_quiet {
         // No answer takes long enough for a repetition.
         true => (draw.pick(&[1_000, 5_000]), draw.pick(&[10, 12])),
         false => (draw.pick(&[10, 30, 100, 300, 1_000]), draw.pick(&[1, 2, 5])),
@@ -273,7 +279,7 @@ fn draw_server(
         read_bytes_max,
         slots: draw.pick(&[1, 2, 3, 8, 64]),
         repeat_ms,
-        timeout_ms: repeat_ms * timeouts,
+        timeout_ms: repeat_ms * repeats_until_timeout,
         from_reserved: draw.number_below(4) == 0,
         is_linked: draw.number_below(3) == 0,
         has_unaligned_short_answers: !changes_files,
@@ -315,16 +321,17 @@ fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
 /// files in bytes. If `changes_files` is false, no action changes a file.
 fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
     loop {
-        let kind = draw.number_below(20);
+        let kind = draw.number_below(ACTION_KINDS);
         if kinds & 1 << kind == 0 {
             continue;
         }
         let file = draw.number_below(files.len() as u64) as usize;
         let range = draw_range(draw, files);
+        let (_, offset, _) = range;
         return match kind {
             0..=3 => Action::Read(range),
             4 => Action::ReadVectored(range),
-            5 => Action::Hold(file, range.1),
+            5 => Action::Hold(file, offset),
             6 => Action::LetGo,
             7 => Action::Prefetch(range),
             8 => Action::Advise(file, draw.number_below(5) as u8),
@@ -356,7 +363,7 @@ fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) 
             _ => match draw.number_below(8) {
                 0 => Action::Resize(file, draw_length(draw)),
                 1 => Action::Replace(file, draw_length(draw)),
-                _ => Action::Write(file, range.1 / PAGE_BYTES, 1 + draw.number_below(20)),
+                _ => Action::Write(file, offset / PAGE_BYTES, 1 + draw.number_below(20)),
             },
         };
     }

@@ -20,20 +20,20 @@ impl Scenario {
 
     /// Like [`shrunk`](Scenario::shrunk), with a separate function that runs a scenario.
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
-        let mut best = (self.clone(), run(self));
+        let mut shortest = (self.clone(), run(self));
         loop {
-            let count_before = best.0.action_count();
-            best = best.0.without_faults(best.1, run);
-            let (scenario, report) = best;
-            best = scenario.without_actions(report, run);
-            if best.0.action_count() == count_before {
-                return best;
+            let length_before = shortest.0.scenario_length();
+            shortest = shortest.0.without_faults(shortest.1, run);
+            let (scenario, report) = shortest;
+            shortest = scenario.without_actions(report, run);
+            if shortest.0.scenario_length() == length_before {
+                return shortest;
             }
         }
     }
 
     /// Number of actions, threads and faults, which measures the length of a scenario.
-    fn action_count(&self) -> usize {
+    fn scenario_length(&self) -> usize {
         let faults = &self.faults;
         let fault_rates = [
             [
@@ -79,7 +79,7 @@ impl Scenario {
 
     /// Removes faults while the scenario still fails. `report` is the report of its last run.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
-        let mut best = (self.clone(), report);
+        let mut shortest = (self.clone(), report);
         let fault_removals: [fn(&mut Scenario); 13] = [
             |scenario| scenario.faults.error_one_in = 0,
             |scenario| scenario.faults.short_one_in = 0,
@@ -96,52 +96,53 @@ impl Scenario {
             |scenario| scenario.settings.refuse_thread_one_in = 0,
         ];
         for remove_fault in fault_removals {
-            let mut shorter = best.0.clone();
+            let mut shorter = shortest.0.clone();
             remove_fault(&mut shorter);
-            best = shorter.first_failure(run).unwrap_or(best);
+            shortest = shorter.first_failure(run).unwrap_or(shortest);
         }
         let count = self.server.clone().map_or(0, |mut server| server.faults().len());
         for fault in 0..count {
-            let mut shorter = best.0.clone();
+            let mut shorter = shortest.0.clone();
             if let Some(server) = &mut shorter.server {
                 *server.faults()[fault] = 0;
             }
-            best = shorter.first_failure(run).unwrap_or(best);
+            shortest = shorter.first_failure(run).unwrap_or(shortest);
         }
-        best
+        shortest
     }
 
     /// Removes threads and actions while the scenario still fails. `report` is the report of its
     /// last run.
     fn without_actions(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
-        let mut best = (self, report);
+        let mut shortest = (self, report);
         let mut thread = 0;
-        while thread < best.0.threads.len() {
-            let mut shorter = best.0.clone();
+        while thread < shortest.0.threads.len() {
+            let mut shorter = shortest.0.clone();
             shorter.threads.remove(thread);
             match shorter.first_failure(run) {
-                Some(failing) => best = failing,
+                Some(failing) => shortest = failing,
                 None => thread += 1,
             }
         }
-        for thread in 0..best.0.threads.len() {
-            let mut count = best.0.threads[thread].len();
-            while count > 0 {
-                let mut index = 0;
-                while index < best.0.threads[thread].len() {
-                    let mut shorter = best.0.clone();
+        for thread in 0..shortest.0.threads.len() {
+            let mut removed_count = shortest.0.threads[thread].len();
+            while removed_count > 0 {
+                let mut action_index = 0;
+                while action_index < shortest.0.threads[thread].len() {
+                    let mut shorter = shortest.0.clone();
                     let actions = &mut shorter.threads[thread];
-                    actions.drain(index..(index + count).min(actions.len()));
+                    actions.drain(action_index..(action_index + removed_count).min(actions.len()));
                     match shorter.first_failure(run) {
-                        Some(failing) => best = failing,
-                        None => index += count,
+                        Some(failing) => shortest = failing,
+                        None => action_index += removed_count,
                     }
                 }
-                count /= 2;
+                // Long parts are tried first, and then halves of them.
+                removed_count /= 2;
             }
-            best = best.0.with_fewer_reads(thread, best.1, run);
+            shortest = shortest.0.with_fewer_reads(thread, shortest.1, run);
         }
-        best
+        shortest
     }
 
     /// Removes reads from each batch and each group of futures of a thread while the scenario still
@@ -152,27 +153,27 @@ impl Scenario {
         report: Report,
         run: ScenarioRunner<'_>,
     ) -> (Scenario, Report) {
-        let mut best = (self, report);
-        for action in 0..best.0.threads[thread].len() {
-            let mut index = 0;
+        let mut shortest = (self, report);
+        for action in 0..shortest.0.threads[thread].len() {
+            let mut read_index = 0;
             loop {
-                let mut shorter = best.0.clone();
+                let mut shorter = shortest.0.clone();
                 let (Action::Batch(ranges, ..) | Action::Futures(ranges, ..)) =
                     &mut shorter.threads[thread][action]
                 else {
                     break;
                 };
-                if index >= ranges.len() || ranges.len() == 1 {
+                if read_index >= ranges.len() || ranges.len() == 1 {
                     break;
                 }
-                ranges.remove(index);
+                ranges.remove(read_index);
                 match shorter.first_failure(run) {
-                    Some(failing) => best = failing,
-                    None => index += 1,
+                    Some(failing) => shortest = failing,
+                    None => read_index += 1,
                 }
             }
         }
-        best
+        shortest
     }
 }
 

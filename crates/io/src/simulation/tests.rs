@@ -1,32 +1,38 @@
-//! Some hundred runs, the rules of a run, and the failures found by earlier runs.
+//! Some hundred runs, the rules of a run, and the failures found by earlier runs. The lower bounds
+//! of steps and pages show that the runs do work; they follow from no calculation.
 
 use super::world::{ScheduleRates, World};
 use super::*;
 
-/// Runs a scenario for a few milliseconds, and asserts that it does not fail.
-fn run(scenario: Scenario) -> Report {
+/// Number of actions of a drawn scenario, in all threads together: a few milliseconds.
+const READ_ACTIONS: u64 = 60;
+const MEMORY_ACTIONS: u64 = 40;
+
+/// Runs a scenario, and asserts that it does not fail.
+fn run_without_failure(scenario: Scenario) -> Report {
     let report = scenario.run();
     assert_eq!(report.failure, None, "seed {}", scenario.seed);
     report
 }
 
+/// Reads of local files through all entry points, with random faults and changes of the files.
 #[test]
 fn simulated_reads_are_right_for_any_thread_order() {
-    let steps = |seed| run(Scenario::from_seed(seed, 60)).steps;
+    let steps = |seed| run_without_failure(Scenario::from_seed(seed, READ_ACTIONS)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 300_000);
 }
 
 /// Through the NFS client, with a server that refuses, delays, drops, cuts and lies.
 #[test]
 fn simulated_nfs_reads_are_right_with_a_faulty_server() {
-    let steps = |seed| run(Scenario::from_seed_with_server(seed, 60)).steps;
+    let steps = |seed| run_without_failure(Scenario::from_seed_with_server(seed, READ_ACTIONS)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 100_000);
 }
 
 /// Mappings and regions: each touched byte is right, for any order of threads and any failures.
 #[test]
 fn simulated_memory_touches_are_right_with_faults() {
-    let steps = |seed| run(Scenario::paged(seed, 40)).steps;
+    let steps = |seed| run_without_failure(Scenario::paged(seed, MEMORY_ACTIONS)).steps;
     assert!((0..120).map(steps).sum::<u64>() > 120_000);
 }
 
@@ -34,39 +40,41 @@ fn simulated_memory_touches_are_right_with_faults() {
 /// Enough windows are delegated.
 #[test]
 fn simulated_touches_of_kernel_windows_are_right() {
-    let pages = |seed| run(Scenario::with_delegation(seed, 40)).delegated_pages;
+    let pages = |seed| run_without_failure(Scenario::with_delegation(seed, MEMORY_ACTIONS)).delegated_pages;
     let pages: Vec<(u64, u64)> = (0..100).map(pages).collect();
-    let runs =
+    let delegating_runs =
         pages.iter().filter(|(delegated, taken_back)| *delegated > 0 && *taken_back > 0).count();
     let delegated: u64 = pages.iter().map(|(delegated, _)| delegated).sum();
     assert!(
-        runs >= 20 && delegated > 3_000,
-        "{delegated} pages were delegated, and in {runs} runs taken back"
+        delegating_runs >= 20 && delegated > 3_000,
+        "{delegated} pages were delegated, and in {delegating_runs} runs taken back"
     );
 }
 
+/// Each kind of scenario is run twice with the same seed: the reports, with their hashes, are equal.
 #[test]
 fn simulation_seed_reproduces_the_run_exactly() {
     for seed in 0..20 {
-        let scenario = Scenario::from_seed(seed, 60);
+        let scenario = Scenario::from_seed(seed, READ_ACTIONS);
         assert_eq!(scenario.run(), scenario.run(), "seed {seed}");
-        let served = Scenario::from_seed_with_server(seed, 60);
+        let served = Scenario::from_seed_with_server(seed, READ_ACTIONS);
         assert_eq!(served.run(), served.run(), "seed {seed}, of a server");
-        let paged = Scenario::paged(seed, 40);
+        let paged = Scenario::paged(seed, MEMORY_ACTIONS);
         assert_eq!(paged.run(), paged.run(), "seed {seed}, of memory");
-        let delegated = Scenario::with_delegation(seed, 40);
+        let delegated = Scenario::with_delegation(seed, MEMORY_ACTIONS);
         assert_eq!(delegated.run(), delegated.run(), "seed {seed}, of what is delegated");
     }
-    assert_ne!(Scenario::from_seed(1, 60).run().hash, Scenario::from_seed(2, 60).run().hash);
+    assert_ne!(Scenario::from_seed(1, READ_ACTIONS).run().hash, Scenario::from_seed(2, READ_ACTIONS).run().hash);
 }
 
+/// Seeds near the one of the failure give the same actions in other orders of the threads.
 #[test]
 fn scenarios_of_earlier_failures_pass_under_other_schedules() {
     for (number, regression) in regressions().into_iter().enumerate() {
-        for more in 0..30 {
-            let scenario = Scenario { seed: regression.seed + more, ..regression.clone() };
+        for schedule in 0..30 {
+            let scenario = Scenario { seed: regression.seed + schedule, ..regression.clone() };
             let failure = scenario.run().failure;
-            assert!(failure.is_none(), "{number}, schedule {more}: {failure:?}\n{scenario}");
+            assert!(failure.is_none(), "{number}, schedule {schedule}: {failure:?}\n{scenario}");
         }
     }
 }
@@ -74,53 +82,63 @@ fn scenarios_of_earlier_failures_pass_under_other_schedules() {
 /// Test of the model: unexpected errors are found, and few actions reproduce them.
 #[test]
 fn simulation_detects_unexpected_errors_and_shrinks_the_scenario() {
-    let seen = (0..50).find_map(|seed| {
-        let mut scenario = Scenario::from_seed(seed, 60);
+    let failing_scenario = (0..50).find_map(|seed| {
+        let mut scenario = Scenario::from_seed(seed, READ_ACTIONS);
         // Unreadable pages that the model does not know.
         scenario.faults.error_one_in = 0;
         scenario.faults.bad_pages.clear();
         scenario.faults.unexpected_error_one_in = 3;
         scenario.run().failure.is_some().then_some(scenario)
     });
-    let (shorter, report) = seen.expect("one of some seeds reads one of these pages").shrunk();
+    let failing_scenario = failing_scenario.expect("one of some seeds reads one of these pages");
+    let (shorter, report) = failing_scenario.shrunk();
     let actions: usize = shorter.threads.iter().map(Vec::len).sum();
     assert!(report.failure.is_some() && actions <= 3, "{shorter}");
 }
 
-/// Failure of a task in a world without files.
-fn failure_of(main: impl FnOnce() + 'static) -> String {
-    let turns = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
+/// Failure of a run whose only task executes `main`, in a world without files.
+fn failure_of_task(main: impl FnOnce() + 'static) -> String {
+    let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let disk = disk::Disk::new(&[], Faults::default());
-    World::run(1, turns, disk, Box::new(main)).failure.expect("it doesn't come to an end")
+    World::run(1, rates, disk, Box::new(main)).failure.expect("it doesn't come to an end")
 }
 
+/// One task each: it sleeps without a wake-up, makes steps without an end, or sleeps for 1,000 s
+/// again and again, beyond the limit of 3,600 s.
 #[test]
 fn simulation_detects_deadlock_spinning_and_endless_sleep() {
-    let sleeps_for_good = || {
-        world().expect("a task is in its world").block(0x7770, None);
+    let sleep_forever = || {
+        let unused_key = 0x7770;
+        let until_ns = None;
+        world().expect("a task is in its world").block(unused_key, until_ns);
     };
-    assert!(failure_of(sleeps_for_good).starts_with("no task can go on: 0 waits"));
-    let spins = || loop {
+    assert!(failure_of_task(sleep_forever).starts_with("no task can go on: 0 waits"));
+    let spin = || loop {
         world().expect("a task is in its world").preemption_point();
     };
-    assert!(failure_of(spins).starts_with("it hasn't come to an end in 2000000 steps: 0 is ready"));
-    let dozes = || loop {
-        world().expect("a task is in its world").pause(1_000_000_000_000);
+    let failure = failure_of_task(spin);
+    assert!(failure.starts_with("it hasn't come to an end in 2000000 steps: 0 is ready"));
+    let sleep_repeatedly = || loop {
+        let pause_ns = 1_000_000_000_000;
+        world().expect("a task is in its world").pause(pause_ns);
     };
-    assert!(failure_of(dozes).starts_with("it doesn't come to an end: 0 waits"));
+    assert!(failure_of_task(sleep_repeatedly).starts_with("it doesn't come to an end: 0 waits"));
 }
 
 /// By hand: 20 pages of 4 KiB are 81,920 bytes, and the device has half of that.
 #[test]
 fn region_error_states_the_required_device_size() {
-    let made = || {
-        let unused = std::fs::File::open("/dev/null").unwrap();
-        let region = crate::Region::builder().open_storage(81_920, Path::new("0"), unused);
+    let create_region = || {
+        let unused_file = std::fs::File::open("/dev/null").unwrap();
+        let region_bytes = 20 * 4096;
+        let region = crate::Region::builder().open_storage(region_bytes, Path::new("0"), unused_file);
         panic!("{}", region.unwrap_err());
     };
-    let turns = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
-    let disk = disk::Disk::new(&[40_960], Faults::default());
-    let failure = World::run(1, turns, disk, Box::new(made)).failure.expect("it is too small");
+    let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
+    let device_bytes = 40_960;
+    let disk = disk::Disk::new(&[device_bytes], Faults::default());
+    let report = World::run(1, rates, disk, Box::new(create_region));
+    let failure = report.failure.expect("it is too small");
     assert!(failure.contains("40960") && failure.contains("81920"), "{failure}");
 }
 
@@ -139,7 +157,7 @@ fn seeds_of_earlier_failures_pass() {
         assert!(failure.is_none(), "seed {seed}: {failure:?}");
     }
     for seed in [10, 17, 24, 179, 239, 864, 3_577, 8_045, 12_238, 14_301, 14_709] {
-        let failure = Scenario::paged(seed, 40).run().failure;
+        let failure = Scenario::paged(seed, MEMORY_ACTIONS).run().failure;
         assert!(failure.is_none(), "seed {seed}, of memory: {failure:?}");
     }
 }

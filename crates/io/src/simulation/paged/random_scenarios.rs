@@ -12,6 +12,8 @@ use crate::target::Coherence;
 
 /// Least memory of regions and mappings in pages.
 const MEMORY_PAGES_MIN: u64 = 64;
+/// Number of kinds of actions on memory.
+const ACTION_KINDS: u64 = 16;
 /// Largest page of a file in Linux: 2 MiB.
 const LINUX_LARGE_FOLIO_PAGES: u64 = 512;
 
@@ -54,7 +56,8 @@ impl Scenario {
             refuse_thread_one_in: draw.fault_rate(&[8, 1]),
             paged: Some(if is_region { Paged::Region(pages, swapin) } else { Paged::Mapping }),
         };
-        let kinds = draw_kinds(&mut draw, 16) | 1;
+        // Reads, the kind 0, are always included.
+        let kinds = draw_kinds(&mut draw, ACTION_KINDS) | 1;
         let changes_file = !is_region && draw.number_below(2) == 0;
         let threads = draw_threads(&mut draw, actions, |draw, count| {
             (0..count).map(|_| draw_action(draw, pages, kinds, changes_file)).collect()
@@ -99,16 +102,17 @@ impl Scenario {
             paged: Some(Paged::MappingWithDelegation(kernel)),
             ..paged.settings
         };
-        let kinds = draw_kinds(&mut draw, 16) | 1;
+        // Reads, the kind 0, are always included.
+        let kinds = draw_kinds(&mut draw, ACTION_KINDS) | 1;
         let changes_file = draw.number_below(2) == 0;
         let threads = draw_threads(&mut draw, actions, |draw, count| {
-            let mut run = DrawnRun { next_page: draw.number_below(pages), is_down: false };
-            let next = |_| match draw.number_below(50) {
+            let mut run = DrawnRun { next_page: draw.number_below(pages), is_descending: false };
+            let draw_next = |_| match draw.number_below(50) {
                 0 if changes_file => Action::Replace(0, 1 + draw.number_below(pages * PAGE_BYTES)),
                 0..20 => draw_action(draw, pages, kinds, changes_file),
-                _ => Action::Touch(run.next(draw, pages, large_pages)),
+                _ => Action::Touch(run.next_part(draw, pages, large_pages)),
             };
-            (0..count).map(next).collect()
+            (0..count).map(draw_next).collect()
         });
         Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
     }
@@ -116,23 +120,24 @@ impl Scenario {
 
 /// A run of pages that a thread reads step by step.
 struct DrawnRun {
+    /// Page at which the next part begins, or ends for a descending run.
     next_page: u64,
-    is_down: bool,
+    is_descending: bool,
 }
 
 impl DrawnRun {
     /// Draws the next part of the run in a memory of `pages` pages, and moves the run on.
     /// `large_pages` is the kernel's largest page of a file, in pages.
-    fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
+    fn next_part(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
         match draw.number_below(12) {
             0 => self.next_page = draw.number_below(pages),
-            1 => self.is_down = !self.is_down,
+            1 => self.is_descending = !self.is_descending,
             // Skips some pages.
             2 => self.next_page += draw.number_below(1 + large_pages / 2),
             _ => {}
         }
         let count = 1 + draw.number_below(6 * large_pages);
-        if self.is_down {
+        if self.is_descending {
             let first = self.next_page.saturating_sub(count);
             let count = self.next_page - first;
             self.next_page = if first == 0 { pages } else { first };
@@ -148,7 +153,7 @@ impl DrawnRun {
 /// `changes_file` is true, the action may also change the file of a mapping.
 fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
     loop {
-        let kind = draw.number_below(16);
+        let kind = draw.number_below(ACTION_KINDS);
         let first = draw.number_below(pages);
         let count = match draw.number_below(4) {
             0 => 1,
@@ -168,10 +173,10 @@ fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> A
             8 => MappingTouch::Discard(first, count),
             9 => MappingTouch::ReadAt(first * PAGE_BYTES + duration_us % PAGE_BYTES, count * 1_000),
             10 => MappingTouch::Advise(draw.number_below(5) as u8),
-            11 => MappingTouch::Hold(first, part > 3, duration_us),
-            12 => MappingTouch::Lock(first, count, part > 2),
-            13 => MappingTouch::GiveUp(first, count.min(8)),
-            14 => MappingTouch::Ask,
+            11 => MappingTouch::Hold { page: first, writes_page: part > 3, use_us: duration_us },
+            12 => MappingTouch::Lock { first, count, is_locked: part > 2 },
+            13 => MappingTouch::DropByMadvise(first, count.min(8)),
+            14 => MappingTouch::CheckCounters,
             _ if changes_file => match part {
                 0..3 => return Action::Resize(0, 1 + draw.number_below(pages * PAGE_BYTES)),
                 _ => return Action::Write(0, first, count),

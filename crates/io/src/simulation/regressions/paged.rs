@@ -1,11 +1,13 @@
-//! Failures that runs have found in the servers of mappings and regions.
+//! Failures that runs have found in the servers of mappings and regions. The doc comment of a
+//! scenario says what happened before the repair. Most actions have a first page and a number of
+//! pages: see [`MappingTouch`].
 
 use super::{Faults, Scenario, Settings, settings_without_faults};
 use crate::simulation::memory::Kernel;
 use crate::simulation::paged::{MappingTouch, Paged};
 use crate::simulation::scenario::Action;
 
-use MappingTouch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
+use MappingTouch::{DropByMadvise, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 
 /// Returns all scenarios of mappings and regions.
 pub(super) fn regressions() -> Vec<Scenario> {
@@ -28,7 +30,8 @@ pub(super) fn regressions() -> Vec<Scenario> {
     ]
 }
 
-fn region(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
+/// Settings of a region of `pages` pages with this swap-in policy and amount of memory.
+fn region_settings(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
     Settings {
         memory_pages,
         paged: Some(Paged::Region(pages, swapin)),
@@ -36,12 +39,13 @@ fn region(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
     }
 }
 
-fn mapping(readahead: &'static str, memory_pages: u64) -> Settings {
+/// Settings of a mapping with this readahead policy and amount of memory.
+fn mapping_settings(readahead: &'static str, memory_pages: u64) -> Settings {
     Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..settings_without_faults() }
 }
 
 /// Settings of a mapping with delegated windows.
-fn mapping_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
+fn settings_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
     let kernel = Kernel {
         large_folio_pages: large_pages,
         ahead_pages,
@@ -51,10 +55,12 @@ fn mapping_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u64
     Settings {
         paged: Some(Paged::MappingWithDelegation(kernel)),
         switch_one_in: 2,
-        ..mapping("adaptive", memory_pages)
+        ..mapping_settings("adaptive", memory_pages)
     }
 }
 
+/// Scenario with seed 1 and a file of `bytes` bytes, in which each thread performs its list of
+/// actions.
 fn paged_scenario(
     settings: Settings,
     bytes: u64,
@@ -70,67 +76,69 @@ fn paged_scenario(
 /// waited forever.
 fn a_transfer_that_stops_half_way() -> Scenario {
     let faults = Faults { short_one_in: 2, ..Faults::default() };
-    paged_scenario(mapping("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
+    paged_scenario(mapping_settings("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
 }
 
-/// The missing memory ended the process.
+/// The missing memory ended the process: a page of the region found none.
 fn no_memory_for_a_page() -> Scenario {
     let faults = Faults { out_of_memory_one_in: 10, ..Faults::default() };
     let touches = vec![Write(0, 70, 4), Read(0, 70)];
-    paged_scenario(region(70, "none", 64), 70 << 12, faults, vec![touches])
+    paged_scenario(region_settings(70, "none", 64), 70 << 12, faults, vec![touches])
 }
 
-/// The missing page could not be moved, which ended the process.
+/// The page dropped by the program could not be moved at its eviction, which ended the process.
 fn eviction_of_a_dropped_page() -> Scenario {
-    let touches = vec![Write(16, 64, 6), GiveUp(16, 54), Write(0, 16, 0), Write(5, 65, 0)];
-    paged_scenario(region(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
+    let touches = vec![Write(16, 64, 6), DropByMadvise(16, 54), Write(0, 16, 0), Write(5, 65, 0)];
+    paged_scenario(region_settings(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
 }
 
-/// The server touched the missing page itself, and waited for itself.
+/// The server touched the dropped page itself to copy it, and waited for itself.
 fn copy_of_a_dropped_page() -> Scenario {
-    let touches = vec![Hold(2, false, 16_768), GiveUp(2, 1), ReadAt(11_636, 6_000)];
-    paged_scenario(mapping("none", 64), 28_673, Faults::default(), vec![touches])
+    let hold = Hold { page: 2, writes_page: false, use_us: 16_768 };
+    let touches = vec![hold, DropByMadvise(2, 1), ReadAt(11_636, 6_000)];
+    paged_scenario(mapping_settings("none", 64), 28_673, Faults::default(), vec![touches])
 }
 
 /// The server treated the dropped page as poisoned: its touch failed and was repeated without end.
 fn dropped_bad_page() -> Scenario {
     let faults = Faults { bad_pages: vec![(0, 4), (0, 6)], ..Faults::default() };
-    let touches = vec![Read(3, 62), GiveUp(4, 2), Read(4, 3)];
-    paged_scenario(mapping("adaptive", 64), 32_768, faults, vec![touches])
+    let touches = vec![Read(3, 62), DropByMadvise(4, 2), Read(4, 3)];
+    paged_scenario(mapping_settings("adaptive", 64), 32_768, faults, vec![touches])
 }
 
-/// The page was mapped over its poison, which ended the process.
+/// The page was read for another thread and mapped over its poison, which ended the process.
 fn poisoned_page_read_later_for_another_thread() -> Scenario {
     let faults = Faults { error_one_in: 2, ..Faults::default() };
     let touches = || vec![Read(0, 8), Read(0, 8), Read(0, 8)];
-    let settings = Settings { switch_one_in: 2, ..mapping("none", 80) };
+    let settings = Settings { switch_one_in: 2, ..mapping_settings("none", 80) };
     paged_scenario(settings, 32_768, faults, vec![touches(), touches(), touches(), touches()])
 }
 
-/// The touch was repeated until the load was over.
+/// The touch of the dropped page was repeated until the load was over.
 fn dropped_page_during_a_slow_load() -> Scenario {
     let faults = Faults { delay_one_in: 10, ..Faults::default() };
-    let one = vec![GiveUp(7, 8), Load(71, 87)];
-    let two = vec![Read(125, 35), Load(44, 4), Load(25, 46), GiveUp(123, 8), Read(123, 78)];
-    let settings = Settings { switch_one_in: 4, ..mapping("ondemand", 80) };
+    let one = vec![DropByMadvise(7, 8), Load(71, 87)];
+    let two = vec![Read(125, 35), Load(44, 4), Load(25, 46), DropByMadvise(123, 8), Read(123, 78)];
+    let settings = Settings { switch_one_in: 4, ..mapping_settings("ondemand", 80) };
     paged_scenario(settings, 528_385, faults, vec![one, two])
 }
 
-/// The touch failed. The load, which had the page pinned, read it successfully and found poison in
-/// its place.
+/// The touch of the dropped page failed and poisoned the page. The load, which had the page pinned,
+/// read it successfully and found poison in its place.
 fn failed_dropped_page_during_a_load() -> Scenario {
     let faults = Faults { error_one_in: 5, ..Faults::default() };
     let one = vec![Read(6, 44), ReadAt(218_925, 57_000)];
-    let two = vec![Read(28, 30), GiveUp(48, 8), Lock(36, 32, true)];
-    let settings = Settings { switch_one_in: 64, ..mapping("none", 64) };
+    let lock = Lock { first: 36, count: 32, is_locked: true };
+    let two = vec![Read(28, 30), DropByMadvise(48, 8), lock];
+    let settings = Settings { switch_one_in: 64, ..mapping_settings("none", 64) };
     paged_scenario(settings, 282_625, faults, vec![one, two])
 }
 
 /// The kernel would have waited for the page in the server's own call.
 fn dropped_page_before_its_write() -> Scenario {
-    let one = vec![Load(197, 91), GiveUp(190, 8), GiveUp(167, 8)];
-    let two = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), GiveUp(194, 8)];
-    let settings = Settings { switch_one_in: 2, ..region(200, "adaptive", 64) };
+    let one = vec![Load(197, 91), DropByMadvise(190, 8), DropByMadvise(167, 8)];
+    let two = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), DropByMadvise(194, 8)];
+    let settings = Settings { switch_one_in: 2, ..region_settings(200, "adaptive", 64) };
     paged_scenario(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
 }
 
@@ -138,22 +146,28 @@ fn dropped_page_before_its_write() -> Scenario {
 /// it too, the kernel would have waited for it in the server's own call.
 fn pinned_and_dropped_page_before_its_write() -> Scenario {
     let faults = Faults { bad_pages: vec![(0, 48), (0, 3)], ..Faults::default() };
-    let one = vec![Read(0, 7), Write(49, 69, 7), Lock(25, 38, true), Hold(22, true, 2645)];
+    let one = vec![
+        Read(0, 7),
+        Write(49, 69, 7),
+        Lock { first: 25, count: 38, is_locked: true },
+        Hold { page: 22, writes_page: true, use_us: 2645 },
+    ];
     let two = vec![
         Write(29, 2, 0),
-        Hold(50, true, 15_510),
+        Hold { page: 50, writes_page: true, use_us: 15_510 },
         Write(4, 19, 1),
-        Hold(67, false, 9_108),
-        Lock(28, 8, true),
+        Hold { page: 67, writes_page: false, use_us: 9_108 },
+        Lock { first: 28, count: 8, is_locked: true },
     ];
     let three = vec![
         Load(6, 9),
-        Hold(31, false, 8_017),
-        Hold(27, true, 18_042),
-        GiveUp(24, 8),
+        Hold { page: 31, writes_page: false, use_us: 8_017 },
+        Hold { page: 27, writes_page: true, use_us: 18_042 },
+        DropByMadvise(24, 8),
         Write(20, 5, 7),
     ];
-    let settings = Settings { eviction: "lru", switch_one_in: 2, ..region(70, "hits", 64) };
+    let settings =
+        Settings { eviction: "lru", switch_one_in: 2, ..region_settings(70, "hits", 64) };
     let scenario = paged_scenario(settings, 1_515_520, faults, vec![one, two, three]);
     Scenario { seed: 70_007_794, ..scenario }
 }
@@ -163,8 +177,8 @@ fn pinned_and_dropped_page_before_its_write() -> Scenario {
 fn pages_locked_while_they_leave() -> Scenario {
     let faults = Faults { short_call_one_in: 3, ..Faults::default() };
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
-    let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
-    paged_scenario(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+    let two = vec![Read(99, 115), Load(60, 95), Lock { first: 55, count: 51, is_locked: true }];
+    paged_scenario(region_settings(130, "hits", 80), 1_761_280, faults, vec![one, two])
 }
 
 /// The pages were treated as dropped by the program, and read again while they were present, which
@@ -172,20 +186,20 @@ fn pages_locked_while_they_leave() -> Scenario {
 fn pages_that_the_kernel_swapped_out() -> Scenario {
     let faults = Faults { swapped_out_one_in: 1, ..Faults::default() };
     let touches = vec![Write(22, 36, 6), ReadAt(146_830, 19_000)];
-    paged_scenario(mapping("ondemand", 128), 282_625, faults, vec![touches])
+    paged_scenario(mapping_settings("ondemand", 128), 282_625, faults, vec![touches])
 }
 
 /// The windows were treated as served pages, and mapping pages there ended the process.
 fn windows_that_cannot_be_taken_back() -> Scenario {
     let faults = Faults { mapping_limit_one_in: 2, ..Faults::default() };
     let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
-    paged_scenario(mapping_with_delegation(4, 32, 89), 1_085_439, faults, vec![touches])
+    paged_scenario(settings_with_delegation(4, 32, 89), 1_085_439, faults, vec![touches])
 }
 
 /// The machine could not give up its memory at once, and the window was delegated anyway. Together
 /// they exceeded the budget.
 fn window_delegated_during_transfers() -> Scenario {
-    let settings = Settings { switch_one_in: 64, ..mapping_with_delegation(8, 48, 249) };
+    let settings = Settings { switch_one_in: 64, ..settings_with_delegation(8, 48, 249) };
     let threads = vec![vec![WillNeed(608, 468)], vec![ReadDown(390, 29)]];
     paged_scenario(settings, 3_342_336, Faults::default(), threads)
 }
@@ -195,7 +209,7 @@ fn window_without_a_take_back_thread() -> Scenario {
     let settings = Settings {
         switch_one_in: 64,
         refuse_thread_one_in: 8,
-        ..mapping_with_delegation(8, 16, 89)
+        ..settings_with_delegation(8, 16, 89)
     };
     let touches = vec![Load(86, 101), Read(12, 5), Read(17, 44)];
     paged_scenario(settings, 512_001, Faults::default(), vec![touches])
