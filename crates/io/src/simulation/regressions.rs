@@ -94,8 +94,8 @@ fn failed_batch_reads_during_another_read() -> Scenario {
     }
 }
 
-/// Three threads each read a page that was evicted before they could pin it, without end: the memory
-/// has two pages.
+/// Three threads each read a page that was evicted before they could pin it, without end: the
+/// memory has two pages.
 fn guards_of_more_threads_than_pages() -> Scenario {
     let stream_from_page = |page: u64| vec![Stream((0, page * 4096, 8192), 100); 4];
     Scenario {

@@ -9,7 +9,7 @@ const READ_ACTIONS: u64 = 60;
 const MEMORY_ACTIONS: u64 = 40;
 
 /// Runs a scenario, and asserts that it does not fail.
-fn run_without_failure(scenario: Scenario) -> Report {
+fn run_checked(scenario: Scenario) -> Report {
     let report = scenario.run();
     assert_eq!(report.failure, None, "seed {}", scenario.seed);
     report
@@ -18,21 +18,21 @@ fn run_without_failure(scenario: Scenario) -> Report {
 /// Reads of local files through all entry points, with random faults and changes of the files.
 #[test]
 fn simulated_reads_are_right_for_any_thread_order() {
-    let steps = |seed| run_without_failure(Scenario::from_seed(seed, READ_ACTIONS)).steps;
+    let steps = |seed| run_checked(Scenario::from_seed(seed, READ_ACTIONS)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 300_000);
 }
 
 /// Through the NFS client, with a server that refuses, delays, drops, cuts and lies.
 #[test]
 fn simulated_nfs_reads_are_right_with_a_faulty_server() {
-    let steps = |seed| run_without_failure(Scenario::from_seed_with_server(seed, READ_ACTIONS)).steps;
+    let steps = |seed| run_checked(Scenario::from_seed_with_server(seed, READ_ACTIONS)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 100_000);
 }
 
 /// Mappings and regions: each touched byte is right, for any order of threads and any failures.
 #[test]
 fn simulated_memory_touches_are_right_with_faults() {
-    let steps = |seed| run_without_failure(Scenario::paged(seed, MEMORY_ACTIONS)).steps;
+    let steps = |seed| run_checked(Scenario::paged(seed, MEMORY_ACTIONS)).steps;
     assert!((0..120).map(steps).sum::<u64>() > 120_000);
 }
 
@@ -40,8 +40,8 @@ fn simulated_memory_touches_are_right_with_faults() {
 /// Enough windows are delegated.
 #[test]
 fn simulated_touches_of_kernel_windows_are_right() {
-    let pages = |seed| run_without_failure(Scenario::with_delegation(seed, MEMORY_ACTIONS)).delegated_pages;
-    let pages: Vec<(u64, u64)> = (0..100).map(pages).collect();
+    let run = |seed| run_checked(Scenario::with_delegation(seed, MEMORY_ACTIONS));
+    let pages: Vec<(u64, u64)> = (0..100).map(|seed| run(seed).delegated_pages).collect();
     let delegating_runs =
         pages.iter().filter(|(delegated, taken_back)| *delegated > 0 && *taken_back > 0).count();
     let delegated: u64 = pages.iter().map(|(delegated, _)| delegated).sum();
@@ -51,7 +51,7 @@ fn simulated_touches_of_kernel_windows_are_right() {
     );
 }
 
-/// Each kind of scenario is run twice with the same seed: the reports, with their hashes, are equal.
+/// Each kind of scenario runs twice with the same seed: the reports, with their hashes, are equal.
 #[test]
 fn simulation_seed_reproduces_the_run_exactly() {
     for seed in 0..20 {
@@ -64,7 +64,8 @@ fn simulation_seed_reproduces_the_run_exactly() {
         let delegated = Scenario::with_delegation(seed, MEMORY_ACTIONS);
         assert_eq!(delegated.run(), delegated.run(), "seed {seed}, of what is delegated");
     }
-    assert_ne!(Scenario::from_seed(1, READ_ACTIONS).run().hash, Scenario::from_seed(2, READ_ACTIONS).run().hash);
+    let hash_of_seed = |seed| Scenario::from_seed(seed, READ_ACTIONS).run().hash;
+    assert_ne!(hash_of_seed(1), hash_of_seed(2));
 }
 
 /// Seeds near the one of the failure give the same actions in other orders of the threads.
@@ -131,7 +132,8 @@ fn region_error_states_the_required_device_size() {
     let create_region = || {
         let unused_file = std::fs::File::open("/dev/null").unwrap();
         let region_bytes = 20 * 4096;
-        let region = crate::Region::builder().open_storage(region_bytes, Path::new("0"), unused_file);
+        let builder = crate::Region::builder();
+        let region = builder.open_storage(region_bytes, Path::new("0"), unused_file);
         panic!("{}", region.unwrap_err());
     };
     let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
