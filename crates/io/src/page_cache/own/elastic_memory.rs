@@ -5,8 +5,8 @@
 //! *limit* bounds the memory that it uses. The limit is the smaller of two amounts:
 //!
 //! - The useful amount: 256 MiB plus twice the bytes that were read again because they were
-//!   evicted. A single sequential stream gains nothing from own memory and pays for it. Clearing 1
-//!   GiB of new memory took longer than reading it: 0.80 of the kernel's rate, compared with 1.40.
+//!   evicted. A single sequential stream gains nothing from own memory and pays for clearing it.
+//!   With 1 GiB of new memory, the rate of such a stream was 0.80 of the kernel's instead of 1.40.
 //! - The available amount: the memory in use plus the [available memory](SystemMemory) minus a
 //!   reserve.
 //!
@@ -45,8 +45,8 @@ pub(crate) const FIXED_BYTES: u64 = 256 << 20;
 const FIRST_CHECK_BYTES: u64 = 16 << 20;
 /// Number of bytes that come into use before the limit is set again.
 const CHECK_STEP_BYTES: u64 = 64 << 20;
-/// Period of the thread that sets the limits.
-const INTERVAL: Duration = Duration::from_millis(250);
+/// Period of the adapter thread, which sets the limits of all engines.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Divisor of the total memory: this part is reserved for other processes.
 const RESERVE_DIVISOR: u64 = 8;
 /// Smallest reserve in bytes, but at most half of the total memory. An eighth of a small control
@@ -133,7 +133,7 @@ impl MemoryPlan {
     /// Returns the plan with half the address space, for a second attempt after a failed
     /// reservation. `None` if the result is smaller than the fixed default.
     pub(crate) fn halved(self) -> Option<MemoryPlan> {
-        let bytes_max = self.bytes_max / 2 / PAGE_BYTES * PAGE_BYTES;
+        let bytes_max = round_down_to_page(self.bytes_max / 2);
         let is_enough =
             self.limit_bytes_min.is_some_and(|floor| bytes_max >= floor.max(FIXED_BYTES));
         is_enough.then_some(MemoryPlan { bytes_max, ..self })
@@ -141,7 +141,12 @@ impl MemoryPlan {
 
     /// Limit in bytes by the available memory, for an engine that uses `used_bytes` bytes. At least
     /// `floor_bytes`.
-    fn available_limit(&self, floor_bytes: u64, used_bytes: u64, memory: SystemMemory) -> u64 {
+    fn available_limit_bytes(
+        &self,
+        floor_bytes: u64,
+        used_bytes: u64,
+        memory: SystemMemory,
+    ) -> u64 {
         let total_bytes = memory.total_bytes;
         let reserve = (total_bytes / RESERVE_DIVISOR).max(RESERVE_BYTES_MIN.min(total_bytes / 2));
         let limit = (used_bytes + memory.available_bytes).saturating_sub(reserve);
@@ -149,12 +154,19 @@ impl MemoryPlan {
     }
 }
 
+/// Measurement of the stall time.
+#[derive(Clone, Copy)]
+struct StallCheck {
+    /// Time in microseconds for which tasks of the system have waited for memory so far.
+    stall_us: u64,
+    checked_at: Instant,
+}
+
 /// State of an engine's memory of variable size.
 pub(crate) struct Elastic {
     plan: MemoryPlan,
     floor_bytes: u64,
-    /// Stall time of all tasks in microseconds at the last check, and the time of that check.
-    last_check: Mutex<Option<(u64, Instant)>>,
+    last_check: Mutex<Option<StallCheck>>,
 }
 
 impl Elastic {
@@ -176,28 +188,28 @@ impl Elastic {
 
     /// Limit in bytes for an engine that uses `used_bytes` bytes and has read `refault_bytes` bytes
     /// again after their eviction. Replaces `last_check` by the stall time and the time of this
-    /// check.
-    fn limit(
+    /// check. Memory is short if tasks have stalled since the last check and little is available.
+    fn limit_bytes(
         &self,
-        last_check: &mut Option<(u64, Instant)>,
+        last_check: &mut Option<StallCheck>,
         used_bytes: u64,
         refault_bytes: u64,
         memory: SystemMemory,
     ) -> u64 {
         let target_bytes = FIXED_BYTES.saturating_add(2 * refault_bytes).max(self.floor_bytes);
-        let limit =
-            self.plan.available_limit(self.floor_bytes, used_bytes, memory).min(target_bytes);
+        let limit_bytes =
+            self.plan.available_limit_bytes(self.floor_bytes, used_bytes, memory).min(target_bytes);
         let now = Instant::now();
-        let previous_check = last_check.replace((memory.stall_us, now));
-        let is_stalled = previous_check.is_some_and(|(stalled_us, checked_at)| {
-            let elapsed_us = now.duration_since(checked_at).as_micros() as u64;
-            memory.stall_us.saturating_sub(stalled_us) > elapsed_us / STALL_TIME_DIVISOR
+        let this_check = StallCheck { stall_us: memory.stall_us, checked_at: now };
+        let is_stalled = last_check.replace(this_check).is_some_and(|previous| {
+            let elapsed_us = now.duration_since(previous.checked_at).as_micros() as u64;
+            memory.stall_us.saturating_sub(previous.stall_us) > elapsed_us / STALL_TIME_DIVISOR
         });
         let is_short =
             is_stalled && memory.available_bytes < memory.total_bytes / AMPLE_MEMORY_DIVISOR;
         let shrunk_bytes =
             if is_short { used_bytes - used_bytes / SHRINK_DIVISOR } else { u64::MAX };
-        limit.min(shrunk_bytes.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
+        limit_bytes.min(shrunk_bytes.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
     }
 }
 
@@ -209,36 +221,37 @@ impl Engine {
         let Ok(mut last_check) = elastic.last_check.try_lock() else { return };
         let memory = SystemMemory::measure();
         let mut state = self.lock();
-        let [bytes, used_bytes] = state.machine.memory_bytes();
+        let [old_limit_bytes, used_bytes] = state.machine.memory_bytes();
         let refault_bytes = state.machine.returned_bytes();
-        let limit = memory.map_or(bytes, |memory| {
-            elastic.limit(&mut last_check, used_bytes, refault_bytes, memory)
+        let limit_bytes = memory.map_or(old_limit_bytes, |memory| {
+            elastic.limit_bytes(&mut last_check, used_bytes, refault_bytes, memory)
         });
         state.refault_check_bytes = refault_bytes + FIRST_CHECK_BYTES;
         state.memory_check_bytes = used_bytes + elastic.check_step_bytes();
-        if limit >= bytes {
-            state.with_machine(|machine, now| drop(machine.resize(now, limit)));
+        if limit_bytes >= old_limit_bytes {
+            state.with_machine(|machine, now| drop(machine.resize(now, limit_bytes)));
         }
         drop(state);
-        self.shrink_memory(bytes, limit);
+        self.shrink_memory(old_limit_bytes, limit_bytes);
         if used_bytes >= elastic.check_step_bytes() {
             start_adapter_thread();
         }
     }
 
-    /// Shrinks the memory from `bytes` bytes to `limit_bytes` bytes in steps, and returns the freed
-    /// frames to the system. Stops early if the remaining pages are in use.
-    fn shrink_memory(&self, mut bytes: u64, limit_bytes: u64) {
-        while bytes > limit_bytes {
-            bytes = bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
+    /// Shrinks the memory from `step_bytes` bytes to `limit_bytes` bytes in steps, and returns the
+    /// freed frames to the system. Stops early if the remaining pages are in use.
+    fn shrink_memory(&self, mut step_bytes: u64, limit_bytes: u64) {
+        while step_bytes > limit_bytes {
+            step_bytes = step_bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
             let mut withdrawn: Vec<FrameId> = Vec::new();
             let bytes_left = self.lock().with_machine(|machine, now| {
-                withdrawn = machine.resize(now, bytes);
-                machine.memory_bytes()[0]
+                withdrawn = machine.resize(now, step_bytes);
+                let [bytes_left, _used_bytes] = machine.memory_bytes();
+                bytes_left
             });
             self.frame_cache.release_memory(&mut withdrawn);
             self.lock().machine.on_withdrawn(&withdrawn);
-            if bytes_left > bytes {
+            if bytes_left > step_bytes {
                 // The remaining pages are in use.
                 return;
             }
@@ -319,23 +332,24 @@ fn start_adapter_thread() {
     });
 }
 
-/// Main loop of that thread: adapts all engines once in each [`INTERVAL`]. It ends when each engine
-/// uses less than its `check_step_bytes`.
+/// Main loop of the adapter thread: adapts all engines once in each [`CHECK_INTERVAL`]. The loop
+/// ends when each engine uses less than its `check_step_bytes`.
 fn run_adapter_thread() {
     loop {
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(CHECK_INTERVAL);
         let engines = with_registry(|registry| {
             registry.remove_dropped();
             registry.engines.clone()
         });
-        let mut has_large = false;
+        let mut has_large_engine = false;
         for engine in engines.iter().filter_map(Weak::upgrade) {
-            let used_bytes = engine.lock().machine.memory_bytes()[1];
+            let [_limit_bytes, used_bytes] = engine.lock().machine.memory_bytes();
             let elastic = engine.elastic.as_ref();
-            has_large |= elastic.is_some_and(|elastic| used_bytes >= elastic.check_step_bytes());
+            has_large_engine |=
+                elastic.is_some_and(|elastic| used_bytes >= elastic.check_step_bytes());
             engine.adapt_memory();
         }
-        if !has_large {
+        if !has_large_engine {
             return with_registry(|registry| registry.is_running = false);
         }
     }
@@ -346,11 +360,20 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    /// Bytes read again, enough that the useful amount of memory has no effect.
+    const MANY_REFAULT_BYTES: u64 = 1 << 40;
 
-    fn memory(total: u64, available: u64) -> SystemMemory {
-        SystemMemory { total_bytes: total * MIB, available_bytes: available * MIB, stall_us: 0 }
+    /// System memory without stalls.
+    fn memory(total_mib: u64, available_mib: u64) -> SystemMemory {
+        SystemMemory {
+            total_bytes: total_mib * MIB,
+            available_bytes: available_mib * MIB,
+            stall_us: 0,
+        }
     }
 
+    /// A process with 16,384 MiB: three quarters at the most, and at the least 64 MiB for guards
+    /// and 48 MiB for reads. The numbers of `limit` are in MiB.
     #[test]
     fn memory_limit_is_used_plus_available_minus_reserve() {
         let plan = MemoryPlan::from_total_memory(16_384 * MIB, None);
@@ -358,13 +381,20 @@ mod tests {
         assert_eq!(plan.limit_bytes, 112 * MIB);
         let elastic = Elastic::from_plan(plan).unwrap();
         let limit = |used: u64, available| {
-            // An eighth of 16,384 is 2,048.
-            elastic.limit(&mut None, used * MIB, 1 << 40, memory(16_384, available)) / MIB
+            // The reserve is an eighth of 16,384: 2,048.
+            let memory = memory(16_384, available);
+            elastic.limit_bytes(&mut None, used * MIB, MANY_REFAULT_BYTES, memory) / MIB
         };
         assert_eq!(limit(5_000, 5_000), 7_952);
         assert_eq!(limit(5_000, 1_000), 3_952);
         // The lower bound is the memory for reads and guards. The upper bound is the address space.
         assert_eq!((limit(500, 100), limit(12_000, 4_000)), (112, 12_288));
+    }
+
+    /// Check of one interval ago, with a stall time of 1 ms up to then.
+    fn check_before_an_interval() -> Option<StallCheck> {
+        let checked_at = Instant::now() - CHECK_INTERVAL;
+        Some(StallCheck { stall_us: 1_000, checked_at })
     }
 
     /// A group of 64 MiB leaves 16 MiB to the program; a group of 24 MiB half of its memory.
@@ -373,39 +403,49 @@ mod tests {
         let limit = |total: u64, used: u64, available: u64| {
             let elastic = Elastic::from_plan(MemoryPlan::from_total_memory(total * MIB, None));
             let memory = memory(total, available);
-            elastic.unwrap().limit(&mut None, used * MIB, 1 << 40, memory) / MIB
+            elastic.unwrap().limit_bytes(&mut None, used * MIB, MANY_REFAULT_BYTES, memory) / MIB
         };
         assert_eq!((limit(64, 20, 40), limit(24, 10, 14)), (44, 12));
     }
 
+    /// By hand: 256 MiB plus twice 0, 50 and 1,000 MiB.
     #[test]
     fn memory_limit_grows_by_twice_the_bytes_read_again() {
         let elastic =
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
-        let limit = |returned: u64| {
-            elastic.limit(&mut None, 100 * MIB, returned * MIB, memory(16_384, 10_000)) / MIB
+        let limit = |refaulted: u64| {
+            let memory = memory(16_384, 10_000);
+            elastic.limit_bytes(&mut None, 100 * MIB, refaulted * MIB, memory) / MIB
         };
         assert_eq!((limit(0), limit(50), limit(1_000)), (256, 356, 2_256));
     }
 
+    /// 800 MiB are in use and 4,000 of 16,384 available, which is less than a quarter. By hand: an
+    /// eighth of 800 is 100. Without a stall the limit is 700 + 4,000 less the reserve of 2,048.
     #[test]
     fn memory_limit_shrinks_by_an_eighth_while_tasks_stall() {
         let elastic =
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
-        let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
-        let stalled = |stalled_us| SystemMemory { stall_us: stalled_us, ..memory(16_384, 4_000) };
-        // First interval: stalled for a fifth of the time. Second interval: no stall.
-        assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled(51_000)), 700 * MIB);
-        assert_eq!(elastic.limit(&mut looked, 700 * MIB, 1 << 40, stalled(51_000)), 2_652 * MIB);
+        let mut last_check = check_before_an_interval();
+        let stalled = |stall_us| SystemMemory { stall_us, ..memory(16_384, 4_000) };
+        // First interval: stalled for 50 ms of 250. Second interval: no stall.
+        let mut limit_mib = |used_mib: u64| {
+            let (used_bytes, memory) = (used_mib * MIB, stalled(51_000));
+            elastic.limit_bytes(&mut last_check, used_bytes, MANY_REFAULT_BYTES, memory) / MIB
+        };
+        assert_eq!((limit_mib(800), limit_mib(700)), (700, 2_652));
     }
 
+    /// The same stall with 10,000 MiB available. By hand: 800 + 10,000 less the reserve of 2,048.
     #[test]
     fn memory_limit_ignores_stalls_while_memory_is_plentiful() {
         let elastic =
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
-        let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
+        let mut last_check = check_before_an_interval();
         let stalled = SystemMemory { stall_us: 51_000, ..memory(16_384, 10_000) };
-        assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled), 8_752 * MIB);
+        let limit =
+            elastic.limit_bytes(&mut last_check, 800 * MIB, MANY_REFAULT_BYTES, stalled);
+        assert_eq!(limit, 8_752 * MIB);
     }
 
     /// A group of 48 MiB: a sixteenth for guards, a quarter for reads, three quarters at the most.
@@ -422,6 +462,8 @@ mod tests {
         assert!(tiny.limit_bytes <= 2 * MIB && tiny.bytes_max <= 3 * MIB);
     }
 
+    /// By hand: a sixteenth of 256 MiB for guards; with 48 MiB for reads the floor is 64 MiB. Half
+    /// of the three quarters would be less than the default of 256 MiB.
     #[test]
     fn memory_plan_scales_with_the_group_and_can_be_halved() {
         let plan = MemoryPlan::from_total_memory(256 * MIB, None);

@@ -37,7 +37,8 @@ use crate::target::FILE_BYTES_MAX;
 const KEY_PAGE_BITS: u32 = 40;
 const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << KEY_PAGE_BITS, "every page has a key");
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
-/// Binary logarithm of the number of groups whose heads lie in one memory page: 1,024 pages.
+/// Binary logarithm of the number of groups whose heads lie in one memory page: 64 groups, or 1,024
+/// pages.
 const EXTENT_GROUPS_LOG2: u32 = 6;
 /// Number of entries after which a lookup gives up, because the chain changes during the lookup.
 const CHAIN_STEPS_MAX: u32 = 64;
@@ -55,14 +56,17 @@ const SHARED: u32 = 1 << 29;
 /// Flag: the page was invalidated while it was pinned. The last unpin must report it.
 const INVALIDATED: u32 = 1 << 30;
 
+/// Entry of one frame.
 #[repr(C)]
 struct IndexEntry<A: Atomics> {
+    /// File and page, as packed by `page_key`.
     key: A::Key,
     state: A::Word,
     /// Number of the next frame in the chain plus one; 0 at the end, as in a head.
     next: A::Word,
 }
 
+/// Heads of the chains of one group's pages.
 type Group<A> = [<A as Atomics>::Word; 1 << GROUP_LOG2];
 
 const _: () = assert!(size_of::<IndexEntry<Std>>() == size_of::<[u64; 2]>());
@@ -238,13 +242,13 @@ impl<A: Atomics> PageIndex<A> {
     /// Shares up to 64 pages from `first` on in `frames`, which are not shared. Pages with a bit in
     /// `marked` get the mark. Called by one thread at a time.
     pub(crate) fn share(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
-        let mut group = self.group(page_key(file, first));
+        let mut heads = self.group_heads(page_key(file, first));
         for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
             let key = page_key(file, page);
             if key & GROUP_MASK == 0 {
-                group = self.group(key);
+                heads = self.group_heads(key);
             }
-            let head = &group[(key & GROUP_MASK) as usize];
+            let head = &heads[(key & GROUP_MASK) as usize];
             let entry = &self.entries[frame as usize];
             debug_assert_eq!(entry.state.load(Relaxed) & (SHARED | PIN_MASK), 0);
             entry.key.store(key, Release);
@@ -274,19 +278,19 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Like [`take_uses`](PageIndex::take_uses), for the frames from `first` on whose bits are set
-    /// in `selected_frames`. Returns one bit set of the used frames and one of the frames used more
-    /// than once.
+    /// in `selected_frames`. Returns two bit sets: the used frames, and the frames used more than
+    /// once.
     pub(crate) fn take_uses_of(&self, first: u32, selected_frames: u64) -> [u64; 2] {
-        let mut used = [0; 2];
+        let (mut used_frames, mut repeatedly_used_frames) = (0, 0);
         for position in set_bit_positions(selected_frames) {
             let state = &self.entries[first as usize + position].state;
             if state.load(Relaxed) & USE_MASK != 0 {
                 let uses = state.fetch_and(!USE_MASK, Relaxed) & USE_MASK;
-                used[0] |= 1 << position;
-                used[1] |= u64::from(uses != USE_UNIT) << position;
+                used_frames |= 1 << position;
+                repeatedly_used_frames |= u64::from(uses != USE_UNIT) << position;
             }
         }
-        used
+        [used_frames, repeatedly_used_frames]
     }
 
     /// True if the page in `frame` was used since its uses were taken.
@@ -313,16 +317,18 @@ impl<A: Atomics> PageIndex<A> {
                 in_use |= u64::from(state.fetch_sub(SHARED, SeqCst) & PIN_MASK != 0) << position;
             }
         }
-        // From here on no lookup finds any of them. The readers of a group are checked once.
+        // From here on no lookup finds any of the pages. The readers of a group are checked once.
         let mut checked_group: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
         for position in set_bit_positions(recalled & !in_use) {
             let frame = frames[position].0;
             let key = self.entries[frame as usize].key.load(Relaxed);
-            let (_, heads, is_read) =
-                checked_group.filter(|&(group, ..)| group == key >> GROUP_LOG2).unwrap_or_else(
-                    || (key >> GROUP_LOG2, self.group(key), self.reader_slots.has_reader_in(key)),
-                );
-            checked_group = Some((key >> GROUP_LOG2, heads, is_read));
+            let group = key >> GROUP_LOG2;
+            let (_, heads, is_read) = checked_group
+                .filter(|&(checked, ..)| checked == group)
+                .unwrap_or_else(|| {
+                    (group, self.group_heads(key), self.reader_slots.has_reader_in(key))
+                });
+            checked_group = Some((group, heads, is_read));
             match is_read {
                 true => in_use |= 1 << position,
                 false => self.unchain(frame, &heads[(key & GROUP_MASK) as usize]),
@@ -389,20 +395,22 @@ impl<A: Atomics> PageIndex<A> {
     /// Returns the head of the chain for a key.
     #[inline]
     fn head(&self, key: u64) -> &A::Word {
-        &self.group(key)[(key & GROUP_MASK) as usize]
+        &self.group_heads(key)[(key & GROUP_MASK) as usize]
     }
 
     /// Returns the heads of a key's group, indexed by the page's position in the group.
     #[inline]
-    fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
-        // The extent's number is hashed. The position of a group in its extent is permuted by the
-        // same hash.
+    fn group_heads(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
+        // An *extent* is 64 consecutive groups, whose heads lie in one memory page. The hash of the
+        // extent's number selects that memory page. The hash also permutes the groups in it: two
+        // extents with the same memory page place their first groups differently.
         let hash = spread(key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2));
         let groups_log2 = self.heads.len().trailing_zeros();
         let extents_log2 = groups_log2.saturating_sub(EXTENT_GROUPS_LOG2);
-        let extent = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_GROUPS_LOG2;
-        let within = (key >> GROUP_LOG2 ^ hash) & ((1 << EXTENT_GROUPS_LOG2.min(groups_log2)) - 1);
-        &self.heads[(extent | within) as usize]
+        let first_group = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_GROUPS_LOG2;
+        let position_mask = (1 << EXTENT_GROUPS_LOG2.min(groups_log2)) - 1;
+        let group_in_extent = (key >> GROUP_LOG2 ^ hash) & position_mask;
+        &self.heads[(first_group | group_in_extent) as usize]
     }
 }
 

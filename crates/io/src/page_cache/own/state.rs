@@ -327,11 +327,15 @@ impl EngineState {
     }
 
     /// Detaches all completed reads that were not taken. Returns false if there was none to detach.
+    /// `pump` must follow.
     fn detach_all(&mut self, now: Time) -> bool {
-        let is_done = |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
-        let reads = self.in_flight.reads.iter().filter(|(_, read)| is_done(read));
-        let done: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
-        done.into_iter()
+        // A done read has no queue. An abandoned one, and one that was taken, have no result here.
+        let is_completed =
+            |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
+        let reads = self.in_flight.reads.iter().filter(|(_, read)| is_completed(read));
+        let completed: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
+        completed
+            .into_iter()
             .map(|id| self.detach(now, id))
             .fold(false, |any_detached, is_detached| any_detached | is_detached)
     }
