@@ -118,7 +118,7 @@ impl PathPages {
     /// number of the file, for the log of decisions. `local` is the file if it is of this machine,
     /// and `None` for a file of an NFS server. The pages of a server's file are in the path's own
     /// cache, even if the mode is `Kernel`.
-    pub(crate) fn of_file(&self, local: Option<&Target>, file_number: u32) -> FilePages {
+    pub(crate) fn new_file_pages(&self, local: Option<&Target>, file_number: u32) -> FilePages {
         match (self, local) {
             (PathPages::Kernel(readahead), Some(target)) => FilePages::Kernel(KernelFile {
                 target: target.clone(),
@@ -127,7 +127,7 @@ impl PathPages {
             }),
             (PathPages::None, _) => FilePages::None,
             (PathPages::Own { reads_resident: true, .. }, Some(target)) => {
-                FilePages::Own(ResidentFile::of(target))
+                FilePages::Own(ResidentFile::for_target(target))
             }
             _ => FilePages::Own(None),
         }

@@ -49,7 +49,7 @@ impl Handle {
         let buffered_file = self.resident_kernel_file(file, offset, bytes)?;
         let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
         let is_read = file.read(buffered_file, offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
-        (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
+        (is_read && self.record_resident_read(bytes, offset)).then_some(copy)
     }
 
     /// Like [`read_from_kernel`](Handle::read_from_kernel), but returns the bytes in memory of
@@ -69,8 +69,15 @@ impl Handle {
         self.read_kernel_pages(file, offset, bytes, buffers).then_some(copy)
     }
 
+    /// Counts a read of `bytes` resident bytes from `offset` on. Returns true: the bytes were read.
+    #[inline]
+    pub(super) fn record_resident_read(&self, bytes: u64, offset: u64) -> bool {
+        let awaited_bytes = 0;
+        self.record_kernel_read(bytes, awaited_bytes, offset)
+    }
+
     /// Counts a read of `bytes` bytes from `offset` on, of which `awaited_bytes` bytes were not
-    /// resident. Returns true.
+    /// resident. Returns true: the bytes were read.
     pub(super) fn record_kernel_read(&self, bytes: u64, awaited_bytes: u64, offset: u64) -> bool {
         self.read_counters.kernel_reads().record_read(bytes, awaited_bytes, offset + bytes);
         true

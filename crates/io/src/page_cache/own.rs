@@ -134,7 +134,7 @@ impl OpenFile {
         path_pages: &PathPages,
         file_number: u32,
     ) -> OpenFile {
-        let pages = path_pages.of_file(storage_file.local(), file_number);
+        let pages = path_pages.new_file_pages(storage_file.local(), file_number);
         let mode = match storage_file.mode() {
             Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
             mode => mode,

@@ -71,15 +71,15 @@ struct BlockingPoolShared {
 struct BlockingPoolState {
     /// Files with queued tasks or threads in reads.
     files: BTreeMap<FileKey, FileQueue>,
-    /// Files with a read that may be taken: number of threads in reads, age of the oldest read,
-    /// key.
-    order: BTreeSet<(u32, u64, FileKey)>,
+    /// Files with a task that may be taken, in the order in which threads take them: number of
+    /// threads in reads, age of the oldest task, key.
+    takeable_files: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
     /// Number of reads queued since the start; the age of the next read.
     tasks_queued: u64,
-    /// Number of reads that have ended since the start.
-    ended: u64,
+    /// Number of tasks that have ended since the start.
+    tasks_ended: u64,
     threads: Vec<Worker>,
     /// Number of threads in reads.
     threads_reading: u32,
@@ -116,44 +116,44 @@ impl Task {
     }
 }
 
-/// Queue of one file.
+/// Queue of one file, with the number of threads in its reads.
 #[derive(Default)]
 struct FileQueue {
     /// Tasks, each with its age.
     queue: VecDeque<(u64, Task)>,
     /// Number of threads in reads of the file.
-    reading: u32,
+    threads_reading: u32,
 }
 
 impl FileQueue {
-    /// Returns the entry of the file in the order of the pool. Returns `None` if no thread may take
+    /// Returns the entry of the file in `takeable_files`. Returns `None` if no thread may take
     /// a task of the file now.
     fn order_key(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
-        (self.reading < FILE_THREADS_MAX).then_some((self.reading, age, key))
+        (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
     }
 }
 
 impl BlockingPoolState {
-    /// Applies `change` to the queue of a file, updates the file's position in the order, and
+    /// Applies `change` to the queue of a file, updates the file's entry in `takeable_files`, and
     /// returns the result. A file without tasks and threads is removed.
     fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut FileQueue) -> T) -> T {
         let file = self.files.entry(key).or_default();
         if let Some(order_entry) = file.order_key(key) {
-            self.order.remove(&order_entry);
+            self.takeable_files.remove(&order_entry);
         }
         let result = change(file);
         if let Some(order_entry) = file.order_key(key) {
-            self.order.insert(order_entry);
+            self.takeable_files.insert(order_entry);
         }
-        if file.queue.is_empty() && file.reading == 0 {
+        if file.queue.is_empty() && file.threads_reading == 0 {
             self.files.remove(&key);
         }
         result
     }
 
     /// Adds a task to the queue of its file.
-    fn queue(&mut self, task: Task) {
+    fn push_task(&mut self, task: Task) {
         self.tasks_queued += 1;
         let age = self.tasks_queued;
         self.with_file(task.key(), |file| file.queue.push_back((age, task)));
@@ -161,7 +161,7 @@ impl BlockingPoolState {
 
     /// Takes the next task for the calling thread, which is counted as in a read. Returns `None` if
     /// no task may be taken now.
-    fn take(&mut self) -> Option<Task> {
+    fn take_task(&mut self) -> Option<Task> {
         let is_free = |threads_in_file: u32, key: &FileKey| {
             let threads_max =
                 if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
@@ -169,12 +169,12 @@ impl BlockingPoolState {
                 .get(&key.device)
                 .is_none_or(|&threads_on_device| threads_on_device < threads_max)
         };
-        let &(_, _, key) =
-            self.order.iter().find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
+        let mut files = self.takeable_files.iter();
+        let &(_, _, key) = files.find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
         self.threads_reading += 1;
         *self.devices.entry(key.device).or_default() += 1;
         let queued_task = self.with_file(key, |file| {
-            file.reading += 1;
+            file.threads_reading += 1;
             file.queue.pop_front()
         });
         let (_, task) = queued_task.expect("a file in the order has a task");
@@ -183,9 +183,9 @@ impl BlockingPoolState {
 
     /// Records that a thread has ended a task of the file.
     fn record_end(&mut self, key: FileKey) {
-        self.ended += 1;
+        self.tasks_ended += 1;
         self.threads_reading -= 1;
-        self.with_file(key, |file| file.reading -= 1);
+        self.with_file(key, |file| file.threads_reading -= 1);
         if let Some(threads_on_device) = self.devices.get_mut(&key.device) {
             *threads_on_device -= 1;
             if *threads_on_device == 0 {
@@ -208,7 +208,8 @@ impl BlockingPool {
     /// The system provides no thread, and the pool has none.
     pub(super) fn queue_task(&self, task: Task) -> io::Result<()> {
         let mut pool = self.shared.lock();
-        pool.queue(task);
+        pool.push_task(task);
+        // While threads read and one watches, none is woken: the watching thread finds the task.
         if pool.threads_idle > 0 && (pool.threads_reading == 0 || !pool.has_watcher) {
             self.shared.work_signal.notify_one();
             return Ok(());
@@ -221,7 +222,7 @@ impl BlockingPool {
 
     /// True if a thread is in a read of the file now.
     pub(super) fn has_read_of(&self, key: FileKey) -> bool {
-        self.shared.lock().files.get(&key).is_some_and(|file| file.reading > 0)
+        self.shared.lock().files.get(&key).is_some_and(|file| file.threads_reading > 0)
     }
 }
 
@@ -236,7 +237,7 @@ impl Drop for BlockingPool {
         pool.is_closing = true;
         let threads = std::mem::take(&mut pool.threads);
         let files = std::mem::take(&mut pool.files);
-        pool.order.clear();
+        pool.takeable_files.clear();
         drop(pool);
         // Notifying is a system call, also without a thread to wake.
         if !threads.is_empty() {
@@ -288,12 +289,13 @@ impl BlockingPoolShared {
     fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
         pool.threads_idle -= 1;
-        let mut may_take = false;
+        let mut may_take_task = false;
         while !pool.is_closing {
-            let task = if may_take || pool.threads_reading == 0 { pool.take() } else { None };
+            let may_take_task_now = may_take_task || pool.threads_reading == 0;
+            let task = if may_take_task_now { pool.take_task() } else { None };
             if let Some(task) = task {
                 is_reading.store(true, Ordering::Relaxed);
-                if !pool.order.is_empty() && !pool.has_watcher {
+                if !pool.takeable_files.is_empty() && !pool.has_watcher {
                     // Without another thread, this one continues after the read.
                     let _ = self.start_if_needed(&mut pool);
                     self.work_signal.notify_one();
@@ -307,14 +309,15 @@ impl BlockingPoolShared {
                 }
                 pool.record_end(key);
                 is_reading.store(false, Ordering::Relaxed);
-                may_take = true;
+                may_take_task = true;
                 continue;
             }
-            let is_over;
+            // True if the thread was idle too long.
+            let is_idle_too_long;
             pool.threads_idle += 1;
-            (pool, may_take, is_over) = self.sleep(pool);
+            (pool, may_take_task, is_idle_too_long) = self.sleep(pool);
             pool.threads_idle -= 1;
-            if is_over && pool.threads_idle > 0 && pool.order.is_empty() {
+            if is_idle_too_long && pool.threads_idle > 0 && pool.takeable_files.is_empty() {
                 return;
             }
         }
@@ -328,30 +331,33 @@ impl BlockingPoolShared {
         &'s self,
         mut pool: MutexGuard<'s, BlockingPoolState>,
     ) -> (MutexGuard<'s, BlockingPoolState>, bool, bool) {
-        if !pool.order.is_empty() && !pool.has_watcher {
+        if !pool.takeable_files.is_empty() && !pool.has_watcher {
             pool.has_watcher = true;
-            let ended = pool.ended;
+            let ended_before = pool.tasks_ended;
             let (mut pool, waited) =
                 self.work_signal.wait_timeout(pool, STALL_TIMEOUT).expect(POISON);
             pool.has_watcher = false;
-            let is_stuck = waited.timed_out() && pool.ended == ended;
-            return (pool, is_stuck, false);
+            let is_stuck = waited.timed_out() && pool.tasks_ended == ended_before;
+            let is_idle_too_long = false;
+            return (pool, is_stuck, is_idle_too_long);
         }
+        // One idle thread stays, so that the next task needs no new thread.
+        let may_take_task = false;
         if pool.threads_idle == 1 {
-            return (self.work_signal.wait(pool).expect(POISON), false, false);
+            return (self.work_signal.wait(pool).expect(POISON), may_take_task, false);
         }
         let (pool, waited) =
             self.work_signal.wait_timeout(pool, THREAD_IDLE_TIMEOUT).expect(POISON);
-        (pool, false, waited.timed_out())
+        (pool, may_take_task, waited.timed_out())
     }
 }
 
 /// Executes a task; a read only if its owner still exists. Only foreign code can panic here.
 fn execute(task: Task) {
     run_contained(|| match &task {
-        Task::Read(wish) if Arc::strong_count(wish) > 1 => {
-            wish.execute();
-            wish.wake_task();
+        Task::Read(read) if Arc::strong_count(read) > 1 => {
+            read.execute();
+            read.wake_task();
         }
         Task::Read(_) => {}
         Task::Advise { target, pages } => {
@@ -368,7 +374,8 @@ mod tests {
 
     use super::*;
 
-    fn wish(device: u64, inode: u64) -> Task {
+    /// Task of a read of one byte of the file with these numbers.
+    fn read_task(device: u64, inode: u64) -> Task {
         let file = Arc::new(StdFile::open("/dev/null").unwrap());
         Task::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, 0, 1)))
     }
@@ -378,42 +385,45 @@ mod tests {
     fn waiter_pool_prefers_the_file_with_fewer_threads() {
         let mut pool = BlockingPoolState::default();
         for inode in [1, 1, 1, 2, 3] {
-            pool.queue(wish(0, inode));
+            pool.push_task(read_task(0, inode));
         }
-        let order: Vec<u64> = (0..5).map(|_| pool.take().unwrap().key().inode).collect();
-        assert_eq!(order, [1, 2, 3, 1, 1]);
-        assert!(pool.take().is_none());
-        // Two of the three files end; a new read of the first still comes after one of another
-        // file.
+        let mut take_inode = || pool.take_task().unwrap().key().inode;
+        let taken_inodes: Vec<u64> = (0..5).map(|_| take_inode()).collect();
+        assert_eq!(taken_inodes, [1, 2, 3, 1, 1]);
+        assert!(pool.take_task().is_none());
+        // The read of file 2 ends. Three threads are in file 1, so a new read of file 2 comes
+        // before a new one of file 1, although it is younger.
         pool.record_end(FileKey { device: 0, inode: 2 });
-        pool.queue(wish(0, 1));
-        pool.queue(wish(0, 2));
-        assert_eq!(pool.take().unwrap().key().inode, 2);
+        pool.push_task(read_task(0, 1));
+        pool.push_task(read_task(0, 2));
+        assert_eq!(pool.take_task().unwrap().key().inode, 2);
     }
 
+    /// A file gets 8 threads at most. The other files of the device get one each, up to 192 threads
+    /// on the device. Another device is not affected.
     #[test]
     fn waiter_pool_limits_threads_per_file_and_device() {
         let mut pool = BlockingPoolState::default();
-        (0..20).for_each(|_| pool.queue(wish(0, 1)));
-        let taken = std::iter::from_fn(|| pool.take()).count();
+        (0..20).for_each(|_| pool.push_task(read_task(0, 1)));
+        let taken = std::iter::from_fn(|| pool.take_task()).count();
         assert_eq!(taken, FILE_THREADS_MAX as usize);
         pool.record_end(FileKey { device: 0, inode: 1 });
-        assert!(pool.take().is_some() && pool.take().is_none());
-        (2..300).for_each(|inode| pool.queue(wish(0, inode)));
-        let taken = std::iter::from_fn(|| pool.take()).count() as u32;
+        assert!(pool.take_task().is_some() && pool.take_task().is_none());
+        (2..300).for_each(|inode| pool.push_task(read_task(0, inode)));
+        let taken = std::iter::from_fn(|| pool.take_task()).count() as u32;
         assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
-        pool.queue(wish(1, 1));
-        assert_eq!(pool.take().unwrap().key().device, 1);
+        pool.push_task(read_task(1, 1));
+        assert_eq!(pool.take_task().unwrap().key().device, 1);
     }
 
     #[test]
     fn ended_reads_leave_nothing_behind() {
         let mut pool = BlockingPoolState::default();
-        (0..9).for_each(|inode| pool.queue(wish(inode, inode)));
-        while let Some(wish) = pool.take() {
-            pool.record_end(wish.key());
+        (0..9).for_each(|inode| pool.push_task(read_task(inode, inode)));
+        while let Some(task) = pool.take_task() {
+            pool.record_end(task.key());
         }
-        assert!(pool.files.is_empty() && pool.order.is_empty() && pool.devices.is_empty());
-        assert_eq!((pool.threads_reading, pool.ended), (0, 9));
+        assert!(pool.files.is_empty() && pool.takeable_files.is_empty() && pool.devices.is_empty());
+        assert_eq!((pool.threads_reading, pool.tasks_ended), (0, 9));
     }
 }

@@ -112,45 +112,55 @@ impl BlockingRead {
 mod tests {
     use super::*;
 
-    fn wish(bytes: u64) -> BlockingRead {
+    /// Offset of the reads in the test file.
+    const OFFSET: u64 = 10;
+
+    /// A read of `bytes` bytes from [`OFFSET`] on in a removed file of 100,000 bytes. The byte at
+    /// offset n is n modulo 251.
+    fn new_read(bytes: u64) -> BlockingRead {
         let name =
             std::env::temp_dir().join(format!("readpath-wish-{}-{bytes}", std::process::id()));
-        let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+        let content: Vec<u8> = (0..100_000u32).map(|offset| (offset % 251) as u8).collect();
         std::fs::write(&name, content).unwrap();
         let file = Arc::new(StdFile::open(&name).unwrap());
         std::fs::remove_file(&name).unwrap();
-        BlockingRead::new(file, FileKey::default(), 10, bytes)
+        BlockingRead::new(file, FileKey::default(), OFFSET, bytes)
     }
 
-    fn wait(wish: &BlockingRead) {
-        wish.execute();
-        wish.wake_task();
+    /// Makes the read on this thread, as a waiter thread does.
+    fn execute_and_wake(read: &BlockingRead) {
+        read.execute();
+        read.wake_task();
     }
 
+    /// Lengths at the limit of 64 KiB, and up to the end of the file.
     #[test]
     fn waiter_passes_a_copy_to_the_task_up_to_64_kib() {
-        for (bytes, is_given) in [(1, true), (65_536, true), (65_537, false), (99_990, false)] {
-            for caches_all_reads in [false, true] {
-                let wish = if caches_all_reads { wish(bytes).copying_bytes() } else { wish(bytes) };
-                wait(&wish);
-                assert!(wish.poll(Waker::noop()));
-                let copy = wish.take_copy();
-                assert_eq!(copy.is_some(), is_given || caches_all_reads, "{bytes} bytes");
-                let is_right = |copy: AlignedBytes| {
+        for (bytes, is_copied) in [(1, true), (65_536, true), (65_537, false), (99_990, false)] {
+            for copies_any_size in [false, true] {
+                let new_read = new_read(bytes);
+                let read = if copies_any_size { new_read.copying_bytes() } else { new_read };
+                execute_and_wake(&read);
+                assert!(read.poll(Waker::noop()));
+                let copy = read.take_copy();
+                assert_eq!(copy.is_some(), is_copied || copies_any_size, "{bytes} bytes");
+                let is_file_content = |copy: AlignedBytes| {
+                    let mut bytes_at = copy.iter().zip(OFFSET..);
                     copy.len() as u64 == bytes
-                        && copy.iter().zip(10u32..).all(|(&byte, at)| u32::from(byte) == at % 251)
+                        && bytes_at.all(|(&byte, offset)| u64::from(byte) == offset % 251)
                 };
-                assert!(copy.is_none_or(is_right));
+                assert!(copy.is_none_or(is_file_content));
             }
         }
     }
 
     #[test]
     fn waiter_passes_no_copy_beyond_the_end_of_file() {
-        let wish = wish(99_991);
-        let wish = BlockingRead::new(Arc::clone(&wish.file), FileKey::default(), 99_990, 11);
-        wait(&wish);
-        assert!(wish.poll(Waker::noop()));
-        assert!(wish.take_copy().is_none());
+        let file = new_read(99_991).file;
+        // Ends one byte beyond the 100,000 bytes of the file.
+        let read = BlockingRead::new(file, FileKey::default(), 99_990, 11);
+        execute_and_wake(&read);
+        assert!(read.poll(Waker::noop()));
+        assert!(read.take_copy().is_none());
     }
 }

@@ -455,7 +455,7 @@ impl FileKernelReadahead {
                 // Only for random readers: the first measurement takes longer than a short
                 // program's reads.
                 device.spare_pages = match !is_of_task && advised.may_be_read_whole(file_pages) {
-                    true => self.path_readahead.spare.pages(now),
+                    true => self.path_readahead.spare.spare_pages(now),
                     false => 0,
                 };
                 device.open_reads =

@@ -114,7 +114,7 @@ impl ResidencySampler {
 
     /// Replaces the present state.
     #[inline]
-    fn set(&self, state: SamplerState) {
+    fn set_state(&self, state: SamplerState) {
         self.bits.store(state.pack(), Ordering::Relaxed);
     }
 
@@ -148,7 +148,7 @@ impl ResidencySampler {
 
     /// Ends the trust after a read that the policy has seen: the next read is checked.
     pub(crate) fn reset(&self) {
-        self.set(match self.state() {
+        self.set_state(match self.state() {
             SamplerState::Trusted { .. } => SamplerState::Sampling { run: 0, misses: 0 },
             SamplerState::Sampling { misses, .. } => SamplerState::Sampling { run: 0, misses },
             SamplerState::Missing => SamplerState::Missing,
@@ -158,7 +158,7 @@ impl ResidencySampler {
     /// Records if a checked or timed read found all its pages resident, which selects the method of
     /// the next reads: see the table of the module.
     pub(crate) fn record_check(&self, is_resident: bool) {
-        self.set(self.state().after_check(is_resident));
+        self.set_state(self.state().after_check(is_resident));
     }
 }
 
@@ -166,69 +166,81 @@ impl ResidencySampler {
 mod tests {
     use super::*;
 
-    /// Checked reads in a run of resident ones: the 1st, 3rd, 7th, 15th, 31st, and then each 32nd.
+    const HIT: bool = true;
+    const MISS: bool = false;
+
+    /// Method of the next read while no advised page waits for a reader.
+    fn next_read(sampler: &ResidencySampler) -> ReadState {
+        let is_prefetching = false;
+        sampler.next_read(is_prefetching)
+    }
+
+    /// All reads hit. The runs of unchecked reads have 1, 3, 7, 15 and then 31 reads. The checked
+    /// reads are therefore the 1st, 3rd, 7th, 15th, 31st, and then each 32nd.
     #[test]
     fn resident_reads_are_checked_with_decreasing_frequency() {
         let sampler = ResidencySampler::default();
-        let mut looked = Vec::new();
-        for nth in 1..=130 {
-            if sampler.next_read(false) != ReadState::Trusted {
-                looked.push(nth);
-                sampler.record_check(true);
+        let mut checked_reads = Vec::new();
+        for read_number in 1..=130 {
+            if next_read(&sampler) != ReadState::Trusted {
+                checked_reads.push(read_number);
+                sampler.record_check(HIT);
             }
         }
-        assert_eq!(looked, [1, 3, 7, 15, 31, 63, 95, 127]);
+        assert_eq!(checked_reads, [1, 3, 7, 15, 31, 63, 95, 127]);
     }
 
+    /// After the miss, two hits are needed until a read is trusted again.
     #[test]
     fn miss_makes_the_next_two_reads_checked() {
         let sampler = ResidencySampler::default();
-        assert!(sampler.next_read(false) != ReadState::Trusted);
-        sampler.record_check(true);
-        sampler.record_check(true);
-        sampler.record_check(false);
+        assert!(next_read(&sampler) != ReadState::Trusted);
+        sampler.record_check(HIT);
+        sampler.record_check(HIT);
+        sampler.record_check(MISS);
         for _ in 0..2 {
-            assert!(sampler.next_read(false) != ReadState::Trusted);
-            sampler.record_check(true);
+            assert!(next_read(&sampler) != ReadState::Trusted);
+            sampler.record_check(HIT);
         }
-        assert!(sampler.next_read(false) == ReadState::Trusted);
+        assert!(next_read(&sampler) == ReadState::Trusted);
     }
 
     #[test]
     fn eight_misses_predict_a_miss_until_the_next_hit() {
         let sampler = ResidencySampler::default();
         for _ in 0..8 {
-            assert!(sampler.next_read(false) == ReadState::Sampling);
-            sampler.record_check(false);
+            assert!(next_read(&sampler) == ReadState::Sampling);
+            sampler.record_check(MISS);
         }
-        assert_eq!(sampler.next_read(false), ReadState::Missing);
-        sampler.record_check(true);
-        assert!(sampler.next_read(false) == ReadState::Sampling);
+        assert_eq!(next_read(&sampler), ReadState::Missing);
+        sampler.record_check(HIT);
+        assert!(next_read(&sampler) == ReadState::Sampling);
     }
 
     #[test]
     fn prefetching_ends_the_trust_but_not_the_expectation_of_a_miss() {
         let sampler = ResidencySampler::default();
-        sampler.record_check(true);
-        assert_eq!(sampler.next_read(true), ReadState::Prefetching);
+        sampler.record_check(HIT);
+        let is_prefetching = true;
+        assert_eq!(sampler.next_read(is_prefetching), ReadState::Prefetching);
         sampler.reset();
-        assert_eq!(sampler.next_read(false), ReadState::Sampling);
-        (0..8).for_each(|_| sampler.record_check(false));
+        assert_eq!(next_read(&sampler), ReadState::Sampling);
+        (0..8).for_each(|_| sampler.record_check(MISS));
         sampler.reset();
-        assert_eq!(sampler.next_read(false), ReadState::Missing);
+        assert_eq!(next_read(&sampler), ReadState::Missing);
         assert_eq!(sampler.without_prefetching(), ReadState::Missing);
     }
 
     #[test]
     fn packed_states_are_distinct_and_return() {
-        let mut all = vec![SamplerState::Missing];
+        let mut all_states = vec![SamplerState::Missing];
         for run in 0..=UNCHECKED_READS_MAX {
-            all.extend((1..=run).map(|left| SamplerState::Trusted { run, left }));
-            all.push(SamplerState::Sampling { run, misses: 0 });
+            all_states.extend((1..=run).map(|left| SamplerState::Trusted { run, left }));
+            all_states.push(SamplerState::Sampling { run, misses: 0 });
         }
-        let missed = 1..MISSES_BEFORE_EXPECTED;
-        all.extend(missed.map(|misses| SamplerState::Sampling { run: 0, misses }));
-        for state in all {
+        let miss_counts = 1..MISSES_BEFORE_EXPECTED;
+        all_states.extend(miss_counts.map(|misses| SamplerState::Sampling { run: 0, misses }));
+        for state in all_states {
             assert_eq!(SamplerState::unpack(state.pack()), state);
         }
     }

@@ -92,7 +92,7 @@ impl CheckRate {
 impl ResidentFile {
     /// Creates the state of a file that is about to be opened. Returns `None` if the kernel page
     /// cache has no other pages than the path.
-    pub(super) fn of(target: &Target) -> Option<ResidentFile> {
+    pub(super) fn for_target(target: &Target) -> Option<ResidentFile> {
         may_check_residency(target).then(|| ResidentFile {
             target: target.clone(),
             read_checks: CheckRate::default(),
@@ -255,21 +255,23 @@ fn covering_windows(pages: PageRange) -> PageRange {
 mod tests {
     use super::*;
 
+    /// Up to 64 * 64 = 4,096 pages, one range covers the whole file. A larger file has 64 samples
+    /// of 64 pages. The samples at both ends come first.
     #[test]
     fn residency_sample_covers_small_files_and_spreads_over_large_ones() {
         for pages in [1, 2, 4_095, 4_096] {
-            let all: Vec<PageRange> = sample_ranges(pages).collect();
-            assert_eq!(all, [PageRange::new(0, pages)]);
+            let ranges: Vec<PageRange> = sample_ranges(pages).collect();
+            assert_eq!(ranges, [PageRange::new(0, pages)]);
         }
         for pages in [4_097, 65_536, 1 << 51] {
-            let all: Vec<PageRange> = sample_ranges(pages).collect();
-            assert_eq!(all[..2], [PageRange::new(0, 64), PageRange::new(pages - 64, 64)]);
-            assert_eq!(all.iter().map(|stretch| stretch.count()).sum::<u64>(), 4_096);
-            // Distances between stretches differ by at most a page.
-            let mut firsts: Vec<u64> = all.iter().map(|stretch| stretch.first).collect();
+            let ranges: Vec<PageRange> = sample_ranges(pages).collect();
+            assert_eq!(ranges[..2], [PageRange::new(0, 64), PageRange::new(pages - 64, 64)]);
+            assert_eq!(ranges.iter().map(|sample| sample.count()).sum::<u64>(), 4_096);
+            // Distances between samples differ by at most a page.
+            let mut firsts: Vec<u64> = ranges.iter().map(|sample| sample.first).collect();
             firsts.sort();
-            let ways: Vec<u64> = firsts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            assert!(ways.iter().max().unwrap() - ways.iter().min().unwrap() <= 1);
+            let distances: Vec<u64> = firsts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert!(distances.iter().max().unwrap() - distances.iter().min().unwrap() <= 1);
         }
     }
 }

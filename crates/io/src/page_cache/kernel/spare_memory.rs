@@ -6,13 +6,13 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::os::system_memory::SystemMemory;
 
-/// Part of the available memory, and most bytes:
+/// Divisor of the available memory: this part may be filled. At most this number of bytes, because
 /// [`KernelCachedPages`](readpath_core::readahead::KernelCachedPages) remembers 512 MiB of a file.
 const AVAILABLE_DIVISOR: u64 = 16;
 const BYTES_MAX: u64 = 512 << 20;
 
-/// Part of the available memory with a named limit.
-const NAMED_DIVISOR: u64 = 2;
+/// Divisor of the available memory: this part may be filled if the option gives a limit.
+const CONFIGURED_DIVISOR: u64 = 2;
 
 /// Time between two measurements of the available memory, at least.
 const PERIOD_NS: u64 = 1_000_000_000;
@@ -21,28 +21,36 @@ const PERIOD_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct SpareMemory {
     /// Limit of the path's option for whole files in bytes, if it was given.
-    named_bytes: Option<u64>,
-    /// Pages, and the time of the last measurement.
-    measured: Mutex<(u64, Option<Time>)>,
+    configured_bytes_max: Option<u64>,
+    measurement: Mutex<SpareMeasurement>,
+}
+
+/// Last measurement of the spare memory.
+#[derive(Debug, Default)]
+struct SpareMeasurement {
+    /// Number of pages that a file read as a whole may fill.
+    pages: u64,
+    /// Time of the measurement; `None` before the first.
+    measured_at: Option<Time>,
 }
 
 impl SpareMemory {
-    /// Creates the state without a measurement. `named_bytes` is the limit of the option in bytes,
-    /// if it was given. With 0, there is no spare memory.
-    pub(super) fn new(named_bytes: Option<u64>) -> SpareMemory {
-        SpareMemory { named_bytes, measured: Mutex::default() }
+    /// Creates the state without a measurement. `configured_bytes_max` is the limit of the option
+    /// in bytes, if it was given. With 0, there is no spare memory.
+    pub(super) fn new(configured_bytes_max: Option<u64>) -> SpareMemory {
+        SpareMemory { configured_bytes_max, measurement: Mutex::default() }
     }
 
     /// Number of pages that a file read as a whole may fill, at time `now`. Measures the available
     /// memory if the last measurement is old. Returns 0 if the system does not report its memory.
-    pub(super) fn pages(&self, now: Time) -> u64 {
-        let (limit, divisor) = match self.named_bytes {
+    pub(super) fn spare_pages(&self, now: Time) -> u64 {
+        let (limit, divisor) = match self.configured_bytes_max {
             Some(0) => return 0,
-            Some(named) => (named.min(BYTES_MAX), NAMED_DIVISOR),
+            Some(configured) => (configured.min(BYTES_MAX), CONFIGURED_DIVISOR),
             None => (BYTES_MAX, AVAILABLE_DIVISOR),
         };
-        let mut measured = self.measured.lock().expect("a measurement doesn't panic");
-        let (pages, measured_at) = &mut *measured;
+        let mut measurement = self.measurement.lock().expect("a measurement doesn't panic");
+        let SpareMeasurement { pages, measured_at } = &mut *measurement;
         if measured_at.is_none_or(|measured_at| now.since(measured_at).ns() >= PERIOD_NS) {
             *measured_at = Some(now);
             let available = SystemMemory::measure().map_or(0, |memory| memory.available_bytes);

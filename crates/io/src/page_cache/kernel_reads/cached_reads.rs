@@ -81,7 +81,7 @@ impl Handle {
                     [buffer] => buffered_file.read_blocking(offset, buffer),
                     buffers => buffered_file.read_all_blocking(offset, bytes, buffers),
                 };
-                return is_read && self.record_kernel_read(bytes, 0, offset);
+                return is_read && self.record_resident_read(bytes, offset);
             }
             state => self.begin_untrusted(file, state, offset, bytes),
         };
@@ -90,7 +90,7 @@ impl Handle {
             read.checked_bytes = buffered_file.read_nowait(offset, kernel_readahead, buffers);
             if read.checked_bytes == Some(bytes) {
                 reads.sampler().record_check(true);
-                return self.record_kernel_read(bytes, 0, offset);
+                return self.record_resident_read(bytes, offset);
             }
         }
         self.read_absent_pages(file, buffered_file, read, buffers)
@@ -276,7 +276,7 @@ impl Handle {
         }
         let checked_bytes = buffered_file.read_nowait(offset, KernelReadahead::Enabled, buffers);
         if checked_bytes == Some(bytes) {
-            return Poll::Ready(Ok(self.record_kernel_read(bytes, 0, offset)));
+            return Poll::Ready(Ok(self.record_resident_read(bytes, offset)));
         }
         if !is_prefetching && !is_kernel_stream {
             let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);

@@ -21,7 +21,7 @@ impl Handle {
             return false;
         };
         file.read(buffered_file, offset, bytes, buffers)
-            && self.record_kernel_read(bytes, 0, offset)
+            && self.record_resident_read(bytes, offset)
     }
 
     /// Reads bytes from `offset` on that are known to be resident in the kernel into `buffer`,
@@ -38,7 +38,7 @@ impl Handle {
             return false;
         }
         let bytes = buffer.len() as u64;
-        file.read_known(offset, buffer) && self.record_kernel_read(bytes, 0, offset)
+        file.read_known(offset, buffer) && self.record_resident_read(bytes, offset)
     }
 
     /// Returns the second open file if all pages of the range are resident in the kernel and the

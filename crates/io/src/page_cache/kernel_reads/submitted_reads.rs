@@ -85,7 +85,7 @@ impl Handle {
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
-            self.record_kernel_read(bytes, 0, offset);
+            self.record_resident_read(bytes, offset);
             return Some(KernelReadStatus::Copied(copy));
         }
         free_buffers.push(copy);

@@ -46,7 +46,7 @@ impl Atomics for Std {
 }
 
 /// Implements `Word` for an atomic type with the methods of the standard library.
-macro_rules! word {
+macro_rules! impl_word {
     ($atomic:ty, $integer:ty) => {
         impl Word<$integer> for $atomic {
             #[inline]
@@ -91,8 +91,8 @@ macro_rules! word {
     };
 }
 
-word!(std::sync::atomic::AtomicU32, u32);
-word!(std::sync::atomic::AtomicU64, u64);
+impl_word!(std::sync::atomic::AtomicU32, u32);
+impl_word!(std::sync::atomic::AtomicU64, u64);
 
 #[cfg(test)]
-pub(super) use word;
+pub(super) use impl_word;

@@ -78,9 +78,10 @@ fn prefetch_line(_line: *const u8) {}
 mod tests {
     use super::*;
 
+    /// Lengths at the limit of the prefetch (512 bytes) and at page borders.
     #[test]
     fn copy_out_copies_every_byte_for_any_length() {
-        let from: Vec<u8> = (0..3 * PAGE + 100).map(|at| (at * 7 % 251) as u8).collect();
+        let from: Vec<u8> = (0..3 * PAGE + 100).map(|index| (index * 7 % 251) as u8).collect();
         for bytes in [0, 1, 511, 512, 513, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, from.len()] {
             let mut to = vec![0; bytes];
             copy_out(&from[..bytes], &mut to);

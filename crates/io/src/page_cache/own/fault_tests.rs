@@ -26,13 +26,14 @@ use crate::storage::{FileStorage, Storage};
 use crate::target::Coherence;
 use crate::target::{OpenOptions, Target};
 
-/// Alters one answer of three while it is on.
+/// Alters about one answer of three while `is_tampering` is true.
 struct TamperingBackend {
     ring: Box<dyn Backend>,
     sleeper: Arc<dyn Sleeper>,
-    late: Vec<KernelAnswer>,
-    state: u64,
-    is_on: Arc<AtomicBool>,
+    /// Answers that the next exchange returns.
+    late_answers: Vec<KernelAnswer>,
+    random_state: u64,
+    is_tampering: Arc<AtomicBool>,
 }
 
 impl Backend for TamperingBackend {
@@ -50,15 +51,17 @@ impl Backend for TamperingBackend {
         sleep: Sleep,
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
-        answers.append(&mut self.late);
-        let mut fresh = Vec::new();
+        answers.append(&mut self.late_answers);
+        let mut new_answers = Vec::new();
         let sleep = if answers.is_empty() { sleep } else { Sleep::Never };
-        let result = self.ring.exchange(sleep, &mut fresh);
-        for answer in fresh {
-            self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let kind = if self.is_on.load(Ordering::Relaxed) { self.state >> 33 } else { u64::MAX };
-            let raw = match kind % 15 {
-                _ if kind == u64::MAX => answer.raw,
+        let result = self.ring.exchange(sleep, &mut new_answers);
+        for answer in new_answers {
+            self.random_state = next_random_state(self.random_state);
+            let is_tampering = self.is_tampering.load(Ordering::Relaxed);
+            // Five of the fifteen kinds alter any answer, and one an answer of more than a block.
+            let kind = (self.random_state >> 33) % 15;
+            let raw = match kind {
+                _ if !is_tampering => answer.raw,
                 0 => -libc::EIO,
                 1 => -libc::EAGAIN,
                 2 => -libc::EINTR,
@@ -66,7 +69,7 @@ impl Backend for TamperingBackend {
                 3 => -libc::ECANCELED,
                 4 if answer.raw > BLOCK => short_count(answer.raw),
                 5 => {
-                    self.late.push(answer);
+                    self.late_answers.push(answer);
                     self.sleeper.wake();
                     continue;
                 }
@@ -76,6 +79,11 @@ impl Backend for TamperingBackend {
         }
         result
     }
+}
+
+/// Next state of a linear congruential generator (Knuth's MMIX). Its high bits are random.
+fn next_random_state(state: u64) -> u64 {
+    state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1)
 }
 
 /// Byte count of a transfer of `raw` bytes, more than a block, that stops early: about half, in
@@ -90,25 +98,26 @@ const BLOCK: i32 = 4096;
 #[test]
 fn shortened_answers_are_whole_blocks_and_incomplete() {
     for raw in BLOCK + 1..20 * BLOCK {
-        let stopped = short_count(raw);
-        assert!(0 < stopped && stopped < raw && stopped % BLOCK == 0, "{raw}: {stopped}");
+        let short_bytes = short_count(raw);
+        let is_incomplete = 0 < short_bytes && short_bytes < raw;
+        assert!(is_incomplete && short_bytes % BLOCK == 0, "{raw}: {short_bytes}");
     }
 }
 
 /// Fails every transfer that touches one page.
-struct BadPage {
+struct BadPageBackend {
     ring: Box<dyn Backend>,
     page: u64,
     /// Tokens of the transfers that touch the page.
-    touching: BTreeSet<u64>,
+    tokens_of_bad_page: BTreeSet<u64>,
 }
 
-impl Backend for BadPage {
+impl Backend for BadPageBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let bytes: usize = transfer.segments.iter().map(|segment| segment.iov_len).sum();
         let pages = PageRange::covering(transfer.offset, bytes as u64);
         if pages.contains(self.page) {
-            self.touching.insert(transfer.token);
+            self.tokens_of_bad_page.insert(transfer.token);
         }
         // SAFETY: the caller guarantees the contract of `queue`.
         unsafe { self.ring.queue(transfer) };
@@ -125,7 +134,7 @@ impl Backend for BadPage {
     ) -> Result<(), BackendError> {
         let result = self.ring.exchange(sleep, answers);
         for answer in answers {
-            if self.touching.remove(&answer.token) {
+            if self.tokens_of_bad_page.remove(&answer.token) {
                 answer.raw = -libc::EIO;
             }
         }
@@ -133,28 +142,30 @@ impl Backend for BadPage {
     }
 }
 
+/// A read of a whole file of 1,024 pages with one unreadable page at the ends or inside. The error
+/// names the first byte of that page.
 #[test]
 fn read_error_names_the_unreadable_page_for_any_request_size() {
-    let name = std::env::temp_dir().join(format!("readpath-bad-page-{}", std::process::id()));
-    let temp = Temp(name);
-    std::fs::write(&temp.0, vec![7; 4 << 20]).unwrap();
+    let file_path = std::env::temp_dir().join(format!("readpath-bad-page-{}", std::process::id()));
+    let temporary_file = TemporaryFile { path: file_path };
+    std::fs::write(&temporary_file.path, vec![7; 4 << 20]).unwrap();
     // Pages in the kernel page cache would be read from there.
-    let made = std::fs::File::open(&temp.0).unwrap();
-    made.sync_all().unwrap();
-    rustix::fs::fadvise(&made, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let written_file = std::fs::File::open(&temporary_file.path).unwrap();
+    written_file.sync_all().unwrap();
+    rustix::fs::fadvise(&written_file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     for page in [0, 1, 300, 1022, 1023] {
         let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
-        let path = path_over("none", 16 << 20, sleeper, in_use, |_| {
-            Box::new(BadPage { ring, page, touching: BTreeSet::new() })
+        let path = path_over_backend("none", 16 << 20, sleeper, in_use, |_| {
+            Box::new(BadPageBackend { ring, page, tokens_of_bad_page: BTreeSet::new() })
         });
-        let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
-        let stamp = target.identity();
+        let target = Target::open(&temporary_file.path, OpenOptions::default()).unwrap();
+        let identity = target.identity();
         let file = File::new(
-            Handle::open(path.engine(), StorageFile::Local(target), stamp),
-            temp.0.as_path().into(),
+            Handle::open(path.engine(), StorageFile::Local(target), identity),
+            temporary_file.path.as_path().into(),
         );
-        let mut all = vec![0; 4 << 20];
-        let error = file.read_at(&mut all, 0).unwrap_err();
+        let mut buffer = vec![0; 4 << 20];
+        let error = file.read_at(&mut buffer, 0).unwrap_err();
         let inner = *error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
         let error = DeviceError::Medium;
         assert_eq!(inner, ReadError::Device { offset: page * 4096, error }, "page {page}");
@@ -164,28 +175,32 @@ fn read_error_names_the_unreadable_page_for_any_request_size() {
 }
 
 /// A file that is removed when the test ends.
-struct Temp(PathBuf);
+struct TemporaryFile {
+    path: PathBuf,
+}
 
-impl Drop for Temp {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn path(policy: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
+/// Path whose backend tampers with answers while `is_tampering` is true.
+fn tampered_path(policy: &str, memory_bytes: u64, is_tampering: &Arc<AtomicBool>) -> ReadPath {
     let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
-    path_over(policy, memory_bytes, sleeper, in_use, |sleeper| {
+    path_over_backend(policy, memory_bytes, sleeper, in_use, |sleeper| {
         Box::new(TamperingBackend {
             ring,
             sleeper,
-            late: Vec::new(),
-            state: 11,
-            is_on: Arc::clone(is_on),
+            late_answers: Vec::new(),
+            random_state: 11,
+            is_tampering: Arc::clone(is_tampering),
         })
     })
 }
 
-fn path_over(
+/// Path with the readahead policy `policy` over files whose backend is the result of `backend`.
+fn path_over_backend(
     policy: &str,
     memory_bytes: u64,
     sleeper: Arc<dyn Sleeper>,
@@ -214,21 +229,23 @@ fn path_over(
     )))
 }
 
+/// Three threads read while answers are altered, with a small memory of 40 pages and a larger one.
+/// After that, reads succeed without alterations, and the machine is idle once the path is closed.
 #[test]
 fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
-    let name = std::env::temp_dir().join(format!("readpath-faults-{}", std::process::id()));
-    let temp = Temp(name);
+    let file_path = std::env::temp_dir().join(format!("readpath-faults-{}", std::process::id()));
+    let temporary_file = TemporaryFile { path: file_path };
     let content: Vec<u8> = (0..1_000_000u32).flat_map(|word| word.to_le_bytes()).collect();
-    std::fs::write(&temp.0, &content).unwrap();
+    std::fs::write(&temporary_file.path, &content).unwrap();
     for policy in ["none", "ondemand", "window"] {
         for memory_bytes in [40 * 4096, 1 << 20] {
-            let is_on = Arc::new(AtomicBool::new(true));
-            let path = path(policy, memory_bytes, &is_on);
-            let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
-            let stamp = target.identity();
+            let is_tampering = Arc::new(AtomicBool::new(true));
+            let path = tampered_path(policy, memory_bytes, &is_tampering);
+            let target = Target::open(&temporary_file.path, OpenOptions::default()).unwrap();
+            let identity = target.identity();
             let file = File::new(
-                Handle::open(path.engine(), StorageFile::Local(target), stamp),
-                temp.0.as_path().into(),
+                Handle::open(path.engine(), StorageFile::Local(target), identity),
+                temporary_file.path.as_path().into(),
             );
             let errors: u32 = std::thread::scope(|scope| {
                 let threads = [1u64, 2, 3].map(|seed| {
@@ -238,12 +255,12 @@ fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             assert!(errors > 0, "{policy}: the faults reached a read");
-            is_on.store(false, Ordering::Relaxed);
+            is_tampering.store(false, Ordering::Relaxed);
             assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{policy}: all is well again");
             // After a read of all bytes, no prefetch is in flight either.
-            let mut all = vec![0; content.len()];
-            file.read_exact_at(&mut all, 0).unwrap();
-            assert!(all == content);
+            let mut buffer = vec![0; content.len()];
+            file.read_exact_at(&mut buffer, 0).unwrap();
+            assert!(buffer == content);
             let engine = Arc::clone(path.engine());
             drop((file, path));
             let mut state = engine.lock();
@@ -253,34 +270,38 @@ fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
             assert!(state.machine.is_idle(), "{policy}: nothing is open or reserved");
         }
     }
-    // The file itself is intact.
+    // The file itself is intact: byte 4 is the lowest byte of the number 1.
     let mut byte = [0];
-    std::fs::File::open(&temp.0).unwrap().read_exact_at(&mut byte, 4).unwrap();
+    std::fs::File::open(&temporary_file.path).unwrap().read_exact_at(&mut byte, 4).unwrap();
     assert_eq!(byte, [1]);
 }
 
-/// Reads at random offsets and returns the number of reads that failed with a device error.
+/// Makes `reads` reads of up to 30,000 bytes at random offsets, compares them with `content`, and
+/// returns the number of reads that failed with a device error.
 fn read_at_random(file: &File, content: &[u8], seed: u64, reads: u32) -> u32 {
     let mut state = seed;
-    let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) % below
+    let mut random_below = |end: u64| {
+        state = next_random_state(state);
+        (state >> 33) % end
     };
     let mut errors = 0;
     for _ in 0..reads {
-        let offset = next(content.len() as u64);
-        let mut buffer = vec![0; next(30_000) as usize];
+        let offset = random_below(content.len() as u64);
+        let mut buffer = vec![0; random_below(30_000) as usize];
         match file.read_at(&mut buffer, offset) {
             Ok(count) => {
-                let right = &content[offset as usize..][..count];
-                assert!(buffer[..count] == *right, "seed {seed}: {count} bytes at {offset}");
+                let expected = &content[offset as usize..][..count];
+                assert!(buffer[..count] == *expected, "seed {seed}: {count} bytes at {offset}");
             }
             Err(error) => {
                 let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
-                let ReadError::Device { error: DeviceError::Medium, offset: at } = *inner else {
+                let ReadError::Device { error: DeviceError::Medium, offset: failed_offset } = *inner
+                else {
                     panic!("seed {seed}: {} bytes at {offset}: {inner}", buffer.len());
                 };
-                assert!(offset <= at && at < offset + buffer.len() as u64);
+                assert!(
+                    (offset..offset + buffer.len() as u64).contains(&failed_offset)
+                );
                 errors += 1;
             }
         }

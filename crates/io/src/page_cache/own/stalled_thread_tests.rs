@@ -19,22 +19,26 @@ use crate::target::Coherence;
 /// Liveness limit, long enough for any machine. A passing test does not wait for it.
 const LIVENESS_LIMIT: Duration = Duration::from_secs(20);
 
-/// Sleeper that blocks the thread named "held" after its sleep until the test releases it.
-struct StalledThread {
+/// Name of the thread that stalls.
+const STALLED_THREAD: &str = "held";
+
+/// Sleeper that blocks the thread [`STALLED_THREAD`] after its sleep until the test releases it.
+struct StallingSleeper {
     sleeper: Arc<dyn Sleeper>,
-    stalled: SyncSender<()>,
-    release_signal: std::sync::Mutex<Receiver<()>>,
+    /// Reports to the test that the thread has stalled.
+    stall_sender: SyncSender<()>,
+    release_receiver: std::sync::Mutex<Receiver<()>>,
 }
 
-impl Sleeper for StalledThread {
+impl Sleeper for StallingSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
-        let slept = self.sleeper.sleep(sleep);
-        if sleep != Sleep::Never && std::thread::current().name() == Some("held") {
-            self.stalled.send(()).unwrap();
+        let sleep_result = self.sleeper.sleep(sleep);
+        if sleep != Sleep::Never && std::thread::current().name() == Some(STALLED_THREAD) {
+            self.stall_sender.send(()).unwrap();
             // The end of the test also releases it.
-            let _ = self.release_signal.lock().unwrap().recv();
+            let _ = self.release_receiver.lock().unwrap().recv();
         }
-        slept
+        sleep_result
     }
 
     fn wake(&self) {
@@ -50,46 +54,47 @@ impl Sleeper for StalledThread {
     }
 }
 
-/// Lets a thread lead and stall, runs `read` on another thread and returns its result.
+/// Lets a thread lead and stall, runs `read` on another thread and returns its result. Returns `None`
+/// if the leader read the file of this program without a sleep, so that it did not stall.
 fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
-    let name = std::env::current_exe().expect("this program has a file");
-    let (begun, has_begun) = sync_channel(1);
-    let (release, let_go) = channel::<()>();
+    let program_path = std::env::current_exe().expect("this program has a file");
+    let (stall_sender, stall_receiver) = sync_channel(1);
+    let (release_sender, release_receiver) = channel::<()>();
     let clock = Clock::start();
     let (files, sleeper) = FileStorage::for_several_threads(16, BackendKind::Auto, clock).unwrap();
-    let held = Arc::new(StalledThread {
+    let stalling_sleeper = Arc::new(StallingSleeper {
         sleeper,
-        stalled: begun,
-        release_signal: std::sync::Mutex::new(let_go),
+        stall_sender,
+        release_receiver: std::sync::Mutex::new(release_receiver),
     });
     let caps = files.caps();
     let builder = ReadPath::builder().readahead("none").memory(1 << 20);
     let files = StorageBackend::Files(Box::new(files));
-    let engine = builder.build_engine_over(files, held, caps, clock).unwrap();
+    let engine = builder.build_engine_over(files, stalling_sleeper, caps, clock).unwrap();
     let path = ReadPath::from_engine(Arc::new(LazyEngine::new(
         engine,
         Coherence::WhenOpened,
         PathPages::Own { bytes: None, reads_resident: false },
         None,
     )));
-    let file = path.open(&name).unwrap();
-    let theirs = file.reopen();
-    let leader = std::thread::Builder::new().name("held".to_owned());
-    let leads = move || {
-        let mut batch = theirs.read_path().batch();
-        batch.read(&theirs, 0, 1, 0).unwrap();
+    let file = path.open(&program_path).unwrap();
+    let leader_file = file.reopen();
+    let leader = std::thread::Builder::new().name(STALLED_THREAD.to_owned());
+    let read_as_leader = move || {
+        let mut batch = leader_file.read_path().batch();
+        batch.read(&leader_file, 0, 1, 0).unwrap();
         batch.wait().unwrap().expect("one read is under way").bytes().unwrap();
     };
-    let leader = leader.spawn(leads).unwrap();
-    // The thread itself reads a file in memory and does not sleep then.
-    if has_begun.recv_timeout(Duration::from_secs(2)).is_err() && leader.is_finished() {
+    let leader = leader.spawn(read_as_leader).unwrap();
+    // If the file is in memory, the leader reads it itself and does not sleep.
+    if stall_receiver.recv_timeout(Duration::from_secs(2)).is_err() && leader.is_finished() {
         eprintln!("skipped: this program's file is read without a sleep");
         return None;
     }
-    let (answer_sender, tell) = channel();
+    let (answer_sender, answer_receiver) = channel();
     let reader = std::thread::spawn(move || answer_sender.send(read(&file)).unwrap());
-    let byte = tell.recv_timeout(LIVENESS_LIMIT);
-    drop(release);
+    let byte = answer_receiver.recv_timeout(LIVENESS_LIMIT);
+    drop(release_sender);
     reader.join().unwrap();
     leader.join().unwrap();
     Some(byte.expect("the read waited for the thread that is gone"))
@@ -99,11 +104,12 @@ fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static)
 fn byte_at(offset: u64) -> u8 {
     use std::os::unix::fs::FileExt;
     let mut byte = [0];
-    let name = std::env::current_exe().expect("this program has a file");
-    std::fs::File::open(name).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    let program_path = std::env::current_exe().expect("this program has a file");
+    std::fs::File::open(program_path).unwrap().read_exact_at(&mut byte, offset).unwrap();
     byte[0]
 }
 
+/// A thread that waits behind the stalled leader takes over and completes its reads.
 #[test]
 fn waiting_thread_replaces_a_stalled_leader() {
     let read = |file: &File| {
@@ -118,6 +124,7 @@ fn waiting_thread_replaces_a_stalled_leader() {
     }
 }
 
+/// A future has no thread: the reactor takes over.
 #[test]
 fn reactor_replaces_a_stalled_leader_for_a_future() {
     let read = |file: &File| {
@@ -130,6 +137,7 @@ fn reactor_replaces_a_stalled_leader_for_a_future() {
     }
 }
 
+/// Byte 17 lies in the page that the stalled leader has requested.
 #[test]
 fn page_requested_by_a_stalled_leader_is_readable_by_others() {
     let read = |file: &File| {
@@ -142,30 +150,35 @@ fn page_requested_by_a_stalled_leader_is_readable_by_others() {
     }
 }
 
+/// This thread takes a request, which it does not execute, and so plays the stalled thread. Another
+/// read of the same page does not wait for it.
 #[test]
 fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
-    let name = std::env::current_exe().expect("this program has a file");
+    let program_path = std::env::current_exe().expect("this program has a file");
     let path = ReadPath::builder().readahead("none").memory(1 << 20).build().unwrap();
-    let file = path.open(name).unwrap();
+    let file = path.open(program_path).unwrap();
     let engine = path.engine();
     let mut state = engine.lock();
     let queue = state.in_flight.open_queue(QueueOwner::Thread);
-    let own = state.start_inline(file.handle(), 300_001, 1, queue).unwrap();
-    let mut own = own.expect("what is absent is given to the thread that waits");
+    let offset = 300_001;
+    let inline_request = state.start_inline(file.handle(), offset, 1, queue).unwrap();
+    let mut inline_request =
+        inline_request.expect("what is absent is given to the thread that waits");
     drop(state);
     let mut bytes = [0; 2];
-    file.read_exact_at(&mut bytes, 300_001).unwrap();
-    assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
+    file.read_exact_at(&mut bytes, offset).unwrap();
+    assert_eq!(bytes, [byte_at(offset), byte_at(offset + 1)]);
     // The thread resumes: the page becomes available to all, and nothing remains in flight. SAFETY:
     // the frames are filled by this request alone, and the engine outlives it.
-    let outcome = unsafe { own.progress.execute() };
+    let outcome = unsafe { inline_request.progress.execute() };
     let mut state = engine.lock();
-    let now = state.complete_inline(own, outcome);
+    let now = state.complete_inline(inline_request, outcome);
     state.pump(now);
     state.close_queue(queue);
     assert!(state.machine.is_idle());
     drop(state);
-    file.read_exact_at(&mut bytes, 300_001).unwrap();
-    assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
+    file.read_exact_at(&mut bytes, offset).unwrap();
+    assert_eq!(bytes, [byte_at(offset), byte_at(offset + 1)]);
+    // The read without the cache is not counted.
     assert_eq!(path.stats().device_reads, 1);
 }

@@ -6,7 +6,7 @@ use loom::sync::Mutex;
 
 use std::sync::atomic::Ordering;
 
-use super::super::atomics::word;
+use super::super::atomics::impl_word;
 use super::*;
 use crate::os::sync::preemption_point;
 
@@ -23,8 +23,8 @@ impl Atomics for Loom {
     }
 }
 
-word!(loom::sync::atomic::AtomicU32, u32);
-word!(loom::sync::atomic::AtomicU64, u64);
+impl_word!(loom::sync::atomic::AtomicU32, u32);
+impl_word!(loom::sync::atomic::AtomicU64, u64);
 
 const FILE: FileId = FileId(0);
 

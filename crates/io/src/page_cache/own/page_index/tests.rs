@@ -34,7 +34,7 @@ fn shared_page_is_found_until_it_is_recalled() {
     }
 }
 
-/// Page 7 in frame 0 has two pins when it is invalidated: only the second release reports the frame.
+/// Page 7 in frame 0 has two pins when it is invalidated: only the second unpin reports the frame.
 /// Page 8 has no pin, so its invalidation itself frees the frame.
 #[test]
 fn pin_prevents_recall_and_last_release_frees_an_invalidated_frame() {
