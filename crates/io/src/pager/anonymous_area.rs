@@ -92,7 +92,7 @@ impl AnonymousArea {
     }
 
     /// Page at an address; `None` outside the area.
-    pub(super) fn page(&self, address: usize) -> Option<u64> {
+    pub(super) fn page_at(&self, address: usize) -> Option<u64> {
         let bytes = address.checked_sub(self.base.as_ptr() as usize)?;
         Some(bytes as u64 / PAGE_BYTES).filter(|&page| page < self.pages)
     }
@@ -271,38 +271,41 @@ mod tests {
     fn range_stays_mapped_after_a_rejected_file_mapping() {
         let area = AnonymousArea::new(4).unwrap();
         let Ok(file) = std::fs::File::open("/sys/kernel/uevent_seqnum") else { return };
-        let refused = area.map_file(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
-        assert_eq!(refused, Err(rustix::io::Errno::NODEV));
+        let result = area.map_file(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
+        assert_eq!(result, Err(rustix::io::Errno::NODEV));
         let mut is_in_core = [0; 4];
         // SAFETY: four pages with a byte for each. The call fails if a page is not mapped
         // (mincore(2)).
-        let all = unsafe {
+        let mincore_result = unsafe {
             libc::mincore(area.address(0) as *mut _, area.bytes(), is_in_core.as_mut_ptr())
         };
-        assert_eq!(all, 0);
+        assert_eq!(mincore_result, 0);
     }
 
+    /// An area of four pages with a userfaultfd that fills none. The test puts a page 1 there.
     #[test]
     fn released_pages_are_absent_and_not_filled_by_mlock() {
         let area = AnonymousArea::new(4).unwrap();
-        assert_eq!(area.page(area.address(3) + 5), Some(3));
-        assert_eq!(area.page(area.address(0) - 1), None);
-        assert_eq!(area.page(area.address(0) + area.bytes()), None);
+        assert_eq!(area.page_at(area.address(3) + 5), Some(3));
+        assert_eq!(area.page_at(area.address(0) - 1), None);
+        assert_eq!(area.page_at(area.address(0) + area.bytes()), None);
         let Ok(uffd) = Uffd::open_without_reports() else { return };
         area.register(&uffd, RangeRegistration::Missing).unwrap();
-        let present = || (0..4).filter(|&page| area.is_present(page)).collect::<Vec<_>>();
-        let nine = [9; PAGE_BYTES as usize];
+        let present_pages = || (0..4).filter(|&page| area.is_present(page)).collect::<Vec<_>>();
+        let page_content = [9; PAGE_BYTES as usize];
+        let is_protected = false;
         // SAFETY: memory of this test. No reference outlives its statement.
         unsafe {
-            uffd.copy(area.address(1), nine.as_ptr() as usize, nine.len(), false).unwrap();
-            assert_eq!(area.page_bytes(1), nine);
-            assert_eq!(present(), [1]);
+            let source = page_content.as_ptr() as usize;
+            uffd.copy(area.address(1), source, page_content.len(), is_protected).unwrap();
+            assert_eq!(area.page_bytes(1), page_content);
+            assert_eq!(present_pages(), [1]);
             // The lock is refused and brings in no page. A page that is present can still be
             // released.
-            let refused = libc::mlock(area.address(0) as *const _, area.bytes());
-            assert_eq!((refused, present()), (-1, vec![1]));
+            let lock_result = libc::mlock(area.address(0) as *const _, area.bytes());
+            assert_eq!((lock_result, present_pages()), (-1, vec![1]));
             area.release(PageRange::new(1, 2));
         }
-        assert_eq!(present(), []);
+        assert_eq!(present_pages(), []);
     }
 }

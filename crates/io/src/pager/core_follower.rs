@@ -6,22 +6,23 @@
 //! (`crates/eval/benches/fault_ways.rs`). The kernel's scheduler does not know this, and places a
 //! woken thread on its last core.
 //!
-//! The server therefore asks for the last core of the current faulting thread from time to time,
-//! and moves there. The question takes a few µs. If threads on several cores fault, the server
+//! The server therefore looks up the last core of the current faulting thread from time to time,
+//! and moves there. The look-up takes a few µs. If threads on several cores fault, the server
 //! moves among these cores, and then it rarely sleeps.
 
 use crate::os::sync::thread_number;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
-/// Number of faults from one question to the next. A question takes 5 µs, which is less than 0.1 µs
+/// Number of faults from one look-up to the next. A look-up takes 5 µs, which is less than 0.1 µs
 /// per fault. After a thread has moved to another core, the server follows before 3 ms are lost.
 const FAULTS_PER_CORE_CHECK: u32 = 64;
 
 /// Core affinity of the calling thread.
 #[derive(Debug, Default)]
 pub(super) struct CoreFollower {
-    /// Number of faults until the next question.
+    /// Number of faults until the next look-up.
     faults_until_check: u32,
+    /// Core to which the calling thread was moved last.
     pinned_core: Option<usize>,
 }
 
@@ -40,10 +41,10 @@ impl CoreFollower {
         self.faults_until_check = FAULTS_PER_CORE_CHECK - 1;
         let Some(core) = last_core_of(thread) else { return };
         if self.pinned_core != Some(core) {
-            let mut set = CpuSet::new();
-            set.set(core);
+            let mut core_set = CpuSet::new();
+            core_set.set(core);
             // If this is forbidden, the server stays on its core: slower, but correct.
-            if sched_setaffinity(None::<Pid>, &set).is_ok() {
+            if sched_setaffinity(None::<Pid>, &core_set).is_ok() {
                 self.pinned_core = Some(core);
             }
         }
@@ -64,26 +65,26 @@ fn last_core_of(thread: u32) -> Option<usize> {
 mod tests {
     use super::*;
 
+    /// This thread stays on one core, as the faulting thread. The server starts on another core.
     #[test]
     fn fault_server_moves_to_the_faulting_threads_core() {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         for core in 0..cores.min(2) {
-            let mut set = CpuSet::new();
-            set.set(core);
-            let before = rustix::thread::sched_getaffinity(None).unwrap();
-            sched_setaffinity(None::<Pid>, &set).unwrap();
+            let mut core_set = CpuSet::new();
+            core_set.set(core);
+            let affinity_before = rustix::thread::sched_getaffinity(None).unwrap();
+            sched_setaffinity(None::<Pid>, &core_set).unwrap();
             let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-            let others = before;
             let server = std::thread::spawn(move || {
                 // The thread may run anywhere, and starts on another core.
-                let mut elsewhere = others;
-                elsewhere.unset(core);
-                let _ = sched_setaffinity(None::<Pid>, &elsewhere);
+                let mut other_cores = affinity_before;
+                other_cores.unset(core);
+                let _ = sched_setaffinity(None::<Pid>, &other_cores);
                 CoreFollower::default().on_fault(thread);
                 rustix::thread::sched_getcpu()
             });
             assert_eq!(server.join().unwrap(), core);
-            sched_setaffinity(None::<Pid>, &before).unwrap();
+            sched_setaffinity(None::<Pid>, &affinity_before).unwrap();
         }
     }
 

@@ -113,8 +113,8 @@ impl ForkReplacement {
         Ok(())
     }
 
-    /// Gives the kernel advice about `bytes` bytes from byte `offset` on: in a child, or for a file
-    /// that the kernel maps.
+    /// Gives the kernel advice about `bytes` bytes from byte `offset` on. Callers are a child made by
+    /// `fork`, and a process whose kernel maps the file.
     ///
     /// Resident pages are not advised: for 1 MiB the advice takes 18 µs, a fifth of the time in
     /// which a program reads it. The check for resident pages takes 9 µs.
@@ -136,8 +136,7 @@ impl ForkReplacement {
         let _ = self.madvise_range(advice, offset, bytes);
     }
 
-    /// Brings `bytes` bytes from byte `offset` on into memory and waits: in a child, or for a file
-    /// that the kernel maps.
+    /// Brings `bytes` bytes from byte `offset` on into memory and waits. Callers are as for `advise`.
     ///
     /// # Errors
     /// The range cannot be read.
@@ -160,9 +159,9 @@ impl ForkReplacement {
     }
 
     /// Reads bytes of the file from byte `offset` on into `buffer`. Returns their number, which is
-    /// smaller than the buffer only at the end of the file. It does not access the mapping: if
-    /// another process truncates the file at that moment, the access would be a bus error. For a
-    /// child, or a file that the kernel maps.
+    /// smaller than the buffer only at the end of the file. Callers are a child made by `fork`, and
+    /// a process whose kernel maps the file, without a fault server. The mapping is not accessed: if
+    /// another process truncates the file at that moment, the access would be a bus error.
     ///
     /// # Errors
     /// The bytes cannot be read. A file that is open for direct I/O (`is_direct`) is not read at
@@ -365,9 +364,10 @@ extern "C" fn report_touch(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     // handler reads the list under its lock and never waits for it, because it may have interrupted
     // the lock's owner.
     unsafe {
-        let is_sent = (*info).si_code <= 0;
+        // Codes up to 0 mean a signal that a process has sent (sigaction(2)).
+        let is_sent_by_process = (*info).si_code <= 0;
         let address = (*info).si_addr() as usize;
-        if !is_sent && INHERITED_RANGES.try_lock() {
+        if !is_sent_by_process && INHERITED_RANGES.try_lock() {
             let is_within = |inherited_range: &InheritedRange| {
                 inherited_range.fd.is_none()
                     && address.wrapping_sub(inherited_range.address) < inherited_range.bytes
@@ -378,7 +378,7 @@ extern "C" fn report_touch(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
             INHERITED_RANGES.unlock();
         }
         libc::sigaction(signal, (*PREVIOUS_ACTION.0.get()).as_ptr(), std::ptr::null_mut());
-        if is_sent {
+        if is_sent_by_process {
             // The signal was sent by a process, so no instruction faults again. The raised signal
             // stays pending until the handler returns.
             libc::raise(signal);

@@ -93,17 +93,20 @@ mod tests {
     #[test]
     fn window_is_hidden_if_read_within_its_pages_service_time() {
         let cases = [(80, 128 << 10, true), (81, 128 << 10, false), (5_120, 8 << 20, true)];
-        for (micros, window_bytes, is) in cases {
-            assert_eq!(is_within_service_time(Duration::from_micros(micros), window_bytes), is);
+        for (request_us, window_bytes, is_within) in cases {
+            let request_time = Duration::from_micros(request_us);
+            assert_eq!(is_within_service_time(request_time, window_bytes), is_within);
         }
+        // A device without readahead has no window.
         assert!(!is_within_service_time(Duration::from_micros(1), 0));
     }
 
     /// By hand: the middle pages of the halves of 1,001 pages are the 250th and the 750th.
     #[test]
     fn probe_offsets_are_the_middles_of_the_file_halves() {
-        assert_eq!([0, 1].map(|nth| test_read_offset(1_001, nth)), [1_024_000, 3_072_000]);
-        assert_eq!([0, 1].map(|nth| test_read_offset(0, nth)), [0, 0]);
+        let offsets_in = |pages: u64| [0, 1].map(|test_read| test_read_offset(pages, test_read));
+        assert_eq!(offsets_in(1_001), [1_024_000, 3_072_000]);
+        assert_eq!(offsets_in(0), [0, 0]);
     }
 
     /// A sparse file returns each window at once. Even so, the kernel would read unused windows at
@@ -113,12 +116,13 @@ mod tests {
         let name = format!("{}/left-to-kernel-{}", env!("CARGO_MANIFEST_DIR"), std::process::id());
         let file = std::fs::File::create_new(&name).unwrap();
         let options = OpenOptions { direct: Direct::Preferred, is_writable: false };
-        let of = |bytes: u64| {
+        let target_of_length = |bytes: u64| {
             file.set_len(bytes).unwrap();
             Target::open(name.as_ref(), options).unwrap()
         };
-        let window_bytes = of(PAGE_BYTES).queue().map_or(128 << 10, |queue| queue.read_ahead_bytes);
-        let target = of(KERNEL_MISSES_MAX * window_bytes + PAGE_BYTES);
+        let small_target = target_of_length(PAGE_BYTES);
+        let window_bytes = small_target.queue().map_or(128 << 10, |queue| queue.read_ahead_bytes);
+        let target = target_of_length(KERNEL_MISSES_MAX * window_bytes + PAGE_BYTES);
         std::fs::remove_file(&name).unwrap();
         assert!(!is_kernel_mapping_as_fast(&target));
     }

@@ -320,6 +320,7 @@ pub struct Mapping {
     /// `None` if the kernel serves the mapping.
     link: Option<PagerLink<MappingCommand>>,
     mode: MappingMode,
+    /// The kernel's own mapping: in a child, or if there is no link.
     fork_local: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user_area: Arc<AnonymousArea>,
@@ -412,8 +413,8 @@ impl Mapping {
                 Err(_) => Err(self.kernel_read_error(offset, end)),
             };
         }
-        let mut bytes_done = 0;
-        self.read_range(offset, buffer.len() as u64, true, |bytes| {
+        let (wants_bytes, mut bytes_done) = (true, 0);
+        self.read_range(offset, buffer.len() as u64, wants_bytes, |bytes| {
             buffer[bytes_done..bytes_done + bytes.len()].copy_from_slice(bytes);
             bytes_done += bytes.len();
         })
@@ -512,7 +513,8 @@ mod tests {
     /// (`VM_READAHEAD_PAGES`).
     #[test]
     fn mapping_window_is_the_devices_or_the_kernels_default() {
-        let window_in = |folder: &Path| {
+        // Windows in bytes: of a mapping of a file in the folder, and of the folder's device.
+        let windows_in = |folder: &Path| {
             let path = folder.join(format!("readpath-window-{}", std::process::id()));
             std::fs::write(&path, [1]).unwrap();
             let target = Target::open(&path, OpenOptions::default());
@@ -520,11 +522,12 @@ mod tests {
             let target = target.unwrap();
             (device_window_bytes(&target), target.queue().map_or(0, |queue| queue.read_ahead_bytes))
         };
-        let (window, devices) = window_in(Path::new(env!("CARGO_MANIFEST_DIR")));
-        assert_eq!(window, if devices > 0 { devices } else { 131_072 });
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() {
-            assert_eq!(window_in(memory), (131_072, 0));
+        let (mapping_bytes, device_bytes) = windows_in(Path::new(env!("CARGO_MANIFEST_DIR")));
+        let default_bytes = 32 * 4_096;
+        assert_eq!(mapping_bytes, if device_bytes > 0 { device_bytes } else { default_bytes });
+        let folder_in_memory = Path::new("/dev/shm");
+        if folder_in_memory.is_dir() {
+            assert_eq!(windows_in(folder_in_memory), (default_bytes, 0));
         }
     }
 }

@@ -220,7 +220,9 @@ impl MappingServer {
         let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
         let delegated_windows = match drops_cache_behind {
-            Some(drops_behind) => DelegatedWindows::of(&target, frames as u64, drops_behind),
+            Some(drops_behind) => {
+                DelegatedWindows::for_mapping(&target, frames as u64, drops_behind)
+            }
             None => DelegatedWindows::disabled(),
         };
         let areas = Areas {
@@ -277,7 +279,7 @@ impl Areas {
     fn handle_fault(&mut self, machine: &mut Machine, fault: UserFault) {
         self.statistics.faults += 1;
         self.follower.on_fault(fault.thread);
-        let Some(page) = self.user.page(fault.address) else {
+        let Some(page) = self.user.page_at(fault.address) else {
             // The program has enlarged the mapping (mremap(2)), and there are no bytes. SAFETY: the
             // address is in a registered range that this server does not fill. An error means that
             // another fault has poisoned the page before.

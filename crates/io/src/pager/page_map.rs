@@ -43,19 +43,22 @@ mod tests {
 
     use super::*;
 
+    /// Hash of one page number.
     fn hash(page: u64) -> u64 {
         let mut hasher = PageHasher::default();
         hasher.write_u64(page);
         hasher.finish()
     }
 
+    /// 1,000 page numbers at each stride that is a power of two: most have a slot of their own.
     #[test]
     fn page_hash_keeps_neighbours_adjacent_and_spreads_block_strides() {
         assert_eq!(hash(1025).wrapping_sub(hash(1024)), 1);
         for stride in (9..40).map(|order| 1u64 << order) {
             // In a table of 65,536 slots, the low 16 bits select one.
-            let places: BTreeSet<u64> = (0..1000).map(|at| hash(at * stride) & 0xffff).collect();
-            assert!(places.len() > 900, "{} places at a stride of {stride}", places.len());
+            let slots: BTreeSet<u64> =
+                (0..1000).map(|index| hash(index * stride) & 0xffff).collect();
+            assert!(slots.len() > 900, "{} places at a stride of {stride}", slots.len());
         }
     }
 }

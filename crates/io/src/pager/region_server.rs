@@ -280,7 +280,7 @@ impl Areas {
             self.statistics.faults += 1;
             self.follower.on_fault(fault.thread);
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
-            let Some(page) = self.user.page(fault.address) else {
+            let Some(page) = self.user.page_at(fault.address) else {
                 // The program has enlarged the region (mremap(2)), and there are no bytes. SAFETY:
                 // the address is in a registered range that this server does not fill. An error
                 // means that another fault has poisoned the page before.
@@ -405,7 +405,8 @@ impl Areas {
     fn put_zeros(&mut self, frame: u32) {
         let address = self.frame_area.address(u64::from(frame));
         // SAFETY: this server owns the zeros, and the frame has no page of its own.
-        let result = unsafe { self.frame_uffd.copy(address, self.zeros.address(), PAGE, false) };
+        let (zeros, is_protected) = (self.zeros.address(), false);
+        let result = unsafe { self.frame_uffd.copy(address, zeros, PAGE, is_protected) };
         result.expect("a frame without a page takes one");
         self.add_present(1);
     }
@@ -584,10 +585,10 @@ impl PagerServer for RegionServer {
             }
             loop {
                 areas.exchange();
-                let is_any = machine.step(areas.clock.now(), areas);
+                let has_progressed = machine.step(areas.clock.now(), areas);
                 // Before any of the submitted writes can complete.
                 areas.report_changed_pages(machine);
-                if !(is_any | areas.discard(machine) | areas.prefetch_advised(machine)) {
+                if !(has_progressed | areas.discard(machine) | areas.prefetch_advised(machine)) {
                     break;
                 }
             }

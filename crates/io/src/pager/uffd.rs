@@ -131,7 +131,8 @@ impl Uffd {
     /// # Errors
     /// The kernel has no userfaultfd, lacks a feature, or forbids its use.
     pub fn open() -> Result<Uffd, UffdError> {
-        Uffd::open_with(0)
+        let additional_features = 0;
+        Uffd::open_with(additional_features)
     }
 
     /// Opens a userfaultfd that also reports moves of registered memory (`mremap(2)`). A move waits
@@ -153,7 +154,7 @@ impl Uffd {
         Uffd::open_with(raw::UFFD_FEATURE_SIGBUS)
     }
 
-    /// Opens a userfaultfd with the widest scope and these features in addition to the usual ones.
+    /// Opens a userfaultfd with the widest scope and the additional `features`, a bit set.
     fn open_with(features: u32) -> Result<Uffd, UffdError> {
         let (fd, scope) = open_widest()?;
         let uffd = Uffd::from_fd(fd, scope);
@@ -505,7 +506,8 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     if let Some(fd) = crate::simulation::memory::open_uffd() {
         return Ok((fd, FaultScope::All));
     }
-    let all = match open_by_syscall(0) {
+    let no_flags = 0;
+    let all_faults_errno = match open_by_syscall(no_flags) {
         Ok(fd) => return Ok((fd, FaultScope::All)),
         Err(Errno::NOSYS) => return Err(UffdError::None),
         Err(errno) => errno,
@@ -516,7 +518,7 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     match open_by_syscall(raw::UFFD_USER_MODE_ONLY) {
         Ok(fd) => Ok((fd, FaultScope::UserOnly)),
         // The flag is unknown before Linux 5.11.
-        Err(Errno::INVAL) => Err(UffdError::Forbidden { errno: all.raw_os_error() }),
+        Err(Errno::INVAL) => Err(UffdError::Forbidden { errno: all_faults_errno.raw_os_error() }),
         Err(errno) => Err(UffdError::Forbidden { errno: errno.raw_os_error() }),
     }
 }
@@ -553,12 +555,12 @@ mod tests {
     fn userfaultfd_descriptors_are_close_on_exec_and_nonblocking() {
         for fd in [open_by_syscall(0).ok(), open_by_device().ok()].into_iter().flatten() {
             // SAFETY: the calls only query a descriptor of this test.
-            let (own, of_file) = unsafe {
+            let (descriptor_flags, file_flags) = unsafe {
                 let fd = fd.as_raw_fd();
                 (libc::fcntl(fd, libc::F_GETFD), libc::fcntl(fd, libc::F_GETFL))
             };
-            assert_eq!(own, libc::FD_CLOEXEC);
-            assert_ne!(of_file & libc::O_NONBLOCK, 0);
+            assert_eq!(descriptor_flags, libc::FD_CLOEXEC);
+            assert_ne!(file_flags & libc::O_NONBLOCK, 0);
         }
     }
 }

@@ -26,8 +26,8 @@ impl<'e> EngineGuard<'e> {
 
     /// Releases and takes the lock again if wake-ups are deferred, so that they happen now.
     pub(super) fn relock(self) -> EngineGuard<'e> {
-        let is_due = !self.in_flight.deferred.to_wake.is_empty();
-        if !is_due {
+        let has_wake_ups = !self.in_flight.deferred.to_wake.is_empty();
+        if !has_wake_ups {
             return self;
         }
         let engine = self.engine;
@@ -67,11 +67,11 @@ impl Drop for EngineGuard<'_> {
     /// Releases the lock, and then performs the deferred actions.
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
-        let is_reactor_called = state.take_reactor_wake();
+        let must_wake_reactor = state.take_reactor_wake();
         let deferred = &mut state.in_flight.deferred;
-        let is_queued = std::mem::take(&mut deferred.has_unsubmitted_requests);
-        let is_leader_late = std::mem::take(&mut deferred.must_wake_leader);
-        let is_memory_due = std::mem::take(&mut deferred.is_memory_check_due);
+        let has_unsubmitted_requests = std::mem::take(&mut deferred.has_unsubmitted_requests);
+        let must_wake_leader = std::mem::take(&mut deferred.must_wake_leader);
+        let is_memory_check_due = std::mem::take(&mut deferred.is_memory_check_due);
         let to_wake = std::mem::take(&mut deferred.to_wake);
         let drops = std::mem::take(&mut deferred.drops);
         let wants_huge_pages = std::mem::take(&mut deferred.wants_huge_pages);
@@ -80,23 +80,23 @@ impl Drop for EngineGuard<'_> {
             // Before any thread writes to the frames.
             self.engine.frame_cache.use_huge_pages();
         }
-        if is_queued {
+        if has_unsubmitted_requests {
             // The leader meets and reports any error of this call.
             self.engine.sleeper.submit_queued();
         }
         if !to_wake.is_empty() {
             to_wake.into_iter().for_each(Parked::wake);
         }
-        if is_reactor_called {
+        if must_wake_reactor {
             self.engine.reactor_wake.notify_one();
         }
-        if is_leader_late {
+        if must_wake_leader {
             self.engine.sleeper.wake();
         }
         if !drops.is_empty() {
             drops.into_iter().for_each(DeferredDrop::drop_contained);
         }
-        if is_memory_due {
+        if is_memory_check_due {
             self.engine.adapt_memory();
         }
     }

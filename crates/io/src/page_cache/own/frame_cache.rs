@@ -284,7 +284,7 @@ impl FrameCache {
     fn invalidate(&self, frame: u32) {
         let mut copies = self.index.invalidate(frame);
         if !self.index.have_all_readers_left(&mut copies) {
-            self.update_invalidated(|invalidated| invalidated.being_copied.push((frame, copies)));
+            self.add_invalidated(|invalidated| invalidated.being_copied.push((frame, copies)));
         } else if self.index.mark_invalidated(frame) {
             self.push_unused(frame);
         }
@@ -292,11 +292,11 @@ impl FrameCache {
 
     /// Adds a frame that the machine can take back.
     fn push_unused(&self, frame: u32) {
-        self.update_invalidated(|invalidated| invalidated.unused.push(FrameId(frame)));
+        self.add_invalidated(|invalidated| invalidated.unused.push(FrameId(frame)));
     }
 
-    /// Changes the list of invalidated frames by `add`, and sets `has_invalidated`.
-    fn update_invalidated(&self, add: impl FnOnce(&mut InvalidatedFrames)) {
+    /// Adds to the invalidated frames by `add`, and sets `has_invalidated`.
+    fn add_invalidated(&self, add: impl FnOnce(&mut InvalidatedFrames)) {
         let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
         add(&mut invalidated);
         self.has_invalidated.store(true, Ordering::Release);
@@ -385,15 +385,18 @@ mod tests {
     use super::*;
 
     fn new_frame_sharer() -> FrameSharer {
-        FrameSharer(Arc::new(FrameCache::new(4, 1).unwrap()))
+        let (frames, pinned_pages_max) = (4, 1);
+        FrameSharer(Arc::new(FrameCache::new(frames, pinned_pages_max).unwrap()))
     }
 
-    /// Otherwise the storage would fill a frame during a copy.
+    /// Pages 8 and 9 are in frames 0 and 1. Frame 1 is returned at once, and frame 0 once its
+    /// reader is gone: otherwise the storage would fill the frame during a copy.
     #[test]
     fn invalidated_frame_is_returned_after_its_last_reader() {
         let mut sharer = new_frame_sharer();
         let (file, frames) = (FileId(0), [0, 1].map(FrameId));
-        sharer.share(file, 8, &frames, 0);
+        let marked_pages = 0;
+        sharer.share(file, 8, &frames, marked_pages);
         let cache = Arc::clone(&sharer.0);
         sharer.forget(frames[1]);
         assert_eq!(sharer.take_returned(), [frames[1]]);

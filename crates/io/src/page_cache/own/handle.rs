@@ -49,10 +49,17 @@ pub(crate) struct Handle {
     /// Readahead state for a file in the kernel page cache.
     pub(crate) kernel_policy: Mutex<HandlePolicy>,
     /// Replacement of this handle in a child.
-    fork_local: ForkLocal<Arc<Handle>>,
-    /// Handle of the newest state of the file, if the file has changed since it was opened. The
-    /// numbers are the sums of the [`ReadCounters`] of the handles between the two.
-    newest_version: Mutex<(Option<Arc<Handle>>, [u64; 4])>,
+    child_handle: ForkLocal<Arc<Handle>>,
+    newest_version: Mutex<NewestVersion>,
+}
+
+/// Handle of the newest state of a file that has changed since it was opened.
+#[derive(Default)]
+struct NewestVersion {
+    /// `None` if the file has not changed.
+    handle: Option<Arc<Handle>>,
+    /// Sums of the [`ReadCounters`] of the handles between the first one and `handle`.
+    replaced_sums: [u64; 4],
 }
 
 /// Kinds of advice that last, by their index in a handle.
@@ -105,7 +112,7 @@ impl Handle {
             read_counters: ReadCounters::new(engine.concurrent_copies_max),
             advice: AtomicU8::new(0),
             kernel_policy: Mutex::default(),
-            fork_local: ForkLocal::new(),
+            child_handle: ForkLocal::new(),
             newest_version: Mutex::default(),
         }
     }
@@ -124,7 +131,8 @@ impl Handle {
         let (_, machine_ids) = self.engine.lock().open(Arc::clone(&self.file));
         let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
         if advice != Advice::Normal {
-            self.advise_machine(machine_ids, advice, PageRange::new(0, 0));
+            let no_range = PageRange { first: 0, end: 0 };
+            self.advise_machine(machine_ids, advice, no_range);
         }
         machine_ids
     }
@@ -165,9 +173,9 @@ impl Handle {
             return Ok(Arc::clone(self));
         }
         let reopen = || self.reopen_in_child().map(Arc::new);
-        let fork_local =
-            self.fork_local.get_or_init(reopen).map_err(|why| ReadError::Forked { why })?;
-        fork_local.of_this_process()
+        let child_handle =
+            self.child_handle.get_or_init(reopen).map_err(|why| ReadError::Forked { why })?;
+        child_handle.of_this_process()
     }
 
     /// Creates a handle of the same open file in an engine of this child.
@@ -181,16 +189,17 @@ impl Handle {
             return Err(Forked::Closed);
         }
         let identity = self.file.identity;
-        Ok(self.with_advice_of_self(Handle::open(
+        Ok(self.with_own_advice(Handle::open(
             &engine,
             StorageFile::Local(target.clone()),
             identity,
         )))
     }
 
-    /// Applies the lasting advice of this handle to its replacement, and returns that.
-    fn with_advice_of_self(&self, handle: Handle) -> Handle {
+    /// Applies the lasting advice of this handle to its replacement `handle`, and returns that.
+    fn with_own_advice(&self, handle: Handle) -> Handle {
         let advice = self.advice.load(Ordering::Relaxed);
+        // Index 0 is `Normal`, the state of a new handle.
         if advice != 0 {
             let no_range = PageRange { first: 0, end: 0 };
             handle.advise(ADVICE[usize::from(advice)], no_range);
@@ -214,7 +223,7 @@ impl Handle {
             }
             let target = target.clone().with_bytes(identity.bytes);
             let reopened = Handle::open(&self.engine, StorageFile::Local(target), identity);
-            let reopened = Arc::new(self.with_advice_of_self(reopened));
+            let reopened = Arc::new(self.with_own_advice(reopened));
             if self.replace_newest(&newest, &reopened) {
                 self.fast_path_process.store(ProcessNumber::NONE.number(), Ordering::Relaxed);
                 newest.invalidate_all_pages();
@@ -228,11 +237,11 @@ impl Handle {
     /// false without a change otherwise. The counters of the replaced handle are kept.
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
-        let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), expected);
-        if is_newest && let Some(replaced) = newest.0.replace(Arc::clone(reopened)) {
+        let is_newest = Arc::ptr_eq(newest.handle.as_ref().unwrap_or(self), expected);
+        if is_newest && let Some(replaced) = newest.handle.replace(Arc::clone(reopened)) {
             // `replaced` is `expected` itself, so this is not its last reference.
             let sums = replaced.read_counters.byte_sums();
-            newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
+            newest.replaced_sums.iter_mut().zip(sums).for_each(|(sum, value)| *sum += value);
         }
         is_newest
     }
@@ -251,7 +260,7 @@ impl Handle {
 
     /// Returns the handle of the newest file state, or `None` if the file has not changed.
     fn newest_version(&self) -> Option<Arc<Handle>> {
-        self.newest_version.lock().expect("nothing panics under this lock").0.clone()
+        self.newest_version.lock().expect("nothing panics under this lock").handle.clone()
     }
 
     /// Last known length of the file in bytes. Does not look at the file itself.
@@ -266,13 +275,15 @@ impl Handle {
     /// [`ReadCounters::byte_sums`]. In a child without a replacement of the handle, all are 0.
     pub(crate) fn counter_sums(&self) -> [u64; 4] {
         if !self.engine.is_of_this_process() {
-            return self.fork_local.get().map_or([0; 4], |fork_local| fork_local.counter_sums());
+            return self.child_handle.get().map_or([0; 4], |handle| handle.counter_sums());
         }
         let newest = self.newest_version.lock().expect("nothing panics under this lock");
         let newest_sums =
-            newest.0.as_ref().map_or([0; 4], |handle| handle.read_counters.byte_sums());
+            newest.handle.as_ref().map_or([0; 4], |handle| handle.read_counters.byte_sums());
         let own_sums = self.read_counters.byte_sums();
-        std::array::from_fn(|index| own_sums[index] + newest.1[index] + newest_sums[index])
+        std::array::from_fn(|index| {
+            own_sums[index] + newest.replaced_sums[index] + newest_sums[index]
+        })
     }
 
     /// Takes advice about future reads of this handle. `WillNeed` prefetches the range. Lasting

@@ -87,9 +87,9 @@ pub(super) struct CompletionQueue {
     pub(super) parked: Option<Parked>,
     /// First and last completed read that is not taken.
     done: Option<(InFlightId, InFlightId)>,
-    /// Number of reads in flight, and of completed reads that were not taken.
+    /// Number of reads in flight, plus the number of completed reads that were not taken.
     pub(super) reads: u32,
-    /// Number of reads that are not completed.
+    /// Number of reads in flight, which are not completed.
     pub(super) pending: u32,
     /// True if a task waits, and not a thread.
     pub(super) is_task: bool,
@@ -393,7 +393,7 @@ impl Driver for InFlight {
         queue.pending -= 1;
         self.tasks_pending -= u32::from(queue.is_task);
         self.deferred.to_wake.extend(queue.parked.take());
-        // The leader sleeps although another thread has completed its read.
+        // Otherwise the leader would sleep on, although another thread has completed its read.
         self.deferred.must_wake_leader |=
             self.leader.is_active && self.leader.queue == Some(queue_id);
     }

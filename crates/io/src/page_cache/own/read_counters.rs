@@ -17,8 +17,10 @@ use crate::page_cache::kernel::residency_sampling::ResidencySampler;
 pub(crate) struct ReadCounters {
     /// One for each possible simultaneous copy. The length is a power of two.
     slots: Box<[ForkLocal<PaddedCounters>]>,
-    /// Reads through the machine, under its lock: total bytes and cached bytes.
-    machine_bytes: [AtomicU64; 2],
+    /// Bytes of reads through the machine, changed under its lock.
+    machine_read_bytes: AtomicU64,
+    /// Part of these bytes that was cached.
+    machine_cached_bytes: AtomicU64,
 }
 
 /// Counters of one slot. The padding at the end, one cache line long, separates them from the next
@@ -32,7 +34,7 @@ struct PaddedCounters {
     /// Bytes read through the kernel page cache by any thread, and the part that had to be waited
     /// for.
     kernel_bytes: AtomicU64,
-    kernel_demand_bytes: AtomicU64,
+    kernel_awaited_bytes: AtomicU64,
     /// End of the last read; [`NO_OFFSET`] once it was reported.
     unreported_end: AtomicU64,
     /// Start of the sequential run of the last read through the kernel page cache.
@@ -64,7 +66,7 @@ impl Default for PaddedCounters {
             copied_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
             kernel_bytes: AtomicU64::new(0),
-            kernel_demand_bytes: AtomicU64::new(0),
+            kernel_awaited_bytes: AtomicU64::new(0),
             unreported_end: AtomicU64::new(NO_OFFSET),
             run_start: AtomicU64::new(0),
             last_page: AtomicU64::new(NO_PAGE),
@@ -83,7 +85,8 @@ impl ReadCounters {
         debug_assert!(slots.is_power_of_two());
         ReadCounters {
             slots: (0..slots).map(|_| ForkLocal::new()).collect(),
-            machine_bytes: Default::default(),
+            machine_read_bytes: AtomicU64::new(0),
+            machine_cached_bytes: AtomicU64::new(0),
         }
     }
 
@@ -119,7 +122,7 @@ impl ReadCounters {
     /// Returns the counters of the calling thread for reads through the kernel page cache.
     #[inline]
     pub(crate) fn kernel_reads(&self) -> KernelReadCounters<'_> {
-        KernelReadCounters { line: self.thread_counters() }
+        KernelReadCounters { counters: self.thread_counters() }
     }
 
     /// Calls `record_end` with the end of the last read in each slot that bypassed the machine,
@@ -129,11 +132,11 @@ impl ReadCounters {
         let (slots_up_to_own, other_slots) =
             self.slots.split_at(self.slot_index(thread_number()) + 1);
         for slots in [other_slots, slots_up_to_own] {
-            // Checked with a load first, so that a slot without news keeps its cache line.
-            let is_new = |counters: &&PaddedCounters| {
+            // Checked with a load first, so that a slot without a new end keeps its cache line.
+            let has_new_end = |counters: &&PaddedCounters| {
                 counters.unreported_end.load(Ordering::Relaxed) != NO_OFFSET
             };
-            for counters in slots.iter().filter_map(ForkLocal::get).filter(is_new) {
+            for counters in slots.iter().filter_map(ForkLocal::get).filter(has_new_end) {
                 let end = counters.unreported_end.swap(NO_OFFSET, Ordering::Relaxed);
                 (end != NO_OFFSET).then(|| record_end(end));
             }
@@ -144,9 +147,8 @@ impl ReadCounters {
     /// `cached_bytes` bytes of them were in the cache.
     pub(crate) fn record_machine_read(&self, bytes: u64, cached_bytes: u64, end: u64) {
         self.thread_counters().last_page.store(page_of_last_byte(end), Ordering::Relaxed);
-        for (counter, value) in self.machine_bytes.iter().zip([bytes, cached_bytes]) {
-            counter.fetch_add(value, Ordering::Relaxed);
-        }
+        self.machine_read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.machine_cached_bytes.fetch_add(cached_bytes, Ordering::Relaxed);
     }
 
     /// Returns four sums of bytes: all reads, the cached part, reads through the kernel page cache,
@@ -163,9 +165,9 @@ impl ReadCounters {
         };
         let kernel_bytes = sum_of(|counters| &counters.kernel_bytes);
         let kernel_cached_bytes =
-            kernel_bytes.saturating_sub(sum_of(|counters| &counters.kernel_demand_bytes));
-        let [machine_total, machine_cached] =
-            self.machine_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+            kernel_bytes.saturating_sub(sum_of(|counters| &counters.kernel_awaited_bytes));
+        let machine_total = self.machine_read_bytes.load(Ordering::Relaxed);
+        let machine_cached = self.machine_cached_bytes.load(Ordering::Relaxed);
         [
             own_bytes + kernel_bytes + machine_total,
             own_bytes + kernel_cached_bytes + machine_cached,
@@ -208,21 +210,21 @@ impl ReadCounters {
 /// Counters of one thread's reads of one file through the kernel page cache.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelReadCounters<'a> {
-    line: &'a PaddedCounters,
+    counters: &'a PaddedCounters,
 }
 
 impl KernelReadCounters<'_> {
     /// Selects the next reads whose residency is checked.
     #[inline]
     pub(crate) fn sampler(&self) -> &ResidencySampler {
-        &self.line.sampler
+        &self.counters.sampler
     }
 
     /// Selects the asynchronous reads whose residency is checked at their start. They are sampled
     /// separately: when such a read finishes, its pages are resident because it was started, which
     /// says nothing about other reads.
     pub(crate) fn async_sampler(&self) -> &ResidencySampler {
-        &self.line.async_sampler
+        &self.counters.async_sampler
     }
 
     /// Counts a read of `bytes` bytes that ends at byte `end` of the file. `awaited_bytes` bytes of
@@ -230,38 +232,38 @@ impl KernelReadCounters<'_> {
     /// one.
     #[inline]
     pub(crate) fn record_read(&self, bytes: u64, awaited_bytes: u64, end: u64) {
-        self.line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
         if awaited_bytes > 0 {
-            self.line.kernel_demand_bytes.fetch_add(awaited_bytes, Ordering::Relaxed);
+            self.counters.kernel_awaited_bytes.fetch_add(awaited_bytes, Ordering::Relaxed);
         }
         // The read does not continue the run.
-        if self.line.unreported_end.load(Ordering::Relaxed) != end - bytes {
-            self.line.run_start.store(end - bytes, Ordering::Relaxed);
-            let no_readahead_from = self.line.no_readahead_from.load(Ordering::Relaxed);
+        if self.counters.unreported_end.load(Ordering::Relaxed) != end - bytes {
+            self.counters.run_start.store(end - bytes, Ordering::Relaxed);
+            let no_readahead_from = self.counters.no_readahead_from.load(Ordering::Relaxed);
             if no_readahead_from != NO_OFFSET && no_readahead_from != end {
-                self.line.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
+                self.counters.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
             }
         }
-        self.line.unreported_end.store(end, Ordering::Relaxed);
+        self.counters.unreported_end.store(end, Ordering::Relaxed);
     }
 
     /// Records that the policy was shown a read up to byte `end`.
     pub(crate) fn record_policy_end(&self, end: u64) {
-        self.line.policy_end.store(end, Ordering::Relaxed);
+        self.counters.policy_end.store(end, Ordering::Relaxed);
     }
 
     /// Records if the run of the last read shown to the policy continues without kernel readahead.
     pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
-        let end = self.line.policy_end.load(Ordering::Relaxed);
+        let end = self.counters.policy_end.load(Ordering::Relaxed);
         let start = if is_without_readahead { end } else { NO_OFFSET };
-        self.line.no_readahead_from.store(start, Ordering::Relaxed);
+        self.counters.no_readahead_from.store(start, Ordering::Relaxed);
     }
 
     /// Returns the offset up to which the policy knows the run that a read from `offset` on
     /// continues. Returns `None` if the read continues no run, or if the run is read with kernel
     /// readahead.
     pub(crate) fn no_readahead_start(&self, offset: u64) -> Option<u64> {
-        let start = self.line.no_readahead_from.load(Ordering::Relaxed);
+        let start = self.counters.no_readahead_from.load(Ordering::Relaxed);
         (start <= offset && self.last_end() == Some(offset)).then_some(start)
     }
 
@@ -269,21 +271,22 @@ impl KernelReadCounters<'_> {
     /// if the policy has seen the last read of the run, or if the run is not shorter than this
     /// read. The run is then a header and its record, and not a stream.
     pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
-        let start = self.line.run_start.load(Ordering::Relaxed);
-        // A read of own memory meanwhile may have ended before the run.
+        let start = self.counters.run_start.load(Ordering::Relaxed);
+        // A read from the path's own cache meanwhile may have ended before the run.
         let is_shorter = offset.checked_sub(start).is_some_and(|run_bytes| run_bytes < bytes);
         (self.continues_unreported_read(offset) && is_shorter).then_some(start)
     }
 
     /// True if a read from `offset` on continues the last one and the policy has not seen that one.
     pub(crate) fn continues_unreported_read(&self, offset: u64) -> bool {
-        self.last_end() == Some(offset) && self.line.policy_end.load(Ordering::Relaxed) != offset
+        self.last_end() == Some(offset)
+            && self.counters.policy_end.load(Ordering::Relaxed) != offset
     }
 
     /// End of the last read that bypassed the machine, as an offset in the file. Returns `None` if
     /// there was none or if it was reported.
     pub(crate) fn last_end(&self) -> Option<u64> {
-        let end = self.line.unreported_end.load(Ordering::Relaxed);
+        let end = self.counters.unreported_end.load(Ordering::Relaxed);
         (end != NO_OFFSET).then_some(end)
     }
 }
@@ -317,16 +320,18 @@ pub(crate) fn thread_number() -> usize {
 mod tests {
     use super::*;
 
+    /// Four copies of 10 bytes, one in each slot, a pin of 5 bytes and a kernel read of 7 bytes, of
+    /// which 3 were awaited: 52 bytes in all, 49 cached, 7 from the kernel, 4 cached there.
     #[test]
     fn read_ends_are_reported_once_with_the_callers_last() {
         let read_counters = ReadCounters::new(4);
-        let sum_of_slot = read_counters.slot_index(thread_number());
+        let own_slot = read_counters.slot_index(thread_number());
         for slot in 0..4 {
             read_counters.record_copy(slot, 10, 100 + slot as u64);
         }
         let mut ends = Vec::new();
         read_counters.take_unreported_ends(|end| ends.push(end));
-        assert_eq!(ends.last(), Some(&(100 + sum_of_slot as u64)));
+        assert_eq!(ends.last(), Some(&(100 + own_slot as u64)));
         ends.sort_unstable();
         assert_eq!(ends, [100, 101, 102, 103]);
         read_counters.take_unreported_ends(|end| panic!("{end} was reported before"));
@@ -337,8 +342,9 @@ mod tests {
         assert_eq!(read_counters.byte_sums(), [52, 49, 7, 4]);
     }
 
+    /// Byte 2 * 4,096 - 1 lies in page 1, and byte 2 * 4,096 in page 2.
     #[test]
-    fn last_page_is_known_for_any_read_way_and_after_reporting() {
+    fn last_page_is_known_for_any_kind_of_read_and_after_reporting() {
         let read_counters = ReadCounters::new(4);
         assert_eq!(read_counters.last_page(thread_number()), NO_PAGE);
         read_counters.record_copy(2, 10, 2 * PAGE_BYTES);
@@ -348,6 +354,8 @@ mod tests {
         assert_eq!(read_counters.last_page(thread_number()), 2);
     }
 
+    /// A kernel read of bytes 5,000 to 5,100 is the header of a longer read at 5,100. A copy from
+    /// the own cache that ends at 1,100, before that run, is no header.
     #[test]
     fn continuation_of_an_own_memory_read_has_no_header() {
         let read_counters = ReadCounters::new(4);
@@ -358,13 +366,16 @@ mod tests {
         assert_eq!(reads.header_start(1_100, 200), None);
     }
 
+    /// The policy was shown the read of bytes 100 to 130. The reads up to 200 continue its run. The
+    /// read at 500 is a jump.
     #[test]
     fn unattended_run_starts_at_the_shown_end_and_ends_at_a_jump() {
         let read_counters = ReadCounters::new(4);
         let reads = read_counters.kernel_reads();
         let read = |offset: u64, bytes: u64| reads.record_read(bytes, 0, offset + bytes);
         reads.record_policy_end(130);
-        reads.set_no_readahead(true);
+        let is_without_readahead = true;
+        reads.set_no_readahead(is_without_readahead);
         read(100, 30);
         assert_eq!([130, 131].map(|offset| reads.no_readahead_start(offset)), [Some(130), None]);
         // Two reads that the policy did not see.
@@ -375,11 +386,12 @@ mod tests {
         read(200, 10);
         assert_eq!(reads.no_readahead_start(210), None);
         reads.record_policy_end(230);
-        reads.set_no_readahead(false);
+        reads.set_no_readahead(!is_without_readahead);
         read(210, 20);
         assert_eq!(reads.no_readahead_start(230), None);
     }
 
+    /// The header has 50 bytes, 100 to 150, in two reads. Only a longer read at its end follows it.
     #[test]
     fn larger_continuation_follows_a_header_unseen_by_the_policy() {
         let read_counters = ReadCounters::new(4);

@@ -140,6 +140,9 @@ mod tests {
     use super::super::atomics::Std;
     use super::*;
 
+    // The keys 0x70 to 0x7f are in one group of 16 pages.
+
+    /// Two slots: the second reader gets the other one, and a third gets none.
     #[test]
     fn reader_slots_are_exclusive_and_reusable() {
         let readers = ReaderSlots::<Std>::new(2);
@@ -151,6 +154,8 @@ mod tests {
         assert_eq!(readers.sign_in(0x90, 0).expect("free again").slot(), 1);
     }
 
+    /// The only slot is used again by a second reader of the same group. The list of copies
+    /// contains the first reader only.
     #[test]
     fn reader_that_signs_in_again_counts_as_a_new_copy() {
         let readers = ReaderSlots::<Std>::new(1);
@@ -165,20 +170,21 @@ mod tests {
     #[test]
     fn sign_in_covers_an_aligned_group_of_sixteen_pages() {
         let readers = ReaderSlots::<Std>::new(1);
-        let mut reading = readers.sign_in(0x75, 0).expect("free");
-        assert!(reading.covers(0x70) && reading.covers(0x7f) && !reading.covers(0x80));
-        reading.move_to_group(0x80);
-        assert!(reading.covers(0x80) && !reading.covers(0x7f));
+        let mut reader = readers.sign_in(0x75, 0).expect("free");
+        assert!(reader.covers(0x70) && reader.covers(0x7f) && !reader.covers(0x80));
+        reader.move_to_group(0x80);
+        assert!(reader.covers(0x80) && !reader.covers(0x7f));
     }
 
+    /// A reader of the group 0x70 moves on to the group 0x80.
     #[test]
     fn readers_of_other_groups_do_not_count_as_users() {
         let readers = ReaderSlots::<Std>::new(2);
-        let mut elsewhere = readers.sign_in(0x70, 0).expect("free");
+        let mut moving_reader = readers.sign_in(0x70, 0).expect("free");
         drop(readers.sign_in(0x80, 0));
         assert!(readers.has_reader_in(0x71) && !readers.has_reader_in(0x80));
         let mut copies = readers.active_readers(0x70);
-        elsewhere.move_to_group(0x80);
+        moving_reader.move_to_group(0x80);
         assert!(readers.have_all_left(&mut copies) && readers.has_reader_in(0x80));
     }
 }

@@ -54,8 +54,8 @@ impl Sleeper for StallingSleeper {
     }
 }
 
-/// Lets a thread lead and stall, runs `read` on another thread and returns its result. Returns `None`
-/// if the leader read the file of this program without a sleep, so that it did not stall.
+/// Lets a thread lead and stall, runs `read` on another thread and returns its result. Returns
+/// `None` if the leader read the file of this program without a sleep, so that it did not stall.
 fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
     let program_path = std::env::current_exe().expect("this program has a file");
     let (stall_sender, stall_receiver) = sync_channel(1);
@@ -150,8 +150,8 @@ fn page_requested_by_a_stalled_leader_is_readable_by_others() {
     }
 }
 
-/// This thread takes a request, which it does not execute, and so plays the stalled thread. Another
-/// read of the same page does not wait for it.
+/// This thread takes a request and does not execute it, like a stalled thread. Another read of the
+/// same page waits for the stall timeout, and then reads the bytes itself.
 #[test]
 fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let program_path = std::env::current_exe().expect("this program has a file");

@@ -77,7 +77,7 @@ pub(super) struct DelegatedWindows {
 struct DelegationBudget {
     window_pages_max: u64,
     /// Limit of all windows together.
-    pages: u64,
+    total_pages_max: u64,
     /// The kernel's readahead for a run.
     readahead_pages: u64,
     /// Memory left for the machine.
@@ -102,9 +102,13 @@ struct DelegatedWindow {
 impl DelegatedWindows {
     /// Creates the state for a mapping with `memory_pages` pages of memory. No window is delegated
     /// if the memory is too small for the kernel's readahead.
-    pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> DelegatedWindows {
-        let ahead = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
-        let budget = DelegationBudget::of(memory_pages, ahead);
+    pub(super) fn for_mapping(
+        target: &Target,
+        memory_pages: u64,
+        drops_behind: bool,
+    ) -> DelegatedWindows {
+        let ahead_pages = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
+        let budget = DelegationBudget::for_memory(memory_pages, ahead_pages);
         DelegatedWindows {
             budget,
             drops_cache_behind: drops_behind,
@@ -131,7 +135,7 @@ impl DelegatedWindows {
     }
 
     /// Number of pages of the windows for which `is_counted` returns true.
-    fn pages(&self, is_counted: impl Fn(&DelegatedWindow) -> bool) -> u64 {
+    fn count_pages(&self, is_counted: impl Fn(&DelegatedWindow) -> bool) -> u64 {
         self.windows
             .iter()
             .filter(|window| is_counted(window))
@@ -150,7 +154,7 @@ impl DelegatedWindows {
     /// Returns the budget if `pages` more pages fit into it at time `now`. Windows that are left or
     /// abandoned do not count: they can be taken back. The first call measures the device by test
     /// reads. On a slow device, no window is delegated any more.
-    fn budget_with_room(
+    fn budget_for(
         &mut self,
         target: &Target,
         now: Time,
@@ -167,25 +171,25 @@ impl DelegatedWindows {
         let is_in_use = |window: &DelegatedWindow| {
             !window.has_successor && now.since(window.delegated_at) < ABANDON_TIMEOUT
         };
-        (self.pages(is_in_use) + pages <= budget.pages).then_some(budget)
+        (self.count_pages(is_in_use) + pages <= budget.total_pages_max).then_some(budget)
     }
 }
 
 impl DelegationBudget {
     /// Computes the budget of a mapping with `memory_pages` pages of memory on a device with
     /// `ahead_pages` pages of kernel readahead. Returns `None` if the memory is too small.
-    fn of(memory_pages: u64, ahead_pages: u64) -> Option<DelegationBudget> {
+    fn for_memory(memory_pages: u64, ahead_pages: u64) -> Option<DelegationBudget> {
         let share_pages = memory_pages / WINDOW_MEMORY_DIVISOR;
         let folio_pages = large_folio_pages();
         let window_pages_max = (share_pages - share_pages % folio_pages)
             .clamp(folio_pages, WINDOW_LARGE_FOLIOS_MAX * folio_pages);
-        let pages = BUDGET_WINDOWS * window_pages_max;
-        let kernel_pages = pages + ahead_pages;
+        let total_pages_max = BUDGET_WINDOWS * window_pages_max;
+        let kernel_pages = total_pages_max + ahead_pages;
         let has_room = ahead_pages > 0 && kernel_pages <= memory_pages * 2 / 3;
         let machine_pages = memory_pages.saturating_sub(kernel_pages);
         has_room.then_some(DelegationBudget {
             window_pages_max,
-            pages,
+            total_pages_max,
             readahead_pages: ahead_pages,
             machine_pages,
             is_device_measured: false,
@@ -233,7 +237,7 @@ impl Areas {
         };
         let now = self.now();
         let Some(budget) =
-            self.delegated_windows.budget_with_room(&self.target, now, range.count())
+            self.delegated_windows.budget_for(&self.target, now, range.count())
         else {
             return false;
         };
@@ -294,8 +298,9 @@ impl Areas {
 
     /// Takes windows back until the others fit into the budget.
     pub(super) fn take_back_surplus(&mut self) {
-        let budget = self.delegated_windows.budget.map_or(0, |budget| budget.pages);
-        while self.delegated_windows.pages(|_| true) > budget {
+        let budget = self.delegated_windows.budget;
+        let total_pages_max = budget.map_or(0, |budget| budget.total_pages_max);
+        while self.delegated_windows.count_pages(|_| true) > total_pages_max {
             let Some(window_index) = self.delegated_windows.next_to_take_back(self.now()) else {
                 return;
             };
@@ -350,7 +355,8 @@ impl Areas {
     /// Reduces the machine's memory to `pages` pages, and evicts the pages of the withdrawn frames.
     /// Returns false if more memory is in use now.
     fn limit_machine_memory(&mut self, machine: &mut Machine, pages: u64) -> bool {
-        if machine.memory_bytes()[0] <= pages * PAGE_BYTES {
+        let [limit_bytes, _used_bytes] = machine.memory_bytes();
+        if limit_bytes <= pages * PAGE_BYTES {
             return true;
         }
         let withdrawn = machine.resize(self.now(), pages * PAGE_BYTES);
@@ -363,7 +369,8 @@ impl Areas {
         }
         self.evict();
         machine.on_withdrawn(&withdrawn);
-        machine.memory_bytes()[0] <= pages * PAGE_BYTES
+        let [limit_bytes, _used_bytes] = machine.memory_bytes();
+        limit_bytes <= pages * PAGE_BYTES
     }
 }
 
@@ -395,14 +402,19 @@ mod tests {
     use super::*;
     use crate::target::OpenOptions;
 
+    /// Mapped runs, each given by its first page and its end.
     fn runs(ranges: &[(u64, u64)]) -> PageRanges {
         let mut runs = PageRanges::default();
         ranges.iter().for_each(|&(first, end)| runs.insert(PageRange { first, end }));
         runs
     }
 
-    fn window(ranges: &[(u64, u64)], page: u64) -> Option<(u64, u64)> {
-        next_window(&runs(ranges), page, 1024, 10_240).map(|window| (window.first, window.end))
+    /// Window (first page and end) for a touch of `page` next to these runs, in a file of 10,240
+    /// pages. A window has at most 1,024 pages.
+    fn window_for(ranges: &[(u64, u64)], page: u64) -> Option<(u64, u64)> {
+        let (pages_max, file_pages) = (1024, 10_240);
+        let window = next_window(&runs(ranges), page, pages_max, file_pages)?;
+        Some((window.first, window.end))
     }
 
     /// A file in memory (tmpfs(5)) has no device that could be fast. A device that was measured as
@@ -416,62 +428,66 @@ mod tests {
         let target = Target::open(path.as_ref(), OpenOptions::default());
         std::fs::remove_file(&path).unwrap();
         let target = target.unwrap();
-        let budget = DelegationBudget::of(16_384, 32).unwrap();
-        for (is_known, is_delegated) in [(false, false), (true, true)] {
-            let budget = Some(DelegationBudget { is_device_measured: is_known, ..budget });
-            let mut lending = DelegatedWindows { budget, ..DelegatedWindows::disabled() };
-            assert_eq!(lending.budget_with_room(&target, Time(0), 512).is_some(), is_delegated);
+        let budget = DelegationBudget::for_memory(16_384, 32).unwrap();
+        for (is_device_measured, is_delegated) in [(false, false), (true, true)] {
+            let budget = Some(DelegationBudget { is_device_measured, ..budget });
+            let mut windows = DelegatedWindows { budget, ..DelegatedWindows::disabled() };
+            assert_eq!(windows.budget_for(&target, Time(0), 512).is_some(), is_delegated);
         }
     }
 
     #[test]
     fn kernel_window_equals_the_run_length_from_2_mib_up_to_the_limit() {
-        assert_eq!(window(&[(0, 511)], 511), None);
-        assert_eq!(window(&[(0, 512)], 512), Some((512, 1024)));
-        assert_eq!(window(&[(1024, 4096)], 4096), Some((4096, 5120)));
+        assert_eq!(window_for(&[(0, 511)], 511), None);
+        assert_eq!(window_for(&[(0, 512)], 512), Some((512, 1024)));
+        assert_eq!(window_for(&[(1024, 4096)], 4096), Some((4096, 5120)));
         // The window ends at the end of the file and at the start of another run.
-        assert_eq!(window(&[(9_000, 10_000)], 10_000), Some((10_000, 10_240)));
-        assert_eq!(window(&[(0, 600), (700, 701)], 600), Some((600, 700)));
+        assert_eq!(window_for(&[(9_000, 10_000)], 10_000), Some((10_000, 10_240)));
+        assert_eq!(window_for(&[(0, 600), (700, 701)], 600), Some((600, 700)));
     }
 
+    /// A large page has 512 pages, so the borders are multiples of 512.
     #[test]
     fn kernel_windows_end_at_large_page_boundaries() {
-        assert_eq!(window(&[(100, 700)], 700), Some((700, 1024)));
-        assert_eq!(window(&[(100, 3100)], 3100), Some((3100, 4096)));
+        assert_eq!(window_for(&[(100, 700)], 700), Some((700, 1024)));
+        assert_eq!(window_for(&[(100, 3100)], 3100), Some((3100, 4096)));
         // There is no border of large pages between the page and the end.
-        assert_eq!(window(&[(1524, 2036)], 2164), Some((2036, 2548)));
-        assert_eq!(window(&[(2000, 2600)], 1999), Some((1536, 2000)));
+        assert_eq!(window_for(&[(1524, 2036)], 2164), Some((2036, 2548)));
+        assert_eq!(window_for(&[(2000, 2600)], 1999), Some((1536, 2000)));
     }
 
+    /// By hand: a quarter of 800 pages is 200, so page 1,000 is the last one.
     #[test]
     fn page_up_to_a_quarter_of_the_run_ahead_belongs_to_the_run() {
-        assert_eq!(window(&[(0, 800)], 1000), Some((800, 1536)));
-        assert_eq!(window(&[(0, 800)], 1001), None);
+        assert_eq!(window_for(&[(0, 800)], 1000), Some((800, 1536)));
+        assert_eq!(window_for(&[(0, 800)], 1001), None);
         // A page beyond the reach of a window does not belong to the run.
-        assert_eq!(window(&[(0, 5000)], 6100), None);
+        assert_eq!(window_for(&[(0, 5000)], 6100), None);
     }
 
     #[test]
     fn descending_run_gets_the_kernel_window_below_it() {
-        assert_eq!(window(&[(3000, 4000)], 2999), Some((2048, 3000)));
-        assert_eq!(window(&[(2000, 2600)], 1998), None);
-        assert_eq!(window(&[(300, 900)], 299), Some((0, 300)));
-        assert_eq!(window(&[(100, 101), (300, 900)], 299), Some((101, 300)));
+        assert_eq!(window_for(&[(3000, 4000)], 2999), Some((2048, 3000)));
+        assert_eq!(window_for(&[(2000, 2600)], 1998), None);
+        assert_eq!(window_for(&[(300, 900)], 299), Some((0, 300)));
+        assert_eq!(window_for(&[(100, 101), (300, 900)], 299), Some((101, 300)));
     }
 
     /// 64 MiB with 8 MiB of readahead: windows of 4 MiB, together 16, and 40 for the machine.
     #[test]
-    fn share_budget_is_readahead_plus_four_windows_within_two_thirds() {
+    fn delegation_budget_is_readahead_plus_four_windows_within_two_thirds() {
+        /// Number of pages in a MiB.
         const MIB: u64 = 256;
-        let budget = DelegationBudget::of(64 * MIB, 8 * MIB).unwrap();
+        let budget = DelegationBudget::for_memory(64 * MIB, 8 * MIB).unwrap();
         assert_eq!(
-            (budget.window_pages_max, budget.pages, budget.machine_pages),
+            (budget.window_pages_max, budget.total_pages_max, budget.machine_pages),
             (4 * MIB, 16 * MIB, 40 * MIB)
         );
-        assert_eq!(DelegationBudget::of(1024 * MIB, 8 * MIB).unwrap().window_pages_max, 8 * MIB);
+        let large_budget = DelegationBudget::for_memory(1024 * MIB, 8 * MIB).unwrap();
+        assert_eq!(large_budget.window_pages_max, 8 * MIB);
         // Windows of 2 MiB and the readahead take 16 of 24 MiB, and more than two thirds of 23 MiB.
-        assert!(DelegationBudget::of(24 * MIB, 8 * MIB).is_some());
-        assert_eq!(DelegationBudget::of(23 * MIB, 8 * MIB), None);
-        assert_eq!(DelegationBudget::of(64 * MIB, 0), None);
+        assert!(DelegationBudget::for_memory(24 * MIB, 8 * MIB).is_some());
+        assert_eq!(DelegationBudget::for_memory(23 * MIB, 8 * MIB), None);
+        assert_eq!(DelegationBudget::for_memory(64 * MIB, 0), None);
     }
 }

@@ -158,11 +158,13 @@ mod tests {
         let file = path.open(name).unwrap();
         let mut batch = path.batch();
         for round in 0..3 {
-            batch.read(&file, round * 20_000, 8192, 0).unwrap();
-            // Bytes 20,000 to 28,192 lie in pages 4 to 6.
-            let pages = [2, 3, 3][round as usize];
+            let ticket = 0;
+            batch.read(&file, round * 20_000, 8192, ticket).unwrap();
+            // Bytes 0 to 8,192 lie in pages 0 and 1, bytes 20,000 to 28,192 in pages 4 to 6, and
+            // bytes 40,000 to 48,192 in pages 9 to 11.
+            let pinned_pages = [2, 3, 3][round as usize];
             assert!(batch.wait().unwrap().is_some());
-            assert_eq!(path.engine().lock().batch_pages(), pages);
+            assert_eq!(path.engine().lock().batch_pages(), pinned_pages);
         }
         assert!(batch.wait().unwrap().is_none());
         assert_eq!(path.engine().lock().batch_pages(), 0);
