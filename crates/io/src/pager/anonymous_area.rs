@@ -225,6 +225,7 @@ impl AnonymousArea {
 }
 
 impl Drop for AnonymousArea {
+    /// Unmaps the area.
     fn drop(&mut self) {
         #[cfg(any(test, feature = "simulation"))]
         crate::simulation::memory::unmap(self.address(0), self.bytes());
@@ -258,6 +259,7 @@ pub(super) fn for_each_run(pages: &mut Vec<u64>, mut on_run: impl FnMut(PageRang
 mod tests {
     use super::*;
 
+    /// By hand: the pages 0; 3, 4; and 7, 8, 9.
     #[test]
     fn consecutive_pages_form_one_run_in_any_order() {
         let mut runs = Vec::new();

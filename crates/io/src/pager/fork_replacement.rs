@@ -113,8 +113,8 @@ impl ForkReplacement {
         Ok(())
     }
 
-    /// Gives the kernel advice about `bytes` bytes from byte `offset` on. Callers are a child made by
-    /// `fork`, and a process whose kernel maps the file.
+    /// Gives the kernel advice about `bytes` bytes from byte `offset` on. Callers are a child made
+    /// by `fork`, and a process whose kernel maps the file.
     ///
     /// Resident pages are not advised: for 1 MiB the advice takes 18 µs, a fifth of the time in
     /// which a program reads it. The check for resident pages takes 9 µs.
@@ -136,7 +136,7 @@ impl ForkReplacement {
         let _ = self.madvise_range(advice, offset, bytes);
     }
 
-    /// Brings `bytes` bytes from byte `offset` on into memory and waits. Callers are as for `advise`.
+    /// Brings `bytes` bytes from byte `offset` on into memory and waits. Callers: as for `advise`.
     ///
     /// # Errors
     /// The range cannot be read.
@@ -160,8 +160,8 @@ impl ForkReplacement {
 
     /// Reads bytes of the file from byte `offset` on into `buffer`. Returns their number, which is
     /// smaller than the buffer only at the end of the file. Callers are a child made by `fork`, and
-    /// a process whose kernel maps the file, without a fault server. The mapping is not accessed: if
-    /// another process truncates the file at that moment, the access would be a bus error.
+    /// a process whose kernel maps the file, without a fault server. The mapping is not accessed:
+    /// if another process truncates the file at that moment, the access would be a bus error.
     ///
     /// # Errors
     /// The bytes cannot be read. A file that is open for direct I/O (`is_direct`) is not read at
@@ -204,6 +204,7 @@ impl ForkReplacement {
 }
 
 impl Drop for ForkReplacement {
+    /// Ends the registration: later children get no replacement of the area.
     fn drop(&mut self) {
         let address = self.address;
         INHERITED_RANGES.with_locked(|ranges| {

@@ -81,6 +81,7 @@ mod tests {
         runs
     }
 
+    /// 20,000 random insertions and removals of up to 11 pages below page 110.
     #[test]
     fn page_ranges_equal_a_page_set_under_random_changes() {
         let (mut runs, mut pages, mut state) = (PageRanges::default(), BTreeSet::new(), 7);
@@ -103,6 +104,7 @@ mod tests {
         }
     }
 
+    /// Two runs: the pages 3 to 6, and page 20.
     #[test]
     fn run_below_may_contain_the_page_and_run_above_begins_after_it() {
         let mut runs = PageRanges::default();

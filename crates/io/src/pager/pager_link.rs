@@ -138,6 +138,7 @@ impl<C> Inbox<C> {
 }
 
 impl<C> Drop for PagerLink<C> {
+    /// Closes the inbox and waits for the thread. In a child made by `fork`, does neither.
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // A child made by `fork` has no such thread, and the lock may stay locked forever.

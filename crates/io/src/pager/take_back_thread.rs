@@ -83,6 +83,7 @@ impl TakeBackThread {
 }
 
 impl Drop for TakeBackThread {
+    /// Ends the thread and waits for it.
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {

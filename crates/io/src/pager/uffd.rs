@@ -551,6 +551,7 @@ fn open_by_device() -> std::io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
+    /// Both ways to open one, as far as this system permits them.
     #[test]
     fn userfaultfd_descriptors_are_close_on_exec_and_nonblocking() {
         for fd in [open_by_syscall(0).ok(), open_by_device().ok()].into_iter().flatten() {

@@ -49,6 +49,7 @@ impl<T> SyncSender<T> {
 }
 
 impl<T> Drop for SyncSender<T> {
+    /// Wakes the receiver, which then gets an error after the last message.
     fn drop(&mut self) {
         self.0.messages.lock().expect(POISON).is_sender_gone = true;
         self.0.message_signal.notify_one();

@@ -410,6 +410,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
+    /// Closes a simulated connection: bytes in transit to it are lost.
     fn drop(&mut self) {
         if let Socket::Simulated(connection) = self
             && let Some(world) = world()

@@ -23,6 +23,7 @@ pub(super) struct PanickingBuffer {
 }
 
 impl AsMut<[u8]> for PanickingBuffer {
+    /// Returns the bytes, and panics at the end of the countdown.
     fn as_mut(&mut self) -> &mut [u8] {
         assert_no_engine_lock();
         let countdown = self.countdown.get();
@@ -57,6 +58,7 @@ impl Wake for TaskWaker {
 }
 
 impl Drop for TaskWaker {
+    /// A waker is dropped without any lock of the engine.
     fn drop(&mut self) {
         assert_no_engine_lock();
     }

@@ -98,6 +98,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 }
 
 impl<T> Drop for MutexGuard<'_, T> {
+    /// In a simulation, another task may run after the release.
     fn drop(&mut self) {
         if self.inner.is_some()
             && let Some(world) = world()
@@ -132,6 +133,7 @@ impl Condvar {
         Condvar::default()
     }
 
+    /// Waits for a notification. See `std::sync::Condvar::wait`.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         match self.wait_until(guard, None) {
             Ok((guard, _)) => Ok(guard),
@@ -139,6 +141,7 @@ impl Condvar {
         }
     }
 
+    /// Waits for a notification, at most for `timeout`. See `std::sync::Condvar::wait_timeout`.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -416,6 +416,7 @@ mod tests {
         assert_eq!(pool.take_task().unwrap().key().device, 1);
     }
 
+    /// Nine files on nine devices with one read each.
     #[test]
     fn ended_reads_leave_nothing_behind() {
         let mut pool = BlockingPoolState::default();

@@ -154,6 +154,7 @@ mod tests {
         }
     }
 
+    /// The read fails, because its last byte does not exist.
     #[test]
     fn waiter_passes_no_copy_beyond_the_end_of_file() {
         let file = new_read(99_991).file;

@@ -205,6 +205,7 @@ mod tests {
         assert!(next_read(&sampler) == ReadState::Trusted);
     }
 
+    /// While a miss is expected, reads go without a check. One hit ends that state.
     #[test]
     fn eight_misses_predict_a_miss_until_the_next_hit() {
         let sampler = ResidencySampler::default();
@@ -217,6 +218,7 @@ mod tests {
         assert!(next_read(&sampler) == ReadState::Sampling);
     }
 
+    /// A trusted sampler, and then one that expects a miss, meet a read of an advised page.
     #[test]
     fn prefetching_ends_the_trust_but_not_the_expectation_of_a_miss() {
         let sampler = ResidencySampler::default();
@@ -231,6 +233,7 @@ mod tests {
         assert_eq!(sampler.without_prefetching(), ReadState::Missing);
     }
 
+    /// All states that can occur: at most as many reads are left as the run has.
     #[test]
     fn packed_states_are_distinct_and_return() {
         let mut all_states = vec![SamplerState::Missing];

@@ -46,6 +46,7 @@ impl Backend for TamperingBackend {
         self.ring.cancel(token);
     }
 
+    /// Exchanges through the real backend, and alters or delays the new answers.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -95,6 +96,7 @@ fn short_count(raw: i32) -> i32 {
 
 const BLOCK: i32 = 4096;
 
+/// All lengths above one block, up to 20 blocks.
 #[test]
 fn shortened_answers_are_whole_blocks_and_incomplete() {
     for raw in BLOCK + 1..20 * BLOCK {
@@ -113,6 +115,7 @@ struct BadPageBackend {
 }
 
 impl Backend for BadPageBackend {
+    /// Queues the transfer, and marks it if it contains the page.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let bytes: usize = transfer.segments.iter().map(|segment| segment.iov_len).sum();
         let pages = PageRange::covering(transfer.offset, bytes as u64);
@@ -127,6 +130,7 @@ impl Backend for BadPageBackend {
         self.ring.cancel(token);
     }
 
+    /// Exchanges through the real backend, and replaces the answers to marked transfers by EIO.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -180,6 +184,7 @@ struct TemporaryFile {
 }
 
 impl Drop for TemporaryFile {
+    /// Removes the file.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

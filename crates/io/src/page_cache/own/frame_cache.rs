@@ -320,6 +320,7 @@ impl Deref for PinnedPage {
 }
 
 impl Drop for PinnedPage {
+    /// Unpins the page. A frame that was invalidated meanwhile goes back to the machine.
     fn drop(&mut self) {
         if self.frame_cache.index.unpin(self.frame) {
             self.frame_cache.push_unused(self.frame);
@@ -361,10 +362,12 @@ impl PageSharer for FrameSharer {
         self.0.index.recall_all(frames)
     }
 
+    /// Ends the sharing of the page in `frame`, even if readers use it.
     fn forget(&mut self, frame: FrameId) {
         self.0.invalidate(frame.0);
     }
 
+    /// Invalidated frames that readers have left since the last call.
     fn take_returned(&mut self) -> Vec<FrameId> {
         self.0.take_unused_frames()
     }
@@ -384,6 +387,7 @@ impl std::fmt::Debug for FrameSharer {
 mod tests {
     use super::*;
 
+    /// Sharer of a cache of four frames, of which guards may pin one.
     fn new_frame_sharer() -> FrameSharer {
         let (frames, pinned_pages_max) = (4, 1);
         FrameSharer(Arc::new(FrameCache::new(frames, pinned_pages_max).unwrap()))

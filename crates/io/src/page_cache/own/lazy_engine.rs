@@ -222,6 +222,7 @@ impl Deref for LazyEngine {
 }
 
 impl Drop for LazyEngine {
+    /// Ends the reactor of the engine of this process. Waits for its thread.
     fn drop(&mut self) {
         if let Some(engine) = self.existing_engine() {
             engine.close();

@@ -282,6 +282,7 @@ struct Pinned<'r, H: Deref<Target = Handle>> {
 }
 
 impl<H: Deref<Target = Handle>> Drop for Pinned<'_, H> {
+    /// Releases the pages, and closes the queue of the piece.
     fn drop(&mut self) {
         let engine = &self.read.handle.engine;
         let state = engine.lock();

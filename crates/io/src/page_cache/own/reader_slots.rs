@@ -119,6 +119,7 @@ impl<A: Atomics> ReaderGuard<'_, A> {
 }
 
 impl<A: Atomics> Drop for ReaderGuard<'_, A> {
+    /// Signs out: the slot is free.
     #[inline]
     fn drop(&mut self) {
         self.word.store(self.signed_in_state & !ACTIVE, Release);
@@ -167,6 +168,7 @@ mod tests {
         assert!(readers.have_all_left(&mut copies) && readers.has_reader_in(0x70));
     }
 
+    /// A reader of the page with key 0x75 covers the keys 0x70 to 0x7f.
     #[test]
     fn sign_in_covers_an_aligned_group_of_sixteen_pages() {
         let readers = ReaderSlots::<Std>::new(1);

@@ -31,6 +31,7 @@ struct StallingSleeper {
 }
 
 impl Sleeper for StallingSleeper {
+    /// Sleeps, and then stalls if the calling thread is the one of the test.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let sleep_result = self.sleeper.sleep(sleep);
         if sleep != Sleep::Never && std::thread::current().name() == Some(STALLED_THREAD) {

@@ -436,6 +436,7 @@ mod tests {
         }
     }
 
+    /// Runs are given by their first page and end. 2 MiB are 512 pages.
     #[test]
     fn kernel_window_equals_the_run_length_from_2_mib_up_to_the_limit() {
         assert_eq!(window_for(&[(0, 511)], 511), None);
@@ -465,6 +466,7 @@ mod tests {
         assert_eq!(window_for(&[(0, 5000)], 6100), None);
     }
 
+    /// A window below a run begins at a border of large pages, or at the end of another run.
     #[test]
     fn descending_run_gets_the_kernel_window_below_it() {
         assert_eq!(window_for(&[(3000, 4000)], 2999), Some((2048, 3000)));

@@ -128,6 +128,7 @@ impl Areas {
 mod tests {
     use super::*;
 
+    /// A queue of at most 10 pages.
     #[test]
     fn advised_ranges_are_limited_in_pages_and_the_latest_stay() {
         let mut advised = PrefetchQueue::with_limit(10);
