@@ -185,6 +185,7 @@ impl BackendKind {
                 Ok(backend) => return Ok((backend, BackendInUse { kind, because })),
                 // Another kind would have the same limit.
                 Err(error @ BackendError::Depth { .. }) => return Err(error),
+                // The reason is the error of the first choice.
                 Err(error) => because = because.or(Some(error)),
             }
         }
@@ -311,14 +312,14 @@ pub trait Sleeper: Send + Sync {
     /// Ends the present sleep, or else the next one. From any thread.
     fn wake(&self);
 
-    /// True if transfers that need a thread of their own wait to be begun.
+    /// True if transfers that only a thread can execute have not begun.
     fn has_pooled_transfer(&self) -> bool {
         false
     }
 
     /// Executes one of these transfers on this thread, which must wait for an answer anyway.
-    /// Returns `None` if there is none. Otherwise returns true, like [`sleep`](Sleeper::sleep), if
-    /// no answer was there at the start.
+    /// `None`: there is no such transfer. `Some(true)`: no answer was there at the start.
+    /// `Some(false)`: an answer was there already.
     fn execute_pooled_transfer(&self) -> Option<bool> {
         None
     }
@@ -517,11 +518,12 @@ mod tests {
 
     #[test]
     fn backend_errors_name_a_remedy() {
-        let refused = BackendError::NoRing { errno: libc::EPERM }.to_string();
-        assert!(refused.contains("kernel.io_uring_disabled"), "{refused}");
-        assert!(refused.contains("or choose the backend `auto`"), "{refused}");
-        let too_many = BackendError::NoRing { errno: libc::EMFILE }.to_string();
-        assert!(too_many.contains("ulimit -n") && !too_many.contains("auto"), "{too_many}");
+        let forbidden_text = BackendError::NoRing { errno: libc::EPERM }.to_string();
+        assert!(forbidden_text.contains("kernel.io_uring_disabled"), "{forbidden_text}");
+        assert!(forbidden_text.contains("or choose the backend `auto`"), "{forbidden_text}");
+        let files_text = BackendError::NoRing { errno: libc::EMFILE }.to_string();
+        assert!(files_text.contains("ulimit -n") && !files_text.contains("auto"), "{files_text}");
+        // The kernel's 32,768 queue entries are for each transfer and its cancellation.
         let error = BackendKind::Ring.build(16_385).err().unwrap();
         assert_eq!(error, BackendError::Depth { depth: 16_385, depth_max: 16_384 });
         assert!(BackendKind::Ring.build(16_384).is_ok());
@@ -531,7 +533,8 @@ mod tests {
     fn auto_backend_is_the_first_available_and_gives_the_reason() {
         let no_ring = BackendError::NoRing { errno: libc::EPERM };
         let no_aio = BackendError::NoAio { errno: libc::EAGAIN };
-        let there = |kinds: &'static [BackendKind]| {
+        // A machine that provides only these kinds.
+        let providing = |kinds: &'static [BackendKind]| {
             move |kind| match kind {
                 _ if kinds.contains(&kind) => Ok(kind),
                 BackendKind::Ring => Err(no_ring),
@@ -540,14 +543,14 @@ mod tests {
         };
         let all: &[_] = &[BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
         let built = |kind, because| Ok((kind, BackendInUse { kind, because }));
-        let auto = |kinds| BackendKind::Auto.first_available(0, &EXCLUSIVE_ORDER, there(kinds));
+        let auto = |kinds| BackendKind::Auto.first_available(0, &EXCLUSIVE_ORDER, providing(kinds));
         assert_eq!(auto(all), built(BackendKind::Ring, None));
         assert_eq!(auto(&all[1..]), built(BackendKind::Aio, Some(no_ring)));
         assert_eq!(auto(&all[2..]), built(BackendKind::Threads, Some(no_ring)));
-        let shared = BackendKind::Auto.first_available(0, &SHARED_ORDER, there(&all[2..]));
+        let shared = BackendKind::Auto.first_available(0, &SHARED_ORDER, providing(&all[2..]));
         assert_eq!(shared, built(BackendKind::Threads, Some(no_aio)));
         // A named kind is used or is an error.
-        let named = BackendKind::Aio.first_available(0, &EXCLUSIVE_ORDER, there(&all[2..]));
+        let named = BackendKind::Aio.first_available(0, &EXCLUSIVE_ORDER, providing(&all[2..]));
         assert_eq!(named, Err(no_aio));
     }
 }

@@ -60,7 +60,8 @@ struct Iocb {
     result_event_fd: u32,
 }
 
-const PREAD: u16 = 0; // IOCB_CMD_PREAD
+// Values of `opcode`: IOCB_CMD_PREAD and others.
+const PREAD: u16 = 0;
 const PWRITE: u16 = 1;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
@@ -82,6 +83,7 @@ struct AioRing {
     header_bytes: u32,
 }
 
+/// Value of `AioRing::magic` (`AIO_RING_MAGIC`).
 const MAGIC: u32 = 0xa10a_10a1;
 
 /// `struct io_event`.
@@ -144,8 +146,8 @@ struct AioContext {
     id: usize,
     depth: u32,
     process: ProcessNumber,
-    /// True if no request is in flight and all answers were taken.
-    is_empty: AtomicBool,
+    /// True if the context may be reused: no request is in flight, and all answers were taken.
+    may_be_reused: AtomicBool,
     /// Answer queue, mapped by the kernel.
     completion_ring: NonNull<AioRing>,
     /// Eventfd signalled for each answer.
@@ -221,7 +223,7 @@ impl Aio {
             id,
             depth,
             process: ProcessNumber::current(),
-            is_empty: AtomicBool::new(true),
+            may_be_reused: AtomicBool::new(true),
             // The id of a context is the address of its queue.
             completion_ring: NonNull::new(id as *mut AioRing)
                 .expect("a mapping is never at address zero"),
@@ -385,8 +387,9 @@ impl AioContext {
 }
 
 impl Drop for AioContext {
+    /// Keeps the context for reuse if possible, and destroys it otherwise.
     fn drop(&mut self) {
-        if *self.is_empty.get_mut() && keep_idle_context(self) {
+        if *self.may_be_reused.get_mut() && keep_idle_context(self) {
             return;
         }
         // SAFETY: no request is in flight, and the queue has no readers left.
@@ -485,6 +488,8 @@ impl Backend for Aio {
         }
     }
 
+    /// Returns the reason for which threads execute the transfers: the error of a forbidden
+    /// `io_submit`. `None` while that call is permitted.
     fn replacement_reason(&self) -> Option<BackendError> {
         let errno = self.context.submit_errno.load(Ordering::Relaxed);
         (errno != 0).then_some(BackendError::NoAio { errno })
@@ -497,6 +502,7 @@ impl Backend for Aio {
     ) -> Result<(), BackendError> {
         let count_before = answers.len();
         if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
+            // This thread would sleep, so it executes a job of the pool itself.
             self.context.pool.execute_one_job();
         }
         self.context.submit_queued();
@@ -515,17 +521,19 @@ impl Backend for Aio {
 }
 
 impl Drop for Aio {
+    /// Withdraws queued requests without an answer. Waits for all submitted ones, because the kernel
+    /// writes to their memory. The context may be reused if all of them were answered.
     fn drop(&mut self) {
-        let withdrawn = {
+        let withdrawn_count = {
             let mut queued = self.context.lock_queued();
             self.context.queued_count.store(0, Ordering::Release);
             queued.drain(..).count() as u32
         };
-        self.unanswered -= withdrawn;
+        self.unanswered -= withdrawn_count;
         let mut answers = Vec::new();
         // Answers are taken without a system call that could be forbidden by now.
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
-        self.context.is_empty.store(self.unanswered == 0, Ordering::Relaxed);
+        self.context.may_be_reused.store(self.unanswered == 0, Ordering::Relaxed);
     }
 }
 

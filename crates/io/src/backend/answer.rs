@@ -124,37 +124,39 @@ mod tests {
 
     #[test]
     fn transfer_count_is_judged_done_short_or_continued() {
-        let whole = AnsweredTransfer { file_bytes: 1 << 30, ..transfer_64_kib() };
+        let within_file = AnsweredTransfer { file_bytes: 1 << 30, ..transfer_64_kib() };
+        // A transfer, the number of bytes that the kernel answers, and the next step.
         let cases = [
             (transfer_64_kib(), 65_536, NextStep::Ended(Outcome::Done)),
             (transfer_64_kib(), 10_000, NextStep::Ended(Outcome::Short { bytes: 10_000 })),
             (transfer_64_kib(), 0, NextStep::Ended(Outcome::Short { bytes: 0 })),
             // In the middle of the file: request the rest.
-            (whole, 4_096, NextStep::Continue { bytes: 4_096 }),
+            (within_file, 4_096, NextStep::Continue { bytes: 4_096 }),
             (
-                AnsweredTransfer { bytes_before: 61_440, ..whole },
+                AnsweredTransfer { bytes_before: 61_440, ..within_file },
                 4_096,
                 NextStep::Ended(Outcome::Done),
             ),
             // The file has shrunk: to an unaligned length, then to an aligned one.
-            (whole, 5_000, NextStep::Ended(Outcome::Short { bytes: 5_000 })),
+            (within_file, 5_000, NextStep::Ended(Outcome::Short { bytes: 5_000 })),
             (
-                AnsweredTransfer { bytes_before: 4_096, ..whole },
+                AnsweredTransfer { bytes_before: 4_096, ..within_file },
                 0,
                 NextStep::Ended(Outcome::Short { bytes: 4_096 }),
             ),
             // Buffered I/O may stop at any byte.
             (
-                AnsweredTransfer { alignment_bytes: 1, ..whole },
+                AnsweredTransfer { alignment_bytes: 1, ..within_file },
                 5_000,
                 NextStep::Continue { bytes: 5_000 },
             ),
         ];
-        for (asked, raw, expected) in cases {
-            assert_eq!(next_step(raw, &asked), expected, "{raw} for {asked:?}");
+        for (transfer, raw, expected) in cases {
+            assert_eq!(next_step(raw, &transfer), expected, "{raw} for {transfer:?}");
         }
     }
 
+    /// Numbers of errno(3), as Linux defines them on all usual processors.
     #[test]
     fn errno_values_map_to_named_device_errors() {
         let cases = [
@@ -180,12 +182,13 @@ mod tests {
         }
     }
 
+    /// `EINTR` is 4, and `EAGAIN` is 11.
     #[test]
     fn eagain_is_retried_a_limited_number_of_times() {
         assert_eq!(next_step(-4, &transfer_64_kib()), NextStep::Retry);
         assert_eq!(next_step(-11, &transfer_64_kib()), NextStep::Retry);
-        let tired = AnsweredTransfer { retries: RETRIES_MAX, ..transfer_64_kib() };
+        let at_retry_limit = AnsweredTransfer { retries: RETRIES_MAX, ..transfer_64_kib() };
         let failed = Outcome::Failed(DeviceError::Other(11));
-        assert_eq!(next_step(-11, &tired), NextStep::Ended(failed));
+        assert_eq!(next_step(-11, &at_retry_limit), NextStep::Ended(failed));
     }
 }

@@ -25,6 +25,9 @@ const THREADS_MAX: u32 = 64;
 /// Initial capacity of a segment list. Larger transfers grow it once.
 const SEGMENTS_CAPACITY: usize = 4;
 
+/// Number of later jobs for which no worker is started in advance.
+const NO_FUTURE_JOBS: u32 = 0;
+
 /// I/O backend over a thread pool.
 pub(crate) struct ThreadPoolBackend {
     pool: Arc<ThreadPool>,
@@ -38,13 +41,15 @@ pub(crate) struct ThreadPool {
     /// Signals an answer to the owner.
     answer_signal: Condvar,
     /// Number of jobs not begun, readable without the lock.
-    jobs: AtomicU32,
+    job_count: AtomicU32,
     /// Largest number of workers.
     workers_max: u32,
 }
 
+/// State of a pool under its lock.
 #[derive(Default)]
 struct PoolState {
+    /// Jobs not begun, oldest first.
     jobs: VecDeque<PoolJob>,
     /// Answers that the owner has not taken.
     answers: Vec<KernelAnswer>,
@@ -54,6 +59,7 @@ struct PoolState {
     unanswered: u32,
     /// True after `wake`, until a sleeper has woken up.
     is_wake_pending: bool,
+    /// True once the owner has been dropped: workers end.
     is_closing: bool,
     /// Eventfd to signal for each answer.
     event_fd: Option<OwnedFd>,
@@ -62,6 +68,7 @@ struct PoolState {
     workers_idle: u32,
 }
 
+/// A queued transfer.
 struct PoolJob {
     token: u64,
     fd: RawFd,
@@ -90,7 +97,7 @@ impl ThreadPoolBackend {
             state: Mutex::new(state),
             job_signal: Condvar::new(),
             answer_signal: Condvar::new(),
-            jobs: AtomicU32::new(0),
+            job_count: AtomicU32::new(0),
             workers_max: depth.clamp(1, THREADS_MAX),
         };
         ThreadPoolBackend { pool: Arc::new(pool) }
@@ -154,7 +161,7 @@ impl ThreadPool {
         list.extend_from_slice(segments);
         state.jobs.push_back(PoolJob { token, fd, op, offset, segments: list });
         state.unanswered += 1;
-        self.jobs.fetch_add(1, Ordering::Release);
+        self.job_count.fetch_add(1, Ordering::Release);
     }
 
     /// Adds an answer for a transfer that is not executed.
@@ -164,46 +171,46 @@ impl ThreadPool {
         self.record_answer(&mut state, answer);
     }
 
-    /// True if the owner has not taken all answers.
+    /// True if there are answers that the owner can take.
     pub(crate) fn has_answers(&self) -> bool {
         !self.lock().answers.is_empty()
     }
 
     /// True if jobs wait to be begun.
     pub(crate) fn has_jobs(&self) -> bool {
-        self.jobs.load(Ordering::Acquire) > 0
+        self.job_count.load(Ordering::Acquire) > 0
     }
 
     /// Makes workers begin the queued jobs. Without workers the caller executes them.
     pub(crate) fn start_queued_jobs(self: &Arc<ThreadPool>) {
-        if self.has_jobs() && !self.wake_workers(0) {
+        if self.has_jobs() && !self.wake_workers(NO_FUTURE_JOBS) {
             while let Some((job, _)) = self.take_job() {
                 drop(self.execute_job(job));
             }
         }
     }
 
-    /// Executes one job on this thread and makes workers begin the others. Returns `None` without a
-    /// job. Otherwise returns true if there was no answer at the start.
+    /// Executes one job on this thread and makes workers begin the others. `None`: there is no job.
+    /// `Some(true)`: no answer was there at the start. `Some(false)`: an answer was there already.
     pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
-        let (job, had_no_answer) = self.take_job()?;
+        let (job, found_no_answer) = self.take_job()?;
         if self.has_jobs() {
-            self.wake_workers(0);
+            self.wake_workers(NO_FUTURE_JOBS);
         }
         drop(self.execute_job(job));
-        Some(had_no_answer)
+        Some(found_no_answer)
     }
 
-    /// Wakes or starts workers for all queued jobs, or for `expected_jobs` future ones. Returns
-    /// false if there is no worker at all.
-    fn wake_workers(self: &Arc<ThreadPool>, expected_jobs: u32) -> bool {
+    /// Wakes or starts workers for all queued jobs, or for `future_jobs` later ones if these are
+    /// more. Returns false if there is no worker at all.
+    fn wake_workers(self: &Arc<ThreadPool>, future_jobs: u32) -> bool {
         let mut state = self.lock();
-        while expected_jobs.max(state.jobs.len() as u32) > state.workers_idle
+        while future_jobs.max(state.jobs.len() as u32) > state.workers_idle
             && (state.workers.len() as u32) < self.workers_max
         {
             let pool = Arc::clone(self);
             let name = format!("readpath-io-{}", state.workers.len());
-            match thread::spawn(&name, move || pool.work()) {
+            match thread::spawn(&name, move || pool.run_worker()) {
                 Ok(worker) => {
                     state.workers.push(worker);
                     state.workers_idle += 1;
@@ -216,18 +223,18 @@ impl ThreadPool {
         !state.workers.is_empty()
     }
 
-    /// Takes the oldest job for the calling thread. Also returns true if there is no answer yet.
-    /// Returns `None` without a job.
+    /// Takes the oldest job for the calling thread. Also returns true if no answer is there for the
+    /// owner. Returns `None` without a job.
     fn take_job(&self) -> Option<(PoolJob, bool)> {
         let mut state = self.lock();
-        let has_no_answer = state.answers.is_empty();
-        Some((self.pop_job(&mut state)?, has_no_answer))
+        let found_no_answer = state.answers.is_empty();
+        Some((self.pop_job(&mut state)?, found_no_answer))
     }
 
     /// Removes the oldest job from the queue and from the count of jobs.
     fn pop_job(&self, state: &mut PoolState) -> Option<PoolJob> {
         let job = state.jobs.pop_front()?;
-        self.jobs.fetch_sub(1, Ordering::Release);
+        self.job_count.fetch_sub(1, Ordering::Release);
         Some(job)
     }
 
@@ -254,7 +261,7 @@ impl ThreadPool {
     }
 
     /// Main loop of a worker: takes jobs, executes and answers them; ends when the pool closes.
-    fn work(&self) {
+    fn run_worker(&self) {
         let mut state = self.lock();
         loop {
             if let Some(job) = self.pop_job(&mut state) {
@@ -298,6 +305,8 @@ const POISON: &str = "no thread panics while it holds the lock";
 pub(crate) struct ThreadsSleeper(pub(crate) Arc<ThreadPool>);
 
 impl Sleeper for ThreadsSleeper {
+    /// Starts queued jobs, and sleeps until an answer or `wake` as `sleep` allows. Returns true if
+    /// the call was allowed to sleep and no answer was there before.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let pool = &self.0;
         pool.start_queued_jobs();
@@ -346,7 +355,7 @@ impl Backend for ThreadPoolBackend {
         // A job that a worker has begun cannot be cancelled.
         let index = state.jobs.iter().position(|job| job.token == token);
         if index.and_then(|index| state.jobs.remove(index)).is_some() {
-            pool.jobs.fetch_sub(1, Ordering::Release);
+            pool.job_count.fetch_sub(1, Ordering::Release);
             pool.record_answer(&mut state, KernelAnswer { token, raw: -libc::ECANCELED });
         }
     }
@@ -357,6 +366,7 @@ impl Backend for ThreadPoolBackend {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         if sleep == Sleep::UntilAnswered && !self.has_answers() {
+            // This thread would sleep, so it executes a job itself.
             self.pool.execute_one_job();
         }
         self.pool.start_queued_jobs();
@@ -367,6 +377,7 @@ impl Backend for ThreadPoolBackend {
 }
 
 impl Drop for ThreadPoolBackend {
+    /// Discards jobs that have not begun, and waits for the others, which access memory.
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.jobs.clear();

@@ -61,7 +61,8 @@ impl UringBackend {
     /// # Errors
     /// The kernel provides none, or one without timed sleep.
     pub(crate) fn new(depth: u32) -> Result<UringBackend, BackendError> {
-        let ring = build(depth, 0, |entries| {
+        let event_fd_polls = 0;
+        let ring = build(depth, event_fd_polls, |entries| {
             IoUring::builder()
                 .setup_single_issuer()
                 .setup_defer_taskrun()
@@ -78,7 +79,8 @@ impl UringBackend {
     /// # Errors
     /// As [`new`](UringBackend::new).
     pub(crate) fn for_any_thread(depth: u32) -> Result<UringBackend, BackendError> {
-        let ring = build(depth, 0, |entries| {
+        let event_fd_polls = 0;
+        let ring = build(depth, event_fd_polls, |entries| {
             IoUring::builder()
                 .setup_coop_taskrun()
                 .setup_taskrun_flag()
@@ -107,7 +109,10 @@ impl UringBackend {
     /// # Errors
     /// As [`new`](UringBackend::new).
     pub(crate) fn shared(depth: u32) -> Result<(UringBackend, UringSleeper), BackendError> {
-        let ring = build(depth, 1, |entries| IoUring::builder().setup_submit_all().build(entries))?;
+        let event_fd_polls = 1;
+        let ring = build(depth, event_fd_polls, |entries| {
+            IoUring::builder().setup_submit_all().build(entries)
+        })?;
         // SAFETY: creates a new descriptor without another owner.
         let event_fd = unsafe {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
@@ -183,7 +188,7 @@ impl UringBackend {
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
         self.newest_tokens.push_back(entry.get_user_data());
-        let submitted_count = self.newest_tokens.len().saturating_sub(self.submission().len());
+        let submitted_count = self.newest_tokens.len().saturating_sub(self.submission_queue().len());
         self.newest_tokens.drain(..submitted_count);
     }
 
@@ -210,19 +215,20 @@ impl UringBackend {
 
     /// True if the kernel executes transfers, besides the ones that are only queued.
     fn has_transfers_in_kernel(&self) -> bool {
-        self.unanswered as usize > self.submission().len()
+        self.unanswered as usize > self.submission_queue().len()
     }
 
     /// True if a call of the kernel without a sleep would submit entries or bring answers.
     /// Otherwise such a call has no effect and is skipped.
-    fn is_enter_due(&self) -> bool {
-        let queue = self.submission();
+    fn must_enter_kernel(&self) -> bool {
+        let queue = self.submission_queue();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// Returns a read-only view of the submission queue.
-    fn submission(&self) -> squeue::SubmissionQueue<'_> {
-        // SAFETY: the ring is `&mut` wherever the queue grows, so this view is the only one.
+    /// Returns a view of the submission queue, for reading only.
+    fn submission_queue(&self) -> squeue::SubmissionQueue<'_> {
+        // SAFETY: only `push` adds entries, by `&mut self`, so none is added during this view. A
+        // sleeper may submit entries meanwhile, which moves only the start of the queue.
         unsafe { self.ring.submission_shared() }
     }
 }
@@ -335,19 +341,19 @@ impl Backend for UringBackend {
         // A single segment needs no list, which saves the kernel copying and walking it.
         let entry = match (op, segments) {
             (Op::Read, [one]) if self.is_registered(one) => {
-                opcode::ReadFixed::new(file, one.iov_base.cast(), length(one), 0)
+                opcode::ReadFixed::new(file, one.iov_base.cast(), segment_bytes(one), 0)
                     .offset(offset)
                     .build()
             }
             (Op::Write, [one]) if self.is_registered(one) => {
                 let memory = one.iov_base.cast_const().cast();
-                opcode::WriteFixed::new(file, memory, length(one), 0).offset(offset).build()
+                opcode::WriteFixed::new(file, memory, segment_bytes(one), 0).offset(offset).build()
             }
             (Op::Read, [one]) => {
-                opcode::Read::new(file, one.iov_base.cast(), length(one)).offset(offset).build()
+                opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one)).offset(offset).build()
             }
             (Op::Write, [one]) => {
-                opcode::Write::new(file, one.iov_base.cast_const().cast(), length(one))
+                opcode::Write::new(file, one.iov_base.cast_const().cast(), segment_bytes(one))
                     .offset(offset)
                     .build()
             }
@@ -360,7 +366,7 @@ impl Backend for UringBackend {
         };
         self.unanswered += 1;
         self.push(&entry.user_data(token));
-        if self.submission().len() >= AUTO_SUBMIT_BATCH {
+        if self.submission_queue().len() >= AUTO_SUBMIT_BATCH {
             // If the kernel has no room now, the entries stay queued. `exchange` tries again and
             // reports the error.
             if self.enter_errno.is_none() {
@@ -397,7 +403,7 @@ impl Backend for UringBackend {
         self.take_answers(answers);
         let has_answers = answers.len() > count_before;
         let sleep = if has_answers || self.unanswered == 0 { Sleep::Never } else { sleep };
-        if sleep == Sleep::Never && !self.is_enter_due() {
+        if sleep == Sleep::Never && !self.must_enter_kernel() {
             return Ok(());
         }
         match enter(&self.ring, sleep) {
@@ -426,7 +432,7 @@ impl UringBackend {
     ) -> Result<(), BackendError> {
         const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
         self.enter_errno = Some(errno);
-        let queued_entries = self.submission().len();
+        let queued_entries = self.submission_queue().len();
         let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
         let is_transfer = |&token: &u64| token != CANCEL_TOKEN && token != WAKE_TOKEN;
         let unsubmitted_tokens: Vec<u64> =
@@ -443,14 +449,15 @@ impl UringBackend {
 }
 
 impl Drop for UringBackend {
+    /// Waits for the answers of all transfers, because the kernel writes to their memory.
     fn drop(&mut self) {
         let mut answers = Vec::new();
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
     }
 }
 
-/// Length of a segment in bytes; a transfer is at most 4 MiB.
-fn length(segment: &libc::iovec) -> u32 {
+/// Length of a segment in bytes. A transfer is at most 4 MiB, so a `u32` suffices.
+fn segment_bytes(segment: &libc::iovec) -> u32 {
     segment.iov_len as u32
 }
 
@@ -462,7 +469,8 @@ mod tests {
 
     use super::*;
 
-    /// Queues a read of up to 8 bytes from a pipe, which stays pending until it is written.
+    /// Queues a read of up to 8 bytes from a pipe into `memory`. The read stays pending until bytes
+    /// are written to the pipe.
     fn queue_read(
         ring: &mut UringBackend,
         fd: i32,
@@ -477,12 +485,13 @@ mod tests {
         unsafe { ring.queue(transfer) };
     }
 
-    const NO_PIECE: [libc::iovec; 1] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+    /// Segment list that `queue_read` sets.
+    const UNSET_SEGMENT: [libc::iovec; 1] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
 
     #[test]
     fn ring_sleeps_until_the_timeout_or_an_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
         let mut ring = UringBackend::new(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 7, &mut memory, &mut list);
         ring.exchange(Sleep::AtMost(Duration::from_millis(1)), &mut answers).unwrap();
@@ -502,7 +511,7 @@ mod tests {
     #[test]
     fn shared_ring_accepts_requests_and_wakes_while_a_thread_sleeps() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         // No request is in flight: only the eventfd ends this sleep, signalled before or after.
         for _ in 0..3 {
@@ -527,7 +536,7 @@ mod tests {
     #[test]
     fn ring_sleep_reports_whether_it_waited_for_the_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "no thread slept");
@@ -546,7 +555,7 @@ mod tests {
     #[test]
     fn cancelled_ring_request_is_answered_with_ecanceled() {
         let (reader, _writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
         let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         ring.exchange(Sleep::Never, &mut answers).unwrap();
@@ -561,7 +570,7 @@ mod tests {
 
     #[test]
     fn invalid_descriptor_is_answered_with_ebadf() {
-        let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
         let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, -1, 0, &mut memory, &mut list);
         ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();

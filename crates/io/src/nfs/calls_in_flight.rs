@@ -25,12 +25,15 @@ pub(super) struct NfsRead {
     pub(super) id: RequestId,
     /// Index of the storage's file.
     pub(super) file_index: usize,
+    /// Offset of the request's first byte in the file.
     pub(super) offset: u64,
+    /// Number of bytes of the request.
     pub(super) bytes: u64,
     /// Number of bytes already in memory.
     pub(super) bytes_done: u64,
     /// Number of bytes that the READ in flight requests.
     pub(super) bytes_requested: u32,
+    /// Memory of the whole request, in file order.
     pub(super) memory: Vec<libc::iovec>,
 }
 
@@ -50,12 +53,15 @@ pub(super) enum CallPurpose {
 /// A file of the storage with its last attributes and their time.
 pub(super) struct NfsFile {
     pub(super) regular_file: RegularFile,
+    /// Time at which the attributes were received.
     pub(super) attributes_at: Time,
 }
 
-/// Calls in flight by their numbers, and results of ended ones.
+/// Calls in flight, and results of ended ones.
 pub(super) struct CallsInFlight {
+    /// Purpose of each call in flight, by its number.
     pub(super) calls: Vec<Option<CallPurpose>>,
+    /// Files of the storage by their indices; `None` for a free index.
     pub(super) files: Vec<Option<NfsFile>>,
     /// Requests that have ended.
     pub(super) ended: Vec<(NfsRead, Outcome)>,

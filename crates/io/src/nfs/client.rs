@@ -33,7 +33,7 @@
 //!    If the connection or the record ends early, the call is sent again. Only the memory of calls
 //!    in flight is ever written to.
 //!
-//! Order of calls: `call` while there is `room`; then after each event `handle_*`,
+//! Order of calls: `call` while a slot is free; then after each event `handle_*`,
 //! [`next_action`](Client::next_action), [`unsent_bytes`](Client::unsent_bytes); sleep until
 //! [`next_wake`](Client::next_wake).
 
@@ -61,8 +61,8 @@ const DIRECT_DATA_BYTES_MIN: u32 = 16 << 10;
 /// (record mark 4, RPC 24, status and attributes 92, counts 12).
 const NEXT_HEAD_BYTES: usize = 3 + 132;
 
-/// Number of garbled answers after which a call fails. If one answer in six is garbled, three in a
-/// row happen to one call in two hundred, and eight to one in a million.
+/// Number of garbled answers after which a call fails. If one answer in six is garbled, eight in a
+/// row happen to about one call in a million.
 const GARBLED_REPLIES_MAX: u32 = 8;
 
 /// Initial pause before a second attempt to connect. It doubles.
@@ -77,7 +77,7 @@ const POSTPONE_DELAY_FIRST: Time = Time::from_ms(100);
 /// Longest rest: Linux's `NFS_JUKEBOX_RETRY_TIME`.
 const POSTPONE_DELAY_MAX: Time = Time::from_s(5);
 
-/// Timeouts of the rules.
+/// Timeouts: `repeat_after` of rule 1 and `give_up_after` of rule 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) repeat_after: Time,
@@ -149,6 +149,7 @@ struct CallSlot {
     message: Vec<u8>,
     /// Time at which the call fails.
     expires_at: Time,
+    /// Present timeout of rule 1. Doubles with each repetition.
     repeat_after: Time,
     /// Duration of the next rest after `NFS3ERR_JUKEBOX`.
     postpone_delay: Time,
@@ -161,9 +162,9 @@ pub(crate) struct Client {
     credentials: Vec<u8>,
     timing: Timing,
     slots: Vec<CallSlot>,
-    /// Free slots.
-    free: Vec<u32>,
-    /// Upper bits of the next call's transaction id.
+    /// Indices of the free slots.
+    free_slots: Vec<u32>,
+    /// Upper bits of the last transaction id.
     sequence: u32,
     records: Records,
     direct_reply: Option<DirectReply>,
@@ -172,7 +173,7 @@ pub(crate) struct Client {
     /// Messages to send.
     send_buffer: Vec<u8>,
     /// Number of bytes of `send_buffer` already sent.
-    send_buffer_sent: usize,
+    sent_bytes: usize,
     link: ClientLink,
     /// Next pause before an attempt to connect; zero after an answer.
     reconnect_delay: Time,
@@ -184,18 +185,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Creates an unconnected client for `slots` simultaneous calls with answers of at most
+    /// Creates an unconnected client for `slot_count` simultaneous calls with answers of at most
     /// `reply_bytes_max` bytes. `credentials` is the encoded body of every call's credential.
-    /// Transaction ids start at `sequence`, which should differ between clients.
+    /// Transaction ids start after `sequence`, which should differ between clients.
     pub(crate) fn new(
         credentials: Vec<u8>,
         timing: Timing,
-        slots: u32,
+        slot_count: u32,
         reply_bytes_max: usize,
         sequence: u32,
     ) -> Client {
-        assert!((1..=SLOTS_MAX).contains(&slots), "the options were checked");
-        let free_slot = || CallSlot {
+        assert!((1..=SLOTS_MAX).contains(&slot_count), "the options were checked");
+        let new_slot = || CallSlot {
             state: CallState::Free,
             xids: Vec::new(),
             procedure: procedures::READ,
@@ -209,14 +210,14 @@ impl Client {
         Client {
             credentials,
             timing,
-            slots: (0..slots).map(|_| free_slot()).collect(),
-            free: (0..slots).rev().collect(),
+            slots: (0..slot_count).map(|_| new_slot()).collect(),
+            free_slots: (0..slot_count).rev().collect(),
             sequence,
             records: Records::new(reply_bytes_max),
             direct_reply: None,
             large_reads: 0,
             send_buffer: Vec::new(),
-            send_buffer_sent: 0,
+            sent_bytes: 0,
             link: ClientLink::Down { retry_at: Time::ZERO },
             reconnect_delay: Time::ZERO,
             last_byte_at: Time::ZERO,
@@ -228,12 +229,12 @@ impl Client {
     /// Number of further calls that can be made now.
     #[cfg(test)]
     pub(crate) fn free_slot_count(&self) -> u32 {
-        self.free.len() as u32
+        self.free_slots.len() as u32
     }
 
     /// Number of calls in flight.
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        (self.slots.len() - self.free_slots.len()) as u32
     }
 
     /// Traffic since the client was created.
@@ -254,7 +255,7 @@ impl Client {
         data_bytes: u32,
         put_arguments: impl FnOnce(&mut Vec<u8>),
     ) -> CallId {
-        let index = self.free.pop().expect("there is room");
+        let index = self.free_slots.pop().expect("there is room");
         let xid = self.next_xid(index);
         let give_up_after =
             if self.is_silent { self.timing.repeat_after } else { self.timing.give_up_after };
@@ -270,13 +271,13 @@ impl Client {
         slot.postpone_delay = POSTPONE_DELAY_FIRST;
         slot.garbled_replies = 0;
         self.traffic.calls += 1;
-        self.send(now, index);
+        self.queue_message(now, index);
         CallId(index)
     }
 
     /// Cancels a call. Its answer will be dropped, and its caller is not informed.
     pub(crate) fn cancel(&mut self, call: CallId) {
-        self.end(call.0);
+        self.free_slot(call.0);
     }
 
     /// Returns the action that is required on the connection at time `now`. For `Connect`, the
@@ -304,7 +305,7 @@ impl Client {
         self.traffic.connections += 1;
         for index in 0..self.slots.len() as u32 {
             if matches!(self.slots[index as usize].state, CallState::Waiting { .. }) {
-                self.send(now, index);
+                self.queue_message(now, index);
             }
         }
     }
@@ -313,7 +314,7 @@ impl Client {
     /// dropped, and the calls stay. A new connection is requested after the reconnect delay.
     pub(crate) fn handle_lost(&mut self, now: Time) {
         self.send_buffer.clear();
-        self.send_buffer_sent = 0;
+        self.sent_bytes = 0;
         self.records.clear();
         self.direct_reply = None;
         self.link = ClientLink::Down { retry_at: now + self.reconnect_delay };
@@ -321,15 +322,15 @@ impl Client {
 
     /// Bytes to send now.
     pub(crate) fn unsent_bytes(&self) -> &[u8] {
-        &self.send_buffer[self.send_buffer_sent..]
+        &self.send_buffer[self.sent_bytes..]
     }
 
     /// Records that this number of bytes was sent.
     pub(crate) fn handle_sent(&mut self, bytes: usize) {
-        self.send_buffer_sent += bytes;
-        if self.send_buffer_sent == self.send_buffer.len() {
+        self.sent_bytes += bytes;
+        if self.sent_bytes == self.send_buffer.len() {
             self.send_buffer.clear();
-            self.send_buffer_sent = 0;
+            self.sent_bytes = 0;
         }
     }
 
@@ -365,10 +366,10 @@ impl Client {
             match self.records.next() {
                 Ok(Some(RecordStep::Record(record))) => {
                     let Ok(reply) = read_reply(record) else { return self.mark_for_closing() };
-                    let Some(index) = call_of_xid(&self.slots, reply.xid) else { continue };
+                    let Some(index) = slot_of_xid(&self.slots, reply.xid) else { continue };
                     if is_postponed(self.slots[index as usize].procedure, reply.results) {
-                        self.record_valid_answer();
-                        self.postpone(now, index);
+                        self.record_answer();
+                        self.postpone_call(now, index);
                         continue;
                     }
                     let decoded = match reply.results {
@@ -409,7 +410,7 @@ impl Client {
     fn begin_direct_reply(&mut self) -> bool {
         let Some(incomplete_record) = self.records.incomplete_record() else { return false };
         let Ok(reply) = read_reply(incomplete_record) else { return false };
-        let (Some(index), Ok(results)) = (call_of_xid(&self.slots, reply.xid), reply.results)
+        let (Some(index), Ok(results)) = (slot_of_xid(&self.slots, reply.xid), reply.results)
         else {
             return false;
         };
@@ -438,16 +439,16 @@ impl Client {
         decoded: Result<(), Garbled>,
         caller: &mut dyn Caller,
     ) {
-        self.record_valid_answer();
+        self.record_answer();
         match decoded {
-            Ok(()) => self.end(index),
+            Ok(()) => self.free_slot(index),
             Err(Garbled) => self.retry_garbled(now, index, caller),
         }
     }
 
     /// Records that the server has answered: it is not silent, and a lost connection is replaced at
     /// once.
-    fn record_valid_answer(&mut self) {
+    fn record_answer(&mut self) {
         self.is_silent = false;
         self.reconnect_delay = Time::ZERO;
     }
@@ -463,7 +464,7 @@ impl Client {
                 _ if now >= slot.expires_at => {
                     // A server that has postponed the call is not silent.
                     self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
-                    self.fail(index, CallError::TimedOut, caller);
+                    self.fail_call(index, CallError::TimedOut, caller);
                 }
                 CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
                 CallState::Waiting { sent_at, repeat_at }
@@ -508,7 +509,7 @@ impl Client {
 
     /// Queues the message of the call in slot `index` for sending, on this connection or the next
     /// one, and sets the time of its repetition.
-    fn send(&mut self, now: Time, index: u32) {
+    fn queue_message(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Waiting { sent_at: now, repeat_at: now + slot.repeat_after };
         if self.link == (ClientLink::Up { must_close: false }) {
@@ -523,12 +524,12 @@ impl Client {
         slot.xids.push(xid);
         change_xid(&mut slot.message, xid);
         self.traffic.repeats += 1;
-        self.send(now, index);
+        self.queue_message(now, index);
     }
 
     /// Postpones the call in slot `index` at the server's request, and doubles its next rest.
-    /// Answers to its earlier transaction ids are ignored from now on.
-    fn postpone(&mut self, now: Time, index: u32) {
+    /// Later answers to its earlier transaction ids are ignored.
+    fn postpone_call(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Postponed { resend_at: now + slot.postpone_delay };
         slot.xids.clear();
@@ -542,20 +543,20 @@ impl Client {
         slot.garbled_replies += 1;
         slot.xids.clear();
         if slot.garbled_replies == GARBLED_REPLIES_MAX {
-            return self.fail(index, CallError::Garbled, caller);
+            return self.fail_call(index, CallError::Garbled, caller);
         }
         self.resend(now, index);
     }
 
     /// Ends the call in slot `index` with an error, and informs the caller.
-    fn fail(&mut self, index: u32, error: CallError, caller: &mut dyn Caller) {
-        // The caller receives an error, so there is nothing to decode.
+    fn fail_call(&mut self, index: u32, error: CallError, caller: &mut dyn Caller) {
+        // An error has no results that could be garbled, so the answer is ignored.
         let _ = caller.on_call_end(CallId(index), Err(error));
-        self.end(index);
+        self.free_slot(index);
     }
 
     /// Frees the slot `index` of a call. Data of the call that is still arriving will be discarded.
-    fn end(&mut self, index: u32) {
+    fn free_slot(&mut self, index: u32) {
         if self.direct_reply.is_some_and(|reply| reply.slot_index == index) {
             // The call's memory is no longer available.
             self.direct_reply = None;
@@ -564,7 +565,7 @@ impl Client {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Free;
         self.large_reads -= u32::from(slot.data_bytes >= DIRECT_DATA_BYTES_MIN);
-        self.free.push(index);
+        self.free_slots.push(index);
     }
 
     /// Marks the connection as to be closed, and drops the received bytes. The next action is then
@@ -581,7 +582,7 @@ impl Client {
 
 /// Returns the slot of the call that waits for an answer with this transaction id, or `None` if
 /// there is none.
-fn call_of_xid(slots: &[CallSlot], xid: u32) -> Option<u32> {
+fn slot_of_xid(slots: &[CallSlot], xid: u32) -> Option<u32> {
     let index = xid & (SLOTS_MAX - 1);
     let slot = slots.get(index as usize)?;
     let is_awaiting = matches!(slot.state, CallState::Waiting { .. }) && slot.xids.contains(&xid);

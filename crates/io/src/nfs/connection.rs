@@ -24,23 +24,29 @@ const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;
 /// The socket to one address.
 pub(crate) struct Connection {
     address: SocketAddr,
-    source: SourcePort,
+    source_port: SourcePort,
     /// Shared with a sleeping thread, so that its descriptor is not reused during the sleep.
     socket: Option<Arc<Socket>>,
-    is_reserved: bool,
+    is_from_reserved_port: bool,
     /// Number of received bytes that end a sleep on the socket.
     wake_bytes: usize,
 }
 
 impl Connection {
     /// Creates an unconnected connection to `address`.
-    pub(crate) fn new(address: SocketAddr, source: SourcePort) -> Connection {
-        Connection { address, source, socket: None, is_reserved: false, wake_bytes: 1 }
+    pub(crate) fn new(address: SocketAddr, source_port: SourcePort) -> Connection {
+        Connection {
+            address,
+            source_port,
+            socket: None,
+            is_from_reserved_port: false,
+            wake_bytes: 1,
+        }
     }
 
     /// True if the local port is a reserved one.
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.is_reserved
+    pub(crate) fn is_from_reserved_port(&self) -> bool {
+        self.is_from_reserved_port
     }
 
     /// True if there is a socket, connected or connecting.
@@ -52,21 +58,21 @@ impl Connection {
     /// one and the system permits it. Returns the state of the attempt.
     pub(crate) fn start_connecting(&mut self) -> ConnectState {
         self.close();
-        if self.source == SourcePort::ReservedIfAllowed {
+        if self.source_port == SourcePort::ReservedIfAllowed {
             for port in RESERVED_PORTS.rev() {
                 match Socket::connect(self.address, Some(port)) {
                     // The port is in use, or still belongs to a recent connection.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                     Err(Errno::ACCESS | Errno::PERM) => break,
                     started => {
-                        let is_reserved = true;
-                        return self.store_started(started, is_reserved);
+                        let is_from_reserved_port = true;
+                        return self.store_started(started, is_from_reserved_port);
                     }
                 }
             }
         }
-        let is_reserved = false;
-        self.store_started(Socket::connect(self.address, None), is_reserved)
+        let is_from_reserved_port = false;
+        self.store_started(Socket::connect(self.address, None), is_from_reserved_port)
     }
 
     /// Returns the state of the connection that was started. Closes the socket if the attempt has
@@ -114,10 +120,10 @@ impl Connection {
         }
     }
 
-    /// Sleeps until bytes are available, or can be sent if `to_write` is true. `at_most` limits the
-    /// sleep; `None` is no limit. Returns the events that ended the sleep.
-    pub(crate) fn wait(&self, to_write: bool, at_most: Option<Duration>) -> Ready {
-        sleep_on(self.socket.as_deref(), to_write, None, at_most)
+    /// Sleeps until bytes are available, or can be sent if `until_writable` is true. `timeout`
+    /// limits the sleep; `None` is no limit. Returns the events that ended the sleep.
+    pub(crate) fn wait(&self, until_writable: bool, timeout: Option<Duration>) -> Ready {
+        sleep_on(self.socket.as_deref(), until_writable, None, timeout)
     }
 
     /// Returns the socket for another thread's sleep.
@@ -126,17 +132,17 @@ impl Connection {
     }
 
     /// Stores the socket of a started connection and returns the state of the attempt.
-    /// `is_reserved` is true if its local port is a reserved one.
+    /// `is_from_reserved_port` is true if its local port is a reserved one.
     fn store_started(
         &mut self,
         started: rustix::io::Result<(Socket, ConnectState)>,
-        is_reserved: bool,
+        is_from_reserved_port: bool,
     ) -> ConnectState {
         match started {
             Ok((socket, connect_state)) => {
                 self.socket = Some(Arc::new(socket));
                 self.wake_bytes = 1;
-                self.is_reserved = is_reserved;
+                self.is_from_reserved_port = is_from_reserved_port;
                 connect_state
             }
             Err(errno) => ConnectState::Failed(errno.raw_os_error()),
@@ -150,16 +156,18 @@ mod tests {
 
     use super::*;
 
-    /// The server's view: privileged users get a port below 1024 if they ask for it.
+    /// The report agrees with the port that the server sees, for any user: only privileged users
+    /// get a port below 1024.
     #[test]
     fn reserved_port_is_reported_if_and_only_if_the_server_sees_one() {
         for source in [SourcePort::Any, SourcePort::ReservedIfAllowed] {
             let server = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut connection = Connection::new(server.local_addr().unwrap(), source);
-            assert!(!connection.is_reserved(), "nothing is connected");
+            assert!(!connection.is_from_reserved_port(), "nothing is connected");
             connection.start_connecting();
             let (_socket, seen) = server.accept().unwrap();
-            assert_eq!(connection.is_reserved(), seen.port() < 1024, "{source:?}: {seen}");
+            let is_reserved = seen.port() < 1024;
+            assert_eq!(connection.is_from_reserved_port(), is_reserved, "{source:?}: {seen}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::rpc::read_reply;
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
 /// Receives bytes as a connection does, and runs every decoder on the records. The first byte
-/// selects the size of the received pieces and the size of the READs.
+/// selects the size of the received pieces (1 to 32 bytes) and of the READs (up to 65,280 bytes).
 pub(crate) fn decode_stream(bytes: &[u8]) {
     let Some((&first_byte, mut unreceived)) = bytes.split_first() else { return };
     let (piece_bytes, requested_bytes) =
@@ -42,6 +42,7 @@ pub(crate) fn decode_stream(bytes: &[u8]) {
         if let Some((head_bytes, data_bytes)) = incomplete {
             records.divert(head_bytes, data_bytes);
         }
+        // Without progress, the rest of the stream is not accepted.
         if direct_bytes + count == 0 {
             return;
         }

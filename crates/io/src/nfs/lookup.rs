@@ -21,7 +21,7 @@ pub(crate) struct ExportPath {
     pub(crate) export_names: usize,
 }
 
-/// A readable regular file.
+/// A file of the server. [`find`](ExportPath::find) returns only readable regular files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegularFile {
     pub(crate) handle: FileHandle,
@@ -48,12 +48,12 @@ impl ExportPath {
         let put_arguments = |message: &mut Vec<u8>| {
             procedures::put_access(message, &file.handle, procedures::ACCESS_READ)
         };
-        let granted = self.file_result(server.ask(
+        let granted_bits = self.file_result(server.ask(
             procedures::ACCESS,
             put_arguments,
             procedures::decode_access,
         ))?;
-        if granted & procedures::ACCESS_READ == 0 {
+        if granted_bits & procedures::ACCESS_READ == 0 {
             return Err(NfsError::Refused { url: url() });
         }
         let bytes = file.attributes.bytes;
@@ -73,27 +73,25 @@ impl ExportPath {
         let missing = || NfsError::Missing { url: self.url.to_string() };
         // Reversed: the next name is the last element.
         let mut names_left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
-        let mut directories: Vec<RegularFile> = Vec::new();
-        let mut links = 0;
+        // Path from below the export to the present file or directory.
+        let mut walked_files: Vec<RegularFile> = Vec::new();
+        let mut link_count = 0;
         while let Some(name) = names_left.pop() {
-            if directories
-                .last()
-                .is_some_and(|directory| directory.attributes.kind != FileKind::Directory)
-            {
+            if walked_files.last().is_some_and(|file| file.attributes.kind != FileKind::Directory) {
                 return Err(missing());
             }
             if name == b".." {
-                directories.pop().ok_or_else(|| self.link_outside_export(b".."))?;
+                walked_files.pop().ok_or_else(|| self.link_outside_export(b".."))?;
                 continue;
             }
-            let parent = directories.last().map_or(self.export, |directory| directory.handle);
+            let parent = walked_files.last().map_or(self.export, |directory| directory.handle);
             let next = self.look_up_name(server, &parent, &name)?;
             if next.attributes.kind != FileKind::Link {
-                directories.push(next);
+                walked_files.push(next);
                 continue;
             }
-            links += 1;
-            if links > LINKS_MAX {
+            link_count += 1;
+            if link_count > LINKS_MAX {
                 return Err(NfsError::LinkLoop { url: self.url.to_string() });
             }
             let put_arguments =
@@ -116,11 +114,11 @@ impl ExportPath {
                     return Err(self.link_outside_export(&target));
                 }
                 target_names.drain(..export.len());
-                directories.clear();
+                walked_files.clear();
             }
             names_left.extend(target_names.iter().rev().map(|name| name.to_vec()));
         }
-        Ok(directories.pop())
+        Ok(walked_files.pop())
     }
 
     /// Looks up one name in a directory. Returns its handle with its attributes, which are
@@ -153,7 +151,8 @@ impl ExportPath {
         Ok(RegularFile { handle, attributes })
     }
 
-    /// Returns the server's answer or status as a result for the file.
+    /// Converts the answer to a call into a result for the file: the decoded results, or an error
+    /// for the server's status or for the failed call.
     pub(crate) fn file_result<T>(
         &self,
         answer: Result<Result<T, super::status::Status>, super::rpc::CallError>,
@@ -173,15 +172,15 @@ impl ExportPath {
 mod tests {
     use super::*;
 
-    /// A link and an export of a server that means harm: the message shows them, and a terminal
-    /// obeys none of it.
+    /// The target of a hostile server's link contains terminal escapes. The message shows the text
+    /// of the target without control characters.
     #[test]
     fn messages_hold_no_control_characters_of_a_server() {
         let url = NfsUrl::parse("nfs://host/export/file").unwrap();
         let export = FileHandle::new(b"root").unwrap();
-        let place = ExportPath { url, export, export_names: 1 };
+        let export_path = ExportPath { url, export, export_names: 1 };
         let error =
-            place.link_outside_export(b"/etc/\x1b]0;renamed\x07\x1b[2J\r\nfine").to_string();
+            export_path.link_outside_export(b"/etc/\x1b]0;renamed\x07\x1b[2J\r\nfine").to_string();
         assert!(error.contains("renamed") && error.contains("fine"), "{error}");
         assert!(!error.chars().any(char::is_control), "{error:?}");
     }

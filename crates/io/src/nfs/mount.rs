@@ -20,6 +20,7 @@ pub(crate) const PORTMAP_PORT: u16 = 111;
 /// Longest path in MOUNT in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 1024;
 
+/// Longest name of a group in an export list in bytes (`MNTNAMLEN`).
 const NAME_BYTES_MAX: usize = 255;
 /// Protocol number of TCP for the port mapper.
 const TCP: u32 = 6;
@@ -31,6 +32,7 @@ pub(crate) fn put_path(message: &mut Vec<u8>, path: &[u8]) {
 
 /// Appends the arguments of GETPORT for version 3 of a program over TCP to `message`.
 pub(crate) fn put_program(message: &mut Vec<u8>, program: u32) {
+    // The last word, the port, has no meaning in a query.
     [program, VERSION, TCP, 0].into_iter().for_each(|word| put_u32(message, word));
 }
 
@@ -41,8 +43,8 @@ pub(crate) fn decode_mount(results: &[u8]) -> CallResult<FileHandle> {
         return Ok(Err(failure));
     }
     let handle = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
-    let flavors = reader.u32()? as usize;
-    reader.fixed(flavors.checked_mul(4).ok_or(Garbled)?)?;
+    let flavor_count = reader.u32()? as usize;
+    reader.fixed(flavor_count.checked_mul(4).ok_or(Garbled)?)?;
     reader.expect_end()?;
     Ok(Ok(handle))
 }
@@ -54,6 +56,7 @@ pub(crate) fn decode_exports(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
     // Each iteration consumes bytes, so both loops end.
     while reader.bool()? {
         exports.push(reader.opaque(PATH_BYTES_MAX)?.to_vec());
+        // Groups of hosts that may mount it.
         while reader.bool()? {
             reader.opaque(NAME_BYTES_MAX)?;
         }
@@ -78,6 +81,7 @@ mod tests {
     use nfs3_types::xdr_codec::{List, Opaque, Pack, Unpack};
     use proptest::prelude::*;
 
+    /// Encodes a value by the other implementation.
     fn packed(value: &impl Pack) -> Vec<u8> {
         let mut bytes = Vec::new();
         value.pack(&mut bytes).unwrap();
@@ -94,7 +98,7 @@ mod tests {
         assert_eq!(decoded, Ok(Ok(FileHandle::new(b"root!").unwrap())));
         let refused = oracle::mountres3::Err(oracle::mountstat3::MNT3ERR_ACCES);
         assert_eq!(decode_mount(&packed(&refused)), Ok(Err(Status::Refused)));
-        // Four thousand million flavours in an answer of 20 bytes.
+        // An answer that announces 4,294,967,295 flavors and contains none.
         let mut bytes = packed(&oracle::mountres3::Ok(oracle::mountres3_ok {
             fhandle: oracle::fhandle3(Opaque::borrowed(b"root")),
             auth_flavors: vec![],
@@ -130,10 +134,10 @@ mod tests {
         fn arbitrary_bytes_decode_to_results_or_garbled(
             // Small words, because lists and lengths consist of them.
             words in prop::collection::vec(prop_oneof![0u32..9, any::<u32>()], 0..60),
-            more in prop::collection::vec(any::<u8>(), 0..4),
+            trailing_bytes in prop::collection::vec(any::<u8>(), 0..4),
         ) {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            bytes.extend(more);
+            bytes.extend(trailing_bytes);
             let _ = decode_mount(&bytes);
             let _ = decode_exports(&bytes);
             let _ = decode_port(&bytes);

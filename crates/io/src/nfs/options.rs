@@ -135,14 +135,15 @@ fn parse_number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64
 /// Parses a time with its unit, `ms` or `s`, from `time_min` to an hour. The error describes the
 /// expected value.
 fn parse_time(text: &str, time_min: Time) -> Result<Time, String> {
-    let (digits, ms) = match text.strip_suffix("ms") {
+    let (digits, unit_ms) = match text.strip_suffix("ms") {
         Some(digits) => (digits, 1),
         None => (text.strip_suffix('s').unwrap_or(""), 1_000),
     };
     let time_max = Time::from_s(3_600);
-    let value = digits.parse::<u64>().ok().and_then(|value| value.checked_mul(ms * 1_000_000));
-    let value = value.map(Time).filter(|value| (time_min..=time_max).contains(value));
-    value.ok_or_else(|| {
+    let value = digits.parse::<u64>().ok();
+    let value_ns = value.and_then(|value| value.checked_mul(unit_ms * 1_000_000));
+    let time = value_ns.map(Time).filter(|time| (time_min..=time_max).contains(time));
+    time.ok_or_else(|| {
         format!(
             "a time with its unit, such as 500ms or 5s, from {}ms to 3600s",
             time_min.ns() / 1_000_000

@@ -7,14 +7,14 @@
 /// Converts bytes to text without control characters, so that a terminal displays it safely.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let mut shown = String::with_capacity(text.len());
+    let mut printable_text = String::with_capacity(text.len());
     for character in text.chars() {
         match character.is_control() || is_invisible(character) {
-            true => shown.extend(character.escape_unicode()),
-            false => shown.push(character),
+            true => printable_text.extend(character.escape_unicode()),
+            false => printable_text.push(character),
         }
     }
-    shown
+    printable_text
 }
 
 /// True for a character that shows nothing, or that changes the direction of the text around it

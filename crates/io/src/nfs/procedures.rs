@@ -33,20 +33,21 @@ pub(crate) const HANDLE_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
-    count: u8,
+    /// Number of used bytes.
+    used_bytes: u8,
 }
 
 impl FileHandle {
     /// Creates a handle of at most 64 bytes.
     pub(crate) fn new(bytes: &[u8]) -> Result<FileHandle, Garbled> {
-        let mut handle = FileHandle { bytes: [0; HANDLE_BYTES_MAX], count: bytes.len() as u8 };
+        let mut handle = FileHandle { bytes: [0; HANDLE_BYTES_MAX], used_bytes: bytes.len() as u8 };
         handle.bytes.get_mut(..bytes.len()).ok_or(Garbled)?.copy_from_slice(bytes);
         Ok(handle)
     }
 
     /// Bytes of the handle.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.count)]
+        &self.bytes[..usize::from(self.used_bytes)]
     }
 }
 
@@ -76,7 +77,7 @@ pub struct Attributes {
     pub fileid: u64,
     /// Time of the last change of its bytes: seconds and nanoseconds by the server's clock.
     pub modified: (u32, u32),
-    /// Time of the last change of the file or of its attributes.
+    /// Time of the last change of the file or of its attributes, in the same units.
     pub changed: (u32, u32),
 }
 
@@ -93,7 +94,9 @@ pub struct FsInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataHead {
     pub(crate) attributes: Option<Attributes>,
+    /// True if the data ends at the end of the file.
     pub(crate) is_at_end: bool,
+    /// Number of data bytes, without padding.
     pub(crate) bytes: u32,
 }
 
@@ -134,7 +137,7 @@ pub(crate) fn decode_lookup(results: &[u8]) -> CallResult<(FileHandle, Option<At
     decode_status(results, |reader| {
         let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
         let results = (file, decode_optional_attributes(reader)?);
-        let _of_the_directory = decode_optional_attributes(reader)?;
+        let _directory_attributes = decode_optional_attributes(reader)?;
         Ok(results)
     })
 }
@@ -243,11 +246,13 @@ fn decode_attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    // The other implementation of the protocol, with which encoding and decoding are compared.
     use nfs3_types::nfs3 as oracle;
     use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
     use proptest::prelude::*;
 
-    fn fattr(type_: oracle::ftype3, size: u64) -> oracle::fattr3 {
+    /// Attributes as the other implementation has them, with a different value in each field.
+    fn encoded_attributes(type_: oracle::ftype3, size: u64) -> oracle::fattr3 {
         let time = |seconds| oracle::nfstime3 { seconds, nseconds: seconds + 1 };
         oracle::fattr3 {
             type_,
@@ -266,13 +271,15 @@ mod tests {
         }
     }
 
+    /// Encodes a value by the other implementation.
     fn packed(value: &impl Pack) -> Vec<u8> {
         let mut bytes = Vec::new();
         value.pack(&mut bytes).unwrap();
         bytes
     }
 
-    const FILE: Attributes = Attributes {
+    /// Decoded form of `file_attributes`.
+    const FILE_ATTRIBUTES: Attributes = Attributes {
         kind: FileKind::Regular,
         bytes: 98_304,
         fsid: 7,
@@ -281,13 +288,15 @@ mod tests {
         changed: (30, 31),
     };
 
-    fn file() -> oracle::fattr3 {
-        fattr(oracle::ftype3::NF3REG, 98_304)
+    /// Attributes of a regular file of 98,304 bytes.
+    fn file_attributes() -> oracle::fattr3 {
+        encoded_attributes(oracle::ftype3::NF3REG, 98_304)
     }
 
+    /// Encodes the results of a successful READ by the other implementation.
     fn read_reply(data: &[u8], eof: bool) -> Vec<u8> {
         packed(&oracle::READ3res::Ok(oracle::READ3resok {
-            file_attributes: oracle::Nfs3Option::Some(file()),
+            file_attributes: oracle::Nfs3Option::Some(file_attributes()),
             count: data.len() as u32,
             eof,
             data: Opaque::borrowed(data),
@@ -329,9 +338,9 @@ mod tests {
             (oracle::ftype3::NF3FIFO, FileKind::Special),
         ];
         for (type_, kind) in kinds {
-            let ok = oracle::GETATTR3resok { obj_attributes: fattr(type_, 5) };
+            let ok = oracle::GETATTR3resok { obj_attributes: encoded_attributes(type_, 5) };
             let decoded = decode_getattr(&packed(&oracle::GETATTR3res::Ok(ok)));
-            assert_eq!(decoded, Ok(Ok(Attributes { kind, bytes: 5, ..FILE })));
+            assert_eq!(decoded, Ok(Ok(Attributes { kind, bytes: 5, ..FILE_ATTRIBUTES })));
         }
         let ok = oracle::READLINK3resok {
             symlink_attributes: oracle::Nfs3Option::None,
@@ -341,12 +350,12 @@ mod tests {
         assert_eq!(decoded, Ok(Ok(b"../other".to_vec())));
         let ok = oracle::LOOKUP3resok {
             object: oracle::nfs_fh3 { data: Opaque::borrowed(b"found") },
-            obj_attributes: oracle::Nfs3Option::Some(file()),
+            obj_attributes: oracle::Nfs3Option::Some(file_attributes()),
             dir_attributes: oracle::Nfs3Option::None,
         };
         let handle = FileHandle::new(b"found").unwrap();
         let decoded = decode_lookup(&packed(&oracle::LOOKUP3res::Ok(ok)));
-        assert_eq!(decoded, Ok(Ok((handle, Some(FILE)))));
+        assert_eq!(decoded, Ok(Ok((handle, Some(FILE_ATTRIBUTES)))));
         let ok = oracle::ACCESS3resok { obj_attributes: oracle::Nfs3Option::None, access: 33 };
         assert_eq!(decode_access(&packed(&oracle::ACCESS3res::Ok(ok))), Ok(Ok(33)));
         let ok = oracle::FSINFO3resok {
@@ -366,9 +375,10 @@ mod tests {
         assert_eq!(decode_fsinfo(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
         let reply = read_reply(b"seven..", true);
         let decoded = decode_read(&reply, 8).unwrap().unwrap();
-        let head = DataHead { attributes: Some(FILE), is_at_end: true, bytes: 7 };
+        let head = DataHead { attributes: Some(FILE_ATTRIBUTES), is_at_end: true, bytes: 7 };
         assert_eq!(decoded, (head, &b"seven.."[..]));
-        // The head of 104 bytes suffices to locate the data before it arrives.
+        // The head of 104 bytes (status 4, flag 4, attributes 84, counts 12) suffices to locate the
+        // data before it arrives.
         assert_eq!(decode_read_head(&reply[..103], 8), None);
         assert_eq!(decode_read_head(&reply[..106], 8), Some((head, &b"se"[..])));
         assert_eq!(decode_read_head(&reply, 6), None, "more than was asked for");
@@ -376,7 +386,8 @@ mod tests {
 
     #[test]
     fn error_reply_returns_the_servers_status() {
-        let fail = oracle::READ3resfail { file_attributes: oracle::Nfs3Option::Some(file()) };
+        let file_attributes = oracle::Nfs3Option::Some(file_attributes());
+        let fail = oracle::READ3resfail { file_attributes };
         let reply = packed(&oracle::READ3res::Err((oracle::nfsstat3::NFS3ERR_STALE, fail)));
         assert_eq!(decode_read(&reply, 8), Ok(Err(Status::Stale)));
     }
@@ -395,16 +406,17 @@ mod tests {
         assert_eq!(FileHandle::new(&[0; 65]), Err(Garbled));
     }
 
+    /// Runs every decoder on `bytes`. A complete READ must have the head that was decoded early.
     fn decode_as_everything(bytes: &[u8]) {
         let _ = decode_getattr(bytes);
         let _ = decode_lookup(bytes);
         let _ = decode_access(bytes);
         let _ = decode_fsinfo(bytes);
         let _ = decode_readlink(bytes);
-        let begun = decode_read_head(bytes, 4_096);
+        let early_head = decode_read_head(bytes, 4_096).map(|(head, _)| head);
         if let Ok(Ok((head, data))) = decode_read(bytes, 4_096) {
             assert!(data.len() <= 4_096);
-            assert_eq!(begun.map(|begun| begun.0), Some(head));
+            assert_eq!(early_head, Some(head));
         }
     }
 
@@ -422,9 +434,9 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             let mut reply = read_reply(&data, false);
-            for (place, word) in changes {
-                let at = place.index(reply.len() / 4) * 4;
-                reply[at..at + 4].copy_from_slice(&word.to_be_bytes());
+            for (word_index, word) in changes {
+                let offset = word_index.index(reply.len() / 4) * 4;
+                reply[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
             }
             decode_as_everything(&reply);
             decode_as_everything(&reply[..cut.index(reply.len())]);

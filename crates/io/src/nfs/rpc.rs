@@ -62,14 +62,15 @@ const AUTH_SYS: u32 = 1;
 /// Longest body of a verifier or credential in bytes.
 const AUTH_BYTES_MAX: usize = 400;
 
-/// Position of the transaction id in a message of [`write_call`], behind the record mark.
-const XID_AT: std::ops::Range<usize> = 4..8;
+/// Byte range of the transaction id in a message of [`write_call`], behind the record mark.
+const XID_RANGE: std::ops::Range<usize> = 4..8;
 
 impl Credentials {
     /// Encodes the body of the credential for every call.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         let name = self.machine.as_bytes();
         let mut body = Vec::new();
+        // Stamp: any number.
         put_u32(&mut body, 0);
         put_opaque(&mut body, &name[..name.len().min(255)]);
         put_u32(&mut body, self.uid);
@@ -92,6 +93,7 @@ pub(crate) fn write_call(
     put_arguments: impl FnOnce(&mut Vec<u8>),
 ) {
     message.clear();
+    // Place of the record mark, which is written at the end.
     put_u32(message, 0);
     for word in
         [xid, CALL, RPC_VERSION, procedure.program, procedure.version, procedure.number, AUTH_SYS]
@@ -102,13 +104,14 @@ pub(crate) fn write_call(
     put_u32(message, AUTH_NONE);
     put_opaque(message, &[]);
     put_arguments(message);
+    // Length of the only fragment, with the flag of the last one.
     let mark = (message.len() as u32 - 4) | 1 << 31;
     message[..4].copy_from_slice(&mark.to_be_bytes());
 }
 
 /// Replaces the transaction id in a message that [`write_call`] has written.
 pub(crate) fn change_xid(message: &mut [u8], xid: u32) {
-    message[XID_AT].copy_from_slice(&xid.to_be_bytes());
+    message[XID_RANGE].copy_from_slice(&xid.to_be_bytes());
 }
 
 /// Decodes a reply up to its results. `record` is the reply without its record mark.
@@ -119,6 +122,7 @@ pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
         return Err(Garbled);
     }
     let results = match reader.u32()? {
+        // MSG_ACCEPTED and MSG_DENIED.
         0 => read_accepted(reader)?,
         1 => Err(read_denied(reader)?),
         _ => return Err(Garbled),
@@ -145,6 +149,7 @@ fn read_accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, 
 /// Decodes the rest of a denied reply: the reason of the denial.
 fn read_denied(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
     match reader.u32()? {
+        // RPC_MISMATCH and AUTH_ERROR.
         0 => Ok(CallError::Unavailable),
         1 => Ok(CallError::Denied { auth_stat: reader.u32()? }),
         _ => Err(Garbled),
@@ -202,7 +207,7 @@ mod tests {
 
     const READ: Procedure = Procedure { program: 100_003, version: 3, number: 6 };
 
-    /// Another implementation decodes this call.
+    /// Another implementation (nfs3_types) decodes a call to the same fields.
     #[test]
     fn rpc_call_is_decoded_equally_by_another_implementation() {
         let credentials =
@@ -224,7 +229,7 @@ mod tests {
         assert_eq!(left, [0, 0, 0, 99]);
     }
 
-    /// Replies encoded by another implementation.
+    /// Replies of each kind, encoded by another implementation, with results behind them.
     #[test]
     fn reply_kinds_map_to_results_and_errors() {
         use oracle::{accept_stat_data as stat, rejected_reply as rejected};
@@ -236,7 +241,7 @@ mod tests {
             oracle::reply_body::MSG_ACCEPTED(oracle::accepted_reply { verf, reply_data })
         };
         let denied = oracle::reply_body::MSG_DENIED;
-        let too_weak = rejected::auth_error(oracle::auth_stat::AUTH_TOOWEAK);
+        let weak_credentials = rejected::auth_error(oracle::auth_stat::AUTH_TOOWEAK);
         for (body, expected) in [
             (accepted(stat::SUCCESS), Ok(&b"RESULTS!"[..])),
             (accepted(stat::PROG_UNAVAIL), Err(CallError::Unavailable)),
@@ -245,7 +250,7 @@ mod tests {
             (accepted(stat::GARBAGE_ARGS), Err(CallError::Garbled)),
             (accepted(stat::SYSTEM_ERR), Err(CallError::ServerFault)),
             (denied(rejected::rpc_mismatch(3, 3)), Err(CallError::Unavailable)),
-            (denied(too_weak), Err(CallError::Denied { auth_stat: 5 })),
+            (denied(weak_credentials), Err(CallError::Denied { auth_stat: 5 })),
         ] {
             let mut record = Vec::new();
             let message = oracle::rpc_msg { xid: 77, body: oracle::msg_body::REPLY(body) };

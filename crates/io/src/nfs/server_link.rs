@@ -33,6 +33,14 @@ const RECEIVES_PER_CALL_MAX: u32 = 16;
 /// often, but less of the data is then in the processor's caches.
 const WAKE_BYTES_MAX: usize = 256 << 10;
 
+/// Events that must end the next sleep for answers.
+pub(crate) struct WakeEvents {
+    /// Socket of the answers; `None` without a connection.
+    pub(crate) socket: Option<Arc<Socket>>,
+    /// True if the sleep must also end when the socket accepts bytes.
+    pub(crate) until_writable: bool,
+}
+
 /// Calls to one server, and their connection.
 pub(crate) struct ServerLink {
     client: Client,
@@ -44,7 +52,7 @@ pub(crate) struct ServerLink {
     clock: Clock,
 }
 
-// SAFETY: the pieces are used only in `receive`, which fills them.
+// SAFETY: the addresses in `receive_segments` are used only in `receive`, which sets them.
 unsafe impl Send for ServerLink {}
 
 impl ServerLink {
@@ -66,7 +74,7 @@ impl ServerLink {
         let client = Client::new(
             options.credentials.encoded(),
             timing,
-            // One more than for READs, for a GETATTR at the same time.
+            // One more than for READs, for another call at the same time.
             options.slots + 1,
             REPLY_HEAD_BYTES + data_bytes_max,
             sequence,
@@ -94,8 +102,8 @@ impl ServerLink {
                     return Err(libc::ETIMEDOUT);
                 }
                 ConnectState::InProgress => {
-                    let to_write = true;
-                    self.connection.wait(to_write, Some(self.clock.until(deadline)));
+                    let until_writable = true;
+                    self.connection.wait(until_writable, Some(self.clock.until(deadline)));
                     connect_state = self.connection.connect_state();
                 }
             }
@@ -125,8 +133,8 @@ impl ServerLink {
     }
 
     /// True if calls come from a reserved port.
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.connection.is_reserved()
+    pub(crate) fn is_from_reserved_port(&self) -> bool {
+        self.connection.is_from_reserved_port()
     }
 
     /// Clock of all times here.
@@ -139,7 +147,7 @@ impl ServerLink {
     pub(crate) fn exchange(&mut self, deadline: Option<Time>, caller: &mut dyn Caller) {
         let mut watch = CallWatch { caller, has_ended_call: false };
         loop {
-            // First, because bytes that have arrived by now are not late.
+            // First, because bytes that have arrived already are not late.
             self.receive(&mut watch);
             self.handle_timeouts_and_send(&mut watch);
             let is_late = |deadline| self.clock.now() >= deadline;
@@ -147,8 +155,8 @@ impl ServerLink {
             {
                 return;
             }
-            let wake = [deadline, self.client.next_wake()].into_iter().flatten().min();
-            let timeout = wake.map(|wake| self.clock.until(wake));
+            let wake_at = [deadline, self.client.next_wake()].into_iter().flatten().min();
+            let timeout = wake_at.map(|wake_at| self.clock.until(wake_at));
             self.set_wake_bytes();
             self.connection.wait(self.must_wait_to_send(), timeout);
         }
@@ -175,11 +183,12 @@ impl ServerLink {
         self.client.next_wake()
     }
 
-    /// Returns the socket of the answers, and true if the sleep must also wait until bytes can be
-    /// sent.
-    pub(crate) fn wait_socket(&mut self) -> (Option<Arc<Socket>>, bool) {
+    /// Sets the number of bytes that end the next sleep on the socket. Returns the events that must
+    /// end that sleep.
+    pub(crate) fn prepare_sleep(&mut self) -> WakeEvents {
         self.set_wake_bytes();
-        (self.connection.socket(), self.must_wait_to_send())
+        let until_writable = self.must_wait_to_send();
+        WakeEvents { socket: self.connection.socket(), until_writable }
     }
 
     /// Sets the number of bytes that end the next sleep.

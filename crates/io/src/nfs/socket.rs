@@ -118,20 +118,21 @@ impl Socket {
     }
 }
 
-/// Sleeps until the socket has bytes, accepts bytes if `to_write` is true, the eventfd is
-/// signalled, or `at_most` has passed. `None` for `at_most` is no limit. Returns the events that
+/// Sleeps until the socket has bytes, accepts bytes if `until_writable` is true, the eventfd is
+/// signalled, or `timeout` has passed. `None` for `timeout` is no limit. Returns the events that
 /// ended the sleep. A signal may end it without an event.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
-    to_write: bool,
+    until_writable: bool,
     event_fd: Option<&EventFd>,
-    at_most: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Ready {
-    let timeout_spec = at_most.map(|timeout| Timespec {
+    let timeout_spec = timeout.map(|timeout| Timespec {
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    let poll_flags = PollFlags::IN | if to_write { PollFlags::OUT } else { PollFlags::empty() };
+    let write_flag = if until_writable { PollFlags::OUT } else { PollFlags::empty() };
+    let poll_flags = PollFlags::IN | write_flag;
     let socket = socket.map(|socket| PollFd::from_borrowed_fd(socket.0.as_fd(), poll_flags));
     let event_fd =
         event_fd.map(|event_fd| PollFd::from_borrowed_fd(event_fd.as_fd(), PollFlags::IN));
@@ -171,12 +172,15 @@ mod tests {
     #[test]
     fn eventfd_ends_a_sleep_and_is_reported() {
         let event_fd = EventFd::new().unwrap();
-        let at_once = Some(Duration::ZERO);
-        assert!(!sleep_on(None, false, Some(&event_fd), at_once).is_event_fd_signalled);
+        let (at_once, no_limit) = (Some(Duration::ZERO), None);
+        let (until_writable, until_readable) = (true, false);
+        let ready = sleep_on(None, until_readable, Some(&event_fd), at_once);
+        assert!(!ready.is_event_fd_signalled);
         event_fd.signal();
-        assert!(sleep_on(None, false, Some(&event_fd), None).is_event_fd_signalled);
+        let ready = sleep_on(None, until_readable, Some(&event_fd), no_limit);
+        assert!(ready.is_event_fd_signalled);
         event_fd.clear();
-        assert_eq!(sleep_on(None, true, Some(&event_fd), at_once), Ready::default());
-        assert_eq!(sleep_on(None, true, None, at_once), Ready::default());
+        assert_eq!(sleep_on(None, until_writable, Some(&event_fd), at_once), Ready::default());
+        assert_eq!(sleep_on(None, until_writable, None, at_once), Ready::default());
     }
 }

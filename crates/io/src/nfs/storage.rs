@@ -27,7 +27,7 @@ use super::error::NfsError;
 use super::lookup::{ExportPath, RegularFile};
 use super::procedures::{self, Attributes};
 use super::rpc::{CallError, Procedure};
-use super::server_link::{CallServer, ServerLink};
+use super::server_link::{CallServer, ServerLink, WakeEvents};
 use super::target::NfsTarget;
 use super::url::NfsUrl;
 use super::xdr::Garbled;
@@ -84,6 +84,13 @@ pub struct Connection {
 /// Duration of a poll(2) from which it must have slept. A poll(2) that finds events at once is
 /// shorter.
 const POLL_SLEEP_MIN: Time = Time::from_us(5);
+
+/// Result of a question, with the eventfd on which the asking thread sleeps for it.
+struct PendingAnswer<T> {
+    event_fd: EventFd,
+    /// `None` until the call has ended.
+    result: Mutex<Option<Result<T, CallError>>>,
+}
 
 /// Sleeps for a storage's answers while other threads submit requests.
 struct NfsSleeper {
@@ -197,9 +204,10 @@ impl NfsStorage {
         (file_index as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`. No request of the file may be in flight.
-    pub(crate) fn remove(&mut self, start: u64) {
-        self.shared.lock().calls.files[(start >> FILE_SECTORS_LOG2) as usize] = None;
+    /// Removes the file with this first sector. No request of the file may be in flight.
+    pub(crate) fn remove(&mut self, first_sector: u64) {
+        let file_index = (first_sector >> FILE_SECTORS_LOG2) as usize;
+        self.shared.lock().calls.files[file_index] = None;
     }
 }
 
@@ -212,8 +220,8 @@ impl Storage for NfsStorage {
     /// may have been queued again, so true is returned.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
-        let ended = state.link.clock().now();
-        let received_at = std::mem::replace(&mut state.received_at, ended);
+        let now = state.link.clock().now();
+        let received_at = std::mem::replace(&mut state.received_at, now);
         // The completions may have arrived at any time since the last receive.
         state.completed.iter_mut().for_each(|completion| completion.not_before = received_at);
         completions.append(&mut state.completed);
@@ -226,10 +234,10 @@ impl Storage for NfsStorage {
         let mut state = self.shared.lock();
         state.in_flight += 1;
         let mut nfs_read = state.spare_reads.pop().unwrap_or_else(NfsRead::empty);
-        let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
+        let sector_in_file = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         nfs_read.id = request.id;
         nfs_read.file_index = (request.start >> FILE_SECTORS_LOG2) as usize;
-        nfs_read.offset = sector * SECTOR_BYTES;
+        nfs_read.offset = sector_in_file * SECTOR_BYTES;
         nfs_read.bytes = u64::from(request.sectors) * SECTOR_BYTES;
         nfs_read.bytes_done = 0;
         nfs_read.memory.extend_from_slice(memory);
@@ -272,9 +280,9 @@ impl Storage for NfsStorage {
             state.exchange(receive_deadline);
             let is_late = deadline.is_some_and(|deadline| state.link.clock().now() >= deadline);
             if !state.completed.is_empty() || state.in_flight == 0 || is_late {
-                let ended = state.link.clock().now();
-                let received_at = std::mem::replace(&mut state.received_at, ended);
-                if sleep == Sleep::Never || ended.since(now) < POLL_SLEEP_MIN {
+                let ended_at = state.link.clock().now();
+                let received_at = std::mem::replace(&mut state.received_at, ended_at);
+                if sleep == Sleep::Never || ended_at.since(now) < POLL_SLEEP_MIN {
                     // The completions may have been in the socket since the last receive.
                     let unstamped = state.completed.iter_mut();
                     unstamped.for_each(|completion| completion.not_before = received_at);
@@ -309,24 +317,25 @@ impl Sleeper for NfsSleeper {
             Sleep::AtMost(timeout) => Some(now + Time(timeout.as_nanos() as u64)),
             Sleep::Never | Sleep::UntilAnswered => None,
         };
-        let wake = [deadline, state.link.next_wake()].into_iter().flatten().min();
-        let (socket, to_write) = state.link.wait_socket();
+        let wake_at = [deadline, state.link.next_wake()].into_iter().flatten().min();
+        let WakeEvents { socket, until_writable } = state.link.prepare_sleep();
         drop(state);
-        let timeout = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
+        let timeout = wake_at.map(|wake_at| Duration::from_nanos(wake_at.since(now).ns()));
         let event_fd = self.shared.event_fd.as_ref().expect("a storage with a sleeper has a bell");
-        if sleep_on(socket.as_deref(), to_write, Some(event_fd), timeout).is_event_fd_signalled {
+        let ready = sleep_on(socket.as_deref(), until_writable, Some(event_fd), timeout);
+        if ready.is_event_fd_signalled {
             event_fd.clear();
         }
         let mut state = self.shared.lock();
-        let woken = state.link.clock().now();
+        let woken_at = state.link.clock().now();
         // A sleep ends at once if the socket has bytes. If this one has slept, its bytes have just
         // arrived.
-        let has_slept = woken.since(now) >= POLL_SLEEP_MIN;
+        let has_slept = woken_at.since(now) >= POLL_SLEEP_MIN;
         if has_slept {
-            state.received_at = woken;
+            state.received_at = woken_at;
         }
         // `collect` makes no system call, so the answers are received here.
-        state.exchange(Some(woken));
+        state.exchange(Some(woken_at));
         Ok(has_slept)
     }
 
@@ -345,19 +354,19 @@ impl CallServer for &NfsShared {
         put_arguments: impl FnOnce(&mut Vec<u8>),
         decode: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
-        let _asking = self.question_lock.lock().expect("no thread panics while it asks");
+        let _question_guard = self.question_lock.lock().expect("no thread panics while it asks");
         // Signalled by the thread that processes the answer, because arriving bytes wake only one
         // of two sleepers.
-        let answered = new_event_fd().map_err(|_| CallError::NoEventFd)?;
-        let answered = Arc::new((answered, Mutex::new(None)));
-        let thread_result = Arc::clone(&answered);
+        let event_fd = new_event_fd().map_err(|_| CallError::NoEventFd)?;
+        let pending = Arc::new(PendingAnswer { event_fd, result: Mutex::new(None) });
+        let pending_of_call = Arc::clone(&pending);
         let on_end = move |results: Result<&[u8], CallError>| {
             let answer = match results {
                 Ok(results) => Ok(decode(results)?),
                 Err(error) => Err(error),
             };
-            *thread_result.1.lock().expect("nothing panics under this lock") = Some(answer);
-            thread_result.0.signal();
+            *pending_of_call.result.lock().expect("nothing panics under this lock") = Some(answer);
+            pending_of_call.event_fd.signal();
             Ok(())
         };
         let mut state = self.lock();
@@ -365,24 +374,25 @@ impl CallServer for &NfsShared {
         state.calls.calls[call.0 as usize] = Some(CallPurpose::Question(Box::new(on_end)));
         loop {
             let now = state.link.clock().now();
-            let (old_socket, _) = state.link.wait_socket();
+            let WakeEvents { socket: old_socket, .. } = state.link.prepare_sleep();
             state.exchange(Some(now));
-            let (socket, to_write) = state.link.wait_socket();
-            let wake = state.link.next_wake();
+            let WakeEvents { socket, until_writable } = state.link.prepare_sleep();
+            let wake_at = state.link.next_wake();
             let is_new_socket =
                 old_socket.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
-            let must_wake_sleeper = !state.completed.is_empty() || is_new_socket || to_write;
+            let must_wake_sleeper = !state.completed.is_empty() || is_new_socket || until_writable;
             drop(state);
             if must_wake_sleeper {
-                // The leader's sleep waits for events that are out of date.
+                // Another thread may sleep for events that are out of date.
                 self.event_fd.iter().for_each(EventFd::signal);
             }
-            if let Some(answer) = answered.1.lock().expect("nothing panics under this lock").take()
-            {
+            let mut result = pending.result.lock().expect("nothing panics under this lock");
+            if let Some(answer) = result.take() {
                 return answer;
             }
-            let timeout = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
-            sleep_on(socket.as_deref(), to_write, Some(&answered.0), timeout);
+            drop(result);
+            let timeout = wake_at.map(|wake_at| Duration::from_nanos(wake_at.since(now).ns()));
+            sleep_on(socket.as_deref(), until_writable, Some(&pending.event_fd), timeout);
             state = self.lock();
         }
     }
@@ -399,7 +409,7 @@ impl NfsShared {
         let state = self.lock();
         Connection {
             read_bytes_max: state.read_bytes,
-            is_from_reserved_port: state.link.is_reserved(),
+            is_from_reserved_port: state.link.is_from_reserved_port(),
             traffic: state.link.traffic(),
         }
     }

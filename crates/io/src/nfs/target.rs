@@ -24,6 +24,7 @@ use crate::os::clock::Clock;
 pub struct NfsTarget {
     pub(super) link: ServerLink,
     pub(crate) file: RegularFile,
+    /// Largest READ in bytes.
     pub(super) read_bytes: u32,
     pub(super) export_path: ExportPath,
 }
@@ -45,7 +46,7 @@ impl NfsTarget {
             put_arguments,
             procedures::decode_fsinfo,
         ))?;
-        let read_bytes = read_bytes(info, &url.options);
+        let read_bytes = negotiated_read_bytes(info, &url.options);
         Ok(NfsTarget { link, file, read_bytes, export_path })
     }
 
@@ -70,15 +71,16 @@ impl NfsTarget {
     /// True if calls come from a reserved port, which servers may require.
     #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn is_from_reserved_port(&self) -> bool {
-        self.link.is_reserved()
+        self.link.is_from_reserved_port()
     }
 
-    /// Capabilities as a device: a request is one READ, and the number of slots is the queue depth.
+    /// Capabilities as a device. A request is one READ or, if READs are smaller than a page, a page.
+    /// The number of slots is the queue depth.
     pub fn caps(&self) -> DeviceCaps {
-        let whole_pages = u64::from(self.read_bytes).max(PAGE_BYTES);
+        let request_bytes_max = u64::from(self.read_bytes).max(PAGE_BYTES);
         DeviceCaps {
             sectors: self.file.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
-            request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
+            request_sectors_max: (request_bytes_max / SECTOR_BYTES) as u32,
             depth_max: self.export_path.url.options.slots,
             is_rotational: false,
             alignment_sectors: 1,
@@ -86,14 +88,14 @@ impl NfsTarget {
     }
 }
 
-/// READ size in bytes: the server's preference or the option, but at most the server's maximum. In
-/// whole pages, unless the maximum is less than a page.
-fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
+/// READ size in bytes: the option or the server's preference, but at most the server's maximum. In
+/// whole pages, unless it is less than a page. A limit of 0 from the server means no limit.
+fn negotiated_read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     let limit = |bytes: u32| if bytes == 0 { u64::MAX } else { u64::from(bytes) };
     let requested = options.rsize_bytes_max.unwrap_or(limit(info.read_bytes_preferred));
     let bytes = requested.min(limit(info.read_bytes_max)).min(READ_BYTES_MAX);
-    let whole_pages = bytes - bytes % PAGE_BYTES;
-    (if whole_pages == 0 { bytes } else { whole_pages }) as u32
+    let whole_page_bytes = bytes - bytes % PAGE_BYTES;
+    (if whole_page_bytes == 0 { bytes } else { whole_page_bytes }) as u32
 }
 
 /// Mounts the export of the file, at the first address of the host that answers. Returns the
@@ -217,9 +219,11 @@ mod tests {
 
     #[test]
     fn read_size_obeys_the_limits_of_server_and_options() {
+        // Arguments: maximum and preference of the server, and the option for the READ size.
         let size = |max, preferred, option| {
             let info = FsInfo { read_bytes_max: max, read_bytes_preferred: preferred };
-            read_bytes(info, &NfsOptions { rsize_bytes_max: option, ..NfsOptions::default() })
+            let options = NfsOptions { rsize_bytes_max: option, ..NfsOptions::default() };
+            negotiated_read_bytes(info, &options)
         };
         assert_eq!(size(1 << 20, 1 << 15, None), 1 << 15, "what it prefers");
         assert_eq!(size(1 << 20, 1 << 15, Some(1 << 20)), 1 << 20, "what is asked for");

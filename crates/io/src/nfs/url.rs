@@ -178,12 +178,13 @@ mod tests {
         assert_eq!(options.repeat_after, Time::from_ms(500));
         assert_eq!((options.credentials.uid, options.mount_port), (5, Some(7)));
         assert_eq!(url.to_string(), "nfs://host:2049/export/a%20b/c");
-        let six = NfsUrl::parse("nfs://[::1]:3/f").unwrap();
-        assert_eq!((six.host.as_str(), six.port), ("::1", Some(3)));
-        assert_eq!(six.to_string(), "nfs://[::1]:3/f");
+        let ipv6_url = NfsUrl::parse("nfs://[::1]:3/f").unwrap();
+        assert_eq!((ipv6_url.host.as_str(), ipv6_url.port), ("::1", Some(3)));
+        assert_eq!(ipv6_url.to_string(), "nfs://[::1]:3/f");
         assert_eq!(NfsUrl::parse("nfs://h/f").unwrap().port, None);
     }
 
+    /// URLs with one wrong part each, and words of the expected message.
     #[test]
     fn invalid_url_errors_name_a_valid_form() {
         for (url, words) in [
@@ -217,13 +218,14 @@ mod tests {
             let _ = NfsUrl::parse(&text);
         }
 
+        /// Paths of any bytes. Only a path with a name of one or two dots is rejected.
         #[test]
         fn printed_urls_parse_back_to_the_same_url(path in prop::collection::vec(1u8.., 1..30)) {
             let path = [b"/x".to_vec(), path].concat();
             let url = NfsUrl { host: "h".to_owned(), port: Some(9), path, options: NfsOptions::default() };
-            let again = NfsUrl::parse(&url.to_string());
-            if let Ok(again) = again {
-                prop_assert_eq!(again, url);
+            let reparsed = NfsUrl::parse(&url.to_string());
+            if let Ok(reparsed) = reparsed {
+                prop_assert_eq!(reparsed, url);
             } else {
                 prop_assert!(url.path_names().iter().any(|name| *name == b"." || *name == b".."));
             }

@@ -86,14 +86,18 @@ fn check_limits(
 mod tests {
     use super::*;
 
-    /// With 65,536 in the system, a process takes 4,096 (32 paths of depth 128) while all processes
-    /// have at most 32,768.
+    /// With 65,536 in the system, a process takes up to 4,096 (32 paths of depth 128) while all
+    /// processes have at most 32,768. The arguments are depth, requests of the process, requests of
+    /// all processes, and the system's limit.
     #[test]
     fn aio_share_is_a_sixteenth_per_process_and_half_in_total() {
         assert!(check_limits(128, 3_968, 3_968, 65_536).is_ok());
+        // 4,128 requests of this process.
         assert!(check_limits(128, 4_000, 4_000, 65_536).is_err());
         assert!(check_limits(128, 0, 32_640, 65_536).is_ok());
+        // 32,769 requests of all processes.
         assert!(check_limits(128, 0, 32_641, 65_536).is_err());
+        // Sums do not overflow.
         assert!(check_limits(u32::MAX, u32::MAX, u32::MAX, u32::MAX).is_err());
     }
 }
