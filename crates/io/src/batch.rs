@@ -22,11 +22,12 @@ use kernel_reads::KernelReads;
 
 /// Number of reads that start together. A group shares a lock, a clock reading and a system call.
 /// While it fills, the device has up to 8 fewer of the 32 or more requests that keep it busy.
-const START_GROUP: usize = 8;
+const START_GROUP_READS: usize = 8;
 
-/// Largest read in bytes that `wait_into` takes as a copy of a copy. A residency check costs a
-/// system call (0.3 us), as much as a copy of 16 KiB within the processor's caches.
-const COPY_ONCE_BYTES_MAX: u64 = 16 << 10;
+/// Largest read in bytes that `wait_into` copies twice: from the kernel page cache to a buffer, and
+/// from there to the caller. A residency check would avoid the first copy, but costs a system call
+/// (0.3 us), as much as a copy of 16 KiB within the processor's caches.
+const COPY_TWICE_BYTES_MAX: u64 = 16 << 10;
 
 /// Reads of any files of one path, in flight together: start many, wait for any.
 ///
@@ -133,7 +134,7 @@ impl Batch {
         }
         self.engine.engine_or_build()?;
         self.unstarted.push(UnstartedRead { handle, offset, bytes, ticket });
-        if self.unstarted.len() == START_GROUP {
+        if self.unstarted.len() == START_GROUP_READS {
             self.start();
         }
         Ok(())
@@ -239,7 +240,7 @@ impl Batch {
         self.end_borrow();
         if self.ready.is_empty()
             && let Some((unstarted, status)) =
-                self.kernel_reads.next(COPY_ONCE_BYTES_MAX, &mut self.free_buffers)
+                self.kernel_reads.next(COPY_TWICE_BYTES_MAX, &mut self.free_buffers)
         {
             let UnstartedRead { handle, offset, bytes, ticket } = unstarted;
             let bytes = bytes as usize;
@@ -256,13 +257,13 @@ impl Batch {
             };
             return Ok(Some(PutRead { ticket, bytes: read.map(|()| bytes) }));
         }
-        let put = |read: BatchRead<'_>| {
+        let copy_to_buffer = |read: BatchRead<'_>| {
             let bytes = read
                 .bytes()
                 .and_then(|bytes| read.copy_to(buffer_for(read.ticket(), bytes as usize)));
             PutRead { ticket: read.ticket(), bytes }
         };
-        Ok(self.wait()?.map(put))
+        Ok(self.wait()?.map(copy_to_buffer))
     }
 
     /// Ends the caller's borrow of the last read. The memory of a copy is kept for reuse, and pages
@@ -290,7 +291,9 @@ impl Batch {
     /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if no
     /// read was submitted to the kernel page cache.
     fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
-        let next = self.kernel_reads.next(u64::MAX, &mut self.free_buffers);
+        // Every read is returned as a copy.
+        let copied_bytes_max = u64::MAX;
+        let next = self.kernel_reads.next(copied_bytes_max, &mut self.free_buffers);
         let Some((unstarted, status)) = next else { return Ok(()) };
         let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
         let copy = match status {
@@ -330,13 +333,14 @@ impl Batch {
             drop(state);
             Ok(())
         };
-        // Without the lock: dropping the last handle of a file takes it.
+        // After the lock's release: dropping the last handle of a file takes the lock.
         self.unstarted.clear();
         result
     }
 }
 
 impl Drop for Batch {
+    /// Releases the pages of completed reads, and abandons the reads in flight.
     fn drop(&mut self) {
         let (Some(engine), Some(queue)) = (self.engine.existing_engine(), self.queue) else {
             return;

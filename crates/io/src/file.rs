@@ -112,13 +112,12 @@ impl ReadPath {
         let name = name.as_ref();
         let engine =
             self.engine().for_this_process().map_err(|why| OpenError::from_fork(name, why))?;
-        let time = file_time();
-        let target = Target::open_or_create(
-            name,
-            OpenOptions { is_writable: false, direct: engine.pages.direct() },
-            false,
-        )?;
-        let identity = target.identity().with_unstable_id(time, engine.coherence);
+        // Read before the file's times, so that a later change is recognized as recent.
+        let opening_time = file_time();
+        let options = OpenOptions { is_writable: false, direct: engine.pages.direct() };
+        let creates = false;
+        let target = Target::open_or_create(name, options, creates)?;
+        let identity = target.identity().with_unstable_id(opening_time, engine.coherence);
         let name = target.name();
         Ok(File::new(Handle::open(&engine, StorageFile::Local(target), identity), name))
     }
@@ -166,6 +165,7 @@ impl File {
         let (engine, file) = (&handle.engine, &handle.file);
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let pages = PageRange::covering(offset, bytes);
+        // Either the path's cache has all pages, or it has none and the kernel has all.
         handle.has_pages()
             && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
             || !handle.has_own_pages(offset, bytes) && file.pages.are_resident(pages)
@@ -196,6 +196,7 @@ impl File {
         let handle = &*self.handle;
         let within = clip_to_file(buffer, handle, offset);
         let bytes = within.len();
+        // True once `within` has been filled without the slow path.
         let is_read = match &handle.file.pages {
             FilePages::Kernel(file) => {
                 bytes > 0

@@ -27,8 +27,9 @@ pub struct ReadFuture<B> {
     /// Returned with the result.
     buffer: Option<B>,
     offset: u64,
-    /// Number of bytes to read, from the first poll on, and number of bytes copied.
+    /// Number of bytes to read; 0 before the first poll.
     bytes: usize,
+    /// Number of bytes copied to the buffer.
     bytes_done: usize,
     /// Read in progress through the kernel page cache, after a miss there.
     kernel_read: Option<Arc<BlockingRead>>,
@@ -121,6 +122,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             match read {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                // The kernel page cache cannot provide the bytes: the engine reads them.
                 Poll::Ready(Ok(false)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }

@@ -48,17 +48,17 @@ impl Stats {
             }
             push_label(&mut common, name, value);
         }
-        let integer = |number: u64| Some(number.to_string());
+        let text_of = |number: u64| Some(number.to_string());
         let depth_mean =
             self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
         let numbers = [
             (
                 "device_reads_total",
                 "Requests that the storage was given.",
-                integer(self.device_reads),
+                text_of(self.device_reads),
             ),
-            ("device_read_bytes_total", "Bytes that it was asked for.", integer(self.device_bytes)),
-            ("device_requests", "Requests that it has now.", integer(self.in_flight.into())),
+            ("device_read_bytes_total", "Bytes that it was asked for.", text_of(self.device_bytes)),
+            ("device_requests", "Requests that it has now.", text_of(self.in_flight.into())),
             (
                 "device_requests_mean",
                 "Requests that it had in the mean, while it had any.",
@@ -67,37 +67,37 @@ impl Stats {
             (
                 "device_requests_max",
                 "The most that it had at once.",
-                integer(self.depth_max.into()),
+                text_of(self.depth_max.into()),
             ),
-            ("readahead_bytes_total", "Bytes read ahead of need.", integer(self.readahead_bytes)),
+            ("readahead_bytes_total", "Bytes read ahead of need.", text_of(self.readahead_bytes)),
             (
                 "readahead_waste_bytes_total",
                 "Those that left the cache without having been used.",
-                integer(self.waste_bytes),
+                text_of(self.waste_bytes),
             ),
             (
                 "readahead_unused_bytes",
                 "Bytes read ahead and not used so far.",
-                integer(self.unused_bytes),
+                text_of(self.unused_bytes),
             ),
-            ("evicted_bytes_total", "Bytes given up for others.", integer(self.evicted_bytes)),
-            ("memory_bytes", "Memory for cached pages.", integer(self.memory_bytes)),
-            ("memory_used_bytes", "That of it which is in use.", integer(self.used_memory_bytes)),
-            ("kernel_waits_total", "Reads that waited for the kernel.", integer(self.kernel_waits)),
+            ("evicted_bytes_total", "Bytes given up for others.", text_of(self.evicted_bytes)),
+            ("memory_bytes", "Memory for cached pages.", text_of(self.memory_bytes)),
+            ("memory_used_bytes", "That of it which is in use.", text_of(self.used_memory_bytes)),
+            ("kernel_waits_total", "Reads that waited for the kernel.", text_of(self.kernel_waits)),
             (
                 "kernel_read_bytes_total",
                 "Bytes that these waited for.",
-                integer(self.kernel_read_bytes),
+                text_of(self.kernel_read_bytes),
             ),
             (
                 "kernel_advised_bytes_total",
                 "Bytes that the kernel was advised to read ahead.",
-                integer(self.kernel_advised_bytes),
+                text_of(self.kernel_advised_bytes),
             ),
             (
                 "kernel_whole_file_bytes_total",
                 "The part of these bytes by which files were read whole.",
-                integer(self.kernel_whole_file_bytes),
+                text_of(self.kernel_whole_file_bytes),
             ),
         ];
         let mut text = String::new();
@@ -119,7 +119,7 @@ impl Stats {
 }
 
 /// Appends one metric with its help and type lines. `kind` is `counter` or `gauge`, and `labels`
-/// the formatted labels without braces, possibly none.
+/// the text_of labels without braces, possibly none.
 fn push_metric(text: &mut String, name: &str, help: &str, kind: &str, labels: &str, value: &str) {
     const WRITE_CANNOT_FAIL: &str = "memory takes what is written";
     writeln!(text, "# HELP readpath_{name} {help}\n# TYPE readpath_{name} {kind}")
@@ -166,18 +166,18 @@ mod tests {
     #[test]
     fn invalid_label_names_are_refused() {
         for name in ["", "9", "__name__", "a-b", "backend"] {
-            let refused = Stats::default().prometheus(&[(name, "x")]).unwrap_err();
-            assert!(refused.to_string().contains(&format!("`{name}`")));
+            let error = Stats::default().prometheus(&[(name, "x")]).unwrap_err();
+            assert!(error.to_string().contains(&format!("`{name}`")));
         }
     }
 
     /// Unmeasured values have no line; measured values have one line with their type.
     #[test]
     fn unmeasured_values_have_no_line() {
-        let none = Stats::default().prometheus(&[]).unwrap();
-        assert!(!none.contains("device_requests_mean") && !none.contains("backend_info"));
-        let some = Stats { depth_mean_milli: Some(2_050), device_reads: 7, ..Stats::default() };
-        let text = some.prometheus(&[]).unwrap();
+        let text = Stats::default().prometheus(&[]).unwrap();
+        assert!(!text.contains("device_requests_mean") && !text.contains("backend_info"));
+        let measured = Stats { depth_mean_milli: Some(2_050), device_reads: 7, ..Stats::default() };
+        let text = measured.prometheus(&[]).unwrap();
         assert!(text.contains("\nreadpath_device_requests_mean 2.050\n"));
         assert!(text.contains(
             "# TYPE readpath_device_reads_total counter\nreadpath_device_reads_total 7\n"

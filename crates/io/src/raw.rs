@@ -268,8 +268,9 @@ impl RawFile {
         }
         let range = PageRange::covering(offset, memory.len() as u64);
         let overwriting =
-            self.cache_invalidator.as_ref().map(|beside| beside.begin_overwrite(range));
+            self.cache_invalidator.as_ref().map(|invalidator| invalidator.begin_overwrite(range));
         let written = self.channel()?.write(memory, offset);
+        // Invalidates the range again.
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }

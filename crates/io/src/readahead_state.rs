@@ -54,6 +54,7 @@ impl ReadaheadState {
             readahead_state;
         ReadaheadState {
             request: Duration::from_nanos(request_ns),
+            // A page takes `page_ps` picoseconds.
             bytes_per_s: (u128::from(PAGE_BYTES) * 1_000_000_000_000 / u128::from(page_ps)) as u64,
             marginal_cost_bytes: marginal_cost_pages * PAGE_BYTES,
             used_percent: credit.and_then(|credit| credit.used_percent()),

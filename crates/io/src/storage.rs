@@ -80,6 +80,7 @@ pub struct FileStorage {
     /// Free slots in `targets`.
     free_slots: Vec<usize>,
     caps: DeviceCaps,
+    /// I/O backend when the storage was created.
     in_use: BackendInUse,
     /// True if waiting threads may execute requests themselves.
     can_execute_inline: bool,
@@ -120,6 +121,7 @@ impl FileStorage {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(FileStorage, Arc<dyn Sleeper>), BackendError> {
+        // A backend that was named executes all requests.
         let can_execute_inline = backend == BackendKind::Auto;
         let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
         let files = FileStorage {
@@ -166,10 +168,10 @@ impl FileStorage {
         (slot as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`, and frees its slot. It must have no request
+    /// Removes the file with this first sector, and frees its slot. The file must have no request
     /// in flight.
-    pub(crate) fn remove(&mut self, start: u64) {
-        let slot = (start >> FILE_SECTORS_LOG2) as usize;
+    pub(crate) fn remove(&mut self, first_sector: u64) {
+        let slot = (first_sector >> FILE_SECTORS_LOG2) as usize;
         if self.targets[slot].take().is_some() {
             self.free_slots.push(slot);
         }
@@ -200,20 +202,20 @@ impl FileStorage {
 
     /// Converts a request from sectors of the storage to bytes of its file.
     fn transfer_start(&self, request: DeviceRequest) -> TransferStart {
-        let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
+        let sector_in_file = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         TransferStart {
             id: request.id,
             file: TransferFile::from_target(self.target(request.start)),
             op: request.op,
-            offset: sector * SECTOR_BYTES,
+            offset: sector_in_file * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         }
     }
 
     /// Moves the completions of ended transfers to the caller's list.
     fn take_completions(&mut self, completions: &mut Vec<Completion>) {
-        let ended = std::iter::from_fn(|| self.transfers.next_ended());
-        completions.extend(ended.map(|ended| ended.completion));
+        let ended_transfers = std::iter::from_fn(|| self.transfers.next_ended());
+        completions.extend(ended_transfers.map(|ended| ended.completion));
     }
 }
 

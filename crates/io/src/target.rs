@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use readpath_core::request::DeviceCaps;
-use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 use readpath_os::queue::QueueLimits;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
@@ -133,7 +133,7 @@ pub(crate) struct OpenDescriptor {
 pub struct Target {
     file: Arc<File>,
     /// Second open file for transfers with direct I/O, for [`Direct::Late`].
-    late: Option<Arc<ForkLocal<Option<File>>>>,
+    late_direct: Option<Arc<ForkLocal<Option<File>>>>,
     path: Arc<Path>,
     bytes: u64,
     is_block_device: bool,
@@ -145,7 +145,7 @@ pub struct Target {
     device: u64,
     /// Inode number of the file in a simulation; `None` for a file of the system.
     #[cfg(any(test, feature = "simulation"))]
-    simulated: Option<u32>,
+    simulated_inode: Option<u32>,
     /// Queue limits, looked up at first use.
     queue: OnceLock<Option<QueueLimits>>,
 }
@@ -176,8 +176,9 @@ impl Target {
         if let Some(opened) = crate::simulation::open(path) {
             return opened;
         }
-        let refused = |errno: Errno| OpenError::from_io_error(path, &errno.into());
+        let open_error = |errno: Errno| OpenError::from_io_error(path, &errno.into());
         let opened = try_open_buffered(path, options, creates);
+        // The open that has succeeded has set O_NONBLOCK.
         let has_nonblock = opened.is_some();
         let (file, is_direct) = match opened {
             Some(file) => (file, false),
@@ -195,13 +196,13 @@ impl Target {
         };
         let statx_flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let stat =
-            rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, statx_flags).map_err(refused)?;
-        let kind = check_file_type(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
-        let is_block_device = kind == FileType::BlockDevice;
-        let reported = reported_alignment(&stat);
+            rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, statx_flags).map_err(open_error)?;
+        let file_type = FileType::from_raw_mode(u32::from(stat.stx_mode));
+        let is_block_device = check_file_type(path, file_type)? == FileType::BlockDevice;
+        let reported_bytes = reported_alignment_bytes(&stat);
         // Files with direct I/O are neither generated nor in memory. (A device node lies in a
         // memory file system, but the device does not.)
-        let file_system = match reported {
+        let file_system = match reported_bytes {
             _ if is_block_device => 0,
             Some(1..) if is_direct || options.direct == Direct::Late => 0,
             _ => rustix::fs::fstatfs(&file).map_or(0, |file_system| file_system.f_type),
@@ -209,9 +210,9 @@ impl Target {
         if GENERATED_FILE_SYSTEMS.contains(&file_system) {
             return Err(OpenError::Generated { path: path.to_path_buf() });
         }
-        let alignment = match options.direct {
+        let alignment_or_reason = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
-            Direct::Late if reported.is_none() => {
+            Direct::Late if reported_bytes.is_none() => {
                 // Only an open with O_DIRECT finds out.
                 drop(file);
                 let direct = OpenOptions { direct: Direct::Preferred, ..options };
@@ -220,10 +221,10 @@ impl Target {
             _ if MEMORY_FILE_SYSTEMS.contains(&file_system) => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
             Direct::Preferred | Direct::Required | Direct::Late => {
-                direct_alignment(&file, reported)
+                direct_alignment_bytes(&file, reported_bytes)
             }
         };
-        let (mode, alignment_bytes) = match alignment {
+        let (mode, alignment_bytes) = match alignment_or_reason {
             Ok(bytes) => (Mode::Direct, bytes),
             Err(why) if options.direct == Direct::Required => {
                 return Err(OpenError::NoDirect { path: path.to_path_buf(), why });
@@ -231,12 +232,12 @@ impl Target {
             Err(why) => (Mode::Buffered(why), 1),
         };
         if is_direct && mode != Mode::Direct {
-            let flags = rustix::fs::fcntl_getfl(&file).map_err(refused)?;
-            rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(refused)?;
+            let flags = rustix::fs::fcntl_getfl(&file).map_err(open_error)?;
+            rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(open_error)?;
         }
         // statx(2) has no length for a block device; a seek to the end finds it.
         let bytes = match is_block_device {
-            true => rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(refused)?,
+            true => rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(open_error)?,
             false => stat.stx_size,
         };
         if bytes > FILE_BYTES_MAX {
@@ -249,10 +250,10 @@ impl Target {
         };
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
         if has_nonblock && !is_late {
-            clear_nonblock(&file).map_err(refused)?;
+            clear_nonblock(&file).map_err(open_error)?;
         }
         Ok(Target {
-            late: is_late.then(|| Arc::new(ForkLocal::new())),
+            late_direct: is_late.then(|| Arc::new(ForkLocal::new())),
             file: Arc::new(file),
             path: Arc::from(path),
             bytes,
@@ -262,7 +263,7 @@ impl Target {
             identity: Identity { bytes, ..Identity::from_statx(&stat) },
             device,
             #[cfg(any(test, feature = "simulation"))]
-            simulated: None,
+            simulated_inode: None,
             queue: OnceLock::new(),
         })
     }
@@ -272,7 +273,7 @@ impl Target {
     pub(crate) fn simulated(path: &Path, inode: u32, identity: Identity) -> Target {
         let file = File::open("/dev/null").expect("there is always nothing to be opened");
         Target {
-            late: None,
+            late_direct: None,
             file: Arc::new(file),
             path: Arc::from(path),
             bytes: identity.bytes,
@@ -281,7 +282,7 @@ impl Target {
             alignment_bytes: SECTOR_BYTES as u32,
             identity,
             device: 1,
-            simulated: Some(inode),
+            simulated_inode: Some(inode),
             queue: OnceLock::from(crate::simulation::memory::queue()),
         }
     }
@@ -289,7 +290,7 @@ impl Target {
     /// Present version of a simulated file.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn simulated_identity(&self) -> Option<Identity> {
-        self.simulated.map(crate::simulation::identity)
+        self.simulated_inode.map(crate::simulation::identity)
     }
 
     /// Returns this open file with its length set to `bytes` bytes.
@@ -327,11 +328,11 @@ impl Target {
     /// [`Direct::Late`], opens the file with O_DIRECT on first use.
     pub(crate) fn transfer_fd(&self) -> RawFd {
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(inode) = self.simulated {
+        if let Some(inode) = self.simulated_inode {
             return inode as RawFd;
         }
-        let late_file = self.late.as_ref().and_then(|late| {
-            let Ok(opened) = late.get_or_init(|| Ok::<_, Infallible>(self.reopen_direct()));
+        let late_file = self.late_direct.as_ref().and_then(|late_direct| {
+            let Ok(opened) = late_direct.get_or_init(|| Ok::<_, Infallible>(self.reopen_direct()));
             opened.as_ref()
         });
         late_file.unwrap_or(&self.file).as_raw_fd()
@@ -339,12 +340,12 @@ impl Target {
 
     /// Keeps [`transfer_fd`](Target::transfer_fd) open as long as the returned value lives.
     pub(crate) fn open_descriptor(&self) -> OpenDescriptor {
-        OpenDescriptor { file: Arc::clone(&self.file), late_direct: self.late.clone() }
+        OpenDescriptor { file: Arc::clone(&self.file), late_direct: self.late_direct.clone() }
     }
 
     /// Returns the open file without O_DIRECT, if there is one.
     pub(crate) fn buffered_file(&self) -> Option<&Arc<File>> {
-        (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
+        (self.late_direct.is_some() || self.mode != Mode::Direct).then_some(&self.file)
     }
 
     /// Returns the open file without O_DIRECT, opened again if necessary. `None` without `/proc` or
@@ -409,17 +410,18 @@ impl Target {
             }
             _ => TRANSFER_BYTES_MAX,
         };
-        let whole_pages = request_bytes_max - request_bytes_max % PAGE_BYTES;
+        let whole_page_bytes = request_bytes_max - request_bytes_max % PAGE_BYTES;
         let depth = self.queue().map_or(DEFAULT_DEPTH, |queue| queue.requests_max);
         let is_sector_aligned = self.alignment_bytes as u64 <= SECTOR_BYTES;
         DeviceCaps {
             // Whole pages: a request for the last one may reach past the end and then completes
             // short.
-            sectors: self.bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES),
-            request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
+            sectors: self.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
+            request_sectors_max: (whole_page_bytes / SECTOR_BYTES) as u32,
             depth_max: depth.clamp(1, DEPTH_MAX),
             is_rotational: self.queue().is_some_and(|queue| queue.is_rotational),
-            alignment_sectors: if is_sector_aligned { 1 } else { 8 },
+            // Larger alignments are at most a page.
+            alignment_sectors: if is_sector_aligned { 1 } else { PAGE_SECTORS as u32 },
         }
     }
 }
@@ -452,9 +454,10 @@ fn check_file_type(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
 /// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
 /// cleared](clear_nonblock).
 fn try_open_buffered(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
-    let is_plain = options.direct == Direct::Late && !options.is_writable && !creates;
+    let is_late_read_only = options.direct == Direct::Late && !options.is_writable && !creates;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    is_plain.then(|| File::options().read(true).custom_flags(flags).open(path).ok()).flatten()
+    let open = || File::options().read(true).custom_flags(flags).open(path).ok();
+    is_late_read_only.then(open).flatten()
 }
 
 /// Clears the `O_NONBLOCK` of [`try_open_buffered`]: with it, io_uring fails transfers that would
@@ -464,8 +467,7 @@ fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 
-/// Opens the file. Returns it, and true if it is open with O_DIRECT, because that is requested and
-/// supported.
+/// Opens the file. Returns the open file, and true if O_DIRECT was requested and is supported.
 fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
     let open = |flags: i32| {
         let mut open = File::options();
@@ -484,9 +486,9 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
     opened.map_err(|error| OpenError::from_io_error(path, &error))
 }
 
-/// Alignment of direct I/O in bytes, if the kernel reports it (`STATX_DIOALIGN`, Linux 6.1); 0
-/// without direct I/O.
-fn reported_alignment(stat: &Statx) -> Option<u32> {
+/// Alignment of direct I/O in bytes, as the kernel reports it (`STATX_DIOALIGN`, Linux 6.1). 0: the
+/// file has no direct I/O. `None`: the kernel reports nothing.
+fn reported_alignment_bytes(stat: &Statx) -> Option<u32> {
     let is_reported = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     // Our memory is page-aligned. The alignment of memory may be larger than the alignment of
     // offsets.
@@ -494,9 +496,12 @@ fn reported_alignment(stat: &Statx) -> Option<u32> {
 }
 
 /// Returns the alignment in bytes that direct I/O on the file needs, at most a page, or the reason
-/// against direct I/O. `reported` is the alignment that the kernel reports.
-fn direct_alignment(file: &File, reported: Option<u32>) -> Result<u32, BufferedBecause> {
-    let bytes = match reported.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
+/// against direct I/O. `reported_bytes` is the result of `reported_alignment_bytes`.
+fn direct_alignment_bytes(
+    file: &File,
+    reported_bytes: Option<u32>,
+) -> Result<u32, BufferedBecause> {
+    let bytes = match reported_bytes.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,
         None => 0,
@@ -520,25 +525,27 @@ mod tests {
 
     use super::*;
 
-    /// A child that waited for a thread of the parent would wait for ever.
+    /// A thread of the parent is opening the file for direct I/O at the fork. The child has no such
+    /// thread and must not wait for it: an alarm after 10 s would end it with another status.
     #[test]
     fn child_opens_a_file_that_its_parent_was_opening_at_the_fork() {
         let path = std::env::current_exe().expect("this program has a file");
         let options = OpenOptions { direct: Direct::Late, is_writable: false };
         let target = Target::open(&path, options).unwrap();
-        let Some(late) = target.late.clone() else {
+        let Some(late_direct) = target.late_direct.clone() else {
             return eprintln!("skipped: there is no direct I/O");
         };
-        let ((begun, begins), (end, ends)) = (channel(), channel());
-        let opening = std::thread::spawn(move || {
-            let opened = late.get_or_init(|| {
-                begun.send(()).unwrap();
-                ends.recv().unwrap();
+        let (begin_sender, begin_receiver) = channel();
+        let (end_sender, end_receiver) = channel();
+        let opening_thread = std::thread::spawn(move || {
+            let opened = late_direct.get_or_init(|| {
+                begin_sender.send(()).unwrap();
+                end_receiver.recv().unwrap();
                 Ok::<_, Infallible>(None)
             });
             opened.is_ok()
         });
-        begins.recv().unwrap();
+        begin_receiver.recv().unwrap();
         let mut status = -1;
         // SAFETY: the child runs the tested code and ends, by a signal if necessary.
         unsafe {
@@ -549,8 +556,8 @@ mod tests {
             }
             libc::waitpid(child, &raw mut status, 0);
         }
-        end.send(()).unwrap();
-        assert!(opening.join().unwrap());
+        end_sender.send(()).unwrap();
+        assert!(opening_thread.join().unwrap());
         assert_eq!(status, 0);
     }
 }

@@ -29,7 +29,9 @@ use crate::target::{Mode, OpenDescriptor, Target};
 pub(crate) struct TransferFile {
     fd: RawFd,
     descriptor: OpenDescriptor,
+    /// Length of the file.
     file_bytes: u64,
+    /// Alignment of direct I/O; 1 without it.
     alignment_bytes: u64,
     is_direct: bool,
 }
@@ -70,7 +72,7 @@ pub(crate) struct TransferStart {
 pub(crate) struct TransferProgress {
     fd: RawFd,
     /// Keeps `fd` open from the start of the transfer to its end.
-    open: Option<OpenDescriptor>,
+    descriptor: Option<OpenDescriptor>,
     is_direct: bool,
     /// The transfer and the kernel's answers so far.
     transfer: AnsweredTransfer,
@@ -99,7 +101,7 @@ impl TransferProgress {
         let segments = Vec::with_capacity(4);
         TransferProgress {
             fd: -1,
-            open: None,
+            descriptor: None,
             is_direct: false,
             transfer,
             segments,
@@ -121,7 +123,7 @@ impl TransferProgress {
             start.bytes
         );
         self.fd = start.file.fd;
-        self.open = Some(start.file.descriptor);
+        self.descriptor = Some(start.file.descriptor);
         self.is_direct = start.file.is_direct;
         self.is_cancelled = false;
         self.transfer = AnsweredTransfer {
@@ -181,6 +183,7 @@ impl TransferProgress {
     /// As [`Transfers::start`], for the duration of the call.
     pub(crate) unsafe fn execute(&mut self) -> Outcome {
         loop {
+            // The token is unused without a backend.
             let Transfer { fd, op, offset, segments, .. } = self.next_request(0);
             // SAFETY: the caller's contract.
             let raw = unsafe { execute_transfer(fd, op, offset, segments) };
@@ -213,7 +216,7 @@ pub(crate) struct Transfers<K> {
     backend: Box<dyn Backend>,
     slots: Vec<TransferSlot<K>>,
     /// Indices of free slots.
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
     /// Slot of each request in flight, by its id; grows if ids exceed the depth.
     slot_by_id: Vec<u32>,
     /// Scratch list of answers, kept for its capacity.
@@ -249,7 +252,7 @@ impl<K> Transfers<K> {
         Transfers {
             backend,
             slots: (0..depth).map(slot).collect(),
-            free: (0..depth).rev().collect(),
+            free_slots: (0..depth).rev().collect(),
             slot_by_id: vec![0; depth as usize],
             answers: Vec::with_capacity(depth as usize),
             ended: VecDeque::with_capacity(depth as usize),
@@ -266,12 +269,12 @@ impl<K> Transfers<K> {
 
     /// Number of transfers in flight.
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        (self.slots.len() - self.free_slots.len()) as u32
     }
 
     /// Number of further transfers that can start.
     pub(crate) fn free_slot_count(&self) -> u32 {
-        self.free.len() as u32
+        self.free_slots.len() as u32
     }
 
     /// Queues a transfer. `context` is kept until its end. `push_segments` adds the transfer's
@@ -290,7 +293,7 @@ impl<K> Transfers<K> {
         context: K,
         push_segments: impl FnOnce(&K, &mut Vec<libc::iovec>),
     ) {
-        let index = self.free.pop().expect("no more requests than the depth are in flight");
+        let index = self.free_slots.pop().expect("no more requests than the depth are in flight");
         let id_index = start.id.0 as usize;
         if id_index >= self.slot_by_id.len() {
             self.slot_by_id.resize(id_index + 1, 0);
@@ -347,8 +350,8 @@ impl<K> Transfers<K> {
         }
     }
 
-    /// Records that the owner has slept for answers until now: all answers found next have just
-    /// arrived.
+    /// Records that the owner has slept for answers until this moment: all answers found next have
+    /// just arrived.
     pub(crate) fn record_wait(&mut self) {
         self.last_check = self.clock.now();
     }
@@ -362,8 +365,9 @@ impl<K> Transfers<K> {
         self.process_answers(waits_for_answer, |backend, answers| {
             backend.exchange(sleep, answers)
         })?;
+        let has_waited = false;
         while std::mem::take(&mut self.has_requeued) {
-            self.process_answers(false, |backend, answers| {
+            self.process_answers(has_waited, |backend, answers| {
                 backend.exchange(Sleep::Never, answers)
             })?;
         }
@@ -374,8 +378,8 @@ impl<K> Transfers<K> {
     /// again, which the caller must then submit.
     pub(crate) fn collect(&mut self) -> Result<bool, BackendError> {
         self.has_requeued = false;
-        let mut has_queued = false;
-        self.process_answers(false, |backend, answers| {
+        let (mut has_queued, has_waited) = (false, false);
+        self.process_answers(has_waited, |backend, answers| {
             has_queued = backend.collect(answers)?;
             Ok(())
         })?;
@@ -413,7 +417,7 @@ impl<K> Transfers<K> {
             return self.queue(id);
         };
         let context = slot.context.take().expect("only a slot that is taken is answered");
-        slot.progress.open = None;
+        slot.progress.descriptor = None;
         let AnsweredTransfer { op, bytes, .. } = slot.progress.transfer;
         let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
@@ -422,7 +426,7 @@ impl<K> Transfers<K> {
             Outcome::Failed(_) => 0,
         };
         self.ended.push_back(EndedTransfer { completion, op, bytes, context });
-        self.free.push(index);
+        self.free_slots.push(index);
     }
 
     /// Passes the rest of the transfer with this id to the backend.
@@ -439,7 +443,8 @@ impl<K> Drop for Transfers<K> {
     fn drop(&mut self) {
         self.drain();
         if self.in_flight() > 0 {
-            // The backend cannot find out when the kernel has finished with them: leak them.
+            // The backend cannot find out when the kernel has finished with the segment lists: leak
+            // them.
             std::mem::forget(std::mem::take(&mut self.slots));
         }
     }

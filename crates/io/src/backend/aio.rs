@@ -521,8 +521,8 @@ impl Backend for Aio {
 }
 
 impl Drop for Aio {
-    /// Withdraws queued requests without an answer. Waits for all submitted ones, because the kernel
-    /// writes to their memory. The context may be reused if all of them were answered.
+    /// Withdraws queued requests without an answer. Waits for all submitted ones, because the
+    /// kernel writes to their memory. The context may be reused if all of them were answered.
     fn drop(&mut self) {
         let withdrawn_count = {
             let mut queued = self.context.lock_queued();

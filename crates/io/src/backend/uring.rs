@@ -188,7 +188,8 @@ impl UringBackend {
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
         self.newest_tokens.push_back(entry.get_user_data());
-        let submitted_count = self.newest_tokens.len().saturating_sub(self.submission_queue().len());
+        let queued_entries = self.submission_queue().len();
+        let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
         self.newest_tokens.drain(..submitted_count);
     }
 
@@ -350,7 +351,9 @@ impl Backend for UringBackend {
                 opcode::WriteFixed::new(file, memory, segment_bytes(one), 0).offset(offset).build()
             }
             (Op::Read, [one]) => {
-                opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one)).offset(offset).build()
+                opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one))
+                    .offset(offset)
+                    .build()
             }
             (Op::Write, [one]) => {
                 opcode::Write::new(file, one.iov_base.cast_const().cast(), segment_bytes(one))
@@ -486,12 +489,13 @@ mod tests {
     }
 
     /// Segment list that `queue_read` sets.
-    const UNSET_SEGMENT: [libc::iovec; 1] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+    const NO_SEGMENT: [libc::iovec; 1] =
+        [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
 
     #[test]
     fn ring_sleeps_until_the_timeout_or_an_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
         let mut ring = UringBackend::new(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 7, &mut memory, &mut list);
         ring.exchange(Sleep::AtMost(Duration::from_millis(1)), &mut answers).unwrap();
@@ -511,7 +515,7 @@ mod tests {
     #[test]
     fn shared_ring_accepts_requests_and_wakes_while_a_thread_sleeps() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         // No request is in flight: only the eventfd ends this sleep, signalled before or after.
         for _ in 0..3 {
@@ -536,7 +540,7 @@ mod tests {
     #[test]
     fn ring_sleep_reports_whether_it_waited_for_the_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "no thread slept");
@@ -555,7 +559,7 @@ mod tests {
     #[test]
     fn cancelled_ring_request_is_answered_with_ecanceled() {
         let (reader, _writer) = std::io::pipe().unwrap();
-        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
         let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         ring.exchange(Sleep::Never, &mut answers).unwrap();
@@ -570,7 +574,7 @@ mod tests {
 
     #[test]
     fn invalid_descriptor_is_answered_with_ebadf() {
-        let (mut memory, mut list, mut answers) = ([0; 8], UNSET_SEGMENT, Vec::new());
+        let (mut memory, mut list, mut answers) = ([0; 8], NO_SEGMENT, Vec::new());
         let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, -1, 0, &mut memory, &mut list);
         ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();

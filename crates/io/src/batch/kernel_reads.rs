@@ -33,6 +33,7 @@ pub(super) struct KernelReads {
     ring: RingState,
 }
 
+/// Ring of a batch.
 #[derive(Default)]
 enum RingState {
     #[default]
@@ -120,7 +121,10 @@ impl KernelReads {
     fn take_ring_answer(&mut self) -> Option<(UnstartedRead, KernelReadStatus)> {
         let RingState::Open(ring) = &mut self.ring else { return None };
         let RingAnswer { token, buffer, has_all_bytes } = ring.take_answer()?;
-        let is_answered = |read: &KernelCacheRead| matches!(read.wait, ReadWait::Ring { token: of } if of == token);
+        let is_answered = |read: &KernelCacheRead| match read.wait {
+            ReadWait::Ring { token: read_token } => read_token == token,
+            ReadWait::Unassigned | ReadWait::Thread(_) => false,
+        };
         let index = self.reads.iter().position(is_answered).expect("it stays until its answer");
         let unstarted = self.remove(index).expect("it was found there");
         let UnstartedRead { handle, offset, bytes, .. } = &unstarted;
@@ -135,7 +139,7 @@ impl KernelReads {
         copied_bytes_max: u64,
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<(UnstartedRead, KernelReadStatus)> {
-        let mut checks = 0;
+        let mut check_count = 0;
         for index in 0..self.reads.len() {
             let KernelCacheRead { unstarted, residency, wait, .. } = &self.reads[index];
             let UnstartedRead { handle, offset, bytes, .. } = unstarted;
@@ -143,8 +147,8 @@ impl KernelReads {
                 ReadWait::Thread(read) if read.has_ended() => {
                     Some(handle.take_waited(read, *offset, *bytes, free_buffers))
                 }
-                ReadWait::Unassigned if checks < CHECKS_MAX => {
-                    checks += 1;
+                ReadWait::Unassigned if check_count < CHECKS_MAX => {
+                    check_count += 1;
                     handle.poll_submitted(
                         *offset,
                         *bytes,
@@ -208,7 +212,7 @@ impl KernelReads {
                 Some(file) => {
                     handle.record_wait(*bytes);
                     let buffer = AlignedBytes::allocate(*bytes as usize, free_buffers.pop());
-                    read.wait = ReadWait::Ring { token: ring.read(file, *offset, buffer) };
+                    read.wait = ReadWait::Ring { token: ring.queue_read(file, *offset, buffer) };
                     files_in_ring.insert(open_file);
                 }
                 None => {
@@ -224,16 +228,18 @@ impl KernelReads {
     fn wait_on_threads(&mut self, timeout: Option<Duration>) -> bool {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut waiters_by_file: BTreeMap<*const OpenFile, u32> = BTreeMap::new();
-        let (mut count, mut has_ended) = (0, false);
+        let (mut waiter_count, mut has_ended) = (0, false);
         for kernel_read in self.reads.iter_mut().filter(|read| read.needs_thread) {
             let UnstartedRead { handle, offset, bytes, .. } = &kernel_read.unstarted;
             let file_waiters = waiters_by_file.entry(Arc::as_ptr(&handle.file)).or_default();
             // The first read of a file may exceed the total limit, so every file progresses.
-            if *file_waiters >= FILE_WAITERS_MAX || *file_waiters > 0 && count >= WAITERS_MAX {
+            if *file_waiters >= FILE_WAITERS_MAX
+                || *file_waiters > 0 && waiter_count >= WAITERS_MAX
+            {
                 continue;
             }
             *file_waiters += 1;
-            count += 1;
+            waiter_count += 1;
             if let ReadWait::Unassigned = kernel_read.wait {
                 match handle.wait_on_thread(*offset, *bytes) {
                     Ok(Some(read)) => kernel_read.wait = ReadWait::Thread(read),
@@ -259,9 +265,10 @@ impl KernelReads {
 }
 
 impl Drop for KernelReads {
+    /// Abandons the reads in the ring. Their memory stays until the kernel has answered.
     fn drop(&mut self) {
         if let RingState::Open(ring) = std::mem::take(&mut self.ring) {
-            kernel_ring::end(ring);
+            kernel_ring::end_ring(ring);
         }
     }
 }

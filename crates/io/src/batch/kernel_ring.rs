@@ -32,7 +32,7 @@ pub(super) struct KernelRing {
     /// Reads in the ring, by token.
     reads: BTreeMap<u64, RingRead>,
     /// Bytes of these reads.
-    bytes: u64,
+    bytes_in_ring: u64,
     /// Answers that were not taken yet.
     answers: Vec<KernelAnswer>,
     next_token: u64,
@@ -61,7 +61,7 @@ impl KernelRing {
         Some(KernelRing {
             backend: UringBackend::for_any_thread(READS_MAX as u32).ok()?,
             reads: BTreeMap::new(),
-            bytes: 0,
+            bytes_in_ring: 0,
             answers: Vec::new(),
             next_token: 0,
             process: ProcessNumber::current(),
@@ -76,12 +76,12 @@ impl KernelRing {
     /// True if a read of `bytes` bytes fits into the ring now.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.reads.is_empty()
-            || self.reads.len() < READS_MAX && self.bytes.saturating_add(bytes) <= BYTES_MAX
+            || self.reads.len() < READS_MAX && self.bytes_in_ring.saturating_add(bytes) <= BYTES_MAX
     }
 
     /// Queues a read from `offset` on that fills `buffer`, and returns its token.
     /// [`wait`](KernelRing::wait) submits it to the kernel.
-    pub(super) fn read(
+    pub(super) fn queue_read(
         &mut self,
         file: Arc<StdFile>,
         offset: u64,
@@ -98,10 +98,10 @@ impl KernelRing {
             segments: &[segment],
             is_direct: false,
         };
-        // SAFETY: the memory lies on the heap and stays in `reads` until the answer; a single
-        // segment is copied into the queue. So does the open file.
+        // SAFETY: the memory lies on the heap. Memory and open file stay in `reads` until the
+        // answer. A single segment is copied into the queue.
         unsafe { self.backend.queue(transfer) };
-        self.bytes += buffer.len() as u64;
+        self.bytes_in_ring += buffer.len() as u64;
         self.reads.insert(token, RingRead { buffer, _file: file });
         token
     }
@@ -115,7 +115,7 @@ impl KernelRing {
         }
         let KernelAnswer { token, raw } = self.answers.pop()?;
         let RingRead { buffer, .. } = self.reads.remove(&token).expect("it was queued once");
-        self.bytes -= buffer.len() as u64;
+        self.bytes_in_ring -= buffer.len() as u64;
         let has_all_bytes = usize::try_from(raw) == Ok(buffer.len());
         Some(RingAnswer { token, buffer, has_all_bytes })
     }
@@ -132,7 +132,7 @@ impl KernelRing {
 /// Ends a ring of abandoned reads. Its memory must stay until all of them are answered, which may
 /// take long. A new thread therefore waits for them. In a forked child the ring's memory leaks
 /// instead.
-pub(super) fn end(ring: KernelRing) {
+pub(super) fn end_ring(ring: KernelRing) {
     if !ring.process.is_current() {
         // The parent's reads write to its own memory, and only the parent can wait for them.
         std::mem::forget(ring);
@@ -159,7 +159,7 @@ mod tests {
         ring
     }
 
-    fn buffer(bytes: usize) -> AlignedBytes {
+    fn new_buffer(bytes: usize) -> AlignedBytes {
         AlignedBytes::allocate(bytes, None)
     }
 
@@ -173,6 +173,7 @@ mod tests {
         }
     }
 
+    /// Reads of 5 bytes at 2, 8 and 20 of a file of 10 bytes.
     #[test]
     fn read_is_answered_with_its_bytes_or_as_failed() {
         let Some(mut ring) = ring() else { return };
@@ -181,7 +182,7 @@ mod tests {
         let file = Arc::new(StdFile::open(&name).unwrap());
         std::fs::remove_file(&name).unwrap();
         let tokens = [(2, 5), (8, 5), (20, 5)]
-            .map(|(offset, bytes)| ring.read(Arc::clone(&file), offset, buffer(bytes)));
+            .map(|(offset, bytes)| ring.queue_read(Arc::clone(&file), offset, new_buffer(bytes)));
         let mut answers: Vec<RingAnswer> = (0..3).map(|_| next_answer(&mut ring)).collect();
         answers.sort_by_key(|answer| answer.token);
         assert_eq!(answers.iter().map(|answer| answer.token).collect::<Vec<_>>(), tokens);
@@ -194,18 +195,19 @@ mod tests {
         assert!(ring.is_empty() && ring.take_answer().is_none());
     }
 
+    /// Two reads of 15 MiB in total leave 1 MiB of the 16 MiB, and 62 of the 64 places.
     #[test]
     fn ring_has_room_for_64_reads_and_16_mib_or_one_larger_read() {
         let Some(mut ring) = ring() else { return };
         let zeros = Arc::new(StdFile::open("/dev/zero").unwrap());
         assert!(ring.has_room(1 << 30));
         for bytes in [12 << 20, 3 << 20] {
-            ring.read(Arc::clone(&zeros), 0, buffer(bytes));
+            ring.queue_read(Arc::clone(&zeros), 0, new_buffer(bytes));
         }
         assert!(ring.has_room(1 << 20) && !ring.has_room((1 << 20) + 1));
         for _ in 2..64 {
             assert!(ring.has_room(1));
-            ring.read(Arc::clone(&zeros), 0, buffer(1));
+            ring.queue_read(Arc::clone(&zeros), 0, new_buffer(1));
         }
         assert!(!ring.has_room(1));
         drop(next_answer(&mut ring));
@@ -219,13 +221,13 @@ mod tests {
         let Some(mut ring) = ring() else { return };
         let (reader, mut writer) = std::io::pipe().unwrap();
         let unread = reader.try_clone().unwrap();
-        ring.read(Arc::new(StdFile::from(OwnedFd::from(reader))), 0, buffer(8));
+        ring.queue_read(Arc::new(StdFile::from(OwnedFd::from(reader))), 0, new_buffer(8));
         ring.wait(Sleep::Never);
-        end(ring);
+        end_ring(ring);
         writer.write_all(b"12345678").unwrap();
-        let began = Instant::now();
+        let started_at = Instant::now();
         while rustix::io::ioctl_fionread(&unread).unwrap() > 0 {
-            assert!(began.elapsed() < Duration::from_secs(10), "the read was abandoned");
+            assert!(started_at.elapsed() < Duration::from_secs(10), "the read was abandoned");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -47,10 +47,10 @@ impl File {
     /// by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
-        let finder = engine
+        let nfs_lookup = engine
             .existing_engine()
             .and_then(|engine| engine.lock().in_flight.storage.nfs_lookup());
-        finder.map(|finder| finder.connection())
+        nfs_lookup.map(|nfs_lookup| nfs_lookup.connection())
     }
 }
 
@@ -84,7 +84,10 @@ impl Builder {
             NfsStorage::for_several_threads(target).map_err(OpenFileError::Backend)?;
         let storage = StorageBackend::Server(Box::new(storage));
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
-        let engine = Arc::new(LazyEngine::new(engine, Coherence::WhenOpened, pages, None));
+        // A child cannot build another engine, because the connection belongs to the parent.
+        let builder_for_child = None;
+        let coherence = Coherence::WhenOpened;
+        let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
         let handle = Handle::open(&engine, StorageFile::Server(file), nfs_identity(&file));
         Ok(File::new(handle, name.into()))
     }

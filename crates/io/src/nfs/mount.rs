@@ -126,6 +126,7 @@ mod tests {
         assert_eq!((mapping.prog, mapping.vers, mapping.prot), (100_005, 3, 6));
         assert_eq!(decode_port(&2049u32.to_be_bytes()), Ok(Some(2049)));
         assert_eq!(decode_port(&[0; 4]), Ok(None));
+        // 65,536 is no port.
         assert_eq!(decode_port(&[0, 1, 0, 0]), Err(Garbled));
     }
 

@@ -191,7 +191,8 @@ impl ServerLink {
         WakeEvents { socket: self.connection.socket(), until_writable }
     }
 
-    /// Sets the number of bytes that end the next sleep.
+    /// Sets the number of received bytes that end the next sleep: one, or the direct data that is
+    /// expected.
     fn set_wake_bytes(&mut self) {
         let expected_bytes = self.client.direct_data().map_or(1, |(_, _, bytes)| bytes);
         self.connection.set_wake_bytes(expected_bytes.min(WAKE_BYTES_MAX));

@@ -74,7 +74,7 @@ impl NfsTarget {
         self.link.is_from_reserved_port()
     }
 
-    /// Capabilities as a device. A request is one READ or, if READs are smaller than a page, a page.
+    /// Capabilities as a device. A request is one READ, or a page if READs are smaller than a page.
     /// The number of slots is the queue depth.
     pub fn caps(&self) -> DeviceCaps {
         let request_bytes_max = u64::from(self.read_bytes).max(PAGE_BYTES);

@@ -14,6 +14,7 @@ pub(crate) struct AlignedBytes {
     bytes: usize,
 }
 
+/// Size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ impl AlignedBytes {
     pub(crate) fn allocate(bytes: usize, reusable: Option<AlignedBytes>) -> AlignedBytes {
         let count = bytes.div_ceil(LINE_BYTES);
         let lines = match reusable {
-            Some(spare) if spare.lines.len() >= count => spare.lines,
+            Some(reusable) if reusable.lines.len() >= count => reusable.lines,
             _ => vec![AlignedLine([0; LINE_BYTES]); count].into_boxed_slice(),
         };
         AlignedBytes { lines, bytes }
@@ -69,9 +70,9 @@ mod tests {
             let mut copy = AlignedBytes::allocate(bytes, None);
             assert_eq!((copy.len(), copy.as_ptr() as usize % 64), (bytes, 0));
             copy.fill(7);
-            let begin = copy.as_ptr();
+            let address = copy.as_ptr();
             let shorter = AlignedBytes::allocate(bytes / 2, Some(copy));
-            assert_eq!((shorter.len(), shorter.as_ptr()), (bytes / 2, begin));
+            assert_eq!((shorter.len(), shorter.as_ptr()), (bytes / 2, address));
             let longer = AlignedBytes::allocate(bytes + 64, Some(shorter));
             assert_eq!((longer.len(), longer.iter().all(|&byte| byte == 0)), (bytes + 64, true));
         }

@@ -83,9 +83,10 @@ impl FrameMemory {
         advise_huge_pages(self.base, self.frames as usize * PAGE_BYTES as usize);
     }
 
-    /// Returns the memory of `count` unused frames from `first` on to the system.
-    pub(crate) fn release_memory(&self, first: u32, count: usize) {
-        let (start, last) = (self.address(first), self.address(first + count as u32 - 1));
+    /// Returns the memory of `count` unused frames from `first_frame` on to the system.
+    pub(crate) fn release_memory(&self, first_frame: u32, count: usize) {
+        let last_frame = first_frame + count as u32 - 1;
+        let (start, last) = (self.address(first_frame), self.address(last_frame));
         debug_assert!(start <= last);
         let bytes = count * PAGE_BYTES as usize;
         // SAFETY: frames of the mapping without content. The call fails if the program has locked
@@ -102,17 +103,18 @@ impl Drop for FrameMemory {
     }
 }
 
-/// Maps `bytes` bytes, all zero. The address is aligned to a huge page if there are at least that
-/// many bytes, otherwise to a page.
+/// Maps `bytes` bytes, all zero. A mapping of at least a huge page is aligned to one, a smaller one
+/// to a page.
 pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
-    let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
-    let alignment_slack = alignment - PAGE_BYTES as usize;
+    let page_bytes = PAGE_BYTES as usize;
+    let alignment_bytes = if bytes < HUGE_PAGE_BYTES { page_bytes } else { HUGE_PAGE_BYTES };
+    let alignment_slack = alignment_bytes - page_bytes;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
     let null = std::ptr::null_mut();
     let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
     // SAFETY: a new private mapping at an address of the kernel's choice.
     let start = unsafe { mm::mmap_anonymous(null, bytes + alignment_slack, protection, flags)? };
-    let leading_bytes = (start as usize).next_multiple_of(alignment) - start as usize;
+    let leading_bytes = (start as usize).next_multiple_of(alignment_bytes) - start as usize;
     let base = start.wrapping_byte_add(leading_bytes);
     // SAFETY: the excess around the aligned part was just mapped and has no users.
     unsafe {
@@ -215,7 +217,8 @@ mod tests {
     #[test]
     fn unavailable_frame_memory_is_an_error_with_a_remedy() {
         assert_eq!(FrameMemory::new(0).err(), Some(FrameMemoryError::Empty));
-        // 16 TiB: more than this machine has, under any overcommit setting except "always".
+        // 4,294,967,295 frames are 16 TiB: more than this machine has, under any overcommit setting
+        // except "always".
         if let Err(error) = FrameMemory::new(u32::MAX) {
             assert!(error.to_string().contains("ask for less memory"), "{error}");
             assert!(error.to_string().contains("16777215 MiB"), "{error}");

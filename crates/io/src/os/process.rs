@@ -113,11 +113,11 @@ fn map_wipe_on_fork_word() -> Option<&'static AtomicU32> {
 
 /// Installs a handler that zeroes a word in children, and returns the word.
 fn install_zeroing_handler() -> &'static AtomicU32 {
-    extern "C" fn in_child() {
+    extern "C" fn zero_word_in_child() {
         HANDLER_ZEROED_WORD.store(0, Ordering::Relaxed);
     }
     // SAFETY: the handler is a static function that performs one store.
-    let errno = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    let errno = unsafe { libc::pthread_atfork(None, None, Some(zero_word_in_child)) };
     assert!(errno == 0, "no memory for a handler of forks");
     &HANDLER_ZEROED_WORD
 }
@@ -178,12 +178,12 @@ pub(crate) struct ForkLocal<T: Send + Sync> {
 }
 
 impl<T: Send + Sync> ForkLocal<T> {
-    /// Creates it without a value.
+    /// Creates an owner without a value.
     pub(crate) const fn new() -> ForkLocal<T> {
         ForkLocal { value_pointer: AtomicPtr::new(ptr::null_mut()), _owns_value: PhantomData }
     }
 
-    /// Creates it with this value.
+    /// Creates an owner with this value.
     pub(crate) fn with_value(value: T) -> ForkLocal<T> {
         ForkLocal {
             value_pointer: AtomicPtr::new(Box::into_raw(Box::new(value))),
@@ -263,7 +263,7 @@ impl<T: Send + Sync> Drop for ForkLocal<T> {
 mod tests {
     use super::*;
 
-    /// Runs `is_right` in a forked child and returns its answer.
+    /// Runs `is_right` in a forked child. Returns its result, or false if the child crashed.
     fn in_child(is_right: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child runs the tested code and exits.
         unsafe {
@@ -279,21 +279,22 @@ mod tests {
     }
 
     #[test]
-    fn forked_child_and_grandchild_have_their_own_process_names() {
-        let first = ProcessNumber::current();
+    fn forked_child_and_grandchild_have_their_own_process_numbers() {
+        let parent = ProcessNumber::current();
         assert!(
-            first.is_current()
-                && ProcessNumber::current() == first
+            parent.is_current()
+                && ProcessNumber::current() == parent
                 && !ProcessNumber::NONE.is_current()
         );
         assert!(in_child(|| {
-            let second = ProcessNumber::current();
-            let is_third = || {
-                !first.is_current() && !second.is_current() && ProcessNumber::current() != second
+            let child = ProcessNumber::current();
+            let is_grandchild_new = || {
+                !parent.is_current() && !child.is_current() && ProcessNumber::current() != child
             };
-            second != first && !first.is_current() && second.is_current() && in_child(is_third)
+            let is_child_new = child != parent && !parent.is_current() && child.is_current();
+            is_child_new && in_child(is_grandchild_new)
         }));
-        assert!(first.is_current());
+        assert!(parent.is_current());
     }
 
     #[test]
@@ -324,14 +325,15 @@ mod tests {
 
     #[test]
     fn own_value_is_dropped_only_by_its_process() {
-        struct ChildReport<'a>(&'a AtomicU32);
-        impl Drop for ChildReport<'_> {
+        /// Counts its drops.
+        struct DropCounter<'a>(&'a AtomicU32);
+        impl Drop for DropCounter<'_> {
             fn drop(&mut self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         let drops = AtomicU32::new(0);
-        let own = ProcessOwned::new(ChildReport(&drops));
+        let own = ProcessOwned::new(DropCounter(&drops));
         assert!(in_child(|| {
             let is_ours = own.get().is_some();
             // SAFETY: dropped once in this process.

@@ -49,14 +49,14 @@ pub struct RawMemory {
     _mapping: Arc<SharedMapping>,
 }
 
-/// One mapping, given back when its last buffer goes.
+/// One mapping, unmapped on drop of its last buffer.
 #[derive(Debug)]
 struct SharedMapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: a piece only unmaps its memory, which depends on no thread.
+// SAFETY: a mapping is only unmapped, which depends on no thread.
 unsafe impl Send for SharedMapping {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMapping {}
@@ -81,13 +81,13 @@ impl RawMemory {
     /// # Errors
     /// The system is short of memory, or `bytes` is 0.
     pub fn new(bytes: usize) -> Result<RawMemory, FrameMemoryError> {
-        let mut one = RawMemory::several(1, bytes)?;
-        Ok(one.pop().expect("one was asked for"))
+        let mut buffers = RawMemory::several(1, bytes)?;
+        Ok(buffers.pop().expect("one was asked for"))
     }
 
-    /// `count` buffers of `bytes` bytes each, all zero, each at the start of a page. Together they
-    /// take the memory that they have, rounded up to pages: as many transfers can be in flight.
-    /// The memory is given back with the last of them.
+    /// Allocates `count` buffers of `bytes` bytes each, all zero, each at the start of a page. They
+    /// share one mapping, which is unmapped on drop of the last buffer. As many transfers can be in
+    /// flight.
     ///
     /// ```
     /// let spare = readpath::raw::RawMemory::several(256, 4096)?;
@@ -101,13 +101,14 @@ impl RawMemory {
         if bytes == 0 || count == 0 {
             return Err(FrameMemoryError::Empty);
         }
-        let too_many =
+        let no_memory =
             || FrameMemoryError::Memory { bytes: bytes.saturating_mul(count), errno: libc::ENOMEM };
-        let stride = bytes.checked_next_multiple_of(PAGE_BYTES as usize).ok_or_else(too_many)?;
-        let total_bytes = stride.checked_mul(count).ok_or_else(too_many)?;
+        let page_bytes = PAGE_BYTES as usize;
+        let stride_bytes = bytes.checked_next_multiple_of(page_bytes).ok_or_else(no_memory)?;
+        let total_bytes = stride_bytes.checked_mul(count).ok_or_else(no_memory)?;
         let mapped_bytes = match total_bytes < HUGE_PAGE_THRESHOLD_BYTES {
             true => total_bytes,
-            false => total_bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_many)?,
+            false => total_bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(no_memory)?,
         };
         let base = map_huge(mapped_bytes).map_err(|errno| FrameMemoryError::Memory {
             bytes: total_bytes,
@@ -116,10 +117,10 @@ impl RawMemory {
         let mapping = Arc::new(SharedMapping { base, bytes: mapped_bytes });
         let new_buffer = |buffer_index: usize| {
             // SAFETY: `buffer_index` is below `count`, so that this lies in the mapping.
-            let base = unsafe { base.add(buffer_index * stride) };
+            let base = unsafe { base.add(buffer_index * stride_bytes) };
             let mut memory = RawMemory { base, bytes, _mapping: Arc::clone(&mapping) };
             // Touch each page now, so that no transfer pays for the page faults.
-            memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {
+            memory.iter_mut().step_by(page_bytes).for_each(|byte| {
                 // SAFETY: a byte of the slice.
                 unsafe { std::ptr::write_volatile(byte, 0) }
             });
@@ -159,34 +160,37 @@ mod tests {
     /// 1,024 buffers of a page are 4 MiB, and no two of them share a byte.
     #[test]
     fn small_buffers_share_one_mapping_without_overlap() {
-        let mut total_bytes = RawMemory::several(1024, 4096).unwrap();
-        assert_eq!(total_bytes[0]._mapping.bytes, 4 << 20);
-        for (buffer_index, one) in total_bytes.iter_mut().enumerate() {
-            one.fill(buffer_index as u8);
+        let mut buffers = RawMemory::several(1024, 4096).unwrap();
+        assert_eq!(buffers[0]._mapping.bytes, 4 << 20);
+        for (buffer_index, buffer) in buffers.iter_mut().enumerate() {
+            buffer.fill(buffer_index as u8);
         }
         assert!(
-            total_bytes
+            buffers
                 .iter()
                 .enumerate()
-                .all(|(buffer_index, one)| one.iter().all(|&b| b == buffer_index as u8))
+                .all(|(buffer_index, buffer)| buffer.iter().all(|&b| b == buffer_index as u8))
         );
-        let mut ends: Vec<usize> = total_bytes.iter().map(|one| one.as_ptr() as usize).collect();
-        ends.sort_unstable();
-        assert!(ends.windows(2).all(|pair| pair[1] - pair[0] == 4096));
+        let mut starts: Vec<usize> =
+            buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect();
+        starts.sort_unstable();
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] == 4096));
         // The last buffer remains valid after the others are dropped.
-        let last = total_bytes.pop().unwrap();
-        drop(total_bytes);
-        assert!(last.iter().all(|&byte| byte == 1023_u32 as u8));
+        let last = buffers.pop().unwrap();
+        drop(buffers);
+        // The last buffer was filled with the low byte of its index, 1,023.
+        assert!(last.iter().all(|&byte| byte == 0xff));
     }
 
     #[test]
     fn raw_memory_uses_a_huge_page_from_an_eighth_of_its_size() {
-        for (bytes, mapped) in
+        // Bytes of a buffer, and expected bytes of its mapping.
+        for (bytes, mapped_bytes) in
             [(1, 4096), (4097, 8192), (256 << 10, 2 << 20), ((2 << 20) + 1, 4 << 20)]
         {
-            let one = RawMemory::new(bytes).unwrap();
-            assert_eq!((one.len(), one._mapping.bytes), (bytes, mapped));
-            assert!((one.as_ptr() as usize).is_multiple_of(4096));
+            let buffer = RawMemory::new(bytes).unwrap();
+            assert_eq!((buffer.len(), buffer._mapping.bytes), (bytes, mapped_bytes));
+            assert!((buffer.as_ptr() as usize).is_multiple_of(4096));
         }
         assert_eq!(RawMemory::new(0).unwrap_err(), FrameMemoryError::Empty);
         assert_eq!(RawMemory::several(0, 1).unwrap_err(), FrameMemoryError::Empty);

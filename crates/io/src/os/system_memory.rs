@@ -33,8 +33,8 @@ impl SystemMemory {
     /// Present figures; `None` if the system does not report them.
     pub(crate) fn measure() -> Option<SystemMemory> {
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(spare) = crate::simulation::memory::system_memory() {
-            return Some(spare);
+        if let Some(simulated) = crate::simulation::memory::system_memory() {
+            return Some(simulated);
         }
         SystemMemory::measure_below(Path::new("/"))
     }
@@ -49,10 +49,11 @@ impl SystemMemory {
         };
         let limits =
             cgroups(root).filter_map(|(group, names)| names.read(&group, machine.total_bytes));
-        Some(limits.fold(machine, |all, group| SystemMemory {
-            total_bytes: all.total_bytes.min(group.total_bytes),
-            available_bytes: all.available_bytes.min(group.available_bytes),
-            stall_us: all.stall_us.max(group.stall_us),
+        // The strictest limit counts, and the longest stall.
+        Some(limits.fold(machine, |strictest, group| SystemMemory {
+            total_bytes: strictest.total_bytes.min(group.total_bytes),
+            available_bytes: strictest.available_bytes.min(group.available_bytes),
+            stall_us: strictest.stall_us.max(group.stall_us),
         }))
     }
 }
@@ -61,6 +62,7 @@ impl SystemMemory {
 struct CgroupFileNames {
     /// Files with a limit of the group, in bytes.
     limits: &'static [&'static str],
+    /// File with the memory of the group, in bytes.
     usage: &'static str,
     /// Field of `memory.stat` with the inactive file pages, in bytes.
     inactive_files_field: &'static str,
@@ -83,10 +85,10 @@ impl CgroupFileNames {
         self.limits.iter().filter_map(|name| read_number(&group.join(name))).min()
     }
 
-    /// Reads the figures of a group on a machine with `machine_total` bytes of memory. Returns
-    /// `None` for a group without a limit.
-    fn read(&self, group: &Path, machine_total: u64) -> Option<SystemMemory> {
-        let total_bytes = self.limit(group).filter(|&limit| limit < machine_total)?;
+    /// Reads the figures of a group on a machine with `machine_bytes` bytes of memory. Returns
+    /// `None` for a group without a limit below that, or without a usage file.
+    fn read(&self, group: &Path, machine_bytes: u64) -> Option<SystemMemory> {
+        let total_bytes = self.limit(group).filter(|&limit| limit < machine_bytes)?;
         let usage_bytes = read_number(&group.join(self.usage))?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
         let inactive_bytes = number_after(&stat, self.inactive_files_field).unwrap_or(0);
@@ -154,12 +156,12 @@ mod tests {
     use super::*;
 
     /// A directory with the given files, deleted on drop.
-    struct Root(PathBuf);
+    struct ScratchRoot(PathBuf);
 
-    impl Root {
-        fn with(files: &[(&str, &str)]) -> Root {
+    impl ScratchRoot {
+        fn with(files: &[(&str, &str)]) -> ScratchRoot {
             let name = format!("readpath-spare-{:?}", std::thread::current().id());
-            let root = Root(std::env::temp_dir().join(name));
+            let root = ScratchRoot(std::env::temp_dir().join(name));
             for (path, text) in files {
                 let path = root.0.join(path);
                 std::fs::create_dir_all(path.parent().expect("a file has a folder")).unwrap();
@@ -169,7 +171,7 @@ mod tests {
         }
     }
 
-    impl Drop for Root {
+    impl Drop for ScratchRoot {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -179,18 +181,21 @@ mod tests {
     const STALLED: &str =
         "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n";
 
+    /// `INFO` has 1,000 KiB in total (1,024,000 bytes) and 600 KiB available (614,400 bytes).
     #[test]
     fn spare_memory_without_groups_is_that_of_the_machine() {
-        let root = Root::with(&[("proc/meminfo", INFO), ("proc/pressure/memory", STALLED)]);
-        let all = SystemMemory { total_bytes: 1_024_000, available_bytes: 614_400, stall_us: 77 };
-        assert_eq!(SystemMemory::measure_below(&root.0), Some(all));
+        let root = ScratchRoot::with(&[("proc/meminfo", INFO), ("proc/pressure/memory", STALLED)]);
+        let expected =
+            SystemMemory { total_bytes: 1_024_000, available_bytes: 614_400, stall_us: 77 };
+        assert_eq!(SystemMemory::measure_below(&root.0), Some(expected));
         assert_eq!(SystemMemory::measure_below(Path::new("/nowhere")), None);
     }
 
-    /// The smallest limit of nested groups counts, and inactive file pages count as free.
+    /// The smallest limit of nested groups counts: 300,000 bytes. Of 250,000 used bytes 50,000 are
+    /// inactive file pages, which count as free, so 100,000 bytes are available.
     #[test]
     fn spare_memory_follows_the_smallest_group_limit() {
-        let root = Root::with(&[
+        let root = ScratchRoot::with(&[
             ("proc/meminfo", INFO),
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "400000\n"),
@@ -201,20 +206,22 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.high", "max\n"),
             ("sys/fs/cgroup/a/b/memory.current", "250000\n"),
         ]);
-        let all = SystemMemory { total_bytes: 300_000, available_bytes: 100_000, stall_us: 0 };
-        assert_eq!(SystemMemory::measure_below(&root.0), Some(all));
+        let expected = SystemMemory { total_bytes: 300_000, available_bytes: 100_000, stall_us: 0 };
+        assert_eq!(SystemMemory::measure_below(&root.0), Some(expected));
     }
 
+    /// The group's path is the host's, so the files at the mount apply. Of 600,000 used bytes
+    /// 200,000 are inactive, so 100,000 of 500,000 are available.
     #[test]
     fn spare_memory_reads_cgroup_v1_limits_from_the_mount_root() {
-        let root = Root::with(&[
+        let root = ScratchRoot::with(&[
             ("proc/meminfo", INFO),
             ("proc/self/cgroup", "4:memory:/of/the/host\n1:cpu:/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "600000\n"),
             ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n"),
         ]);
-        let all = SystemMemory { total_bytes: 500_000, available_bytes: 100_000, stall_us: 0 };
-        assert_eq!(SystemMemory::measure_below(&root.0), Some(all));
+        let expected = SystemMemory { total_bytes: 500_000, available_bytes: 100_000, stall_us: 0 };
+        assert_eq!(SystemMemory::measure_below(&root.0), Some(expected));
     }
 }

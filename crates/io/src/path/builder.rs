@@ -7,7 +7,7 @@ use readpath_core::machine::{self, Config, ConfigError};
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::DeviceCaps;
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 
 use crate::backend::{BackendError, BackendKind};
 use crate::os::clock::Clock;
@@ -58,8 +58,9 @@ pub struct Builder {
     uses_kernel_cache: Option<bool>,
 }
 
-/// Default policy of each kind, and default queue depth in requests.
+/// Default policy for readahead, scheduling and eviction.
 const DEFAULT_POLICY: &str = "adaptive";
+/// Default queue depth in requests.
 const DEFAULT_DEPTH: u32 = 128;
 
 /// Memory in bytes of a path without a page cache, for reads in flight: four of the largest reads.
@@ -208,6 +209,7 @@ impl Builder {
     /// # Errors
     /// An option has no effect in the mode.
     fn chosen_page_cache(&self, default: PageCache) -> Result<PageCache, OptionError> {
+        // The option `memory` means the path's own cache of this size.
         let from_memory = self.memory_bytes.map(|bytes| PageCache::Own { bytes: Some(bytes) });
         let page_cache = match (self.page_cache, from_memory) {
             (Some(PageCache::Own { bytes: None }), Some(sized_cache)) => sized_cache,
@@ -227,6 +229,7 @@ impl Builder {
             ("kernel_cache", self.uses_kernel_cache.is_some()),
         ];
         let kernel_options = [("whole_file_memory", self.whole_file_bytes_max.is_some())];
+        // An error names the first option that is set.
         let reject_set_options = |options: &[(&'static str, bool)]| {
             let set_option = options.iter().find(|(_, is_set)| *is_set);
             set_option.map_or(Ok(page_cache), |(option, _)| Err(OptionError { option, page_cache }))
@@ -337,7 +340,7 @@ impl Builder {
                 PageCache::None => (Some(IN_FLIGHT_BYTES), "none"),
             };
         let limits = ReadaheadLimits {
-            request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
+            request_pages_max: u64::from(caps.request_sectors_max) * SECTOR_BYTES / PAGE_BYTES,
             ..ReadaheadLimits::default()
         };
         let policy_memory_bytes_max = match memory_bytes {
@@ -391,10 +394,12 @@ impl Builder {
 }
 
 impl BuildEngine for Builder {
+    /// Builds an engine over local files from a copy of the options.
     fn engine(&self) -> Result<Engine, EngineError> {
         self.clone().build_engine().map_err(EngineError::from)
     }
 
+    /// Builds an owner with the same options, for a child made by `fork`.
     fn owner(&self) -> Result<Arc<LazyEngine>, EngineError> {
         let path = self.clone().build()?;
         Ok(Arc::clone(path.engine()))

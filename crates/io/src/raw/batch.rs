@@ -79,8 +79,8 @@ impl RawFile {
     /// # Errors
     /// The kernel provides no backend of that depth.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
-        let refused = |error: BackendError| self.error(RawFault::Backend(error));
-        let (backend, _) = self.channel_parameters.backend.build(depth).map_err(refused)?;
+        let raw_error = |error: BackendError| self.error(RawFault::Backend(error));
+        let (backend, _) = self.channel_parameters.backend.build(depth).map_err(raw_error)?;
         let clock = Clock::start();
         let transfers = ProcessOwned::new(Transfers::with_backend(backend, depth, clock));
         let file_to_transfer = TransferFile::from_target(&self.channel_parameters.target);
@@ -200,8 +200,9 @@ impl<'f> RawBatch<'f> {
     /// # Errors
     /// As [`wait`](RawBatch::wait).
     pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<RawMoved>, RawError> {
-        let timeout_ns = Time(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2));
-        self.wait_until(Some(self.clock.now() + timeout_ns))
+        // Half of the largest time, so that the sum below does not overflow.
+        let timeout = Time(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2));
+        self.wait_until(Some(self.clock.now() + timeout))
     }
 
     /// Waits for a transfer until `deadline`, and checks at least once. `None` is no deadline.

@@ -71,9 +71,8 @@ impl Drop for Buffers {
 /// Size of the mapping in bytes for buffers of `buffers_bytes` bytes in total. A large mapping has
 /// at least one huge page.
 fn mapped_bytes(buffers_bytes: usize) -> usize {
-    let alignment_bytes =
-        if buffers_bytes < HUGE_PAGE_THRESHOLD_BYTES { 0 } else { HUGE_PAGE_BYTES };
-    (buffers_bytes + EDGE_BLOCKS_BYTES).max(alignment_bytes)
+    let bytes_min = if buffers_bytes < HUGE_PAGE_THRESHOLD_BYTES { 0 } else { HUGE_PAGE_BYTES };
+    (buffers_bytes + EDGE_BLOCKS_BYTES).max(bytes_min)
 }
 
 #[cfg(test)]
@@ -82,21 +81,23 @@ mod tests {
 
     #[test]
     fn chunk_buffers_are_huge_page_aligned_and_edges_follow_them() {
-        for (chunk, count, mapped) in [
+        // Bytes of a chunk, number of chunks, and expected bytes of the mapping.
+        for (chunk_bytes, count, expected_bytes) in [
             (4096, 1, 12 << 10),
             (65_536, 3, 200 << 10),
             (65_536, 4, 2 << 20),
             (524_288, 4, (2 << 20) + (8 << 10)),
         ] {
-            assert_eq!(mapped_bytes(chunk * count as usize), mapped);
-            let buffers = Buffers::new(chunk as u64, count).unwrap();
+            let ring_bytes = chunk_bytes * count as usize;
+            assert_eq!(mapped_bytes(ring_bytes), expected_bytes);
+            let buffers = Buffers::new(chunk_bytes as u64, count).unwrap();
             let base = buffers.chunk(0) as usize;
-            assert!(mapped < 2 << 20 || base.is_multiple_of(2 << 20));
-            assert_eq!(buffers.chunk(count - 1) as usize - base, chunk * (count as usize - 1));
-            let end = base + chunk * count as usize;
+            assert!(expected_bytes < 2 << 20 || base.is_multiple_of(2 << 20));
+            assert_eq!(buffers.chunk(count - 1) as usize - base, ring_bytes - chunk_bytes);
+            let end = base + ring_bytes;
             let edges = [0, 1].map(|index| buffers.edge(index) as usize);
             assert_eq!(edges, [end, end + 4096]);
-            assert_eq!(buffers.address_range().1, chunk * count as usize + 8192);
+            assert_eq!(buffers.address_range().1, ring_bytes + 8192);
         }
     }
 }

@@ -68,9 +68,9 @@ impl CacheInvalidator {
     /// # Errors
     /// It is another file.
     pub(super) fn check_same_file(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
-        let refused =
+        let open_error =
             |error: ReadError| RawOpenError::Open(OpenError::from_io_error(name, &error.into()));
-        let handle = self.current_handle().map_err(refused)?;
+        let handle = self.current_handle().map_err(open_error)?;
         match target.identity().is_same_file(&handle.file.identity) {
             true => Ok(()),
             false => Err(RawOpenError::Replaced { path: name.to_path_buf() }),
@@ -123,10 +123,12 @@ mod tests {
     use crate::page_cache::PageCache;
     use crate::path::ReadPath;
 
-    const RANGE: PageRange = PageRange { first: 0, end: 1 };
+    /// First page of the file.
+    const FIRST_PAGE: PageRange = PageRange { first: 0, end: 1 };
 
-    /// A file of bytes 1, unlinked but open, and a read path's handle of it.
-    fn opened(name: &str) -> (std::fs::File, File) {
+    /// Creates a file of bytes 1 and unlinks it. Returns it open for writing, and a read path's
+    /// handle of it.
+    fn open_unlinked(name: &str) -> (std::fs::File, File) {
         let name =
             std::env::temp_dir().join(format!("readpath-beside-{name}-{}", std::process::id()));
         std::fs::write(&name, [1; 8192]).unwrap();
@@ -149,9 +151,9 @@ mod tests {
 
     #[test]
     fn page_cached_during_a_raw_write_is_not_served_after_it() {
-        let (written, file) = opened("during");
-        let beside = CacheInvalidator { file: file.reopen() };
-        let overwriting = beside.begin_overwrite(RANGE);
+        let (written, file) = open_unlinked("during");
+        let invalidator = CacheInvalidator { file: file.reopen() };
+        let overwriting = invalidator.begin_overwrite(FIRST_PAGE);
         assert_eq!(first_byte(&file), 1);
         written.write_all_at(&[2; 4096], 0).unwrap();
         drop(overwriting);
@@ -160,19 +162,19 @@ mod tests {
 
     #[test]
     fn cached_page_is_not_served_during_a_raw_overwrite() {
-        let (written, file) = opened("while");
+        let (written, file) = open_unlinked("while");
         assert_eq!(first_byte(&file), 1);
-        let beside = CacheInvalidator { file: file.reopen() };
-        let _overwriting = beside.begin_overwrite(RANGE);
+        let invalidator = CacheInvalidator { file: file.reopen() };
+        let _overwriting = invalidator.begin_overwrite(FIRST_PAGE);
         written.write_all_at(&[2; 4096], 0).unwrap();
         assert_eq!(first_byte(&file), 2);
     }
 
     #[test]
     fn request_in_flight_at_the_end_of_a_write_is_not_shared_later() {
-        let (written, file) = opened("on-its-way");
-        let beside = CacheInvalidator { file: file.reopen() };
-        let overwriting = beside.begin_overwrite(RANGE);
+        let (written, file) = open_unlinked("on-its-way");
+        let invalidator = CacheInvalidator { file: file.reopen() };
+        let overwriting = invalidator.begin_overwrite(FIRST_PAGE);
         file.prefetch(0, 4096);
         // By then the device has usually completed the request, and no thread has processed the
         // completion.

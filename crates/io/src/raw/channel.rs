@@ -228,7 +228,7 @@ impl Channel {
         let start = TransferStart { id, file: self.file.clone(), op, offset, bytes };
         let segment = io_segment(self.buffers.chunk(buffer), bytes);
         // SAFETY: the buffers outlive the transfers. This one has no other user until the chunk has
-        // come out of `next_completed`, or the channel is settled.
+        // come out of `next_completed`, or the channel is drained.
         unsafe { self.transfers.start(start, chunk_state, |_, list| list.push(segment)) };
         Some(chunk_state)
     }
@@ -428,13 +428,13 @@ impl Channel {
                 let ChunkState { chunk, buffer } = context;
                 let moved_range = chunk.offset..chunk.offset + bytes;
                 if op == Op::Read {
-                    let through_buffers = if is_direct {
+                    let buffered_parts = if is_direct {
                         [layout.head(), layout.tail()]
                             .map(|block| block.map(|block| block..block + block_bytes))
                     } else {
                         [Some(moved_range.clone()), None]
                     };
-                    for (index, piece) in through_buffers.into_iter().enumerate() {
+                    for (index, piece) in buffered_parts.into_iter().enumerate() {
                         let Some(piece) = piece else { continue };
                         let from =
                             if is_direct { buffers.edge(index) } else { buffers.chunk(buffer) };
@@ -567,30 +567,30 @@ unsafe fn copy_range(from: *const u8, to: *mut u8, range: &Range<u64>) {
 
 #[cfg(test)]
 mod tests {
-    use readpath_core::chunking::RingChunking as RingPolicy;
+    use readpath_core::chunking::RingChunking;
 
     use super::*;
     use crate::target::OpenOptions;
 
-    /// A call that is cut off by a panic leaves no request in flight, and the channel stays usable.
+    /// Four transfers are dropped, as by a panic: none stays in flight, and the channel is usable.
     #[test]
     fn dropped_transfer_leaves_no_request_in_flight() {
         for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
             let path = std::env::current_exe().expect("this program has a file");
             let target = Target::open(&path, OpenOptions::default()).unwrap();
-            let policy = Box::new(RingPolicy::default());
+            let policy = Box::new(RingChunking::default());
             let mut channel = Channel::new(target, policy, backend, Clock::start()).unwrap();
             let bytes = channel.block_bytes().max(4096);
-            let mut moving =
+            let mut in_flight =
                 TransfersInFlight { transfers: &mut channel.transfers, file: &channel.file };
             for buffer in 0..4 {
                 let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
                 let segments = [io_segment(channel.buffers.chunk(buffer), bytes)];
                 // SAFETY: the buffers belong to the channel.
-                unsafe { moving.start(Op::Read, ChunkState { chunk, buffer }, segments) };
+                unsafe { in_flight.start(Op::Read, ChunkState { chunk, buffer }, segments) };
             }
-            assert_eq!(moving.transfers.in_flight(), 4);
-            drop(moving);
+            assert_eq!(in_flight.transfers.in_flight(), 4);
+            drop(in_flight);
             assert_eq!(channel.transfers.in_flight(), 0);
             let mut memory = vec![0; 10_000];
             assert_eq!(channel.read(&mut memory, 1).unwrap(), 10_000);

@@ -87,7 +87,7 @@ mod tests {
     use super::PieceMemory::{Caller, Head, Tail};
     use super::*;
 
-    /// Pieces for a block size of 10.
+    /// Pieces of `range` for a block size of 10 bytes.
     fn pieces(requested: Range<u64>, range: Range<u64>) -> Vec<(PieceMemory, Range<u64>)> {
         BlockLayout::new(&requested, 10).pieces(range).collect()
     }
@@ -105,13 +105,14 @@ mod tests {
         assert_eq!(pieces(23..30, 20..30), [(Head, 20..30)]);
     }
 
+    /// Bytes 25 to 77 are requested, in chunks of two blocks and of one.
     #[test]
     fn chunk_pieces_are_the_parts_within_the_chunk() {
-        let asked = 25..78;
-        assert_eq!(pieces(asked.clone(), 20..40), [(Head, 20..30), (Caller, 30..40)]);
-        assert_eq!(pieces(asked.clone(), 40..60), [(Caller, 40..60)]);
-        assert_eq!(pieces(asked.clone(), 60..80), [(Caller, 60..70), (Tail, 70..80)]);
-        assert_eq!(pieces(asked, 70..80), [(Tail, 70..80)]);
+        let requested = 25..78;
+        assert_eq!(pieces(requested.clone(), 20..40), [(Head, 20..30), (Caller, 30..40)]);
+        assert_eq!(pieces(requested.clone(), 40..60), [(Caller, 40..60)]);
+        assert_eq!(pieces(requested.clone(), 60..80), [(Caller, 60..70), (Tail, 70..80)]);
+        assert_eq!(pieces(requested, 70..80), [(Tail, 70..80)]);
     }
 
     #[test]

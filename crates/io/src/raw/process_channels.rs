@@ -75,7 +75,10 @@ impl ProcessChannels {
 }
 
 impl ChannelParameters {
-    /// Builds the channel of a child, if it still has the descriptor.
+    /// Builds the channel of a child made by `fork`.
+    ///
+    /// # Errors
+    /// The child has closed the descriptor, or memory or a backend is not available.
     fn build_child_channels(&self) -> Result<ProcessChannels, RawFault> {
         if !self.target.is_still_open() {
             return Err(RawFault::Forked(Forked::Closed));

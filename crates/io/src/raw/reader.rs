@@ -37,7 +37,8 @@ pub struct RawReader<'f> {
     chunks_in_flight: VecDeque<SubmittedChunk>,
     /// Buffer of the chunk returned last.
     returned_buffer: Option<u32>,
-    /// Set when no chunk follows: the end of the range, or an error.
+    /// `None` while chunks may follow. `Some(None)`: the range or the file has ended.
+    /// `Some(Some(fault))`: the reader has failed.
     end_result: Option<Option<RawFault>>,
 }
 
@@ -126,8 +127,8 @@ impl<'f> RawReader<'f> {
     pub fn next_chunk(&mut self) -> Result<Option<RawChunk<'_>>, RawError> {
         match self.next_range() {
             Ok(None) => Ok(None),
-            Ok(Some((buffer, skip, range))) => {
-                let start = self.channel.chunk_address(buffer).wrapping_add(skip);
+            Ok(Some((buffer, bytes_to_skip, range))) => {
+                let start = self.channel.chunk_address(buffer).wrapping_add(bytes_to_skip);
                 let bytes = (range.end - range.start) as usize;
                 // SAFETY: the kernel has filled these bytes and has finished with them. Only the
                 // next call, which ends this borrow, resubmits the buffer.
@@ -140,7 +141,7 @@ impl<'f> RawReader<'f> {
 
     /// Number of chunks that the channel has submitted so far.
     #[cfg(test)]
-    pub(super) fn submitted(&self) -> u64 {
+    pub(super) fn submitted_chunks(&self) -> u64 {
         self.channel.counters().reads
     }
 
@@ -181,11 +182,11 @@ impl<'f> RawReader<'f> {
         }
         let range = intersection(&self.requested, &(start..start + bytes));
         if outcome != Outcome::Done {
-            // The file ends here now.
+            // The file has become shorter and ends here.
             self.end_result = Some(None);
         }
-        let skip = (range.start - start) as usize;
-        Ok((!range.is_empty()).then_some((chunk_state.buffer, skip, range)))
+        let bytes_to_skip = (range.start - start) as usize;
+        Ok((!range.is_empty()).then_some((chunk_state.buffer, bytes_to_skip, range)))
     }
 
     /// Submits started chunks, waits for the first one in file order, and removes it. Returns

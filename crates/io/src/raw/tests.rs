@@ -26,25 +26,27 @@ use crate::target::{Direct, OpenOptions, Target};
 mod streams;
 
 /// A scratch file on a real file system, deleted on drop.
-struct Scratch(PathBuf);
+struct ScratchFile(PathBuf);
 
-impl Scratch {
-    fn new() -> Scratch {
+impl ScratchFile {
+    /// Chooses a new name, without a file.
+    fn new() -> ScratchFile {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("readpath-raw-{}-{number}", std::process::id());
         // Next to the test program: the build directory is on a disk.
-        Scratch(std::env::current_exe().unwrap().with_file_name(name))
+        ScratchFile(std::env::current_exe().unwrap().with_file_name(name))
     }
 
-    fn holding(bytes: &[u8]) -> Scratch {
-        let scratch = Scratch::new();
+    /// Creates a file with these bytes.
+    fn with_content(bytes: &[u8]) -> ScratchFile {
+        let scratch = ScratchFile::new();
         std::fs::write(&scratch.0, bytes).unwrap();
         scratch
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -60,36 +62,41 @@ struct Faults {
     /// Offset of a byte that fails every read and write of it.
     bad_byte: Option<u64>,
     /// Offset from which on writes fail with ENOSPC.
-    room_bytes: Option<u64>,
+    device_bytes: Option<u64>,
     /// Length to which another writer extends the file before each write.
     grows_to_bytes: Option<u64>,
     /// Index, modulo their number, of the waiting answer to return next.
-    pick: usize,
+    answer_index: usize,
 }
 
 /// Executes each transfer when it is queued, and answers out of order.
-struct Faulty {
+struct FaultyBackend {
     fd: i32,
     block_bytes: u64,
     faults: Arc<Mutex<Faults>>,
-    count: u64,
+    /// Number of transfers so far.
+    transfer_count: u64,
+    /// Answers that were not returned yet.
     waiting: Vec<KernelAnswer>,
 }
 
-impl Faulty {
-    fn answer(&mut self, transfer: &Transfer<'_>) -> i32 {
-        self.count += 1;
+impl FaultyBackend {
+    /// Executes a transfer, or a part of it, or injects a fault. Returns the number of bytes moved,
+    /// or a negative error number.
+    fn execute(&mut self, transfer: &Transfer<'_>) -> i32 {
+        self.transfer_count += 1;
         let faults = self.faults.lock().unwrap().clone();
-        let is_due = |every: u64| every > 0 && self.count.is_multiple_of(every);
+        let is_due = |period: u64| period > 0 && self.transfer_count.is_multiple_of(period);
         let bytes: u64 = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
         let range = transfer.offset..transfer.offset + bytes;
         if is_due(faults.again_every) {
-            return if self.count.is_multiple_of(2) { -libc::EAGAIN } else { -libc::EINTR };
+            return if self.transfer_count.is_multiple_of(2) { -libc::EAGAIN } else { -libc::EINTR };
         }
         if faults.bad_byte.is_some_and(|bad| range.contains(&bad)) {
             return -libc::EIO;
         }
-        if transfer.op == Op::Write && faults.room_bytes.is_some_and(|room| range.end > room) {
+        let is_beyond_device = faults.device_bytes.is_some_and(|bytes| range.end > bytes);
+        if transfer.op == Op::Write && is_beyond_device {
             return -libc::ENOSPC;
         }
         if let Some(bytes) = faults.grows_to_bytes.filter(|_| transfer.op == Op::Write) {
@@ -97,14 +104,14 @@ impl Faulty {
             assert_eq!(unsafe { libc::ftruncate(self.fd, bytes as i64) }, 0);
         }
         let blocks = bytes / self.block_bytes;
-        let mut left = match is_due(faults.short_every) && blocks > 1 {
+        let mut bytes_left = match is_due(faults.short_every) && blocks > 1 {
             true => blocks / 2 * self.block_bytes,
             false => bytes,
         };
         let mut segments = Vec::new();
         for segment in transfer.segments {
-            let iov_len = (segment.iov_len as u64).min(left) as usize;
-            left -= iov_len as u64;
+            let iov_len = (segment.iov_len as u64).min(bytes_left) as usize;
+            bytes_left -= iov_len as u64;
             segments.push(libc::iovec { iov_len, ..*segment });
         }
         // SAFETY: parts of the segments whose validity the caller of `queue` guarantees.
@@ -112,9 +119,9 @@ impl Faulty {
     }
 }
 
-impl Backend for Faulty {
+impl Backend for FaultyBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        let raw = self.answer(&transfer);
+        let raw = self.execute(&transfer);
         self.waiting.push(KernelAnswer { token: transfer.token, raw });
     }
 
@@ -123,28 +130,29 @@ impl Backend for Faulty {
 
     fn exchange(&mut self, _: Sleep, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
         if !self.waiting.is_empty() {
-            let pick = self.faults.lock().unwrap().pick % self.waiting.len();
-            answers.push(self.waiting.swap_remove(pick));
+            let answer_index = self.faults.lock().unwrap().answer_index % self.waiting.len();
+            answers.push(self.waiting.swap_remove(answer_index));
         }
         Ok(())
     }
 }
 
-/// Creates a raw file over the faulty backend. Returns it with the handle to its faults.
-fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
+/// Opens a raw file over a faulty backend. Returns the file, and the faults to be injected.
+fn open_faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     use std::os::fd::AsRawFd;
     let options = OpenOptions { is_writable: true, direct: Direct::Preferred };
-    let target = Target::open_or_create(path, options, false).unwrap();
+    let creates = false;
+    let target = Target::open_or_create(path, options, creates).unwrap();
     let faults = Arc::new(Mutex::new(Faults::default()));
-    let backend = Faulty {
+    let backend = FaultyBackend {
         fd: target.as_raw_fd(),
         block_bytes: u64::from(target.alignment_bytes()),
         faults: Arc::clone(&faults),
-        count: 0,
+        transfer_count: 0,
         waiting: Vec::new(),
     };
     let policy = Spec::parse(policy).unwrap();
-    let spare = ChannelParameters {
+    let channel_parameters = ChannelParameters {
         target: target.clone(),
         policy: policy.clone(),
         backend: BackendKind::default(),
@@ -154,21 +162,26 @@ fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
     let channel =
         Channel::with_backend(target, policy, buffers, (Box::new(backend), in_use), Clock::start());
-    (RawFile::from_channel(channel, spare, true, None), faults)
+    let (is_writable, cache_invalidator) = (true, None);
+    let file = RawFile::from_channel(channel, channel_parameters, is_writable, cache_invalidator);
+    (file, faults)
 }
 
+/// Value of memory that was not read into.
+const UNTOUCHED: u8 = 0xee;
+
 /// Memory that begins `shift` bytes after a page boundary.
-struct Shifted {
+struct ShiftedMemory {
     memory: Vec<u8>,
     start: usize,
     bytes: usize,
 }
 
-impl Shifted {
-    fn new(bytes: usize, shift: usize) -> Shifted {
-        let memory = vec![0xee; bytes + 2 * 4096];
+impl ShiftedMemory {
+    fn new(bytes: usize, shift: usize) -> ShiftedMemory {
+        let memory = vec![UNTOUCHED; bytes + 2 * 4096];
         let start = memory.as_ptr().align_offset(4096) + shift;
-        Shifted { memory, start, bytes }
+        ShiftedMemory { memory, start, bytes }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -176,7 +189,8 @@ impl Shifted {
     }
 }
 
-fn content(bytes: usize, seed: u64) -> Vec<u8> {
+/// Creates pseudorandom bytes (xorshift64) from a seed.
+fn pattern_bytes(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -193,21 +207,24 @@ struct ScriptedCall {
     is_write: bool,
     offset: u64,
     bytes: usize,
+    /// Offset of the caller's memory in a page.
     shift: usize,
-    pick: usize,
+    /// Value of `Faults::answer_index` during the call.
+    answer_index: usize,
 }
 
+/// Generates up to 11 calls on the first 100,000 bytes of a file.
 fn calls() -> impl Strategy<Value = Vec<ScriptedCall>> {
     // Offsets at, before and after block edges, and at random.
-    let place = prop_oneof![0u64..60_000, (0u64..100).prop_map(|block| block * 512)];
+    let offset = prop_oneof![0u64..60_000, (0u64..100).prop_map(|block| block * 512)];
     let bytes =
         prop_oneof![0usize..40_000, (0usize..60).prop_map(|blocks| blocks * 512), 0usize..600];
     let shift = prop_oneof![Just(0usize), Just(512), 0usize..4096];
-    let call = (any::<bool>(), place, bytes, shift, any::<bool>(), 0usize..8).prop_map(
-        |(is_write, offset, bytes, shift, is_congruent, pick)| {
+    let call = (any::<bool>(), offset, bytes, shift, any::<bool>(), 0usize..8).prop_map(
+        |(is_write, offset, bytes, shift, is_congruent, answer_index)| {
             // Half of the calls have memory aligned like the file.
             let shift = if is_congruent { (offset % 4096) as usize } else { shift };
-            ScriptedCall { is_write, offset, bytes, shift, pick }
+            ScriptedCall { is_write, offset, bytes, shift, answer_index }
         },
     );
     proptest::collection::vec(call, 1..12)
@@ -227,24 +244,26 @@ proptest! {
         short_every in 0u64..5,
         again_every in prop_oneof![Just(0u64), 2u64..5],
     ) {
-        let mut model = content(length, 1);
-        let scratch = Scratch::holding(&model);
+        let mut model = pattern_bytes(length, 1);
+        let scratch = ScratchFile::with_content(&model);
         let policy = format!("ring,chunk={},depth={depth}", chunk_pages * 4096);
-        let (file, faults) = faulty(&scratch.0, &policy);
+        let (file, faults) = open_faulty(&scratch.0, &policy);
         for (nth, call) in calls.iter().enumerate() {
+            let answer_index = call.answer_index;
             *faults.lock().unwrap() =
-                Faults { short_every, again_every, pick: call.pick, ..Faults::default() };
-            let mut memory = Shifted::new(call.bytes, call.shift);
+                Faults { short_every, again_every, answer_index, ..Faults::default() };
+            let mut memory = ShiftedMemory::new(call.bytes, call.shift);
             if call.is_write {
-                memory.bytes().copy_from_slice(&content(call.bytes, nth as u64 + 2));
+                memory.bytes().copy_from_slice(&pattern_bytes(call.bytes, nth as u64 + 2));
                 file.write_all_at(memory.bytes(), call.offset).unwrap();
-                write(&mut model, memory.bytes(), call.offset);
+                write_to_model(&mut model, memory.bytes(), call.offset);
             } else {
-                let got = file.read_at(memory.bytes(), call.offset).unwrap();
+                let read_bytes = file.read_at(memory.bytes(), call.offset).unwrap();
                 let start = (call.offset as usize).min(model.len());
                 let end = (start + call.bytes).min(model.len());
-                prop_assert!(memory.bytes()[..got] == model[start..end], "{call:?}");
-                prop_assert!(memory.bytes()[got..].iter().all(|&byte| byte == 0xee), "{call:?}");
+                prop_assert!(memory.bytes()[..read_bytes] == model[start..end], "{call:?}");
+                let rest = &memory.bytes()[read_bytes..];
+                prop_assert!(rest.iter().all(|&byte| byte == UNTOUCHED), "{call:?}");
             }
             prop_assert_eq!(file.bytes().unwrap(), model.len() as u64, "{:?}", call);
         }
@@ -259,15 +278,16 @@ proptest! {
         calls in calls(),
         depth in 1u32..5,
     ) {
-        let mut model = content(50_000, 1);
-        let scratch = Scratch::holding(&model);
-        let (file, faults) = faulty(&scratch.0, &format!("ring,chunk=8KiB,depth={depth}"));
+        let mut model = pattern_bytes(50_000, 1);
+        let scratch = ScratchFile::with_content(&model);
+        let (file, faults) = open_faulty(&scratch.0, &format!("ring,chunk=8KiB,depth={depth}"));
         let block_bytes = u64::from(file.alignment_bytes());
         for (nth, call) in calls.iter().enumerate() {
+            let answer_index = call.answer_index;
             *faults.lock().unwrap() =
-                Faults { bad_byte: Some(bad), pick: call.pick, ..Faults::default() };
-            let mut memory = Shifted::new(call.bytes, call.shift);
-            memory.bytes().copy_from_slice(&content(call.bytes, nth as u64 + 2));
+                Faults { bad_byte: Some(bad), answer_index, ..Faults::default() };
+            let mut memory = ShiftedMemory::new(call.bytes, call.shift);
+            memory.bytes().copy_from_slice(&pattern_bytes(call.bytes, nth as u64 + 2));
             let end = call.offset + call.bytes as u64;
             let blocks = call.offset / block_bytes * block_bytes..end.next_multiple_of(block_bytes);
             let is_needed = call.bytes > 0 && blocks.contains(&bad);
@@ -289,23 +309,25 @@ proptest! {
                     prop_assert!(bytes_done <= bad.saturating_sub(call.offset), "{call:?}: {bytes_done}");
                 }
             }
-            let now = std::fs::read(&scratch.0).unwrap();
+            let content_after = std::fs::read(&scratch.0).unwrap();
             if call.is_write && call.bytes > 0 {
                 // Any part of the written bytes may be there; all other bytes are unchanged.
-                let wrote = |at: usize| at as u64 >= call.offset && (at as u64) < end;
-                for (at, &byte) in now.iter().enumerate() {
-                    let before = model.get(at).copied().unwrap_or(0);
-                    let asked = wrote(at).then(|| memory.bytes()[at - call.offset as usize]);
-                    prop_assert!(byte == before || Some(byte) == asked, "{call:?}: byte {at}");
+                let is_requested = |at: usize| at as u64 >= call.offset && (at as u64) < end;
+                for (at, &byte) in content_after.iter().enumerate() {
+                    let old_byte = model.get(at).copied().unwrap_or(0);
+                    let new_byte =
+                        is_requested(at).then(|| memory.bytes()[at - call.offset as usize]);
+                    prop_assert!(byte == old_byte || Some(byte) == new_byte, "{call:?}: byte {at}");
                 }
-                prop_assert!(now.len() >= model.len());
+                prop_assert!(content_after.len() >= model.len());
             }
-            model = now;
+            model = content_after;
         }
     }
 }
 
-fn write(model: &mut Vec<u8>, bytes: &[u8], offset: u64) {
+/// Writes `bytes` at `offset` to the model, and extends it as needed.
+fn write_to_model(model: &mut Vec<u8>, bytes: &[u8], offset: u64) {
     let (start, end) = (offset as usize, offset as usize + bytes.len());
     if !bytes.is_empty() && model.len() < end {
         model.resize(end, 0);
@@ -319,10 +341,10 @@ fn write(model: &mut Vec<u8>, bytes: &[u8], offset: u64) {
 /// reported. The file has no other bytes.
 #[test]
 fn full_device_holds_exactly_the_reported_bytes() {
-    let scratch = Scratch::holding(b"");
-    let (file, faults) = faulty(&scratch.0, "ring,chunk=8KiB,depth=3");
-    faults.lock().unwrap().room_bytes = Some(40_960);
-    let data = content(100_000, 9);
+    let scratch = ScratchFile::with_content(b"");
+    let (file, faults) = open_faulty(&scratch.0, "ring,chunk=8KiB,depth=3");
+    faults.lock().unwrap().device_bytes = Some(40_960);
+    let data = pattern_bytes(100_000, 9);
     let error = file.write_all_at(&data, 0).unwrap_err();
     let expected = RawFault::Device {
         op: Op::Write,
@@ -334,7 +356,7 @@ fn full_device_holds_exactly_the_reported_bytes() {
     assert!(error.to_string().contains("make room, or write less"), "{error}");
     assert!(std::fs::read(&scratch.0).unwrap() == data[..40_960]);
     // It works again once there is room.
-    faults.lock().unwrap().room_bytes = None;
+    faults.lock().unwrap().device_bytes = None;
     file.write_all_at(&data, 0).unwrap();
     assert!(std::fs::read(&scratch.0).unwrap() == data);
 }
@@ -342,8 +364,8 @@ fn full_device_holds_exactly_the_reported_bytes() {
 /// A kernel that always returns EAGAIN is not retried for ever.
 #[test]
 fn endless_eagain_becomes_an_error() {
-    let scratch = Scratch::holding(&content(10_000, 1));
-    let (file, faults) = faulty(&scratch.0, "ring");
+    let scratch = ScratchFile::with_content(&pattern_bytes(10_000, 1));
+    let (file, faults) = open_faulty(&scratch.0, "ring");
     faults.lock().unwrap().again_every = 1;
     let error = file.read_at(&mut [0; 5_000], 0).unwrap_err();
     let RawFault::Device { error: DeviceError::Other(errno), bytes_done: 0, .. } = error.fault
@@ -355,11 +377,12 @@ fn endless_eagain_becomes_an_error() {
     assert_eq!(file.read_at(&mut [0; 5_000], 0).unwrap(), 5_000);
 }
 
-/// Another writer extends the file before a write that ends inside a block: its bytes stay.
+/// Another writer extends the file to 20,010 bytes before a write that ends inside a block: its
+/// bytes stay.
 #[test]
 fn bytes_appended_by_another_writer_before_a_write_stay() {
-    let scratch = Scratch::holding(&content(1_000, 1));
-    let (file, _) = faulty(&scratch.0, "kiobuf");
+    let scratch = ScratchFile::with_content(&pattern_bytes(1_000, 1));
+    let (file, _) = open_faulty(&scratch.0, "kiobuf");
     file.write_all_at(&[5; 700], 800).unwrap();
     assert_eq!(file.bytes().unwrap(), 1_500);
     let other = std::fs::File::options().write(true).open(&scratch.0).unwrap();
@@ -368,11 +391,11 @@ fn bytes_appended_by_another_writer_before_a_write_stay() {
     assert_eq!(file.bytes().unwrap(), 20_010);
 }
 
-/// Another writer extends the file during the write: its bytes stay.
+/// Another writer extends the file to 20,010 bytes during the write: its length stays.
 #[test]
 fn bytes_appended_by_another_writer_during_a_write_stay() {
-    let scratch = Scratch::holding(&content(1_000, 1));
-    let (file, faults) = faulty(&scratch.0, "kiobuf");
+    let scratch = ScratchFile::with_content(&pattern_bytes(1_000, 1));
+    let (file, faults) = open_faulty(&scratch.0, "kiobuf");
     faults.lock().unwrap().grows_to_bytes = Some(20_010);
     file.write_all_at(&[5; 700], 800).unwrap();
     assert_eq!(file.bytes().unwrap(), 20_010);

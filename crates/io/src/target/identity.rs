@@ -42,8 +42,9 @@ pub(crate) struct Identity {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) bytes: u64,
-    /// Seconds and nanoseconds.
+    /// Time of the last change of the bytes: seconds and nanoseconds.
     pub(crate) modified: (i64, i64),
+    /// Time of the last change of the file or of its attributes, in the same units.
     pub(crate) changed: (i64, i64),
     /// A number unique to this value if the file may still change without a change of its times;
     /// else 0.
@@ -155,21 +156,24 @@ pub(crate) fn file_time() -> (i64, i64) {
 mod tests {
     use super::*;
 
+    /// Identity of a file that was last changed at this time.
     fn changed_at(seconds: i64) -> Identity {
         let time = (seconds, 5);
         Identity { device: 1, inode: 2, bytes: 3, modified: time, changed: time, unstable_id: 0 }
     }
 
+    /// The identities are read at 100 s. A change more than 2 s before, at 97 s, is settled; a
+    /// change at 98 s is not.
     #[test]
     fn recently_changed_file_gets_a_distinct_identity_with_each_read() {
-        let time = (100, 5);
-        let old = changed_at(97).with_unstable_id(time, Coherence::EachRead);
+        let read_time = (100, 5);
+        let old = changed_at(97).with_unstable_id(read_time, Coherence::EachRead);
         assert!(old == changed_at(97) && changed_at(97).is_unchanged_since(&old));
         let [one, two] =
-            [98, 98].map(|at| changed_at(at).with_unstable_id(time, Coherence::EachRead));
+            [98, 98].map(|at| changed_at(at).with_unstable_id(read_time, Coherence::EachRead));
         assert!(one != two && !changed_at(98).is_unchanged_since(&one) && one.is_same_file(&two));
         for coherence in [Coherence::WhenOpened, Coherence::EachMiss] {
-            assert_eq!(changed_at(100).with_unstable_id(time, coherence), changed_at(100));
+            assert_eq!(changed_at(100).with_unstable_id(read_time, coherence), changed_at(100));
         }
     }
 

@@ -4,14 +4,15 @@ use super::*;
 use crate::raw::RawReader;
 
 /// Reads a reader to its end and returns all bytes, and the fault that ended it, if any.
-fn all(reader: &mut RawReader<'_>) -> (Vec<u8>, Option<RawFault>) {
+fn read_to_end(reader: &mut RawReader<'_>) -> (Vec<u8>, Option<RawFault>) {
     let mut bytes = Vec::new();
-    let mut next = None;
+    let mut next_offset = None;
     loop {
         match reader.next_chunk() {
             Ok(Some(chunk)) => {
-                assert!(next.is_none_or(|next| next == chunk.offset()), "no gap, no overlap");
-                next = Some(chunk.offset() + chunk.len() as u64);
+                let follows = next_offset.is_none_or(|next_offset| next_offset == chunk.offset());
+                assert!(follows, "no gap, no overlap");
+                next_offset = Some(chunk.offset() + chunk.len() as u64);
                 bytes.extend_from_slice(&chunk);
             }
             Ok(None) => return (bytes, None),
@@ -35,34 +36,37 @@ proptest! {
         again_every in prop_oneof![Just(0u64), 2u64..5],
         bad_byte in proptest::option::of(0u64..90_000),
     ) {
-        let data = content(length, 1);
-        let scratch = Scratch::holding(&data);
+        let data = pattern_bytes(length, 1);
+        let scratch = ScratchFile::with_content(&data);
         let chunk_bytes = chunk_pages * 4096;
         let (mut file, faults) =
-            faulty(&scratch.0, &format!("ring,chunk={chunk_bytes},depth={depth}"));
+            open_faulty(&scratch.0, &format!("ring,chunk={chunk_bytes},depth={depth}"));
         let block_bytes = u64::from(file.alignment_bytes());
-        for &(offset, bytes, pick) in &ranges {
+        for &(offset, bytes, answer_index) in &ranges {
             *faults.lock().unwrap() =
-                Faults { short_every, again_every, bad_byte, pick, ..Faults::default() };
+                Faults { short_every, again_every, bad_byte, answer_index, ..Faults::default() };
             let start = (offset as usize).min(length);
             let end = (start + bytes as usize).min(length);
             let mut reader = file.reader(offset, bytes).unwrap();
-            let (borrowed, fault) = all(&mut reader);
-            prop_assert!(borrowed == data[start..start + borrowed.len()]);
+            let (returned_bytes, fault) = read_to_end(&mut reader);
+            prop_assert!(returned_bytes == data[start..start + returned_bytes.len()]);
             let Some(fault) = fault else {
-                prop_assert_eq!(borrowed.len(), end - start);
+                prop_assert_eq!(returned_bytes.len(), end - start);
                 prop_assert!(reader.next_chunk().unwrap().is_none(), "the end stays the end");
                 continue;
             };
             let RawFault::Device { op: Op::Read, offset: fault_offset, bytes_done, error } = fault else {
                 panic!("{fault:?}");
             };
-            let expected = (offset + borrowed.len() as u64, borrowed.len() as u64, DeviceError::Medium);
+            let returned = returned_bytes.len() as u64;
+            let expected = (offset + returned, returned, DeviceError::Medium);
             prop_assert_eq!((fault_offset, bytes_done, error), expected);
-            // The bad byte lies in the chunk after the returned bytes.
-            let first = offset - offset % block_bytes;
-            let chunk = first + (fault_offset - first) / chunk_bytes * chunk_bytes;
-            prop_assert!((chunk..chunk + chunk_bytes).contains(&bad_byte.unwrap()));
+            // The bad byte lies in the chunk after the returned bytes. Chunks begin at the block of
+            // the first byte.
+            let first_block = offset - offset % block_bytes;
+            let chunk_index = (fault_offset - first_block) / chunk_bytes;
+            let chunk_start = first_block + chunk_index * chunk_bytes;
+            prop_assert!((chunk_start..chunk_start + chunk_bytes).contains(&bad_byte.unwrap()));
             prop_assert_eq!(reader.next_chunk().unwrap_err().fault, fault);
         }
         *faults.lock().unwrap() = Faults::default();
@@ -76,22 +80,22 @@ proptest! {
 /// turn.
 #[test]
 fn returned_buffer_is_submitted_again() {
-    let scratch = Scratch::holding(&content(10 * 4096, 1));
-    let (mut file, _) = faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
-    let mut submitted = Vec::new();
+    let scratch = ScratchFile::with_content(&pattern_bytes(10 * 4096, 1));
+    let (mut file, _) = open_faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
+    let mut submitted_counts = Vec::new();
     let mut reader = file.reader(0, u64::MAX).unwrap();
     while reader.next_chunk().unwrap().is_some() {
-        submitted.push(reader.submitted());
+        submitted_counts.push(reader.submitted_chunks());
     }
-    assert_eq!(submitted, [4, 5, 6, 7, 8, 9, 10, 10, 10, 10]);
+    assert_eq!(submitted_counts, [4, 5, 6, 7, 8, 9, 10, 10, 10, 10]);
 }
 
 /// A reader dropped with chunks in flight takes no byte from the next reader.
 #[test]
 fn dropped_reader_leaves_nothing_in_flight() {
-    let data = content(40 * 4096, 1);
-    let scratch = Scratch::holding(&data);
-    let (mut file, _) = faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
+    let data = pattern_bytes(40 * 4096, 1);
+    let scratch = ScratchFile::with_content(&data);
+    let (mut file, _) = open_faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
     let mut reader = file.reader(8192, 100_000).unwrap();
     assert!(reader.next_chunk().unwrap().unwrap()[..] == data[8192..12288]);
     let mut reader = file.reader(5, 20_000).unwrap();
@@ -106,13 +110,13 @@ fn dropped_reader_leaves_nothing_in_flight() {
 /// The file is truncated to 10,000 bytes while a reader is in it: the reader ends there.
 #[test]
 fn truncated_file_ends_the_reader_at_its_new_length() {
-    let data = content(100_000, 1);
-    let scratch = Scratch::holding(&data);
-    let (mut file, _) = faulty(&scratch.0, "kiobuf,chunk=4KiB");
+    let data = pattern_bytes(100_000, 1);
+    let scratch = ScratchFile::with_content(&data);
+    let (mut file, _) = open_faulty(&scratch.0, "kiobuf,chunk=4KiB");
     let mut reader = file.reader(0, u64::MAX).unwrap();
     assert!(reader.next_chunk().unwrap().unwrap()[..] == data[..4096]);
     let other = std::fs::File::options().write(true).open(&scratch.0).unwrap();
     other.set_len(10_000).unwrap();
-    let (rest, fault) = all(&mut reader);
+    let (rest, fault) = read_to_end(&mut reader);
     assert!(rest == data[4096..10_000] && fault.is_none(), "{} {fault:?}", rest.len());
 }
