@@ -291,7 +291,7 @@ impl Batch {
     /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if no
     /// read was submitted to the kernel page cache.
     fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
-        // Every read is returned as a copy.
+        // Reads of any size are copied, because the caller borrows the copy.
         let copied_bytes_max = u64::MAX;
         let next = self.kernel_reads.next(copied_bytes_max, &mut self.free_buffers);
         let Some((unstarted, status)) = next else { return Ok(()) };

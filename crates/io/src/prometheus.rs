@@ -119,7 +119,7 @@ impl Stats {
 }
 
 /// Appends one metric with its help and type lines. `kind` is `counter` or `gauge`, and `labels`
-/// the text_of labels without braces, possibly none.
+/// the formatted labels without braces, possibly none.
 fn push_metric(text: &mut String, name: &str, help: &str, kind: &str, labels: &str, value: &str) {
     const WRITE_CANNOT_FAIL: &str = "memory takes what is written";
     writeln!(text, "# HELP readpath_{name} {help}\n# TYPE readpath_{name} {kind}")

@@ -230,6 +230,7 @@ impl Storage for FileStorage {
         result
     }
 
+    /// Starts a transfer of the request's file.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let start = self.transfer_start(request);
         // SAFETY: the caller's contract for the memory. A target is removed only when none of its
@@ -243,6 +244,8 @@ impl Storage for FileStorage {
         self.transfers.cancel(id);
     }
 
+    /// Submits started transfers and sleeps for the first completion as `sleep` allows. Completions
+    /// are moved also after an error.
     fn exchange(
         &mut self,
         sleep: Sleep,

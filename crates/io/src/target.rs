@@ -473,12 +473,13 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
         let mut open = File::options();
         open.read(true).write(options.is_writable).create(creates).custom_flags(flags).open(path)
     };
+    let buffered_flags = 0;
     let opened = match options.direct {
-        Direct::Never | Direct::Late => open(0).map(|file| (file, false)),
+        Direct::Never | Direct::Late => open(buffered_flags).map(|file| (file, false)),
         Direct::Preferred | Direct::Required => match open(libc::O_DIRECT) {
             // Error of a file system without direct I/O.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                open(0).map(|file| (file, false))
+                open(buffered_flags).map(|file| (file, false))
             }
             opened => opened.map(|file| (file, true)),
         },

@@ -440,6 +440,7 @@ impl<K> Transfers<K> {
 }
 
 impl<K> Drop for Transfers<K> {
+    /// Cancels all transfers and waits until none of them accesses memory.
     fn drop(&mut self) {
         self.drain();
         if self.in_flight() > 0 {

@@ -416,10 +416,12 @@ impl Sleeper for AioSleeper {
         Ok(true)
     }
 
+    /// Submits queued requests, and makes the threads begin their jobs.
     fn submit_queued(&self) {
         self.0.submit_queued();
     }
 
+    /// Signals the eventfd, which ends the present sleep or the next one.
     fn wake(&self) {
         // Fails only if the counter is full; the eventfd is then already signalled.
         let _ = rustix::io::write(&self.0.event_fd, &1u64.to_ne_bytes());
@@ -435,6 +437,7 @@ impl Sleeper for AioSleeper {
 }
 
 impl Backend for Aio {
+    /// Queues a direct transfer for `io_submit`, and a buffered one for the threads.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         self.unanswered += 1;
         let context = &self.context;
@@ -466,10 +469,12 @@ impl Backend for Aio {
         context.queued_count.store(queued.len() as u32, Ordering::Release);
     }
 
+    /// True if the kernel or the threads have answers that were not taken.
     fn has_answers(&mut self) -> bool {
         self.context.has_answers()
     }
 
+    /// Moves the available answers to `answers`. Queues no request, so the result is false.
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         self.take_answers(answers);
         Ok(false)
@@ -495,6 +500,8 @@ impl Backend for Aio {
         (errno != 0).then_some(BackendError::NoAio { errno })
     }
 
+    /// Submits queued requests and moves answers to `answers`. Sleeps on the eventfd for the first
+    /// answer as `sleep` allows.
     fn exchange(
         &mut self,
         sleep: Sleep,

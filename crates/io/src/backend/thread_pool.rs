@@ -320,6 +320,7 @@ impl Sleeper for ThreadsSleeper {
         self.0.start_queued_jobs();
     }
 
+    /// Ends the present sleep, or else the next one.
     fn wake(&self) {
         self.0.lock().is_wake_pending = true;
         self.0.answer_signal.notify_all();
@@ -344,11 +345,13 @@ impl Backend for ThreadPoolBackend {
         self.pool.has_answers()
     }
 
+    /// Moves the available answers to `answers`. Queues no transfer, so the result is false.
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         self.take_answers(answers);
         Ok(false)
     }
 
+    /// Removes a job that has not begun, and answers it with ECANCELED.
     fn cancel(&mut self, token: u64) {
         let pool = &self.pool;
         let mut state = pool.lock();
@@ -360,6 +363,8 @@ impl Backend for ThreadPoolBackend {
         }
     }
 
+    /// Makes workers begin the queued jobs, and sleeps for the first answer as `sleep` allows.
+    /// Moves all answers to `answers`.
     fn exchange(
         &mut self,
         sleep: Sleep,

@@ -264,6 +264,7 @@ impl Sleeper for UringSleeper {
         }
     }
 
+    /// Signals the eventfd. The ring's poll of it is then answered, which ends a sleep.
     fn wake(&self) {
         // Fails only if the counter is full; the eventfd is then already signalled.
         let _ = rustix::io::write(&self.event_fd, &1u64.to_ne_bytes());
@@ -336,6 +337,8 @@ fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
 }
 
 impl Backend for UringBackend {
+    /// Adds an entry to the submission queue, and submits the queue from [`AUTO_SUBMIT_BATCH`]
+    /// entries on.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let Transfer { token, fd, op, offset, segments, .. } = transfer;
         let file = types::Fd(fd);
@@ -383,10 +386,13 @@ impl Backend for UringBackend {
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
+    /// Queues a cancellation of the transfer. Its own answer is ignored.
     fn cancel(&mut self, token: u64) {
         self.push(&opcode::AsyncCancel::new(token).build().user_data(CANCEL_TOKEN));
     }
 
+    /// Moves the available answers to `answers`. Returns true if a new poll of the eventfd was
+    /// queued.
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         if let Some(errno) = self.enter_errno {
             return self.stop_using_ring(errno, answers).map(|()| false);
@@ -394,6 +400,8 @@ impl Backend for UringBackend {
         Ok(self.take_answers(answers))
     }
 
+    /// Submits queued entries and moves answers to `answers`. Sleeps for the first answer as
+    /// `sleep` allows. An error other than a shortage of memory ends the use of the ring.
     fn exchange(
         &mut self,
         sleep: Sleep,

@@ -159,6 +159,7 @@ mod tests {
         ring
     }
 
+    /// Allocates memory for a read.
     fn new_buffer(bytes: usize) -> AlignedBytes {
         AlignedBytes::allocate(bytes, None)
     }

@@ -142,6 +142,7 @@ impl Reader {
 }
 
 impl Read for Reader {
+    /// Reads at the position and advances it. A read that continues a run may come from a copy.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = match self.uses_larger_copies && self.run_bytes > 0 {
             true => self.read_sequential(buffer)?,
@@ -153,6 +154,7 @@ impl Read for Reader {
 }
 
 impl BufRead for Reader {
+    /// Returns the unconsumed bytes. Fetches the next page or copy if there are none.
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.unconsumed().is_empty() {
             self.fetch_page(SEQUENTIAL_COPY_BYTES)?;
@@ -168,6 +170,7 @@ impl BufRead for Reader {
 }
 
 impl Seek for Reader {
+    /// Moves the position. A move drops the present page or copy and ends the sequential run.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),

@@ -51,6 +51,7 @@ pub(crate) type CallEndFn<'a> =
 pub(crate) struct ClosureCaller<'a>(pub(crate) &'a mut CallEndFn<'a>);
 
 impl Caller for ClosureCaller<'_> {
+    /// Passes the results to the closure. Data in place is garbled, because there are no READs.
     fn on_call_end(
         &mut self,
         call: CallId,

@@ -147,12 +147,14 @@ impl Caller for CallsInFlight {
         Ok(())
     }
 
+    /// Copies received data to the memory of the READ's request. No effect for an ended call.
     fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]) {
         if let Some(nfs_read) = self.read_of_call(call) {
             nfs_read.copy_data(data_offset, data);
         }
     }
 
+    /// Adds the memory of the READ's request for the next data. Adds none for an ended call.
     fn data_memory(
         &self,
         call: CallId,

@@ -14,7 +14,7 @@ use direct_data::{data_reply, in_fragments, pattern_bytes};
 const TIMING: Timing =
     Timing { repeat_after: Time::from_ms(1_000), give_up_after: Time::from_ms(10_000) };
 
-/// A client at time 0 with its recorded results. The test is its socket and its clock.
+/// A client with its recorded results. The test provides the received bytes and the time.
 struct ClientBench {
     client: Client,
     recorded: RecordedResults,
@@ -34,6 +34,7 @@ struct RecordedResults {
 const UNTOUCHED: u8 = 0xee;
 
 impl Caller for RecordedResults {
+    /// Records the end of a call, and removes its memory.
     fn on_call_end(
         &mut self,
         call: CallId,
@@ -82,6 +83,7 @@ impl ClientBench {
         ClientBench { client, recorded: RecordedResults { ended, garbled_prefix, memory } }
     }
 
+    /// Creates a client that is connected at time 0.
     fn connected(slot_count: u32) -> ClientBench {
         let mut bench = ClientBench::new(slot_count);
         bench.client.handle_connected(Time::ZERO);
@@ -131,6 +133,7 @@ impl ClientBench {
         }
     }
 
+    /// Handles the client's timeouts at time `now`.
     fn handle_time(&mut self, now: Time) {
         self.client.handle_time(now, &mut self.recorded);
     }
@@ -162,7 +165,7 @@ fn answers_match_their_calls_in_any_order_and_others_are_dropped() {
     assert_eq!(bench.client.free_slot_count(), 0);
     let xids = bench.take_sent_xids();
     assert_eq!(xids.len(), 3, "all are sent before any answer");
-    // Calls by the order of their answers; two are answered twice.
+    // Indices of the calls in the order of their answers. Two are answered twice.
     let stream =
         [2, 0, 2, 1, 0].map(|nth: usize| answer(xids[nth], format!("\0\0\0\0{nth:4}").as_bytes()));
     // The answers come in small pieces.
@@ -367,6 +370,7 @@ enum HostileEvent {
     },
 }
 
+/// Generates a hostile event. Half of the replies have valid results.
 fn hostile_event() -> impl Strategy<Value = HostileEvent> {
     let body = prop_oneof![
         3 => Just(OK_RESULTS.to_vec()),
@@ -415,7 +419,7 @@ proptest! {
                     let xid = *xid_index.get(&xids);
                     let reply = data_reply(xid, &pattern_bytes(xid as u8, bytes.into()));
                     let stream = in_fragments(&reply, fragment_bytes.into());
-                    // A third of the replies are cut_index short.
+                    // A third of the replies are cut short.
                     let is_cut = bytes % 3 == 0;
                     let missing_bytes = if is_cut { cut_index.index(stream.len()) } else { 0 };
                     let end = stream.len() - missing_bytes;

@@ -76,7 +76,7 @@ fn data_of_an_ended_call_is_discarded() {
             bench.handle_time(ms(10_000));
             assert_eq!(bench.recorded.ended, [(call, Err(CallError::TimedOut))]);
         }
-        // The slot's next_call call has other memory.
+        // The slot's next call has other memory.
         bench.recorded.memory.clear();
         let next_call = bench.start_read(ms(10_001), 100);
         let xids = bench.take_sent_xids();
@@ -161,7 +161,7 @@ proptest! {
         let data_of_xid = |xid: u32| pattern_bytes((xid >> SLOT_BITS) as u8, 100);
         let mut bench = ClientBench::connected(3);
         let mut now = ms(0);
-        // Ids that the server has seen_xids on this connection, and all ids of each call.
+        // Ids that the server has seen on this connection, and all ids of each call.
         let mut seen_xids: Vec<u32> = Vec::new();
         let mut own_xids: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (kind, random_index, fragment_bytes, piece_bytes) in events {

@@ -294,11 +294,11 @@ mod tests {
     }
 
     /// Encodes the results of a successful READ by the other implementation.
-    fn read_reply(data: &[u8], eof: bool) -> Vec<u8> {
+    fn read_reply(data: &[u8], is_at_end: bool) -> Vec<u8> {
         packed(&oracle::READ3res::Ok(oracle::READ3resok {
             file_attributes: oracle::Nfs3Option::Some(file_attributes()),
             count: data.len() as u32,
-            eof,
+            eof: is_at_end,
             data: Opaque::borrowed(data),
         }))
     }
@@ -373,9 +373,10 @@ mod tests {
         };
         let info = FsInfo { read_bytes_max: 1 << 20, read_bytes_preferred: 1 << 15 };
         assert_eq!(decode_fsinfo(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
-        let reply = read_reply(b"seven..", true);
+        let is_at_end = true;
+        let reply = read_reply(b"seven..", is_at_end);
         let decoded = decode_read(&reply, 8).unwrap().unwrap();
-        let head = DataHead { attributes: Some(FILE_ATTRIBUTES), is_at_end: true, bytes: 7 };
+        let head = DataHead { attributes: Some(FILE_ATTRIBUTES), is_at_end, bytes: 7 };
         assert_eq!(decoded, (head, &b"seven.."[..]));
         // The head of 104 bytes (status 4, flag 4, attributes 84, counts 12) suffices to locate the
         // data before it arrives.
@@ -394,7 +395,8 @@ mod tests {
 
     #[test]
     fn read_reply_with_a_wrong_length_is_garbled() {
-        let reply = read_reply(b"eight...", false);
+        let is_at_end = false;
+        let reply = read_reply(b"eight...", is_at_end);
         assert!(decode_read(&reply, 8).is_ok());
         assert_eq!(decode_read(&reply, 7), Err(Garbled));
         let mut contradictory = reply.clone();
@@ -433,7 +435,8 @@ mod tests {
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>()), 0..4),
             cut in any::<prop::sample::Index>(),
         ) {
-            let mut reply = read_reply(&data, false);
+            let is_at_end = false;
+            let mut reply = read_reply(&data, is_at_end);
             for (word_index, word) in changes {
                 let offset = word_index.index(reply.len() / 4) * 4;
                 reply[offset..offset + 4].copy_from_slice(&word.to_be_bytes());

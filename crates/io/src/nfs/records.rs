@@ -284,12 +284,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Largest record in bytes of the tests with fixed data.
+    const BYTES_MAX: usize = 100;
+
     /// Encodes a fragment by hand: four bytes with the flag `is_last` and the length, then `bytes`.
     fn fragment(bytes: &[u8], is_last: bool) -> Vec<u8> {
         let mut out = vec![if is_last { 0x80 } else { 0 }];
         out.extend_from_slice(&(bytes.len() as u32).to_be_bytes()[1..]);
         out.extend_from_slice(bytes);
         out
+    }
+
+    /// Encodes the last fragment of a record.
+    fn last_fragment(bytes: &[u8]) -> Vec<u8> {
+        let is_last = true;
+        fragment(bytes, is_last)
+    }
+
+    /// Encodes a fragment that another one follows.
+    fn inner_fragment(bytes: &[u8]) -> Vec<u8> {
+        let is_last = false;
+        fragment(bytes, is_last)
     }
 
     /// Passes `bytes` in pieces of at most `piece_bytes` bytes and returns the records, or an error
@@ -392,7 +407,8 @@ mod tests {
             let stream = [first, into_fragments(&records[1], &[])].concat();
             for piece_bytes in 1..=stream.len() {
                 for extra_bytes in [HEADER_BYTES, 9, usize::MAX] {
-                    let found = decode_diverting(&stream, piece_bytes, extra_bytes, 100).unwrap();
+                    let found =
+                        decode_diverting(&stream, piece_bytes, extra_bytes, BYTES_MAX).unwrap();
                     assert_eq!(found.len(), 2, "{fragment_end}, {piece_bytes}");
                     // The padding is not data.
                     for ((got, is_whole), sent) in found.iter().zip(&records) {
@@ -415,28 +431,29 @@ mod tests {
             let mut record = record_with_data(data);
             record[7] = 8;
             record.truncate(ends[1]);
-            let next = fragment(b"next", true);
+            let next = last_fragment(b"next");
             let stream = [into_fragments(&record, &ends[..1]), next].concat();
             for piece_bytes in 1..=stream.len() {
-                let found = decode_diverting(&stream, piece_bytes, usize::MAX, 100).unwrap();
+                let found = decode_diverting(&stream, piece_bytes, usize::MAX, BYTES_MAX).unwrap();
                 // Larger pieces contain bytes behind the head before it is checked.
                 if piece_bytes < 4 {
-                    assert_eq!(found[0].1, is_whole, "{data:?}, {piece_bytes}");
+                    let (_, is_first_whole) = &found[0];
+                    assert_eq!(*is_first_whole, is_whole, "{data:?}, {piece_bytes}");
                 }
                 assert_eq!(found[1], (b"next".to_vec(), true), "and the stream goes on");
             }
         }
         // A stream of empty fragments would continue forever.
-        let begin = fragment(&record_with_data(&[7; 80])[..10], false);
-        let endless = [begin, fragment(b"", false)].concat();
-        assert_eq!(decode_diverting(&endless, 1, 4, 100), Err(Garbled));
+        let begin = inner_fragment(&record_with_data(&[7; 80])[..10]);
+        let endless = [begin, inner_fragment(b"")].concat();
+        assert_eq!(decode_diverting(&endless, 1, 4, BYTES_MAX), Err(Garbled));
     }
 
     /// Data without a destination is skipped in the buffer, and none bypasses it.
     #[test]
     fn abandoned_data_is_skipped_in_the_buffer() {
-        let abandoned = fragment(&record_with_data(&[7; 16]), true);
-        let stream = [abandoned, fragment(b"next", true)].concat();
+        let abandoned = last_fragment(&record_with_data(&[7; 16]));
+        let stream = [abandoned, last_fragment(b"next")].concat();
         let mut records = Records::new(100);
         let fill = |records: &mut Records, bytes: &[u8]| {
             records.receive_buffer(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
@@ -456,19 +473,19 @@ mod tests {
 
     #[test]
     fn a_record_in_fragments_is_one_record() {
-        let stream = [fragment(b"ab", false), fragment(b"c", false), fragment(b"", true)].concat();
-        assert_eq!(decode_records(&stream, 1, 100), Ok(vec![b"abc".to_vec()]));
+        let stream = [inner_fragment(b"ab"), inner_fragment(b"c"), last_fragment(b"")].concat();
+        assert_eq!(decode_records(&stream, 1, BYTES_MAX), Ok(vec![b"abc".to_vec()]));
     }
 
     /// Records of at most 100 bytes: one of 101, one of 60 + 60, and one of empty fragments.
     #[test]
     fn overlong_or_endless_records_are_garbled() {
-        assert_eq!(decode_records(&fragment(&[7; 101], true), 1000, 100), Err(Garbled));
-        let stream = [fragment(&[7; 60], false), fragment(&[7; 60], true)].concat();
-        assert_eq!(decode_records(&stream, 1000, 100), Err(Garbled));
-        assert_eq!(decode_records(&fragment(b"", false), 1000, 100), Err(Garbled));
+        assert_eq!(decode_records(&last_fragment(&[7; 101]), 1000, BYTES_MAX), Err(Garbled));
+        let stream = [inner_fragment(&[7; 60]), last_fragment(&[7; 60])].concat();
+        assert_eq!(decode_records(&stream, 1000, BYTES_MAX), Err(Garbled));
+        assert_eq!(decode_records(&inner_fragment(b""), 1000, BYTES_MAX), Err(Garbled));
         // The largest count of a header allocates no memory.
-        assert_eq!(decode_records(&[0xff; 4], 4, 100), Err(Garbled));
+        assert_eq!(decode_records(&[0xff; 4], 4, BYTES_MAX), Err(Garbled));
     }
 
     proptest! {

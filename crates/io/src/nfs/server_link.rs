@@ -315,10 +315,12 @@ impl Caller for CallWatch<'_> {
         decoded
     }
 
+    /// Passes the data to the wrapped caller.
     fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]) {
         self.caller.copy_data(call, data_offset, data);
     }
 
+    /// Adds the memory of the wrapped caller.
     fn data_memory(
         &self,
         call: CallId,

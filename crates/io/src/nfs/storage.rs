@@ -295,6 +295,7 @@ impl Storage for NfsStorage {
 }
 
 impl Sleeper for NfsSleeper {
+    /// Receives the answers that have arrived, without sleeping.
     fn drain_kernel_answers(&self) {
         // The next sleep reports any error.
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
@@ -339,6 +340,7 @@ impl Sleeper for NfsSleeper {
         Ok(has_slept)
     }
 
+    /// Signals the eventfd, which ends the present sleep or the next one.
     fn wake(&self) {
         let event_fd = self.shared.event_fd.as_ref().expect("a storage with a sleeper has a bell");
         event_fd.signal();
@@ -420,6 +422,7 @@ impl NfsShared {
         self.export_path.find(&mut &*self)
     }
 
+    /// Locks the state.
     fn lock(&self) -> MutexGuard<'_, NfsState> {
         self.state.lock().expect("no thread panics while it holds the lock")
     }
@@ -475,6 +478,7 @@ impl NfsState {
 }
 
 impl Drop for NfsStorage {
+    /// Cancels all calls in flight. Their answers are dropped.
     fn drop(&mut self) {
         // Only this storage writes to the memory of its requests, so cancelling its calls suffices.
         // A sleeper may outlive the storage.

@@ -143,6 +143,7 @@ mod tests {
         (written, file)
     }
 
+    /// Reads the first byte of the file through the read path.
     fn first_byte(file: &File) -> u8 {
         let mut byte = [0];
         file.read_exact_at(&mut byte, 0).unwrap();

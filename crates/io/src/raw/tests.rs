@@ -120,6 +120,7 @@ impl FaultyBackend {
 }
 
 impl Backend for FaultyBackend {
+    /// Executes the transfer at once and keeps its answer.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let raw = self.execute(&transfer);
         self.waiting.push(KernelAnswer { token: transfer.token, raw });
@@ -128,6 +129,7 @@ impl Backend for FaultyBackend {
     /// Queued transfers have already been executed.
     fn cancel(&mut self, _token: u64) {}
 
+    /// Returns one of the waiting answers, selected by the faults.
     fn exchange(&mut self, _: Sleep, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
         if !self.waiting.is_empty() {
             let answer_index = self.faults.lock().unwrap().answer_index % self.waiting.len();
@@ -178,12 +180,14 @@ struct ShiftedMemory {
 }
 
 impl ShiftedMemory {
+    /// Allocates `bytes` bytes.
     fn new(bytes: usize, shift: usize) -> ShiftedMemory {
         let memory = vec![UNTOUCHED; bytes + 2 * 4096];
         let start = memory.as_ptr().align_offset(4096) + shift;
         ShiftedMemory { memory, start, bytes }
     }
 
+    /// The bytes from the shifted start on.
     fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.bytes]
     }

@@ -15,6 +15,7 @@ struct ScriptedBackend {
 }
 
 impl Backend for ScriptedBackend {
+    /// Records the request, and takes its prepared answer.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let bytes = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
         self.requests.lock().unwrap().push((transfer.offset, bytes));
@@ -47,6 +48,7 @@ fn read_cancelled(raws: &[i32]) -> (Outcome, u64, Vec<(u64, u64)>) {
     execute_read(raws, is_cancelled)
 }
 
+/// Runs the read of `read` or of `read_cancelled`.
 fn execute_read(raws: &[i32], is_cancelled: bool) -> (Outcome, u64, Vec<(u64, u64)>) {
     let path = std::env::current_exe().expect("this program has a file");
     let options = OpenOptions { direct: Direct::Never, is_writable: false };
