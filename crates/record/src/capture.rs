@@ -64,7 +64,7 @@ const BUFFER_KIB_MAX: usize = 16 << 10;
 /// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
 const SUB_BUFFER_KIB: usize = 64;
 
-/// Age in nanoseconds at which events are taken. Younger events may still miss earlier ones from
+/// Age in nanoseconds at which events are processed. Younger events may still miss earlier ones from
 /// other processors.
 const MARGIN_NS: u64 = 1_000_000;
 
@@ -79,20 +79,26 @@ const READ_INTERVAL_MIN: Duration = Duration::from_micros(150);
 /// A running recorder.
 #[derive(Debug)]
 pub struct Recorder {
-    tasks: TraceInstance,
-    all: TraceInstance,
+    /// Instance with the events of the recorded tasks.
+    task_instance: TraceInstance,
+    /// Instance with the events of the whole system.
+    system_instance: TraceInstance,
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     submissions: Option<submitted::Submissions>,
     tracker: TaskTracker<System>,
-    /// `None` for an advised program, which must not wait for the recorder.
-    times: Option<TimeSplit>,
+    /// State for the times by activity. `None` for an advised program, which must not wait for the
+    /// recorder.
+    time_split: Option<TimeSplit>,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
+    /// Space for a sub-buffer.
     buffer: Vec<u8>,
+    /// Start of the recording by the monotonic clock, and since 1970.
     start_ns: u64,
     wall_ns: u64,
-    rounds: u32,
-    /// Number of lost events.
+    /// Number of calls of `take_records`.
+    record_calls: u32,
+    /// Number of lost events that the recording contains.
     lost: u64,
     advisor: Option<Advisor>,
     /// True once a running process has been attached.
@@ -102,7 +108,7 @@ pub struct Recorder {
     ended_ns: Option<u64>,
 }
 
-/// One of the two instances.
+/// One of the two tracefs instances, with the decoder of its events.
 #[derive(Debug)]
 struct TraceInstance {
     /// Dropped before the instance, which is busy while they are open.
@@ -138,24 +144,24 @@ impl Recorder {
         let mut recorder = Recorder::start_with(Decoder::of_tasks_without_stacks, None)?;
         // By default a reader is woken only when a buffer is half full. Older kernels lack the file
         // and always wake at once.
-        let _ = recorder.tasks.instance.write("buffer_percent", "0");
+        let _ = recorder.task_instance.instance.write("buffer_percent", "0");
         recorder.advisor = Some(Advisor::new(budget_bytes));
         Ok(recorder)
     }
 
     /// Prepares a recording. `enable_events` enables the events of the recorded tasks and returns
-    /// their decoder. `times`: the state for times by activity, if they are wanted.
+    /// their decoder. `time_split`: the state for times by activity, if they are wanted.
     fn start_with(
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
-        times: Option<TimeSplit>,
+        time_split: Option<TimeSplit>,
     ) -> Result<Recorder, TracefsError> {
         let system = System::new();
         let for_tasks = true;
-        let tasks = TraceInstance::start(enable_events, for_tasks)?;
+        let task_instance = TraceInstance::start(enable_events, for_tasks)?;
         let for_tasks = false;
-        let all = TraceInstance::start(Decoder::of_all, for_tasks)?;
+        let system_instance = TraceInstance::start(Decoder::of_system, for_tasks)?;
         // Without this tracer such reads are only counted.
-        let submissions = submitted::Submissions::start(&tasks.instance).ok();
+        let submissions = submitted::Submissions::start(&task_instance.instance).ok();
         let wall_ns = wall_ns();
         let start_ns = now_ns();
         let mut tracker = TaskTracker::new(system, start_ns);
@@ -164,15 +170,15 @@ impl Recorder {
         }
         Ok(Recorder {
             submissions,
-            tasks,
-            all,
+            task_instance,
+            system_instance,
             tracker,
-            times,
+            time_split,
             events: Vec::new(),
             buffer: vec![0; SUB_BUFFER_KIB << 10],
             start_ns,
             wall_ns,
-            rounds: 0,
+            record_calls: 0,
             lost: 0,
             advisor: None,
             is_attached: false,
@@ -183,7 +189,7 @@ impl Recorder {
 
     /// Events that this kernel lacks, each with the resulting gap in the recording.
     pub fn gaps(&self) -> Vec<String> {
-        [self.tasks.decoder.gaps(), self.all.decoder.gaps()].concat()
+        [self.task_instance.decoder.gaps(), self.system_instance.decoder.gaps()].concat()
     }
 
     /// Returns the first record of the recording. `program` is the name of the program's file.
@@ -196,7 +202,7 @@ impl Recorder {
     /// # Errors
     /// The program cannot be started or recorded.
     pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
-        let path = self.tasks.instance.path().join("set_event_pid");
+        let path = self.task_instance.instance.path().join("set_event_pid");
         // A child of a recorded task is recorded from its first instruction. Therefore a recorded
         // thread starts the program and then ends.
         let starter = std::thread::spawn(move || {
@@ -208,14 +214,15 @@ impl Recorder {
             starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
         self.begin_at(begun);
         self.tracker.add_task(child.id(), child.id(), "");
-        if let Some(times) = &mut self.times {
+        if let Some(times) = &mut self.time_split {
             times.add_started(child.id());
         }
         self.program = Some(child.id());
         Ok(child)
     }
 
-    /// Records a running process, and all children that it starts from now on.
+    /// Records a running process, and all children that it starts after this call. Already recorded
+    /// tasks are skipped.
     ///
     /// # Errors
     /// The process does not exist or cannot be recorded.
@@ -235,7 +242,7 @@ impl Recorder {
         // The first attached tasks replace the placeholder task in the list.
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
-        let mut file = options.open(self.tasks.instance.path().join("set_event_pid"))?;
+        let mut file = options.open(self.task_instance.instance.path().join("set_event_pid"))?;
         file.write_all(list.join(" ").as_bytes())?;
         if !self.is_attached {
             self.begin_at((now_ns(), wall_ns()));
@@ -243,7 +250,7 @@ impl Recorder {
         self.is_attached = true;
         for (task, name) in tasks {
             self.tracker.add_task(task, process, &name);
-            if let Some(times) = &mut self.times {
+            if let Some(times) = &mut self.time_split {
                 times.add_running(now_ns(), task);
             }
         }
@@ -313,7 +320,7 @@ impl Recorder {
             if remaining.is_zero() {
                 return Ok(());
             }
-            self.tasks.sleep(remaining)?;
+            self.task_instance.sleep(remaining)?;
             self.advise_on_new_events()?;
             std::thread::sleep(READ_INTERVAL_MIN.min(remaining));
         }
@@ -322,11 +329,11 @@ impl Recorder {
     /// Reads the events of the recorded tasks and passes them to the advisor.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.tasks.read(&mut self.buffer, &mut self.events)?;
+        self.task_instance.read(&mut self.buffer, &mut self.events)?;
         let new_events = &mut self.events[old_count..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new_events.is_empty()) {
             let (names, mappings) = self.tracker.names_and_mappings();
-            names.drain();
+            names.read_reports();
             new_events.sort_by_key(|event| event.at_ns);
             advisor.on_task_events(new_events, names, mappings, now_ns());
         }
@@ -350,31 +357,31 @@ impl Recorder {
         now_ns().saturating_sub(self.start_ns)
     }
 
-    /// Passes on the records of the events since the last call. Call it as often as
+    /// Passes the records of the events since the last call to `on_record`. Call it as often as
     /// [`record`](Recorder::record).
     ///
     /// # Errors
-    /// The buffers cannot be read, or `take` failed.
+    /// The buffers cannot be read, or `on_record` failed.
     pub fn take_records(
         &mut self,
-        take: &mut dyn FnMut(Record) -> io::Result<()>,
+        on_record: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> io::Result<()> {
         let now_ns = now_ns();
         self.advise_on_new_events()?;
         self.read_global_events()?;
-        self.tracker.names().drain();
+        self.tracker.names().read_reports();
         let limit_ns = now_ns - MARGIN_NS;
         self.process_until(limit_ns);
         let records: Vec<Record> = self.tracker.take_final_records(limit_ns).collect();
-        self.pass_on(records, take)?;
+        self.pass_on_records(records, on_record)?;
         if let Some(advisor) = &mut self.advisor {
-            advisor.check(now_ns);
+            advisor.judge_periodically(now_ns);
             // The check may have started the advice. From then on each event is needed at once.
             advisor.continue_whole_files(now_ns);
         }
-        self.rounds += 1;
-        if self.rounds.is_multiple_of(CALLS_PER_LOST_COUNT) {
-            self.put_lost(take)?;
+        self.record_calls += 1;
+        if self.record_calls.is_multiple_of(CALLS_PER_LOST_COUNT) {
+            self.put_lost_events(on_record)?;
         }
         Ok(())
     }
@@ -391,28 +398,28 @@ impl Recorder {
         has_exited: bool,
     ) -> io::Result<RecordingSummary> {
         let end_ns = now_ns();
-        for side in [&mut self.tasks, &mut self.all] {
-            side.instance.write("tracing_on", "0").map_err(io::Error::other)?;
-            side.read(&mut self.buffer, &mut self.events)?;
+        for instance in [&mut self.task_instance, &mut self.system_instance] {
+            instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
+            instance.read(&mut self.buffer, &mut self.events)?;
         }
         if let Some(submissions) = &mut self.submissions {
             submissions.read(&mut self.events);
         }
-        self.tracker.names().drain();
+        self.tracker.names().read_reports();
         self.process_until(u64::MAX);
         let records: Vec<Record> = self.tracker.finish(end_ns).collect();
         let mut write = |record| writer.put(record);
-        self.pass_on(records, &mut write)?;
-        self.put_lost(&mut write)?;
+        self.pass_on_records(records, &mut write)?;
+        self.put_lost_events(&mut write)?;
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let end_ns = self.ended_ns.unwrap_or(end_ns);
         let at_ns = end_ns.saturating_sub(self.start_ns);
         // Without all events of the scheduler, the activities are not known.
-        if let Some(times) = self.times.take().filter(|_| self.lost == 0) {
-            self.pass_on(times.finish(self.start_ns, end_ns), &mut write)?;
+        if let Some(times) = self.time_split.take().filter(|_| self.lost == 0) {
+            self.pass_on_records(times.finish(self.start_ns, end_ns), &mut write)?;
         }
         let others = self.tracker.take_others(at_ns);
-        self.pass_on(others, &mut write)?;
+        self.pass_on_records(others, &mut write)?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let unlocated_reads = self.tracker.unlocated_reads();
@@ -428,7 +435,7 @@ impl Recorder {
     /// Reads the events without a task, and passes them to the advisor.
     fn read_global_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.all.read(&mut self.buffer, &mut self.events)?;
+        self.system_instance.read(&mut self.buffer, &mut self.events)?;
         if let Some(submissions) = &mut self.submissions {
             submissions.read(&mut self.events);
         }
@@ -439,17 +446,17 @@ impl Recorder {
         Ok(())
     }
 
-    /// Passes records to `take`, and to the advisor.
-    fn pass_on(
+    /// Passes records to `on_record`, and to the advisor.
+    fn pass_on_records(
         &mut self,
         records: Vec<Record>,
-        take: &mut dyn FnMut(Record) -> io::Result<()>,
+        on_record: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> io::Result<()> {
         for record in records {
             if let Some(advisor) = &mut self.advisor {
                 advisor.on_record(&record);
             }
-            take(record)?;
+            on_record(record)?;
         }
         Ok(())
     }
@@ -464,7 +471,7 @@ impl Recorder {
                 self.ended_ns = Some(event.at_ns);
             }
             // Later the program's own time is over; its children may live on.
-            if let Some(times) = &mut self.times
+            if let Some(times) = &mut self.time_split
                 && self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns)
             {
                 times.process(&event);
@@ -474,12 +481,15 @@ impl Recorder {
     }
 
     /// Passes on a record of the events lost since the last call, if any.
-    fn put_lost(&mut self, take: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
+    fn put_lost_events(
+        &mut self,
+        on_record: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> io::Result<()> {
         let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
-        let lost = self.tasks.instance.lost() + self.all.instance.lost() + submissions;
+        let lost = self.task_instance.instance.lost() + self.system_instance.instance.lost() + submissions;
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
-            take(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
+            on_record(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
             self.lost = lost;
         }
         Ok(())
@@ -538,8 +548,8 @@ impl TraceInstance {
     fn sleep(&self, timeout: Duration) -> io::Result<()> {
         let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
         let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
-        let span = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos().min(999_999_999) as i64 };
-        match poll(&mut waits, Some(&span)) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos().min(999_999_999) as i64 };
+        match poll(&mut waits, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -577,7 +587,7 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Nanoseconds since 1970.
+/// Time of the wall clock in nanoseconds since 1970.
 fn wall_ns() -> u64 {
     let wall = clock_gettime(ClockId::Realtime);
     wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64
@@ -587,7 +597,7 @@ fn wall_ns() -> u64 {
 /// program's file.
 fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
     let uname = rustix::system::uname();
-    let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let memory = rustix::system::sysinfo();
     Record::Start(RecordingStart {
         source,
@@ -595,6 +605,6 @@ fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record 
         page_bytes: rustix::param::page_size() as u64,
         memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
         program: program.to_owned(),
-        system: format!("{} {}", part(uname.sysname()), part(uname.release())),
+        system: format!("{} {}", text(uname.sysname()), text(uname.release())),
     })
 }

@@ -373,25 +373,26 @@ fn has_no_server(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    struct Scratch(PathBuf);
+    /// Folder for one test. Removed with its content on drop.
+    struct ScratchFolder(PathBuf);
 
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
+    impl ScratchFolder {
+        fn new(name: &str) -> ScratchFolder {
             let name = format!("readpath-leftover-{name}-{}", std::process::id());
-            let scratch = Scratch(std::env::temp_dir().join(name));
+            let scratch = ScratchFolder(std::env::temp_dir().join(name));
             fs::create_dir(&scratch.0).unwrap();
             scratch
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for ScratchFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     /// Leaves the record as a killed run does: present, but unlocked.
-    fn killed(record: Record) {
+    fn unlock_as_if_killed(record: Record) {
         let Record { path, _file } = &record;
         let copy = path.with_extension("copy");
         fs::copy(path, &copy).unwrap();
@@ -400,9 +401,11 @@ mod tests {
         fs::rename(copy, path).unwrap();
     }
 
+    /// Four threads create and drop records at the same time, so each may remove the empty folder
+    /// before another one writes into it.
     #[test]
     fn folder_goes_with_its_last_record_and_is_made_again() {
-        let scratch = Scratch::new("folder");
+        let scratch = ScratchFolder::new("folder");
         let records = scratch.0.join("records");
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -418,45 +421,46 @@ mod tests {
         assert!(!records.exists(), "the folder of no record stays");
     }
 
+    /// Three records: of a living run, of a killed run, and of a killed run whose file was replaced.
     #[test]
     fn cleanup_removes_only_unlocked_recorded_files() {
-        let scratch = Scratch::new("files");
+        let scratch = ScratchFolder::new("files");
         let records = scratch.0.join("records");
         let [living, dead, replaced] = ["living", "dead", "replaced"].map(|name| {
             let path = scratch.0.join(name);
             fs::write(&path, name).unwrap();
             path
         });
-        let keep = |path| Record::create_in(&records, CleanupKind::File, path).unwrap();
-        let held = keep(&living);
-        killed(keep(&dead));
-        killed(keep(&replaced));
+        let create_record = |path| Record::create_in(&records, CleanupKind::File, path).unwrap();
+        let living_record = create_record(&living);
+        unlock_as_if_killed(create_record(&dead));
+        unlock_as_if_killed(create_record(&replaced));
         // Another file takes over the name.
         fs::write(scratch.0.join("own"), "own").unwrap();
         fs::rename(scratch.0.join("own"), &replaced).unwrap();
-        let left = undo_abandoned_in(&records);
-        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        let entries = undo_abandoned_in(&records);
+        assert_eq!(entries.iter().map(|entry| &entry.path).collect::<Vec<_>>(), [&dead]);
         assert!(living.exists() && !dead.exists() && replaced.exists());
         assert_eq!(fs::read_dir(&records).unwrap().count(), 1, "the living one's");
-        drop(held);
+        drop(living_record);
         assert!(!records.exists());
     }
 
     #[test]
     fn recorded_folder_is_removed_with_its_content_unless_replaced() {
-        let scratch = Scratch::new("folders");
+        let scratch = ScratchFolder::new("folders");
         let records = scratch.0.join("records");
         let [dead, replaced] = ["dead", "replaced"].map(|name| {
             let path = scratch.0.join(name);
             fs::create_dir_all(path.join("below")).unwrap();
             fs::write(path.join("below/file"), name).unwrap();
-            killed(Record::create_in(&records, CleanupKind::Folder, &path).unwrap());
+            unlock_as_if_killed(Record::create_in(&records, CleanupKind::Folder, &path).unwrap());
             path
         });
         fs::rename(&replaced, scratch.0.join("elsewhere")).unwrap();
         fs::create_dir(&replaced).unwrap();
-        let left = undo_abandoned_in(&records);
-        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        let entries = undo_abandoned_in(&records);
+        assert_eq!(entries.iter().map(|entry| &entry.path).collect::<Vec<_>>(), [&dead]);
         assert!(!dead.exists() && replaced.exists());
         assert!(scratch.0.join("elsewhere/below/file").exists());
     }
@@ -464,13 +468,13 @@ mod tests {
     /// A folder that is not empty stands for an object that is in use.
     #[test]
     fn object_that_cannot_be_removed_keeps_its_record() {
-        let scratch = Scratch::new("in-use");
+        let scratch = ScratchFolder::new("in-use");
         let (records, path) = (scratch.0.join("records"), scratch.0.join("instance"));
         fs::create_dir_all(path.join("used")).unwrap();
-        killed(Record::create_in(&records, CleanupKind::KernelFolder, &path).unwrap());
+        unlock_as_if_killed(Record::create_in(&records, CleanupKind::KernelFolder, &path).unwrap());
         for _ in 0..2 {
-            let left = undo_abandoned_in(&records);
-            assert!(left[0].outcome.starts_with("it can't be undone: "), "{}", left[0]);
+            let entries = undo_abandoned_in(&records);
+            assert!(entries[0].outcome.starts_with("it can't be undone: "), "{}", entries[0]);
             assert!(path.exists());
         }
         fs::remove_dir(path.join("used")).unwrap();
@@ -480,10 +484,10 @@ mod tests {
 
     #[test]
     fn record_folder_writable_by_others_is_ignored() {
-        let scratch = Scratch::new("foreign");
+        let scratch = ScratchFolder::new("foreign");
         let (records, path) = (scratch.0.join("records"), scratch.0.join("file"));
         fs::write(&path, "").unwrap();
-        killed(Record::create_in(&records, CleanupKind::File, &path).unwrap());
+        unlock_as_if_killed(Record::create_in(&records, CleanupKind::File, &path).unwrap());
         let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
         fs::set_permissions(&records, open).unwrap();
         assert_eq!(undo_abandoned_in(&records), []);

@@ -200,8 +200,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates a file of one terabyte and one page with three areas of data.
-    fn sparse() -> File {
+    /// Creates an unnamed file of one terabyte and one page, with four pages of data in three areas.
+    fn create_sparse_file() -> File {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("readpath-cold-{}-{number}", std::process::id());
@@ -217,16 +217,16 @@ mod tests {
 
     #[test]
     fn mincore_and_cachestat_counts_agree_on_a_sparse_file() {
-        let file = sparse();
+        let file = create_sparse_file();
         let pages = page_count(&file).unwrap();
-        let mut looks = 0;
-        let looked_at = count_by_mincore(&file, pages, &mut || {
-            looks += 1;
+        let mut window_count = 0;
+        let resident_count = count_by_mincore(&file, pages, &mut || {
+            window_count += 1;
             true
         });
-        assert_eq!(looked_at.unwrap(), 4);
-        // One call per window with data. A terabyte has 1024 windows.
-        assert!(looks <= 4, "{looks} windows");
+        assert_eq!(resident_count.unwrap(), 4);
+        // One call of the closure per window with data. A terabyte has 1024 windows.
+        assert!(window_count <= 4, "{window_count} windows");
         match count_by_cachestat(&file, pages).unwrap() {
             Some(counted) => assert_eq!(counted, 4),
             None => eprintln!("skipped: no cachestat(2) here"),
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn make_cold_can_be_interrupted() {
-        let error = make_cold_while(&sparse(), &mut || false).unwrap_err();
+        let error = make_cold_while(&create_sparse_file(), &mut || false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
     }
 }

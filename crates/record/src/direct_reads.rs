@@ -101,21 +101,22 @@ mod tests {
         let requests: Vec<Request> = (0..32)
             .map(|number| Request { file: 0, offset: number * 4096, bytes: 4096, reads: 1.0 })
             .collect();
-        let (four, read) = (Barrier::new(4), Mutex::new(Vec::new()));
+        let depth = 4;
+        let (barrier, read_pages) = (Barrier::new(depth), Mutex::new(Vec::new()));
         let seconds = seconds_per_read(
             |request, memory| {
                 assert_eq!((memory.len(), memory.as_ptr() as usize % 4096), (4096, 0));
-                read.lock().unwrap().push(request.offset / 4096);
-                four.wait();
+                read_pages.lock().unwrap().push(request.offset / 4096);
+                barrier.wait();
                 Ok(())
             },
             &requests,
-            4,
+            depth,
         );
         assert!(seconds.unwrap() >= 0.0);
-        let mut read = read.into_inner().unwrap();
-        read.sort_unstable();
-        assert_eq!(read, (0..32).collect::<Vec<u64>>());
+        let mut read_pages = read_pages.into_inner().unwrap();
+        read_pages.sort_unstable();
+        assert_eq!(read_pages, (0..32).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -223,7 +223,7 @@ pub struct Explanation {
     pub time: Vec<ActivityTime>,
     /// Number of lost events.
     pub lost: u64,
-    /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
+    /// By method: number of reads of which the bytes are not known, and their waits in seconds.
     pub unseen: Vec<(ReadMethod, u64, f64)>,
     /// Devices of the program from which other programs read at least one request at a time on
     /// average, without a finding about it.
@@ -294,6 +294,7 @@ pub struct SampledRun {
 #[derive(Debug, Default)]
 pub struct Explainer {
     data: RecordingData,
+    /// Start of the explained interval in nanoseconds since the start of the recording.
     begin_ns: u64,
 }
 
@@ -308,7 +309,7 @@ impl Explainer {
 
     /// Processes the next record.
     pub fn take(&mut self, record: &Record) {
-        self.data.take(record);
+        self.data.add_record(record);
     }
 
     /// Ends the diagnosis: charges all waits to causes, selects the findings, and returns them with
@@ -319,10 +320,11 @@ impl Explainer {
         let gathered = &self.data;
         let length_ns = gathered.length_ns.max(1) as f64;
         let mut charges: BTreeMap<WaitCause, f64> = BTreeMap::new();
-        let charged = cause::charge(gathered);
+        let charged = cause::charge_waits(gathered);
         for &(cause, ns) in &charged.by_cause {
             *charges.entry(cause).or_default() += ns;
         }
+        // Ratio of passed to waited time: threads that wait at the same time are counted once.
         let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
         let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
         let costs = costs.chain([
@@ -340,10 +342,10 @@ impl Explainer {
             .map(|(cause, ns)| cause::build_finding(cause, ns, ns / length_ns, gathered, &charged))
             .collect();
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        let (limit, limit_text) = cause::limit(gathered);
+        let (limit, limit_text) = cause::program_limit(gathered);
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
-        let readahead = readahead::waits(gathered, &charged.remaining_shares, scale.min(1.0));
+        let readahead = readahead::reportable_waits(gathered, &charged.remaining_shares, scale.min(1.0));
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -358,7 +360,7 @@ impl Explainer {
             unseen: gathered
                 .unseen
                 .iter()
-                .map(|(&method, &(count, waited_ns))| (method, count, waited_ns as f64 / 1e9))
+                .map(|(method, unseen)| (*method, unseen.count, unseen.waited_ns as f64 / 1e9))
                 .collect(),
             other_reads: if has_readers { Vec::new() } else { other_reads(gathered) },
             findings,
@@ -388,7 +390,7 @@ fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
 
 /// Returns the samples of all causes, with the paths of their files.
 fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> {
-    let with_files = |sample: &sample::RunSample| {
+    let with_file_indexes = |sample: &sample::RunSample| {
         let mut indexes: BTreeMap<u32, usize> = BTreeMap::new();
         let mut sampled = SampledWaits {
             waits: sample.waits,
@@ -406,22 +408,22 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
         }
         sampled
     };
-    gathered.samples.iter().map(|(cause, sample)| (*cause, with_files(sample))).collect()
+    gathered.samples.iter().map(|(cause, sample)| (*cause, with_file_indexes(sample))).collect()
 }
 
 /// Wall times by activity, longest first.
 fn activity_times(gathered: &RecordingData) -> Vec<ActivityTime> {
-    let time =
+    let activity_time =
         |(&activity, &ns): (&Activity, &u64)| ActivityTime { activity, seconds: ns as f64 / 1e9 };
     let mut spent_ns = gathered.spent_ns.clone();
-    // Children that live on have requests after the end of the program.
+    // Children of the program may extend the recording beyond its end. This rest is unknown.
     if !spent_ns.is_empty() {
         let counted_ns: u64 = spent_ns.values().sum();
         *spent_ns.entry(Activity::Unknown).or_default() +=
             gathered.length_ns.saturating_sub(counted_ns);
     }
     let mut times: Vec<ActivityTime> =
-        spent_ns.iter().filter(|(_, ns)| **ns > 0).map(time).collect();
+        spent_ns.iter().filter(|(_, ns)| **ns > 0).map(activity_time).collect();
     times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     times
 }

@@ -36,14 +36,16 @@ pub struct LiveReads {
     devices: BTreeMap<u64, DeviceRecord>,
     files: BTreeMap<u32, FileRecord>,
     threads: BTreeMap<u32, ThreadName>,
-    processes: BTreeMap<u32, ProcessFiles>,
+    process_files: BTreeMap<u32, ProcessFiles>,
     lost: u64,
 }
 
 /// Open files and hints of a process.
 #[derive(Debug, Default)]
 struct ProcessFiles {
+    /// By file and descriptor.
     opens: BTreeMap<(u32, u64), OpenRecord>,
+    /// By file, the oldest first.
     hints: BTreeMap<u32, Vec<AdviceGiven>>,
 }
 
@@ -87,8 +89,10 @@ impl LiveReads {
             _ => None,
         });
         let processes: BTreeSet<u32> = read_threads.map(|thread| self.process_of(thread)).collect();
-        let mut live: Vec<LiveProcess> =
-            processes.into_iter().map(|process| self.explain(process, &records, end_ns)).collect();
+        let mut live: Vec<LiveProcess> = processes
+            .into_iter()
+            .map(|process| self.explain_process(process, &records, end_ns))
+            .collect();
         live.sort_by(|a, b| {
             let waits = |process: &LiveProcess| process.explanation.waited_seconds;
             let bytes = |process: &LiveProcess| process.explanation.shape.got_bytes;
@@ -104,14 +108,14 @@ impl LiveReads {
             }
         }
         self.threads.retain(|_, thread| is_alive(thread.process));
-        self.processes.retain(|process, _| is_alive(*process));
+        self.process_files.retain(|process, _| is_alive(*process));
         self.begin_ns = end_ns;
         (live, std::mem::take(&mut self.lost))
     }
 
     /// Explains the reads of a process in an interval that ends at `end_ns`. `records`: the records
     /// of all processes.
-    fn explain(&self, process: u32, records: &[Record], end_ns: u64) -> LiveProcess {
+    fn explain_process(&self, process: u32, records: &[Record], end_ns: u64) -> LiveProcess {
         let names = self.threads.values().filter(|thread| thread.process == process);
         let main_thread =
             names.clone().find(|thread| thread.task == process).or(names.clone().next());
@@ -124,14 +128,14 @@ impl LiveReads {
         }
         let own_records: Vec<Record> =
             records.iter().filter_map(|record| self.record_for(process, record)).collect();
-        let files: BTreeSet<u32> = own_records.iter().filter_map(file_of).collect();
+        let files: BTreeSet<u32> = own_records.iter().filter_map(file_number).collect();
         for file in files.iter().filter_map(|file| self.files.get(file)) {
             explainer.take(&Record::File(file.clone()));
         }
         for thread in names {
             explainer.take(&Record::Thread(thread.clone()));
         }
-        if let Some(known_files) = self.processes.get(&process) {
+        if let Some(known_files) = self.process_files.get(&process) {
             for ((file, _), open) in &known_files.opens {
                 if files.contains(file) {
                     explainer.take(&Record::Open(open.clone()));
@@ -173,12 +177,12 @@ impl LiveReads {
 
     /// Returns the open files and hints of a thread's process.
     fn files_of(&mut self, thread: u32) -> &mut ProcessFiles {
-        self.processes.entry(self.process_of(thread)).or_default()
+        self.process_files.entry(self.process_of(thread)).or_default()
     }
 }
 
 /// Returns the number of the file that a record is about, or `None`.
-fn file_of(record: &Record) -> Option<u32> {
+fn file_number(record: &Record) -> Option<u32> {
     match record {
         Record::Read(read) => Some(read.file),
         Record::Insert(insert) => Some(insert.file),

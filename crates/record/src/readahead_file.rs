@@ -16,8 +16,9 @@ pub(crate) const CALL_BYTES_MIN: u64 = 128 << 10;
 #[derive(Debug)]
 pub(crate) struct ReadaheadFile {
     file: File,
+    /// Length of the file.
     bytes: u64,
-    /// Largest range that the kernel reads ahead for one call.
+    /// Largest range in bytes that the kernel reads ahead for one call.
     call_bytes: u64,
 }
 
@@ -103,7 +104,8 @@ pub(crate) fn for_each_call(
 mod tests {
     use super::*;
 
-    /// By hand: 130 pages from the third on, in calls of 64 pages.
+    /// By hand: 130 pages from the third on, in calls of 64 pages. The second walk fails at the second
+    /// call and makes no third one.
     #[test]
     fn range_is_advised_in_calls_that_the_kernel_does_not_cut() {
         let range = PageRange::new(2, 130);

@@ -33,10 +33,10 @@ const TRY_WINDOWS: u64 = 8;
 pub const FILE_BYTES_MIN: u64 = 64 << 20;
 
 /// Time of a window relative to the fastest, up to which a smaller window is preferred.
-const LEVEL: f64 = 1.1;
+const NEARLY_FASTEST_RATIO: f64 = 1.1;
 
 /// Time of a window relative to the fastest, from which on it is not tried again.
-const FAR_BEHIND: f64 = 1.5;
+const FAR_BEHIND_RATIO: f64 = 1.5;
 
 /// A window and the rate of reads with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +79,7 @@ pub fn compare(
     should_continue: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<WindowTrial>> {
     let file_bytes = file.metadata()?.len();
+    // The metadata of a block device has no length.
     let file_bytes = if file_bytes == 0 {
         rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?
     } else {
@@ -92,9 +93,11 @@ pub fn compare(
         .collect();
     let mut position = offset / PAGE_BYTES * PAGE_BYTES;
     for _ in 0..ROUNDS {
-        let fastest_seconds = tried.iter().filter(|window| !window.seconds_per_byte.is_empty());
-        let fastest_seconds =
-            fastest_seconds.map(|window| window.seconds_per_byte[0]).fold(f64::INFINITY, f64::min);
+        // Of the first round. Infinite in the first round itself.
+        let fastest_seconds = tried
+            .iter()
+            .filter_map(|window| window.seconds_per_byte.first().copied())
+            .fold(f64::INFINITY, f64::min);
         for (index, window) in tried.iter_mut().enumerate() {
             if !should_continue() {
                 return Ok(None);
@@ -103,7 +106,7 @@ pub fn compare(
             let is_behind = window
                 .seconds_per_byte
                 .first()
-                .is_some_and(|seconds| *seconds > FAR_BEHIND * fastest_seconds);
+                .is_some_and(|seconds| *seconds > FAR_BEHIND_RATIO * fastest_seconds);
             if is_behind && index > 0 {
                 continue;
             }
@@ -116,7 +119,7 @@ pub fn compare(
             window.seconds_per_byte.push(seconds / requests[0].bytes as f64);
         }
     }
-    Ok(Some(choose(tried)))
+    Ok(Some(choose_window(tried)))
 }
 
 /// Returns the present window, limited to [`WINDOW_BYTES_MAX`], and the others that are compared
@@ -145,12 +148,12 @@ fn requests_of_try(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Ve
 }
 
 /// Sorts the times of each window and chooses the index of the best window.
-fn choose(mut tried: Vec<TriedWindow>) -> WindowTrial {
+fn choose_window(mut tried: Vec<TriedWindow>) -> WindowTrial {
     for window in &mut tried {
         window.seconds_per_byte.sort_by(f64::total_cmp);
     }
     let fastest = tried.iter().map(TriedWindow::median).fold(f64::INFINITY, f64::min);
-    let is_nearly_fastest = |index: usize| tried[index].median() <= LEVEL * fastest;
+    let is_nearly_fastest = |index: usize| tried[index].median() <= NEARLY_FASTEST_RATIO * fastest;
     let nearly_fastest = (0..tried.len()).filter(|index| is_nearly_fastest(*index));
     let smallest = nearly_fastest.min_by_key(|index| tried[*index].bytes).unwrap_or(0);
     let chosen = if is_nearly_fastest(0) { 0 } else { smallest };
@@ -163,14 +166,15 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
+    /// The present window comes first, then the four fixed ones. A window of 0 means single pages.
     #[test]
     fn present_window_is_compared_with_others() {
-        let of = |bytes: u64| {
-            compared_windows(bytes * KIB).map(|bytes| bytes / KIB).collect::<Vec<u64>>()
+        let windows_kib = |present_kib: u64| {
+            compared_windows(present_kib * KIB).map(|bytes| bytes / KIB).collect::<Vec<u64>>()
         };
-        assert_eq!(of(128), [128, 512, 2048, 8192]);
-        assert_eq!(of(4096), [4096, 128, 512, 2048, 8192]);
-        assert_eq!(of(0), [4, 128, 512, 2048, 8192]);
+        assert_eq!(windows_kib(128), [128, 512, 2048, 8192]);
+        assert_eq!(windows_kib(4096), [4096, 128, 512, 2048, 8192]);
+        assert_eq!(windows_kib(0), [4, 128, 512, 2048, 8192]);
     }
 
     /// By hand: 16 requests of 128 KiB, from 256 KiB before the end on. The third begins at 0.
@@ -198,10 +202,10 @@ mod tests {
             window(3, [2.0, 2.0, 1.9]),
             window(2, [2.1, 2.05, 1.9]),
         ];
-        let trial = choose(tried.clone());
+        let trial = choose_window(tried.clone());
         assert_eq!(trial.chosen, 2);
         assert_eq!(trial.tried[2].seconds_per_byte, [1.9, 2.05, 2.1]);
         let present = [window(4, [2.15; 3])].into_iter().chain(tried).collect();
-        assert_eq!(choose(present).chosen, 0);
+        assert_eq!(choose_window(present).chosen, 0);
     }
 }

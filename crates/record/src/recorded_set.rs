@@ -32,11 +32,11 @@ const THREADS: usize = 8;
 #[derive(Debug, Default)]
 pub struct RecordedSet {
     files: Vec<RecordedFile>,
-    /// File of each path.
-    by_path: HashMap<PathBuf, usize>,
-    /// Files of the present recording, by its numbers.
-    numbers: HashMap<u32, usize>,
-    /// Ranges of new pages: file and pages.
+    /// Index of the file with each path.
+    index_by_path: HashMap<PathBuf, usize>,
+    /// Indexes of the files of the present recording, by its file numbers.
+    index_by_number: HashMap<u32, usize>,
+    /// Ranges of pages in the order of their first use: index of the file, and pages.
     ranges: Vec<(usize, PageRange)>,
 }
 
@@ -72,7 +72,7 @@ pub struct BroughtIn {
 impl RecordedSet {
     /// Begins the next recording, whose numbers of files are its own.
     pub fn begin_recording(&mut self) {
-        self.numbers.clear();
+        self.index_by_number.clear();
     }
 
     /// Adds the pages of a record, if it is a read that returned bytes, or a page fault.
@@ -80,7 +80,7 @@ impl RecordedSet {
         match record {
             Record::File(file) if file.path.starts_with('/') => {
                 let path = PathBuf::from(&file.path);
-                let index = *self.by_path.entry(path.clone()).or_insert_with(|| {
+                let index = *self.index_by_path.entry(path.clone()).or_insert_with(|| {
                     let (inode, bytes) = (file.inode, file.bytes);
                     self.files.push(RecordedFile { path, inode, bytes, pages: PageSet::default() });
                     self.files.len() - 1
@@ -88,7 +88,7 @@ impl RecordedSet {
                 // The last recording has the newest state.
                 let known = &mut self.files[index];
                 (known.inode, known.bytes) = (file.inode, file.bytes);
-                self.numbers.insert(file.file, index);
+                self.index_by_number.insert(file.file, index);
             }
             Record::Read(read) if read.bytes_read() > 0 => {
                 self.add_pages(read.file, PageRange::covering(read.offset, read.bytes_read()));
@@ -103,7 +103,7 @@ impl RecordedSet {
     /// Adds the pages of a range that are not in the set yet. A file without a name record is
     /// ignored.
     fn add_pages(&mut self, file_number: u32, range: PageRange) {
-        let Some(&index) = self.numbers.get(&file_number) else { return };
+        let Some(&index) = self.index_by_number.get(&file_number) else { return };
         for page in range.pages() {
             if self.files[index].pages.add(page, page + 1) == 0 {
                 continue;
@@ -147,7 +147,7 @@ impl RecordedSet {
             });
             result.files += u64::from(file.pages.count() > 0);
         }
-        let groups = self.groups(&opened_files);
+        let groups = self.grouped_ranges(&opened_files);
         let next_group = AtomicUsize::new(0);
         let [bytes, cached_bytes, beyond_bytes, late_bytes] = [const { AtomicU64::new(0) }; 4];
         let bring_in_groups = || {
@@ -183,19 +183,18 @@ impl RecordedSet {
             }
             bring_in_groups();
         });
-        let count = |counter: AtomicU64| counter.into_inner();
         BroughtIn {
-            bytes: count(bytes),
-            cached_bytes: count(cached_bytes),
-            beyond_limit_bytes: count(beyond_bytes),
-            late_bytes: count(late_bytes),
+            bytes: bytes.into_inner(),
+            cached_bytes: cached_bytes.into_inner(),
+            beyond_limit_bytes: beyond_bytes.into_inner(),
+            late_bytes: late_bytes.into_inner(),
             ..result
         }
     }
 
     /// Returns groups of ranges of the opened files, sorted within batches. Each group is read at
     /// once by one thread.
-    fn groups(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
+    fn grouped_ranges(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
         let is_opened = |(file, _): &&(usize, PageRange)| opened_files[*file].is_some();
         let ranges: Vec<(usize, PageRange)> =
             self.ranges.iter().filter(is_opened).copied().collect();

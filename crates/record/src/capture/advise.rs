@@ -53,10 +53,10 @@ const AWAKE_NS: u64 = 100_000_000;
 /// Age in nanoseconds up to which a task's last miss counts as a wait in progress.
 const WAITING_NS: u64 = 5_000_000;
 
-/// Maximum number of open files. Files without recent reads are closed first.
+/// Maximum number of open files, and of unused ranges in a count of resident pages. Files without
+/// recent reads are closed first.
 const FILES_MAX: usize = 512;
-
-const COUNTED_FILES_MAX: usize = 1024;
+const COUNTED_RANGES_MAX: usize = 1024;
 
 /// Result of the advice for a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -91,25 +91,25 @@ pub(super) struct Advisor {
     ledger: Ledger,
     credit: AdviceCredit,
     files: HashMap<Inode, AdvisedFile>,
-    /// Inode of each file by its number in the ledger.
+    /// Inode of each file by its number in the ledger, and the number of the next file.
     inodes: HashMap<u32, Inode>,
-    numbers: u32,
+    next_number: u32,
     devices: BTreeMap<u64, AdvisedDevice>,
     /// Last requested range of each task, perhaps not yet complete.
     requested_ranges: HashMap<u32, RequestedRange>,
     /// Time of each task's last miss.
-    missed_ns: HashMap<u32, u64>,
+    last_miss_ns: HashMap<u32, u64>,
     /// Disk and inode number of a file by its number in the recording.
-    recorded: HashMap<u32, (u64, u64)>,
-    /// Files with missing pages. True if the device reports requests, false for waits only.
-    missing: HashMap<(u64, u64), bool>,
-    checked_ns: u64,
+    recorded_files: HashMap<u32, (u64, u64)>,
+    /// For each file with missing pages: true if its device reports requests, false for waits only.
+    has_requests_by_file: HashMap<(u64, u64), bool>,
+    last_check_ns: u64,
     awake_until_ns: u64,
     /// True if prefetching was on at the last call of `continue_whole_files`.
     has_advised: bool,
     /// True if the requests of devices are reported. Otherwise costs are learned from waits.
     sees_requests: bool,
-    help: AdviceResult,
+    result: AdviceResult,
 }
 
 /// Read of which only the call was seen, after its end.
@@ -133,17 +133,17 @@ impl Advisor {
             credit: AdviceCredit::new(budget_pages),
             files: HashMap::new(),
             inodes: HashMap::new(),
-            numbers: 0,
+            next_number: 0,
             devices: BTreeMap::new(),
             requested_ranges: HashMap::new(),
-            missed_ns: HashMap::new(),
-            recorded: HashMap::new(),
-            missing: HashMap::new(),
-            checked_ns: 0,
+            last_miss_ns: HashMap::new(),
+            recorded_files: HashMap::new(),
+            has_requests_by_file: HashMap::new(),
+            last_check_ns: 0,
             awake_until_ns: 0,
             has_advised: false,
             sees_requests: true,
-            help: AdviceResult::default(),
+            result: AdviceResult::default(),
         }
     }
 
@@ -162,7 +162,7 @@ impl Advisor {
         let rest = self.whole_file_rest(inode);
         let new_pages = self.record_used(inode, range, at_ns);
         self.credit.record_access(new_pages, rest);
-        self.decide(inode, range, at_ns);
+        self.run_policy(inode, range, at_ns);
     }
 
     /// True while each event is needed at once. On few processors a wake-up slows the program.
@@ -194,7 +194,7 @@ impl Advisor {
         }
         for event in events {
             if event.data == EventData::TaskEnds {
-                self.missed_ns.remove(&event.task);
+                self.last_miss_ns.remove(&event.task);
                 self.mark_used_up_to(event.task, None, at_ns);
             }
         }
@@ -271,11 +271,11 @@ impl Advisor {
     pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
-                self.recorded.insert(file.file, (file.device, file.inode));
+                self.recorded_files.insert(file.file, (file.device, file.inode));
             }
             Record::Read(read) => {
-                let Some(disk_and_inode) = self.recorded.get(&read.file) else { return };
-                let Some(&has_requests) = self.missing.get(disk_and_inode) else { return };
+                let Some(disk_and_inode) = self.recorded_files.get(&read.file) else { return };
+                let Some(&has_requests) = self.has_requests_by_file.get(disk_and_inode) else { return };
                 self.credit.record_read(read.waited_ns, read.bytes_read());
                 let device = self.devices.get_mut(&disk_and_inode.0);
                 if let Some(device) = device.filter(|_| !has_requests && read.waited_ns > 0) {
@@ -287,17 +287,17 @@ impl Advisor {
     }
 
     /// Judges the advice, at most once per `CHECK_INTERVAL_NS`. A negative verdict pauses it.
-    pub fn check(&mut self, at_ns: u64) {
-        if at_ns < self.checked_ns + CHECK_INTERVAL_NS {
+    pub fn judge_periodically(&mut self, at_ns: u64) {
+        if at_ns < self.last_check_ns + CHECK_INTERVAL_NS {
             return;
         }
-        self.checked_ns = at_ns;
+        self.last_check_ns = at_ns;
         self.update_resident_max();
-        self.missed_ns.retain(|_, missed_ns| *missed_ns + STALE_NS > at_ns);
-        let stale = self.ledger.all().filter(|unused| self.is_stale(unused, at_ns));
+        self.last_miss_ns.retain(|_, missed_ns| *missed_ns + STALE_NS > at_ns);
+        let stale = self.ledger.unused_ranges().filter(|unused| self.is_stale(unused, at_ns));
         let stale_pages = stale.map(|unused| unused.range.count()).sum();
         if !self.credit.judge((self.ledger.pages(), stale_pages), at_ns) {
-            self.help.pauses += 1;
+            self.result.pauses += 1;
             self.pause();
         }
     }
@@ -308,27 +308,27 @@ impl Advisor {
             self.mark_used_up_to(task, None, 0);
         }
         self.update_resident_max();
-        let is_unused = 2 * self.help.used_bytes < self.help.prefetched_bytes;
+        let is_unused = 2 * self.result.used_bytes < self.result.prefetched_bytes;
         let refusal = (is_unused && self.credit.is_refusing()).then_some(StopReason::Unused);
-        self.help.stop_reason = self.credit.stop_reason().or(refusal);
+        self.result.stop_reason = self.credit.stop_reason().or(refusal);
         while let Some(oldest) = self.ledger.oldest() {
             self.evict_unused(oldest);
         }
-        self.help.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
-        (self.help.without, self.help.with) = self.credit.waits_without_and_with();
-        self.help.is_stopped = self.credit.state_at(0) == AdviceState::Stopped;
-        self.help
+        self.result.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
+        (self.result.without, self.result.with) = self.credit.waits_without_and_with();
+        self.result.is_stopped = self.credit.state_at(0) == AdviceState::Stopped;
+        self.result
     }
 
     /// Updates the maximum of the unused pages that are resident.
     fn update_resident_max(&mut self) {
         let mut pages = 0;
-        for unused in self.ledger.all().take(COUNTED_FILES_MAX) {
+        for unused in self.ledger.unused_ranges().take(COUNTED_RANGES_MAX) {
             let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
             let target = file.and_then(|file| file.advice_target.as_ref());
             pages += target.and_then(|target| target.cached_pages(unused.range)).unwrap_or(0);
         }
-        self.help.resident_bytes_max = self.help.resident_bytes_max.max(pages * PAGE_BYTES);
+        self.result.resident_bytes_max = self.result.resident_bytes_max.max(pages * PAGE_BYTES);
     }
 
     /// Processes pages that a task requested. It marks them as used, and prefetches a large range.
@@ -350,7 +350,7 @@ impl Advisor {
             is_prefetched = true;
         }
         self.requested_ranges.insert(task, RequestedRange { inode, range, is_prefetched });
-        self.decide(inode, range, at_ns);
+        self.run_policy(inode, range, at_ns);
     }
 
     /// Returns the unused part of a file, if the prefetch of the whole file has begun.
@@ -360,7 +360,7 @@ impl Advisor {
         Some(WholeFileRest { pages: file.file_use.rest_pages(), prefetched_pages })
     }
 
-    /// Processes pages mapped by a fault, which count as used. The policy decides, unless some are
+    /// Processes pages mapped by a fault, which count as used. The policy is called, unless some are
     /// known as cached and none is marked.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
@@ -376,19 +376,19 @@ impl Advisor {
         if knows_some && range.pages().all(|page| pages.marked(page).is_none()) {
             file.advised.read(range, device);
         } else {
-            self.decide(inode, range, at_ns);
+            self.run_policy(inode, range, at_ns);
         }
     }
 
     /// Handles a task's miss: absent pages were added for it. The first miss of a file adds it.
     fn on_miss(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
-        self.missed_ns.insert(task, at_ns);
+        self.last_miss_ns.insert(task, at_ns);
         let requested =
             self.requested_ranges.get(&task).copied().filter(|requested| requested.inode == inode);
         if !self.files.contains_key(&inode) {
             self.add_file(task, inode, names, at_ns);
             if let Some(requested) = requested {
-                self.decide(inode, requested.range, at_ns);
+                self.run_policy(inode, requested.range, at_ns);
             }
         }
         // The kernel would read the rest of a large read one window at a time.
@@ -408,7 +408,7 @@ impl Advisor {
         let device = names.disk(inode.device);
         let disk = device.device;
         let has_requests = self.sees_requests && !device.name.is_empty();
-        self.missing.insert((disk, inode.number), has_requests);
+        self.has_requests_by_file.insert((disk, inode.number), has_requests);
         let path = names.file(inode).map(|named| named.path);
         let target = match self.files.len() {
             FILES_MAX.. => None,
@@ -417,8 +417,8 @@ impl Advisor {
         // The kernel reads a file of at most one window as a whole.
         let window_pages = ReadaheadLimits::default().window_pages_max;
         let target = target.filter(|target| target.pages() > window_pages);
-        let number = self.numbers;
-        self.numbers += 1;
+        let number = self.next_number;
+        self.next_number += 1;
         self.inodes.insert(number, inode);
         self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
         let pages = target.as_ref().map_or(0, AdviceTarget::pages);
@@ -437,7 +437,7 @@ impl Advisor {
 
     /// Removes files without recent reads and without unused prefetched pages.
     fn forget_files(&mut self, at_ns: u64) {
-        let unused: Vec<u32> = self.ledger.all().map(|unused| unused.file).collect();
+        let unused: Vec<u32> = self.ledger.unused_ranges().map(|unused| unused.file).collect();
         let (inodes, devices) = (&mut self.inodes, &mut self.devices);
         self.files.retain(|_, file| {
             let is_kept = file.last_read_ns + STALE_NS > at_ns || unused.contains(&file.number);
@@ -478,7 +478,7 @@ impl Advisor {
             false => range.count(),
         };
         let used_pages = self.ledger.remove_range(file.number, range);
-        self.help.used_bytes += used_pages * PAGE_BYTES;
+        self.result.used_bytes += used_pages * PAGE_BYTES;
         self.credit.record_used(used_pages);
         if used_pages > 0 {
             self.awake_until_ns = at_ns + AWAKE_NS;
@@ -488,8 +488,8 @@ impl Advisor {
 
     /// Passes a read to the readahead policy of its file, and prefetches the chosen ranges while
     /// the advice is on.
-    fn decide(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
-        let waiting = self.missed_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
+    fn run_policy(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
+        let waiting = self.last_miss_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         let readers = waiting.count().max(1) as u64;
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.last_read_ns = at_ns;
@@ -520,7 +520,7 @@ impl Advisor {
         }
     }
 
-    /// Prefetches absent pages within the limits and returns their number. The rest is forgotten.
+    /// Prefetches absent pages within the limits and returns their number. The policy forgets others.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;
@@ -545,14 +545,14 @@ impl Advisor {
             target.record_present(part);
             self.credit.record_prefetched(absent, why);
             prefetched_pages += absent;
-            self.help.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
+            self.result.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
         if !is_whole {
             let device = self.devices.entry(file.disk).or_default();
             let rest = PageRange { first: allowed.end, end: range.end };
             file.advised.on_evicted(rest, &mut device.evidence);
         }
-        self.help.prefetched_bytes += prefetched_pages * PAGE_BYTES;
+        self.result.prefetched_bytes += prefetched_pages * PAGE_BYTES;
         prefetched_pages
     }
 
@@ -591,7 +591,7 @@ impl Advisor {
 
     /// Pauses the advice: unused pages are evicted, and the policies start again.
     fn pause(&mut self) {
-        let all: Vec<UnusedRange> = self.ledger.all().collect();
+        let all: Vec<UnusedRange> = self.ledger.unused_ranges().collect();
         all.into_iter().for_each(|unused| self.evict_unused(unused));
         for file in self.files.values_mut() {
             file.forget_all(&mut self.devices);

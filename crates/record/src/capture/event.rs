@@ -10,6 +10,7 @@ use crate::tracefs::{Instance, TracefsError};
 pub(super) struct Inode {
     /// Device number: major × 2²⁰ + minor.
     pub device: u64,
+    /// Inode number.
     pub number: u64,
 }
 
@@ -127,8 +128,8 @@ pub(super) enum EventData {
     Complete { device: u64, sector: u64, sectors: u64 },
     /// A read is submitted to AIO.
     AioRead(SubmittedRead),
-    /// This process submits a read to io_uring.
-    UringRead(SubmittedRead, u32),
+    /// A process submits a read to io_uring. The task of the event may be a kernel thread.
+    UringRead { read: SubmittedRead, process: u32 },
     /// A request of io_uring completes, with its regular file.
     UringEnds { request: u64, inode: Option<Inode>, result: i32 },
     /// A regular file was opened.
@@ -142,6 +143,7 @@ pub(super) enum EventData {
 /// An event with time and task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TraceEvent {
+    /// Time of the kernel's monotonic clock.
     pub at_ns: u64,
     /// Task in whose context it happened.
     pub task: u32,
@@ -189,6 +191,7 @@ const OPTIONAL_GLOBAL_EVENTS: [&str; 2] =
 /// Decoder of an instance's events.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
+    /// Kinds of the enabled events, by their numbers.
     kinds: HashMap<u16, EventKind>,
     /// Names of the optional events that this kernel lacks, or has in an unknown form.
     missing: Vec<String>,
@@ -240,12 +243,13 @@ const CONSEQUENCES: [(&[&str], &str); 11] = [
 /// Calls of which one is enough, because each architecture has only some of them.
 const REPLACED_CALLS: [&str; 5] = ["open", "dup2", "preadv2", "mlock2", "io_pgetevents"];
 
-/// Kind of an event, with the fields that contain its data.
+/// Kind of an event, with the fields that contain its data. `event_kind` lists the fields in their
+/// order.
 #[derive(Debug)]
 enum EventKind {
     Enter(SystemCall, Vec<EventField>),
     Exit(SystemCall, EventField),
-    Pages(PagesOf, [EventField; 4]),
+    Pages(PageEvent, [EventField; 4]),
     Switch([EventField; 5]),
     Wake(EventField),
     Stack([EventField; 2]),
@@ -262,7 +266,7 @@ enum EventKind {
 
 /// Events about pages of a file, which have the same fields.
 #[derive(Clone, Copy, Debug)]
-enum PagesOf {
+enum PageEvent {
     CacheRead,
     Insert,
     Evict,
@@ -288,7 +292,7 @@ impl Decoder {
         for (name, call) in CALLS {
             let [enter, exit] = ["enter", "exit"].map(|side| format!("syscalls/sys_{side}_{name}"));
             let (Ok(enter_layout), Ok(exit_layout)) =
-                (enable(instance, &enter), enable(instance, &exit))
+                (enable_event(instance, &enter), enable_event(instance, &exit))
             else {
                 decoder.missing.push(name.to_owned());
                 continue;
@@ -298,7 +302,7 @@ impl Decoder {
         }
         if decoder.kinds.is_empty() {
             // The error of the first event explains the failure.
-            enable(instance, "syscalls/sys_enter_read")?;
+            enable_event(instance, "syscalls/sys_enter_read")?;
         }
         decoder.add_events(instance, &REQUIRED_TASK_EVENTS, &OPTIONAL_TASK_EVENTS)?;
         Ok(decoder)
@@ -306,7 +310,7 @@ impl Decoder {
 
     /// Enables the events without a task (device requests, evicted pages) in an instance. Returns
     /// their decoder.
-    pub fn of_all(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
+    pub fn of_system(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         decoder.add_events(instance, &REQUIRED_GLOBAL_EVENTS, &OPTIONAL_GLOBAL_EVENTS)?;
         Ok(decoder)
@@ -321,7 +325,7 @@ impl Decoder {
         optional: &[&str],
     ) -> Result<(), TracefsError> {
         for name in required.iter().chain(optional) {
-            let layout = match enable(instance, name) {
+            let layout = match enable_event(instance, name) {
                 Ok(layout) => layout,
                 Err(error) if required.contains(name) => return Err(error),
                 Err(_) => {
@@ -329,8 +333,8 @@ impl Decoder {
                     continue;
                 }
             };
-            let (kind, names) = kind_of(name, &layout);
-            if !layout.has(names) {
+            let (kind, names) = event_kind(name, &layout);
+            if !layout.has_fields(names) {
                 if !required.contains(name) {
                     self.missing.push((*name).to_owned());
                     continue;
@@ -347,7 +351,7 @@ impl Decoder {
     /// the tasks are enabled.
     fn add_stacks(&mut self, instance: &impl EventFiles) -> Result<(), TracefsError> {
         let text = instance.read(&format!("events/{STACK}/format"))?;
-        let layout = EventLayout::parse(&text).filter(|layout| layout.has(&["size", "caller"]));
+        let layout = EventLayout::parse(&text).filter(|layout| layout.has_fields(&["size", "caller"]));
         let layout = layout.ok_or_else(|| TracefsError::UnknownEvent { line: STACK.to_owned() })?;
         instance.write("events/sched/sched_switch/trigger", SLEEP_STACK_TRIGGER)?;
         self.kinds
@@ -379,73 +383,74 @@ impl Decoder {
             EventKind::Enter(call, fields) => {
                 let mut arguments = [0; 6];
                 for (argument, field) in arguments.iter_mut().zip(fields) {
-                    *argument = field.of(bytes);
+                    *argument = field.value(bytes);
                 }
                 EventData::Enter(*call, arguments)
             }
-            EventKind::Exit(call, result) => EventData::Exit(*call, result.of(bytes) as i64),
-            EventKind::Pages(of, [device, number, first, last]) => {
-                let inode = Inode { device: device.of(bytes), number: number.of(bytes) };
-                let (first, last) = (first.of(bytes), last.of(bytes));
-                match of {
-                    PagesOf::CacheRead => {
+            EventKind::Exit(call, result) => EventData::Exit(*call, result.value(bytes) as i64),
+            EventKind::Pages(event, [device, number, first, last]) => {
+                let inode = Inode { device: device.value(bytes), number: number.value(bytes) };
+                let (first, last) = (first.value(bytes), last.value(bytes));
+                // The last field of an insertion and of an eviction is the order of the folio.
+                match event {
+                    PageEvent::CacheRead => {
                         EventData::CacheRead { inode, first, end: last.saturating_add(1) }
                     }
-                    PagesOf::Insert => EventData::Insert { inode, first, count: 1 << last.min(63) },
-                    PagesOf::Evict => EventData::Evict { inode, first, count: 1 << last.min(63) },
-                    PagesOf::Fault => EventData::Fault { inode, page: first },
-                    PagesOf::MapPages => {
+                    PageEvent::Insert => EventData::Insert { inode, first, count: 1 << last.min(63) },
+                    PageEvent::Evict => EventData::Evict { inode, first, count: 1 << last.min(63) },
+                    PageEvent::Fault => EventData::Fault { inode, page: first },
+                    PageEvent::MapPages => {
                         EventData::MapPages { inode, first, end: last.saturating_add(1) }
                     }
                 }
             }
             EventKind::Switch([from, from_name, state, to, to_name]) => EventData::Switch {
-                from: from.of(bytes) as u32,
-                from_name: from_name.text_of(bytes),
-                sleep: Sleep::of_state(state.of(bytes)),
-                to: to.of(bytes) as u32,
-                to_name: to_name.text_of(bytes),
+                from: from.value(bytes) as u32,
+                from_name: from_name.text(bytes),
+                sleep: Sleep::of_state(state.value(bytes)),
+                to: to.value(bytes) as u32,
+                to_name: to_name.text(bytes),
             },
-            EventKind::Wake(task) => EventData::Wake { task: task.of(bytes) as u32 },
+            EventKind::Wake(task) => EventData::Wake { task: task.value(bytes) as u32 },
             EventKind::Stack([size, callers]) => {
-                EventData::Stack { addresses: callers.numbers_of(bytes, size.of(bytes)) }
+                EventData::Stack { addresses: callers.numbers(bytes, size.value(bytes)) }
             }
             EventKind::NewTask([task, name, flags]) => {
-                let flags = flags.of(bytes);
+                let flags = flags.value(bytes);
                 EventData::NewTask {
-                    task: task.of(bytes) as u32,
-                    name: name.text_of(bytes),
+                    task: task.value(bytes) as u32,
+                    name: name.text(bytes),
                     is_thread: flags & libc::CLONE_THREAD as u64 != 0,
                     shares_files: flags & libc::CLONE_FILES as u64 != 0,
                 }
             }
-            EventKind::PageFault(address) => EventData::PageFault { address: address.of(bytes) },
+            EventKind::PageFault(address) => EventData::PageFault { address: address.value(bytes) },
             EventKind::Exec => EventData::Exec,
             EventKind::TaskEnds => EventData::TaskEnds,
             EventKind::Queue([device, sector, sectors, name]) => EventData::Queue {
-                device: device.of(bytes),
-                sector: sector.of(bytes),
-                sectors: sectors.of(bytes),
-                name: name.text_of(bytes),
+                device: device.value(bytes),
+                sector: sector.value(bytes),
+                sectors: sectors.value(bytes),
+                name: name.text(bytes),
             },
             EventKind::Issue([device, sector, length, flags]) => EventData::Issue {
-                device: device.of(bytes),
-                sector: sector.of(bytes),
-                bytes: length.of(bytes),
-                flags: flags.text_of(bytes),
+                device: device.value(bytes),
+                sector: sector.value(bytes),
+                bytes: length.value(bytes),
+                flags: flags.text(bytes),
             },
             EventKind::Complete([device, sector, sectors]) => EventData::Complete {
-                device: device.of(bytes),
-                sector: sector.of(bytes),
-                sectors: sectors.of(bytes),
+                device: device.value(bytes),
+                sector: sector.value(bytes),
+                sectors: sectors.value(bytes),
             },
             EventKind::UringSubmit([request, operation]) => EventData::UringSubmit {
-                request: request.of(bytes),
-                operation: operation.located_text_of(bytes),
+                request: request.value(bytes),
+                operation: operation.located_text(bytes),
             },
             EventKind::UringComplete([request, result]) => EventData::UringComplete {
-                request: request.of(bytes),
-                result: result.of(bytes) as i32,
+                request: request.value(bytes),
+                result: result.value(bytes) as i32,
             },
         };
         Some(TraceEvent { at_ns, task, data })
@@ -478,18 +483,18 @@ impl Sleep {
 
 /// Returns the kind of an event with its fields, and the names of the fields that it requires.
 /// `name` is one of the enabled events.
-fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
+fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
     let field = |name| layout.field(name);
-    let pages = |of, last_field| {
-        EventKind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last_field)])
+    let pages = |event, last_field| {
+        EventKind::Pages(event, [field("s_dev"), field("i_ino"), field("index"), field(last_field)])
     };
     const PAGES: &[&str] = &["s_dev", "i_ino", "index"];
     match name.split_once('/').map_or(name, |(_, name)| name) {
-        "mm_filemap_add_to_page_cache" => (pages(PagesOf::Insert, "order"), PAGES),
-        "mm_filemap_delete_from_page_cache" => (pages(PagesOf::Evict, "order"), PAGES),
-        "mm_filemap_get_pages" => (pages(PagesOf::CacheRead, "last_index"), PAGES),
-        "mm_filemap_fault" => (pages(PagesOf::Fault, ""), PAGES),
-        "mm_filemap_map_pages" => (pages(PagesOf::MapPages, "last_index"), PAGES),
+        "mm_filemap_add_to_page_cache" => (pages(PageEvent::Insert, "order"), PAGES),
+        "mm_filemap_delete_from_page_cache" => (pages(PageEvent::Evict, "order"), PAGES),
+        "mm_filemap_get_pages" => (pages(PageEvent::CacheRead, "last_index"), PAGES),
+        "mm_filemap_fault" => (pages(PageEvent::Fault, ""), PAGES),
+        "mm_filemap_map_pages" => (pages(PageEvent::MapPages, "last_index"), PAGES),
         "sched_switch" => {
             let names = ["prev_pid", "prev_comm", "prev_state", "next_pid", "next_comm"];
             (EventKind::Switch(names.map(field)), &["prev_pid", "prev_state", "next_pid"])
@@ -522,7 +527,7 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
 }
 
 /// Enables an event in an instance and returns its layout. `name` is its group and its name.
-fn enable(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {
+fn enable_event(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {
     let text = instance.read(&format!("events/{name}/format"))?;
     let layout = EventLayout::parse(&text)
         .ok_or_else(|| TracefsError::UnknownEvent { line: name.to_owned() })?;

@@ -26,13 +26,14 @@ const RANGES_MAX: usize = 1 << 20;
 /// Folios of all files.
 #[derive(Debug, Default)]
 pub(super) struct Folios {
-    files: HashMap<Inode, File>,
-    ranges: usize,
+    files: HashMap<Inode, FileFolios>,
+    /// Number of ranges in all files.
+    range_count: usize,
 }
 
 /// Known folios of a file.
 #[derive(Debug, Default)]
-struct File {
+struct FileFolios {
     /// Folios larger than [`AROUND_PAGES`]: first page and end (exclusive).
     large: BTreeMap<u64, u64>,
     /// Pages of known folios, as ranges: first page and end (exclusive).
@@ -43,42 +44,42 @@ impl Folios {
     /// Records that a folio was added to the kernel page cache. It replaces older folios with its
     /// pages.
     pub fn insert(&mut self, inode: Inode, folio: PageRange) {
-        if self.ranges >= RANGES_MAX {
+        if self.range_count >= RANGES_MAX {
             *self = Folios::default();
         }
         let file = self.files.entry(inode).or_default();
         let ranges_before = file.large.len() + file.known.len();
-        remove(&mut file.large, folio);
+        remove_overlapping(&mut file.large, folio);
         if folio.count() > AROUND_PAGES {
             file.large.insert(folio.first, folio.end);
         }
-        merge(&mut file.known, folio);
-        self.ranges =
-            (self.ranges + file.large.len() + file.known.len()).saturating_sub(ranges_before);
+        insert_merged(&mut file.known, folio);
+        self.range_count =
+            (self.range_count + file.large.len() + file.known.len()).saturating_sub(ranges_before);
     }
 
     /// Returns true when the folio of a page was recorded. It may have been evicted since.
     pub fn is_known(&self, inode: Inode, page: u64) -> bool {
-        self.files.get(&inode).is_some_and(|file| containing(&file.known, page).is_some())
+        self.files.get(&inode).is_some_and(|file| range_containing(&file.known, page).is_some())
     }
 
     /// Extends a range by the known large folios at its ends.
     pub fn covering(&self, inode: Inode, range: PageRange) -> PageRange {
         let Some(file) = self.files.get(&inode).filter(|_| !range.is_empty()) else { return range };
-        let first = containing(&file.large, range.first).map_or(range.first, |folio| folio.first);
-        let end = containing(&file.large, range.end - 1).map_or(range.end, |folio| folio.end);
+        let first = range_containing(&file.large, range.first).map_or(range.first, |folio| folio.first);
+        let end = range_containing(&file.large, range.end - 1).map_or(range.end, |folio| folio.end);
         PageRange { first, end }
     }
 }
 
 /// Returns the range that contains a page, or `None`. `ranges`: first page and end of each.
-fn containing(ranges: &BTreeMap<u64, u64>, page: u64) -> Option<PageRange> {
+fn range_containing(ranges: &BTreeMap<u64, u64>, page: u64) -> Option<PageRange> {
     let (&first, &end) = ranges.range(..=page).next_back()?;
     (page < end).then_some(PageRange { first, end })
 }
 
 /// Removes the ranges that share a page with `range`.
-fn remove(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
+fn remove_overlapping(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     while let Some((&first, &end)) = ranges.range(..range.end).next_back() {
         if end <= range.first {
             break;
@@ -88,7 +89,7 @@ fn remove(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
 }
 
 /// Adds a range to disjoint ranges and merges neighbours.
-fn merge(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
+fn insert_merged(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     let PageRange { mut first, mut end } = range;
     while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
         if other_end < first {
@@ -106,6 +107,8 @@ mod tests {
 
     const INODE: Inode = Inode { device: 1, number: 2 };
 
+    /// By hand: folios of 64 pages from 448, and of 512 pages from 512. A range that begins or ends in
+    /// one is extended to its edge. The folio of four pages from 440 extends nothing.
     #[test]
     fn covering_range_extends_to_the_folios_at_its_ends() {
         let mut folios = Folios::default();

@@ -34,7 +34,7 @@ mod ordered;
 mod requests;
 
 use asynchronous::{AsyncRead, Asynchronous, IdleTime};
-use faults::InFault;
+use faults::FaultInProgress;
 use ordered::Ordered;
 
 /// Page size in bytes used by the events.
@@ -53,22 +53,27 @@ pub(super) struct TaskTracker<N> {
     tables: Tables,
     maps: Maps,
     folios: Folios,
+    /// Number in the recording of each file.
     files: HashMap<Inode, u32>,
-    threads: u32,
+    thread_count: u32,
     /// Disk of each device, by the kernel's numbers.
     disks: HashMap<u64, u64>,
     named_disks: BTreeSet<u64>,
     /// Block ranges requested by tasks. By disk and first sector: the end sector and the
     /// task.
     queued: BTreeMap<(u64, u64), (u64, u32)>,
+    /// Requests in progress, by disk and first sector.
     issued: HashMap<(u64, u64), Issued>,
     others: OtherTasks,
+    /// Asynchronous reads in flight.
     pending: Asynchronous,
     /// True when reads of AIO and io_uring are reported with their ranges.
     has_submissions: bool,
-    /// Length of each file when it was first found.
+    /// Length in bytes of each file when it was first found, by its number in the recording.
     lengths: HashMap<u32, u64>,
+    /// Last record of evicted pages, which the next event may extend.
     evicted: Option<PagesEvicted>,
+    /// Queued records.
     out: Ordered,
 }
 
@@ -82,8 +87,8 @@ pub(super) struct TaskMappings<'a> {
 impl TaskMappings<'_> {
     /// Returns the page of a file at an address of a task. `None` for a task that is not recorded,
     /// for other memory, and for a mapping whose file is still unknown.
-    pub fn at(&self, task: u32, address: u64) -> Option<MappedPage> {
-        let page = self.maps.at(self.tasks.get(&task)?.process, address)?;
+    pub fn mapped_page_at(&self, task: u32, address: u64) -> Option<MappedPage> {
+        let page = self.maps.mapped_page_at(self.tasks.get(&task)?.process, address)?;
         (page.inode != UNKNOWN).then_some(page)
     }
 }
@@ -96,32 +101,42 @@ struct RecordedTask {
     name: String,
     /// Number in the recording, assigned with its first record.
     thread: Option<u32>,
-    call: Option<InCall>,
+    call: Option<CallInProgress>,
     /// Regular file that the call in progress has opened: descriptor, object and flags.
     opened: Option<(u64, DescriptorTarget, u64)>,
-    fault: Option<InFault>,
+    fault: Option<FaultInProgress>,
     /// Last exception in a mapping of unknown file, and its time.
     last_exception: Option<(MappedPage, u64)>,
     /// Pages mapped by its last fault.
     mapped: Option<(Inode, PageRange)>,
     /// Start of the sleep in progress, in nanoseconds.
-    waits_since_ns: Option<u64>,
+    sleep_since_ns: Option<u64>,
     /// Page of its last fault that was ended by a timeout, while nothing else has happened.
     expired_fault: Option<(Inode, u64)>,
     /// Time at which a device last completed one of its requests.
-    answered_ns: u64,
-    /// Ranges added to the kernel page cache: inode, first page, end page, time.
-    inserted: Vec<(Inode, u64, u64, u64)>,
+    last_completion_ns: u64,
+    /// Ranges that it added to the kernel page cache, not yet recorded.
+    inserted: Vec<InsertedRange>,
     /// Last read submitted to io_uring.
-    submitted: Option<u64>,
+    submitted_request: Option<u64>,
     /// Reads of the `io_submit` call in progress.
     submitted_reads: Vec<AsyncRead>,
+    /// Sleep in calls that wait for asynchronous reads.
     idle: IdleTime,
+}
+
+/// Pages from `first` to `end` (exclusive) that a task added to the kernel page cache at `at_ns`.
+#[derive(Clone, Copy, Debug)]
+struct InsertedRange {
+    inode: Inode,
+    first: u64,
+    end: u64,
+    at_ns: u64,
 }
 
 /// System call in progress of a task. Times are nanoseconds since the start of the recording.
 #[derive(Clone, Copy, Debug)]
-struct InCall {
+struct CallInProgress {
     system_call: SystemCall,
     arguments: [u64; 6],
     begin_ns: u64,
@@ -157,7 +172,7 @@ impl<N: FileNames> TaskTracker<N> {
             maps: Maps::default(),
             folios: Folios::default(),
             files: HashMap::new(),
-            threads: 0,
+            thread_count: 0,
             disks: HashMap::new(),
             named_disks: BTreeSet::new(),
             queued: BTreeMap::new(),
@@ -229,7 +244,7 @@ impl<N: FileNames> TaskTracker<N> {
             }
             EventData::Queue { device, sector, sectors, name } if !self.is_recorded(event.task) => {
                 self.set_other_name(event.task, name);
-                let disk = self.disk(device);
+                let disk = self.disk_number(device);
                 self.on_queue(event.task, (disk, sector), sectors);
             }
             EventData::Complete { device, sector, sectors } => {
@@ -240,9 +255,9 @@ impl<N: FileNames> TaskTracker<N> {
                 self.rename_task(from, from_name);
                 self.rename_task(to, to_name);
                 if let (Some(task), Some(sleep)) = (self.tasks.get_mut(&from), sleep) {
-                    task.waits_since_ns = Some(at_ns);
+                    task.sleep_since_ns = Some(at_ns);
                     if let Some(fault) = &mut task.fault {
-                        fault.sleep(sleep);
+                        fault.begin_sleep(sleep);
                     }
                     let begins_sleep = true;
                     self.on_sleep_change(at_ns, from, begins_sleep);
@@ -260,17 +275,17 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::UringEnds { request, inode, result } => {
                 self.on_uring_completion(at_ns, request, inode, result);
             }
-            EventData::UringRead(submitted, process) => {
-                self.on_uring_read(at_ns, event.task, process, submitted)
+            EventData::UringRead { read, process } => {
+                self.on_uring_read(at_ns, event.task, process, read)
             }
             data => {
                 // The scheduler's event of the wake-up may be missing. A task that causes an event
                 // is running.
                 let sleep_start_ns =
-                    self.tasks.get(&event.task).and_then(|task| task.waits_since_ns);
+                    self.tasks.get(&event.task).and_then(|task| task.sleep_since_ns);
                 if let Some(since_ns) = sleep_start_ns {
-                    let answered_ns = self.tasks[&event.task].answered_ns;
-                    let woken_ns = if answered_ns > since_ns { answered_ns } else { at_ns };
+                    let last_completion_ns = self.tasks[&event.task].last_completion_ns;
+                    let woken_ns = if last_completion_ns > since_ns { last_completion_ns } else { at_ns };
                     self.on_wakeup(woken_ns, event.task);
                 }
                 self.process_in_task(at_ns, event.task, data);
@@ -290,7 +305,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let (waited_ns, cache) = (0, None);
                 let (begin_ns, device_ns) = (at_ns, 0);
                 state.call =
-                    Some(InCall { system_call, arguments, begin_ns, waited_ns, cache, device_ns });
+                    Some(CallInProgress { system_call, arguments, begin_ns, waited_ns, cache, device_ns });
                 state.opened = None;
             }
             EventData::Exit(system_call, result) => {
@@ -324,7 +339,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let child = if is_thread { process } else { new_task };
                 let table = if shares_files { table } else { self.tables.copy(table) };
                 if !is_thread {
-                    self.maps.copy(process, new_task);
+                    self.maps.copy_process(process, new_task);
                 }
                 let process = child;
                 self.tasks.insert(
@@ -340,11 +355,11 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::TaskEnds => {
                 self.end_fault(task, None);
                 self.put_inserted(at_ns, task);
-                self.abandon(at_ns, Some(task));
+                self.abandon_reads(at_ns, Some(task));
                 self.remove_task(task);
             }
             EventData::Queue { device, sector, sectors, .. } => {
-                let disk = self.disk(device);
+                let disk = self.disk_number(device);
                 self.on_queue(task, (disk, sector), sectors);
                 self.on_aio_request(task, disk, sector, sectors);
             }
@@ -393,15 +408,15 @@ impl<N: FileNames> TaskTracker<N> {
         }
         // Later pages belong to the task's next call.
         let (inserted, later) = { std::mem::take(&mut state.inserted).into_iter() }
-            .partition::<Vec<_>, _>(|inserted| inserted.3 <= end_ns);
+            .partition::<Vec<_>, _>(|inserted| inserted.at_ns <= end_ns);
         state.inserted = later;
-        let Some(thread) = self.thread(task) else { return };
-        for (inode, first, end, inserted_ns) in inserted {
-            let file = self.file(inode, None);
+        let Some(thread) = self.thread_number(task) else { return };
+        for InsertedRange { inode, first, end, at_ns } in inserted {
+            let file = self.file_number(inode, None);
             let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
             self.out.put(
                 end_ns,
-                Record::Insert(PagesInserted { at_ns: inserted_ns, thread, file, offset, bytes }),
+                Record::Insert(PagesInserted { at_ns, thread, file, offset, bytes }),
             );
         }
     }
@@ -433,7 +448,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// earlier record can follow them.
     pub fn take_final_records(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let elapsed_ns = now_ns.saturating_sub(self.start_ns);
-        for task in self.old_faults(elapsed_ns) {
+        for task in self.timed_out_faults(elapsed_ns) {
             self.expire_fault(task);
         }
         self.put_evicted(elapsed_ns);
@@ -449,7 +464,7 @@ impl<N: FileNames> TaskTracker<N> {
             self.put_inserted(now_ns.saturating_sub(self.start_ns), task);
         }
         let elapsed_ns = now_ns.saturating_sub(self.start_ns);
-        self.abandon(elapsed_ns, None);
+        self.abandon_reads(elapsed_ns, None);
         self.put_missing(elapsed_ns);
         self.put_evicted(elapsed_ns);
         self.out.drain(u64::MAX)
@@ -457,11 +472,11 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Returns the thread number of a task in the recording, or `None` for a task that is not
     /// recorded. The first call for a task queues its name record.
-    fn thread(&mut self, task: u32) -> Option<u32> {
+    fn thread_number(&mut self, task: u32) -> Option<u32> {
         let state = self.tasks.get_mut(&task)?;
         if state.thread.is_none() {
-            let thread = self.threads;
-            self.threads += 1;
+            let thread = self.thread_count;
+            self.thread_count += 1;
             state.thread = Some(thread);
             let (process, name) = (state.process, state.name.clone());
             self.out.put_name(Record::Thread(ThreadName { thread, task, process, name }));
@@ -471,7 +486,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Returns the file number of an inode in the recording. The first call for an inode queues its
     /// name record: with `named`, with the system's name, or with a placeholder.
-    fn file(&mut self, inode: Inode, named: Option<NamedFile>) -> u32 {
+    fn file_number(&mut self, inode: Inode, named: Option<NamedFile>) -> u32 {
         if let Some(&file) = self.files.get(&inode) {
             return file;
         }
@@ -480,7 +495,7 @@ impl<N: FileNames> TaskTracker<N> {
         let named = named
             .or_else(|| self.names.file(inode))
             .unwrap_or_else(|| NamedFile { path: self.placeholder_name(inode), bytes: None });
-        let device = self.disk(inode.device);
+        let device = self.disk_number(inode.device);
         let NamedFile { path, bytes } = named;
         self.lengths.extend(bytes.map(|bytes| (file, bytes)));
         self.out.put_name(Record::File(FileRecord {
@@ -506,7 +521,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Returns the number of the disk of a device, which may be a partition. The first call for a
     /// disk queues its name record.
-    fn disk(&mut self, device: u64) -> u64 {
+    fn disk_number(&mut self, device: u64) -> u64 {
         if let Some(&disk) = self.disks.get(&device) {
             return disk;
         }
@@ -526,10 +541,11 @@ impl RecordedTask {
     fn insert(&mut self, at_ns: u64, inode: Inode, first_page: u64, page_count: u64) {
         let end_page = first_page.saturating_add(page_count);
         match self.inserted.last_mut() {
-            Some((last, _, last_end, _)) if *last == inode && *last_end == first_page => {
-                *last_end = end_page
+            Some(last) if last.inode == inode && last.end == first_page => last.end = end_page,
+            _ => {
+                let range = InsertedRange { inode, first: first_page, end: end_page, at_ns };
+                self.inserted.push(range);
             }
-            _ => self.inserted.push((inode, first_page, end_page, at_ns)),
         }
     }
 }

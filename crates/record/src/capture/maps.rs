@@ -106,7 +106,7 @@ impl Maps {
     }
 
     /// Copies the mappings of process `parent` to its child, as `fork` does.
-    pub fn copy(&mut self, parent: u32, child: u32) {
+    pub fn copy_process(&mut self, parent: u32, child: u32) {
         if let Some(maps) = self.processes.get(&parent).cloned() {
             self.processes.insert(child, maps);
         }
@@ -119,7 +119,7 @@ impl Maps {
 
     /// Returns the parts of mappings from address `first` to `end` (exclusive), with their
     /// addresses.
-    pub fn within(&self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
+    pub fn mappings_within(&self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get(&process) else { return Vec::new() };
         let previous = maps.range(..first).next_back();
         let candidates = previous.into_iter().chain(maps.range(first..end.max(first)));
@@ -141,7 +141,7 @@ impl Maps {
     }
 
     /// Returns the page of a file at an address, or `None` without a file mapping there.
-    pub fn at(&self, process: u32, address: u64) -> Option<MappedPage> {
+    pub fn mapped_page_at(&self, process: u32, address: u64) -> Option<MappedPage> {
         let maps = self.processes.get(&process)?;
         let (&start, mapping) = maps.range(..=address).next_back()?;
         let Mapping { end, inode, offset, .. } = *mapping;
@@ -152,8 +152,8 @@ impl Maps {
         let pages = PageRange::covering(offset, end - start);
         let page = page_of(address);
         let huge_start = address / HUGE_BYTES * HUGE_BYTES;
-        let has_room = huge_start >= start && huge_start + HUGE_BYTES <= end;
-        let is_aligned = has_room && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
+        let is_within_mapping = huge_start >= start && huge_start + HUGE_BYTES <= end;
+        let is_aligned = is_within_mapping && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
         let huge = is_aligned.then(|| PageRange::new(page_of(huge_start), HUGE_BYTES / PAGE_BYTES));
         Some(MappedPage { process, address, inode, page, pages, huge })
     }
@@ -170,12 +170,15 @@ mod tests {
         Mapping { end, inode: INODE, file: 0, offset }
     }
 
+    /// By hand: 1 MiB is mapped from page 1 of the file on. Address 0x15_0000 is 0x50 pages further.
     #[test]
     fn removed_part_splits_a_mapping() {
         let mut maps = Maps::default();
         maps.insert(7, 0x10_0000, mapping(0x20_0000, 4096));
         maps.remove(7, 0x14_0000, 0x15_0000);
-        let page = |maps: &Maps, address| maps.at(7, address).map(|place| place.page);
+        let page = |maps: &Maps, address| {
+            maps.mapped_page_at(7, address).map(|mapped_page| mapped_page.page)
+        };
         assert_eq!(page(&maps, 0x10_0000), Some(1));
         assert_eq!(page(&maps, 0x13_ffff), Some(1 + 0x3f));
         assert_eq!(page(&maps, 0x14_0000), None);
@@ -189,27 +192,31 @@ mod tests {
         );
     }
 
+    /// By hand: 4 MiB from the start of the file move from address 4 MiB to 100 MiB, with 6 MiB. The
+    /// child's copy stays.
     #[test]
     fn moved_and_copied_mappings_keep_their_offsets() {
         let mut maps = Maps::default();
         maps.insert(7, 4 * MIB, mapping(8 * MIB, 0));
-        maps.copy(7, 8);
+        maps.copy_process(7, 8);
         maps.move_range(7, (4 * MIB, 4 * MIB), (100 * MIB, 6 * MIB));
-        assert_eq!(maps.at(7, 5 * MIB), None);
-        assert_eq!(maps.at(7, 105 * MIB).map(|place| place.page), Some(5 * MIB / 4096));
-        assert_eq!(maps.at(8, 5 * MIB).map(|place| place.page), Some(256));
+        assert_eq!(maps.mapped_page_at(7, 5 * MIB), None);
+        assert_eq!(maps.mapped_page_at(7, 105 * MIB).map(|page| page.page), Some(5 * MIB / 4096));
+        assert_eq!(maps.mapped_page_at(8, 5 * MIB).map(|page| page.page), Some(256));
     }
 
+    /// Only from 4 to 8 MiB a whole huge page is mapped. A mapping from page 1 of the file has none,
+    /// because its offset is not aligned.
     #[test]
     fn huge_page_candidates_require_size_and_alignment() {
         let mut maps = Maps::default();
         maps.insert(7, 3 * MIB, mapping(9 * MIB, 3 * MIB));
-        let huge = |address| maps.at(7, address).unwrap().huge;
+        let huge = |address| maps.mapped_page_at(7, address).unwrap().huge;
         assert_eq!(huge(3 * MIB), None);
         assert_eq!(huge(5 * MIB), Some(PageRange::new(1024, 512)));
         assert_eq!(huge(8 * MIB), None);
         let mut shifted = Maps::default();
         shifted.insert(7, 4 * MIB, mapping(9 * MIB, 4096));
-        assert_eq!(shifted.at(7, 5 * MIB).unwrap().huge, None);
+        assert_eq!(shifted.mapped_page_at(7, 5 * MIB).unwrap().huge, None);
     }
 }

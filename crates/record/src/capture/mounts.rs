@@ -99,7 +99,7 @@ fn mounts_of(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
 }
 
 /// Returns the mounts of file systems with files of programs. `mountinfo`: the text of that file.
-pub(super) fn with_files(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+pub(super) fn mounts_with_files(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mounts_of(mountinfo).filter(Mount::has_files)
 }
 
@@ -189,7 +189,7 @@ mod tests {
                       32 28 0:41 / /control rw - fusectl none rw\n\
                       33 28 0:42 / /shared rw - virtiofs tag rw\n";
         let found: Vec<(PathBuf, bool)> =
-            with_files(mounts).map(|mount| (mount.path(), mount.has_server())).collect();
+            mounts_with_files(mounts).map(|mount| (mount.path(), mount.has_server())).collect();
         let expected = [("/", false), ("/far away", true), ("/shared", true)];
         assert_eq!(found, expected.map(|(path, has_server)| (path.into(), has_server)));
     }

@@ -68,22 +68,24 @@ pub(super) trait FileNames {
     fn is_without_storage(&self, device: u64) -> bool;
 }
 
-/// Names from the running system.
+/// Names from the running system: paths reported by fanotify, and entries of `/proc` and `/sys`.
 #[derive(Debug)]
 pub(super) struct System {
     fanotify: Option<Arc<Fanotify>>,
+    /// Files whose open was reported.
     paths: HashMap<Inode, NamedFile>,
+    /// Devices of file systems without storage.
     without_storage: HashSet<u64>,
-    /// Number of page table reads left until the next call of `drain`.
-    lookups: u32,
+    /// Number of page table reads left until the next call of `read_reports`.
+    lookups_left: u32,
 }
 
-/// Maximum number of page table reads between two calls of `drain`. One takes about 5 µs.
+/// Maximum number of page table reads between two calls of `read_reports`. One takes about 5 µs.
 const LOOKUPS_MAX: u32 = 512;
 
 impl System {
     /// Adds the name of a file, where its open is reported by other means than fanotify.
-    pub fn add(&mut self, inode: Inode, named: NamedFile) {
+    pub fn add_name(&mut self, inode: Inode, named: NamedFile) {
         self.paths.insert(inode, named);
     }
 
@@ -91,13 +93,13 @@ impl System {
     pub fn new() -> System {
         let fanotify = start_fanotify();
         let without_storage = mounts::without_storage(&mounts::mountinfo());
-        System { fanotify, paths: HashMap::new(), without_storage, lookups: LOOKUPS_MAX }
+        System { fanotify, paths: HashMap::new(), without_storage, lookups_left: LOOKUPS_MAX }
     }
 
     /// Reads the reports of fanotify since the last call, and keeps the paths of the opened files.
     /// Also allows `LOOKUPS_MAX` further reads of page tables.
-    pub fn drain(&mut self) {
-        self.lookups = LOOKUPS_MAX;
+    pub fn read_reports(&mut self) {
+        self.lookups_left = LOOKUPS_MAX;
         let Some(fanotify) = &self.fanotify else { return };
         while let Ok(events) = fanotify.read_events() {
             if events.is_empty() {
@@ -134,7 +136,7 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
     let mountinfo = mounts::mountinfo();
     let mut watched_devices = HashSet::new();
     let mut served_paths = Vec::new();
-    for mount in mounts::with_files(&mountinfo) {
+    for mount in mounts::mounts_with_files(&mountinfo) {
         if !watched_devices.insert(mount.device) {
             continue;
         }
@@ -201,10 +203,10 @@ impl FileNames for System {
     }
 
     fn mapped(&mut self, page: &MappedPage) -> Option<PageRange> {
-        if self.lookups == 0 {
+        if self.lookups_left == 0 {
             return None;
         }
-        self.lookups -= 1;
+        self.lookups_left -= 1;
         mapped_pages_around(page)
     }
 
@@ -228,16 +230,16 @@ impl FileNames for System {
             return unknown;
         };
         // The folder of a partition lies in the folder of its disk.
-        let is_part = folder.join("partition").exists();
-        let disk = if is_part { folder.parent().unwrap_or(&folder) } else { &folder };
+        let is_partition = folder.join("partition").exists();
+        let disk = if is_partition { folder.parent().unwrap_or(&folder) } else { &folder };
         let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
         let queue = QueueLimits::from_device_number(number);
-        let whole = read("dev");
-        let whole = whole.trim().split_once(':').and_then(|(major, minor)| {
+        let whole_disk = read("dev");
+        let whole_disk = whole_disk.trim().split_once(':').and_then(|(major, minor)| {
             Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
         });
         DeviceRecord {
-            device: whole.unwrap_or(device),
+            device: whole_disk.unwrap_or(device),
             name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             is_rotational: queue.is_some_and(|queue| queue.is_rotational),
             ..unknown

@@ -66,10 +66,12 @@ fn word(bytes: &[u8], offset: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn page(time: u64, length_bits: u64, words: &[u32]) -> Vec<u8> {
+    /// Page with the time `time_ns`, these events, and 12 bytes beyond its length. `length_bits` are
+    /// the flags in the field of the length.
+    fn page(time_ns: u64, length_bits: u64, words: &[u32]) -> Vec<u8> {
         let events: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let length = events.len() as u64 | length_bits;
-        [&time.to_le_bytes()[..], &length.to_le_bytes(), &events, &[0xee; 12]].concat()
+        [&time_ns.to_le_bytes()[..], &length.to_le_bytes(), &events, &[0xee; 12]].concat()
     }
 
     /// The page has two events of two words and one of one word, worked by hand from
@@ -95,7 +97,8 @@ mod tests {
             99,
         ];
         let mut seen = Vec::new();
-        let bytes = page(1000, 3 << 30, &words);
+        let missing_events_bits = 3 << 30;
+        let bytes = page(1000, missing_events_bits, &words);
         for_each_event(&bytes, |at, event| seen.push((at, event.to_vec()))).unwrap();
         let extended = 1005 + (2 << 27) + 3 + 12;
         assert_eq!(
@@ -108,11 +111,12 @@ mod tests {
         );
     }
 
+    /// Time stamp 4 + (1 << 27) in the lower 59 bits. The upper bits of the page's time stay.
     #[test]
     fn an_absolute_time_replaces_the_one_before() {
         let mut seen = Vec::new();
-        let time = 5 << 59 | 77;
-        let bytes = page(time, 0, &[31 | 4 << 5, 1, 1, 3]);
+        let time_ns = 5 << 59 | 77;
+        let bytes = page(time_ns, 0, &[31 | 4 << 5, 1, 1, 3]);
         for_each_event(&bytes, |at, _| seen.push(at)).unwrap();
         assert_eq!(seen, [(5 << 59) + (1 << 27) + 4]);
     }

@@ -164,6 +164,7 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
 /// Activities of the stacks seen so far.
 #[derive(Debug, Default)]
 pub(super) struct StackActivities {
+    /// Activity of each stack, by its addresses.
     known: HashMap<Vec<u64>, Activity>,
     /// Thread that reads the functions of the kernel, which takes longer than the recorder may
     /// pause.
@@ -190,7 +191,7 @@ impl StackActivities {
         }
         let functions = &self.functions;
         let names: Vec<&str> =
-            addresses.iter().filter_map(|address| functions.at(*address)).collect();
+            addresses.iter().filter_map(|address| functions.function_at(*address)).collect();
         let activity = activity_of(&names);
         self.known.insert(addresses.to_vec(), activity);
         activity
@@ -240,7 +241,7 @@ impl Functions {
     }
 
     /// Returns the name of the last function that begins at or before an address, or `None`.
-    fn at(&self, address: u64) -> Option<&str> {
+    fn function_at(&self, address: u64) -> Option<&str> {
         let next = self.starts.partition_point(|(start, _)| *start <= address);
         Some(&*self.starts.get(next.checked_sub(1)?)?.1)
     }
@@ -252,7 +253,7 @@ mod tests {
 
     /// Stacks of Linux 6.18, without their innermost frames.
     #[test]
-    fn stack_of_a_sleep_tells_its_activity() {
+    fn stack_of_a_sleep_shows_its_activity() {
         let cases = [
             (
                 "do_nanosleep hrtimer_nanosleep common_nsleep __x64_sys_clock_nanosleep",
@@ -298,9 +299,9 @@ mod tests {
         let text = "ffffffff81000000 T first\nffffffff81000100 d data\n\
                     ffffffff81000200 t second\t[module]\n0000000000000000 T hidden\n";
         let functions = Functions::parse(text);
-        assert_eq!(functions.at(0xffff_ffff_8100_0000), Some("first"));
-        assert_eq!(functions.at(0xffff_ffff_8100_01ff), Some("first"));
-        assert_eq!(functions.at(0xffff_ffff_8100_0200), Some("second"));
-        assert_eq!(functions.at(0xffff_ffff_80ff_ffff), None);
+        assert_eq!(functions.function_at(0xffff_ffff_8100_0000), Some("first"));
+        assert_eq!(functions.function_at(0xffff_ffff_8100_01ff), Some("first"));
+        assert_eq!(functions.function_at(0xffff_ffff_8100_0200), Some("second"));
+        assert_eq!(functions.function_at(0xffff_ffff_80ff_ffff), None);
     }
 }

@@ -52,19 +52,24 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const RECORD_HEAD_BYTES: u64 = 8;
 
+/// Operations of AIO (`linux/aio_abi.h`) and of io_uring (`linux/io_uring.h`).
+const IOCB_PREAD: u32 = 0;
+const IOCB_PREADV: u32 = 7;
+const URING_READV: u64 = 1;
+
 /// Request flag of io_uring: the descriptor is an index into the registered files.
 const FIXED_FILE: u64 = 1;
 
 /// Size of `struct bpf_prog_info` up to `recursion_misses`, and the offset of that field: the
 /// number of events at which the kernel has not run the program, because another one was running.
 const INFO_BYTES: usize = 216;
-const MISSES: usize = 208;
+const MISSES_OFFSET: usize = 208;
 
 /// The attached programs and their ring.
 #[derive(Debug)]
 pub(super) struct Submissions {
     ring: Ring,
-    dropped: Dropped,
+    dropped: DropCounter,
     attached: Vec<Attached>,
 }
 
@@ -99,39 +104,39 @@ impl Submissions {
             move |source| TracefsError::Unavailable { action, path: "bpf(2)".into(), source }
         };
         let ring = Ring::new().map_err(bpf_error("make the ring of"))?;
-        let dropped = Dropped::new().map_err(bpf_error("make an array of"))?;
+        let dropped = DropCounter::new().map_err(bpf_error("make an array of"))?;
         let output = Output { ring: ring.map.as_raw_fd(), dropped: dropped.map.as_raw_fd() };
         let mut attached = Vec::new();
         let layout = |name: &str| {
             let text = instance.read(&format!("events/{name}/format"))?;
-            let wrong = || TracefsError::UnknownEvent { line: name.to_owned() };
+            let wrong = || TracefsError::UnknownEvent { line: name.to_owned_descriptor() };
             EventLayout::parse(&text).ok_or_else(wrong)
         };
         let offsets = std::fs::read(btf::PATH).ok().and_then(|btf| btf::offsets(&btf));
         let Some(offsets) = offsets else {
-            return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned() });
+            return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned_descriptor() });
         };
-        type Make<'a> = &'a dyn Fn(&EventLayout, Output) -> Option<Program>;
-        let opening: Make<'_> = &|layout, output| program::of_opening(layout, output, &offsets);
-        let completion: Make<'_> =
-            &|layout, output| program::of_completion(layout, output, &offsets);
-        let programs: [(&str, Make<'_>); 6] = [
+        type ProgramBuilder<'a> = &'a dyn Fn(&EventLayout, Output) -> Option<Program>;
+        let opening: ProgramBuilder<'_> = &|layout, output| program::open_program(layout, output, &offsets);
+        let completion: ProgramBuilder<'_> =
+            &|layout, output| program::completion_program(layout, output, &offsets);
+        let programs: [(&str, ProgramBuilder<'_>); 6] = [
             ("syscalls/sys_exit_open", opening),
             ("syscalls/sys_exit_openat", opening),
             ("syscalls/sys_exit_openat2", opening),
-            ("syscalls/sys_enter_io_submit", &program::of_aio),
-            ("io_uring/io_uring_submit_req", &program::of_uring),
+            ("syscalls/sys_enter_io_submit", &program::aio_program),
+            ("io_uring/io_uring_submit_req", &program::uring_program),
             ("io_uring/io_uring_complete", completion),
         ];
-        for (name, make) in programs {
+        for (name, build) in programs {
             let is_of_reads = !name.starts_with("syscalls/sys_exit_open");
             // Some architectures lack the older calls.
             let layout = match layout(name) {
                 Err(_) if !is_of_reads => continue,
                 layout => layout?,
             };
-            let Some(program) = make(&layout, output) else {
-                return Err(TracefsError::UnknownEvent { line: name.to_owned() });
+            let Some(program) = build(&layout, output) else {
+                return Err(TracefsError::UnknownEvent { line: name.to_owned_descriptor() });
             };
             let [event, program] =
                 attach(layout.id, &program).map_err(bpf_error("attach a program by"))?;
@@ -144,7 +149,7 @@ impl Submissions {
     /// program. Events of other tasks are included.
     pub fn lost(&self) -> u64 {
         let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
-        self.dropped.count() + read_programs.map(|attached| misses(&attached.program)).sum::<u64>()
+        self.dropped.count() + read_programs.map(|attached| missed_events(&attached.program)).sum::<u64>()
     }
 
     /// Appends the events since the last call to `events`.
@@ -181,8 +186,8 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
             let operation = half_word(copy_offset + 16)? & 0xffff;
-            let is_vectored = operation == 7;
-            if operation != 0 && !is_vectored {
+            let is_vectored = operation == IOCB_PREADV;
+            if operation != IOCB_PREAD && !is_vectored {
                 return None;
             }
             let bytes = (!is_vectored).then_some(word(copy_offset + 32)?);
@@ -202,14 +207,13 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
             if event_operation & 0xff != operation || word(copy_offset + 80)? != user_data {
                 return None;
             }
-            let is_vectored = operation == 1;
+            let is_vectored = operation == URING_READV;
             let is_fixed = word(copy_offset + 72)? & FIXED_FILE != 0;
             let descriptor = (!is_fixed).then_some(u64::from(half_word(copy_offset + 92)?));
             let bytes = (!is_vectored).then_some(u64::from(half_word(copy_offset + 56)?));
-            EventData::UringRead(
-                SubmittedRead { request, descriptor, offset: word(copy_offset + 8)?, bytes },
-                process,
-            )
+            let offset = word(copy_offset + 8)?;
+            let read = SubmittedRead { request, descriptor, offset, bytes };
+            EventData::UringRead { read, process }
         }
         _ => return None,
     };
@@ -222,11 +226,11 @@ fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), attributes.len() as u32)
     };
-    owned(result)
+    owned_descriptor(result)
 }
 
 /// Converts the result of a system call to an owned descriptor, or to the system's last error.
-fn owned(result: i64) -> io::Result<OwnedFd> {
+fn owned_descriptor(result: i64) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
         // SAFETY: a new descriptor from the call, with no other owner.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
@@ -235,7 +239,7 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
 }
 
 /// Writes bytes at an offset of the attributes of a system call.
-fn put(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
+fn write_attribute(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
     attributes[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
@@ -244,17 +248,17 @@ fn put(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
 fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
     let mut attributes = [0; 128];
-    put(&mut attributes, 0, &PROG_TYPE_TRACEPOINT.to_ne_bytes());
-    put(&mut attributes, 4, &(program.len() as u32).to_ne_bytes());
-    put(&mut attributes, 8, &(program.as_ptr() as u64).to_ne_bytes());
-    put(&mut attributes, 16, &(license.as_ptr() as u64).to_ne_bytes());
+    write_attribute(&mut attributes, 0, &PROG_TYPE_TRACEPOINT.to_ne_bytes());
+    write_attribute(&mut attributes, 4, &(program.len() as u32).to_ne_bytes());
+    write_attribute(&mut attributes, 8, &(program.as_ptr() as u64).to_ne_bytes());
+    write_attribute(&mut attributes, 16, &(license.as_ptr() as u64).to_ne_bytes());
     let loaded = bpf(PROG_LOAD, &mut attributes)?;
     // struct perf_event_attr: type, size, config, sample_period.
-    put(&mut attributes, 0, &[0; 128]);
-    put(&mut attributes, 0, &PERF_TYPE_TRACEPOINT.to_ne_bytes());
-    put(&mut attributes, 4, &128_u32.to_ne_bytes());
-    put(&mut attributes, 8, &u64::from(event).to_ne_bytes());
-    put(&mut attributes, 16, &PERF_SAMPLE_PERIOD_ONE.to_ne_bytes());
+    write_attribute(&mut attributes, 0, &[0; 128]);
+    write_attribute(&mut attributes, 0, &PERF_TYPE_TRACEPOINT.to_ne_bytes());
+    write_attribute(&mut attributes, 4, &128_u32.to_ne_bytes());
+    write_attribute(&mut attributes, 8, &u64::from(event).to_ne_bytes());
+    write_attribute(&mut attributes, 16, &PERF_SAMPLE_PERIOD_ONE.to_ne_bytes());
     let (any_task, first_processor, no_group) = (-1_i32, 0_i32, -1_i32);
     // SAFETY: the length in the attributes is correct.
     let opened = unsafe {
@@ -267,7 +271,7 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
             PERF_FLAG_FD_CLOEXEC,
         )
     };
-    let opened = owned(opened)?;
+    let opened = owned_descriptor(opened)?;
     for (command, argument) in
         [(PERF_EVENT_IOC_SET_BPF, loaded.as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)]
     {
@@ -281,41 +285,41 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
 
 /// Number of events at which the kernel has not run the program. 0 for an older kernel, which does
 /// not count them.
-fn misses(program: &OwnedFd) -> u64 {
+fn missed_events(program: &OwnedFd) -> u64 {
     let mut info = [0_u8; INFO_BYTES];
     let mut attributes = [0; 128];
-    put(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
-    put(&mut attributes, 4, &(INFO_BYTES as u32).to_ne_bytes());
-    put(&mut attributes, 8, &(info.as_mut_ptr() as u64).to_ne_bytes());
+    write_attribute(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
+    write_attribute(&mut attributes, 4, &(INFO_BYTES as u32).to_ne_bytes());
+    write_attribute(&mut attributes, 8, &(info.as_mut_ptr() as u64).to_ne_bytes());
     let (command, bytes) = (OBJ_GET_INFO_BY_FD, attributes.len() as u32);
     // SAFETY: the lengths are correct, and the kernel writes to `info` during the call only.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), bytes) };
-    let count = info[MISSES..].try_into().map_or(0, u64::from_ne_bytes);
+    let count = info[MISSES_OFFSET..].try_into().map_or(0, u64::from_ne_bytes);
     if result == 0 { count } else { 0 }
 }
 
 /// A BPF array with one number, which the programs increase.
 #[derive(Debug)]
-struct Dropped {
+struct DropCounter {
     map: OwnedFd,
     number: *mut libc::c_void,
     page_bytes: usize,
 }
 
-impl Dropped {
+impl DropCounter {
     /// Creates the kernel's array with one number, 0, and maps it read-only.
-    fn new() -> io::Result<Dropped> {
+    fn new() -> io::Result<DropCounter> {
         let mut attributes = [0; 128];
         let (key_bytes, value_bytes, count) = (4_u32, 8_u32, 1_u32);
         let fields = [MAP_TYPE_ARRAY, key_bytes, value_bytes, count, MAP_IS_MAPPABLE];
         fields
             .iter()
             .enumerate()
-            .for_each(|(nth, field)| put(&mut attributes, nth * 4, &field.to_ne_bytes()));
+            .for_each(|(nth, field)| write_attribute(&mut attributes, nth * 4, &field.to_ne_bytes()));
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
         let number = map_pages(&map, page_bytes, libc::PROT_READ, 0)?;
-        Ok(Dropped { map, number, page_bytes })
+        Ok(DropCounter { map, number, page_bytes })
     }
 
     /// Returns the number of records for which the ring had no space.
@@ -325,7 +329,7 @@ impl Dropped {
     }
 }
 
-impl Drop for Dropped {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length and has no references.
         unsafe { libc::munmap(self.number, self.page_bytes) };
@@ -362,8 +366,8 @@ impl Ring {
     /// Creates the ring and maps it.
     fn new() -> io::Result<Ring> {
         let mut attributes = [0; 128];
-        put(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
-        put(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
+        write_attribute(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
+        write_attribute(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
         let consumer = map_pages(&map, page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;

@@ -14,7 +14,7 @@ pub(super) struct DescriptorTableId(u64);
 /// children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenFileState {
-    pub of: DescriptorTarget,
+    pub target: DescriptorTarget,
     /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
     /// Flags of the `open` call.

@@ -20,12 +20,13 @@ const ACTIVITIES: usize = Activity::ALL.len();
 /// State of all recorded threads, and the time of each activity so far.
 #[derive(Debug, Default)]
 pub(super) struct TimeSplit {
+    /// Present activity of each recorded thread.
     activities: HashMap<u32, Activity>,
     /// Number of threads by activity.
     threads: [u32; ACTIVITIES],
     spent_ns: [u64; ACTIVITIES],
     /// Time up to which the activities are counted; 0 before the first thread.
-    until_ns: u64,
+    counted_until_ns: u64,
     stacks: StackActivities,
 }
 
@@ -38,13 +39,13 @@ impl TimeSplit {
     /// Adds the first thread of a program that is recorded from its start. Its time begins with its
     /// first event.
     pub fn add_started(&mut self, task: u32) {
-        self.set(task, Activity::Processor);
+        self.set_activity(task, Activity::Processor);
     }
 
     /// Adds a thread of a running program. Its activity is unknown until its first event.
     pub fn add_running(&mut self, at_ns: u64, task: u32) {
         self.count_until(at_ns);
-        self.set(task, Activity::Unknown);
+        self.set_activity(task, Activity::Unknown);
     }
 
     /// Changes the activities of threads by an event. Events of all processors must come in the
@@ -75,7 +76,7 @@ impl TimeSplit {
             }
             EventData::NewTask { task, .. } if self.is_recorded(event.task) => {
                 self.count_until(event.at_ns);
-                self.set(*task, Activity::ProcessorQueue);
+                self.set_activity(*task, Activity::ProcessorQueue);
             }
             EventData::TaskEnds if self.is_recorded(event.task) => {
                 self.count_until(event.at_ns);
@@ -107,11 +108,11 @@ impl TimeSplit {
 
     /// Adds the time since the last event to the first activity that a thread is in.
     fn count_until(&mut self, at_ns: u64) {
-        let passed_ns = match self.until_ns {
+        let passed_ns = match self.counted_until_ns {
             0 => 0,
-            until_ns => at_ns.saturating_sub(until_ns),
+            counted_until_ns => at_ns.saturating_sub(counted_until_ns),
         };
-        self.until_ns = self.until_ns.max(at_ns);
+        self.counted_until_ns = self.counted_until_ns.max(at_ns);
         let activity = self.threads.iter().position(|&count| count > 0);
         self.spent_ns[activity.unwrap_or(Activity::Unknown as usize)] += passed_ns;
     }
@@ -124,13 +125,13 @@ impl TimeSplit {
     /// Sets the activity of a thread, if it is recorded.
     fn set_if_recorded(&mut self, task: u32, activity: Activity) {
         if self.is_recorded(task) {
-            self.set(task, activity);
+            self.set_activity(task, activity);
         }
     }
 
     /// Sets the activity of a thread, and the number of threads by activity. A new thread becomes
     /// recorded.
-    fn set(&mut self, task: u32, activity: Activity) {
+    fn set_activity(&mut self, task: u32, activity: Activity) {
         if let Some(before) = self.activities.insert(task, activity) {
             self.threads[before as usize] -= 1;
         }
@@ -153,8 +154,8 @@ mod tests {
         TraceEvent { at_ns, task: 0, data: EventData::Wake { task } }
     }
 
-    /// Seconds by activity, of a recording from time 100 to `end_ns`.
-    fn spent(events: &[TraceEvent], end_ns: u64) -> Vec<(Activity, u64)> {
+    /// Nanoseconds by activity, of a recording from time 100 to `end_ns`.
+    fn time_by_activity(events: &[TraceEvent], end_ns: u64) -> Vec<(Activity, u64)> {
         let mut split = TimeSplit::default();
         split.add_started(7);
         events.iter().for_each(|event| split.process(event));
@@ -191,7 +192,7 @@ mod tests {
             TraceEvent { at_ns: 200, task: 8, data: EventData::TaskEnds },
         ];
         assert_eq!(
-            spent(&events, 220),
+            time_by_activity(&events, 220),
             [
                 // 110 to 130, 140 to 170, 180 to 200.
                 (Activity::Processor, 70),
@@ -205,6 +206,6 @@ mod tests {
 
     #[test]
     fn recording_without_events_of_the_scheduler_has_no_activities() {
-        assert_eq!(spent(&[], 1000), []);
+        assert_eq!(time_by_activity(&[], 1000), []);
     }
 }

@@ -28,12 +28,14 @@ use words::{bytes_text, duration_text};
 /// A read that waited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadWait {
-    pub way: ReadMethod,
+    pub method: ReadMethod,
     /// True if it begins at the end of the last read.
     pub is_sequential: bool,
     /// Bytes from the beginning of its sequential run to its own end.
     pub run_bytes: u64,
+    /// Newest access hint of the program for its offset, if any.
     pub hint: Option<AdviceType>,
+    /// Bytes that the program asked for.
     pub asked_bytes: u64,
     /// Bytes fetched during the read. 0 if it waited for data already in flight.
     pub fetched_bytes: u64,
@@ -50,20 +52,20 @@ pub(super) struct ReadWait {
     pub file_bytes: Option<u64>,
 }
 
-/// Condition of a cause.
+/// Rule of a cause: true for a wait that the cause explains.
 type CauseCondition = fn(&ReadWait) -> bool;
 
 /// Returns the cause of a single wait: the first rule that holds. `None` without a cause.
-pub(super) fn of_wait(wait: &ReadWait) -> Option<WaitCause> {
+pub(super) fn cause_of_wait(wait: &ReadWait) -> Option<WaitCause> {
     const RULES: [(WaitCause, CauseCondition); 6] = [
-        (WaitCause::Again, again::holds),
-        (WaitCause::Advice, advice::holds),
-        (WaitCause::PageFaults, page_faults::holds),
-        (WaitCause::Direct, direct::holds),
-        (WaitCause::Small, small::holds),
-        (WaitCause::Depth, depth::holds),
+        (WaitCause::Again, again::is_cause_of),
+        (WaitCause::Advice, advice::is_cause_of),
+        (WaitCause::PageFaults, page_faults::is_cause_of),
+        (WaitCause::Direct, direct::is_cause_of),
+        (WaitCause::Small, small::is_cause_of),
+        (WaitCause::Depth, depth::is_cause_of),
     ];
-    RULES.into_iter().find(|(_, holds)| holds(wait)).map(|(cause, _)| cause)
+    RULES.into_iter().find(|(_, is_cause_of)| is_cause_of(wait)).map(|(cause, _)| cause)
 }
 
 /// Final charges of each cause, in nanoseconds of waiting.
@@ -77,18 +79,19 @@ pub(super) struct ChargedWaits {
 
 /// Charges all waits to causes. Writers, other readers, stalls and a slow file first take their
 /// shares of a file's waits. The rest goes to the causes of the single waits.
-pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
-    let slow = slow_file::find(gathered);
+pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
+    let slow = slow_file::find_slow_file(gathered);
     let mut charged_ns: BTreeMap<WaitCause, f64> = BTreeMap::new();
     let mut remaining_shares = BTreeMap::new();
-    // Many files share a device.
+    // Many files share a device. Its shares are computed once.
     let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
     let mut add = |cause, ns: f64| *charged_ns.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
-    let are_many = many_files::are_many(gathered);
+    let are_files_many = many_files::has_many_small_files(gathered);
     for (file_number, file) in &gathered.files {
         let mut remaining_share = 1.0;
         let waited_ns = file.waits.ns as f64;
+        // Charges a share of the waits that are left, and takes it from them.
         let mut charge_share = |cause, share: f64| {
             add(cause, waited_ns * remaining_share * share);
             remaining_share *= 1.0 - share;
@@ -109,11 +112,11 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
         // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
         let lost_share = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
-        let over_read_cause = match file.is_through_cache() {
+        let over_read_cause = match file.direct_reads_fill_cache() {
             true => WaitCause::Direct,
             false => WaitCause::OverRead,
         };
-        let is_one_of_many = are_many && many_files::is_small(file);
+        let is_one_of_many = are_files_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
             let ns = charge.ns as f64 * remaining_share;
             match cause {
@@ -130,6 +133,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
                         add(WaitCause::Depth, ns * (1.0 - lost_share));
                     }
                 }
+                // Submissions that overlap do not wait one after the other.
                 Some(WaitCause::Direct) if !is_depth_low => {}
                 Some(cause) => add(*cause, ns),
             }
@@ -140,7 +144,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
 
 /// Returns the cause `ManyFiles` for a wait that would be charged to it if the small files are
 /// many. `None` for a larger file or another cause.
-pub(super) fn of_many_files(file: &FileData, cause: Option<WaitCause>) -> Option<WaitCause> {
+pub(super) fn many_files_cause(file: &FileData, cause: Option<WaitCause>) -> Option<WaitCause> {
     let is_absorbed = many_files::is_small(file) && many_files::absorbs_cause(cause);
     is_absorbed.then_some(WaitCause::ManyFiles)
 }
@@ -154,15 +158,18 @@ pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
 /// Returns true if a cause was observed often enough to be reported.
 pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
-        // They require a minimum number of waits in their own rules.
+        // The rules of these causes require a minimum number of waits themselves.
         WaitCause::SlowFile | WaitCause::Writers | WaitCause::Readers | WaitCause::Stalls => true,
-        // Their times come from the kernel's stacks, not from single waits.
+        // These times come from the kernel's stacks, not from single waits.
         WaitCause::Metadata | WaitCause::Sync => true,
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
-        WaitCause::ManyFiles => many_files::are_many(gathered),
-        WaitCause::OverRead => over_read::waits(gathered) >= WAITS_MIN,
-        WaitCause::Direct => direct::waits(gathered) >= WAITS_MIN,
-        _ => gathered.charged(cause).0.waits >= WAITS_MIN,
+        WaitCause::ManyFiles => many_files::has_many_small_files(gathered),
+        WaitCause::OverRead => over_read::judged_wait_count(gathered) >= WAITS_MIN,
+        WaitCause::Direct => direct::charged_wait_count(gathered) >= WAITS_MIN,
+        _ => {
+            let (charge, _) = gathered.charged_waits(cause);
+            charge.waits >= WAITS_MIN
+        }
     }
 }
 
@@ -197,7 +204,7 @@ pub(super) fn build_finding(
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy, gain }
 }
 
-/// Texts of a cause.
+/// Texts of a finding: summary in one line, evidence in the recording, proposed remedy.
 struct CauseText {
     title: String,
     evidence: String,
@@ -206,7 +213,7 @@ struct CauseText {
 
 /// Returns the limit of a program without a reported cause, and its text. The checks are in order
 /// of precedence.
-pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
+pub(super) fn program_limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let waited_ns = gathered.waits.union_ns();
     let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
     if let Some(text) = unseen_reads_text(gathered).or_else(|| hidden_waits_text(gathered)) {
@@ -260,8 +267,8 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
 /// Returns a text about unobserved reads if they are too many to judge the others. Otherwise
 /// returns `None`.
 fn unseen_reads_text(gathered: &RecordingData) -> Option<String> {
-    let (count, waited_ns) =
-        gathered.unseen.values().fold((0, 0), |sum, unseen| (sum.0 + unseen.0, sum.1 + unseen.1));
+    let count: u64 = gathered.unseen.values().map(|unseen| unseen.count).sum();
+    let waited_ns: u64 = gathered.unseen.values().map(|unseen| unseen.waited_ns).sum();
     let read_share = count as f64 / (count + gathered.reads).max(1) as f64;
     let time_share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
     (read_share >= REPORTED_SHARE_MIN || time_share >= REPORTED_SHARE_MIN).then(|| {

@@ -90,8 +90,8 @@ impl Gain {
 /// Method by which the reads of a sample are repeated.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// Text for the remedy.
-    with: String,
+    /// Short text for the remedy: "16 reads in flight".
+    remedy_text: String,
     /// Number of requests in flight: as recorded, and with the remedy.
     depths: [usize; 2],
     /// Size of the remedy's requests. `None`: as recorded. They end with the run.
@@ -103,26 +103,28 @@ impl Trial {
     /// recording. `None` if the cause has no measurable remedy.
     pub fn of_remedy(cause: WaitCause, sample: &SampledWaits, depth: usize) -> Option<Trial> {
         let runs = sample.runs.len().max(1) as f64;
-        let has_runs = sample.runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs >= 2.0;
-        let trial = |with: &str, remedy_depth, piece_bytes| {
-            Some(Trial { with: with.to_owned(), depths: [depth, remedy_depth], piece_bytes })
+        let reads = sample.runs.iter().map(|run| run.reads).sum::<u64>() as f64;
+        let has_several_reads = reads / runs >= 2.0;
+        let trial = |remedy_text: &str, remedy_depth, piece_bytes| {
+            let remedy_text = remedy_text.to_owned();
+            Some(Trial { remedy_text, depths: [depth, remedy_depth], piece_bytes })
         };
         match cause {
             WaitCause::Depth => trial("16 reads in flight", REMEDY_DEPTH, None),
             WaitCause::ManyFiles => trial("16 files in flight", REMEDY_DEPTH, None),
             WaitCause::Small => trial("reads of 256 KiB", depth, Some(LARGE_READ_BYTES)),
-            WaitCause::PageFaults if has_runs => {
+            WaitCause::PageFaults if has_several_reads => {
                 trial("one request for each run of touched pages", depth, Some(u64::MAX))
             }
             WaitCause::PageFaults => trial("16 pages in flight", REMEDY_DEPTH, None),
-            WaitCause::Advice if has_runs => {
+            WaitCause::Advice if has_several_reads => {
                 let file = sample.files.first().and_then(|file| std::fs::metadata(&file.path).ok());
                 let queue = file.as_ref().and_then(QueueLimits::from_metadata);
                 let window_bytes = queue.map_or(WINDOW_BYTES, |queue| queue.read_ahead_bytes);
                 let window_bytes = window_bytes.clamp(PAGE_BYTES, 1 << 20);
                 // The kernel requests the next window while the program reads the last one.
-                let with = format!("readahead of {} KiB", window_bytes >> 10);
-                trial(&with, depth.max(2), Some(window_bytes))
+                let remedy_text = format!("readahead of {} KiB", window_bytes >> 10);
+                trial(&remedy_text, depth.max(2), Some(window_bytes))
             }
             _ => None,
         }
@@ -149,7 +151,7 @@ impl Trial {
         let start = Instant::now();
         let (mut recorded_request_seconds, mut saved_per_read, mut requests) =
             (Vec::new(), Vec::new(), 0);
-        let mut rest = &runs[..];
+        let mut untried_runs = &runs[..];
         for _ in 0..rounds {
             if !should_continue() {
                 return None;
@@ -158,12 +160,13 @@ impl Trial {
                 break;
             }
             let mut seconds = [0.0; 2];
+            // As recorded, then with the remedy.
             for variant in 0..2 {
-                let (round_runs, later_runs) = rest.split_at(counts[variant]);
-                rest = later_runs;
+                let (round_runs, later_runs) = untried_runs.split_at(counts[variant]);
+                untried_runs = later_runs;
                 let piece_bytes = if variant == 0 { None } else { self.piece_bytes };
-                let list: Vec<Request> =
-                    round_runs.iter().flat_map(|run| requests_of(run, piece_bytes)).collect();
+                let split = |run| split_into_requests(run, piece_bytes);
+                let list: Vec<Request> = round_runs.iter().flat_map(split).collect();
                 requests += list.len() as u64;
                 let read = |request: &Request, memory: &mut [u8]| {
                     files[request.file].read_at(memory, request.offset).map(drop)
@@ -187,15 +190,16 @@ impl Trial {
         }
         // Other findings may have taken a part of the waits.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
-        let share = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
-        let total_seconds = |seconds: f64| seconds * sample.waits as f64 * share;
+        let share_left = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
+        let total_seconds = |seconds: f64| seconds * sample.waits as f64 * share_left;
+        // The median has sorted the values, so their ends are the least and the greatest.
+        let saved_median = median(&mut saved_per_read);
+        let excluded = outliers_per_side(saved_per_read.len());
         Some(Gain::Measured {
-            with: self.with.clone(),
-            saved_seconds: total_seconds(median(&mut saved_per_read)),
-            low: total_seconds(saved_per_read[outliers(saved_per_read.len())]),
-            high: total_seconds(
-                saved_per_read[saved_per_read.len() - 1 - outliers(saved_per_read.len())],
-            ),
+            with: self.remedy_text.clone(),
+            saved_seconds: total_seconds(saved_median),
+            low: total_seconds(saved_per_read[excluded]),
+            high: total_seconds(saved_per_read[saved_per_read.len() - 1 - excluded]),
             requests,
         })
     }
@@ -211,7 +215,8 @@ impl Trial {
         let reads = runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs.len().max(1) as f64;
         let run_seconds = (recorded_seconds * reads).max(1e-9);
         let aimed_count = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
-        // The first requests of a queue have no others in front of them.
+        // The first requests of a queue have no others in front of them. More requests than the
+        // depth reduce their part of the time.
         let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
         let runs_per_round = runs.len() / rounds;
@@ -222,7 +227,7 @@ impl Trial {
     }
 }
 
-/// Run of an open file.
+/// Run of an open file: the fields of a sampled run, with `file` an index into the open files.
 #[derive(Clone, Copy, Debug)]
 struct OpenRun {
     file: usize,
@@ -285,7 +290,7 @@ pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
 }
 
 /// Splits a run into requests of whole pages: one per recorded read, or of `piece_bytes` bytes.
-fn requests_of(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> {
+fn split_into_requests(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> {
     let piece_bytes =
         piece_bytes.unwrap_or(run.bytes / run.reads.max(1)).clamp(1, run.bytes.max(1));
     let piece_count = run.bytes.div_ceil(piece_bytes).max(1);
@@ -318,7 +323,7 @@ pub(super) fn check_unchanged(measured_seconds: f64, recorded_seconds: f64) -> R
 
 /// Number of rounds that are left out on each side of the range. One delay of the machine must not
 /// hide a gain that all other rounds have.
-fn outliers(rounds: usize) -> usize {
+fn outliers_per_side(rounds: usize) -> usize {
     usize::from(rounds >= ROUNDS)
 }
 
@@ -334,28 +339,29 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// By hand: 40 KiB from offset 2 KiB in five reads of 8 KiB, and in pieces of 16 KiB.
+    /// By hand: 40 KiB from offset 2 KiB, in five reads of 8 KiB, in pieces of 16 KiB, and as one
+    /// piece. The first read, from 2 to 10 KiB, needs the pages from 0 to 12 KiB.
     #[test]
     fn run_is_split_into_requests_of_whole_pages() {
         let run = OpenRun { file: 2, offset: 2 * KIB, bytes: 40 * KIB, reads: 5 };
-        let request = |offset, bytes, reads| Request {
+        let request = |offset_kib, size_kib, reads| Request {
             file: 2,
-            offset: offset * KIB,
-            bytes: bytes * KIB,
+            offset: offset_kib * KIB,
+            bytes: size_kib * KIB,
             reads,
         };
-        let recorded = [0, 8, 16, 24, 32].map(|offset| request(offset, 12, 1.0));
-        assert_eq!(requests_of(&run, None), recorded);
+        let recorded = [0, 8, 16, 24, 32].map(|offset_kib| request(offset_kib, 12, 1.0));
+        assert_eq!(split_into_requests(&run, None), recorded);
         let reads = 5.0 / 3.0;
         let pieces = [request(0, 20, reads), request(16, 20, reads), request(32, 12, reads)];
-        assert_eq!(requests_of(&run, Some(16 * KIB)), pieces);
-        assert_eq!(requests_of(&run, Some(u64::MAX)), [request(0, 44, 5.0)]);
+        assert_eq!(split_into_requests(&run, Some(16 * KIB)), pieces);
+        assert_eq!(split_into_requests(&run, Some(u64::MAX)), [request(0, 44, 5.0)]);
     }
 
     /// One of five rounds on each side is an outlier, none of three.
     #[test]
     fn one_round_of_five_may_be_an_outlier() {
-        assert_eq!([3, 4, 5].map(outliers), [0, 0, 1]);
+        assert_eq!([3, 4, 5].map(outliers_per_side), [0, 0, 1]);
     }
 
     /// By hand: a gain of 0.2 s counts next to a spread of 0.1 s, and not next to one of 0.3 s. A
@@ -369,9 +375,10 @@ mod tests {
             high,
             requests: 9,
         };
-        assert!(!gain(0.2, 0.15, 0.25).is_none(1.0));
-        assert!(gain(0.2, 0.05, 0.35).is_none(1.0));
-        assert!(gain(0.02, 0.019, 0.021).is_none(1.0));
-        assert!(gain(-0.2, -0.2, -0.2).is_none(1.0));
+        let finding_seconds = 1.0;
+        assert!(!gain(0.2, 0.15, 0.25).is_none(finding_seconds));
+        assert!(gain(0.2, 0.05, 0.35).is_none(finding_seconds));
+        assert!(gain(0.02, 0.019, 0.021).is_none(finding_seconds));
+        assert!(gain(-0.2, -0.2, -0.2).is_none(finding_seconds));
     }
 }

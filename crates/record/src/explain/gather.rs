@@ -100,9 +100,9 @@ impl FileData {
         again_bytes.min(bytes)
     }
 
-    /// Records the fetch of a read that waited, where the page cache is not observed. The pages
-    /// that were read before are taken to be in memory, unless there are no others. Returns the
-    /// number of fetched bytes, and of bytes fetched again.
+    /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
+    /// were read before count as cached, unless all pages were. Returns the number of fetched bytes,
+    /// and of bytes fetched again.
     fn record_absent_fetch(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
         let pages = PageRange::covering(offset, bytes);
         let absent_pages = self.fetched.add(pages.first, pages.end);
@@ -130,25 +130,25 @@ impl FileData {
     /// hints of their own, for mapped access. `None` without a hint.
     fn hint(&self, method: ReadMethod, offset: u64) -> Option<AdviceType> {
         if method == ReadMethod::Fault {
-            self.mapped_hints.at(offset)
+            self.mapped_hints.hint_at(offset)
         } else {
-            self.hints.at(offset)
+            self.hints.hint_at(offset)
         }
     }
 
     /// Returns true if a part of the file has this hint, for reads or for mapped access.
     pub fn has_hint(&self, hint: AdviceType) -> bool {
-        self.hints.has(hint) || self.mapped_hints.has(hint)
+        self.hints.has_hint(hint) || self.mapped_hints.has_hint(hint)
     }
 
     /// Returns true if a part of the file has this hint for mapped access.
     pub fn has_mapped_hint(&self, hint: AdviceType) -> bool {
-        self.mapped_hints.has(hint)
+        self.mapped_hints.has_hint(hint)
     }
 
     /// Returns true if direct reads filled the page cache: one in eight, as later ones find their
     /// pages there. Reads that pass the cache never fill it.
-    pub fn is_through_cache(&self) -> bool {
+    pub fn direct_reads_fill_cache(&self) -> bool {
         self.cached_direct_reads * 8 > self.direct_reads
     }
 
@@ -175,13 +175,14 @@ pub(super) struct ThreadData {
     pub reads: u64,
     pub got_bytes: u64,
     pub waited_ns: u64,
+    /// Pages that no read or advice has claimed yet.
     inserted: Vec<Inserted>,
     /// Last range that the thread advised the kernel to fetch.
     will_need: Option<AdviceGiven>,
-    /// File and end time of its last page fault.
-    fault: Option<(u32, u64)>,
-    /// Page of its last page fault, until it reads other data.
-    touched: Option<((u32, u64), Step)>,
+    /// File and end time in nanoseconds of its last page fault.
+    last_fault: Option<(u32, u64)>,
+    /// File, page and step of its last page fault, until the thread reads other data.
+    last_fault_step: Option<((u32, u64), Step)>,
 }
 
 /// Data of a device.
@@ -193,8 +194,8 @@ pub(super) struct DeviceData {
     pub read_bytes: u64,
     /// Read requests of other programs.
     pub other_reads: IntervalUnion,
-    /// Start and end of the last read requests, in the order of their ends.
-    recent: VecDeque<(u64, u64)>,
+    /// Start and end of the last read requests in nanoseconds, in the order of their ends.
+    recent_requests: VecDeque<(u64, u64)>,
     /// Waits for bytes that were fetched from it.
     costs: Costs,
 }
@@ -209,19 +210,29 @@ impl DeviceData {
     fn record_request(&mut self, request: &RequestRecord) {
         self.reads.add(request.begin_ns, request.end_ns);
         self.read_bytes += request.bytes;
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
+        if self.recent_requests.len() == RECENT_MAX {
+            self.recent_requests.pop_front();
         }
-        self.recent.push_back((request.begin_ns, request.end_ns));
+        self.recent_requests.push_back((request.begin_ns, request.end_ns));
     }
 
     /// Returns true if no request that began before the read was in progress for an eighth of its
     /// duration or more. The read then had the device for itself.
-    fn is_clear(&self, read: &ReadRecord) -> bool {
-        let until_ns = read.begin_ns + read.duration_ns() / 8;
-        let overlapping = self.recent.iter().rev().take_while(|(_, end_ns)| *end_ns > until_ns);
+    fn is_read_alone(&self, read: &ReadRecord) -> bool {
+        let eighth_ns = read.begin_ns + read.duration_ns() / 8;
+        let overlapping =
+            self.recent_requests.iter().rev().take_while(|(_, end_ns)| *end_ns > eighth_ns);
         overlapping.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
     }
+}
+
+/// Reads of which the bytes are not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UnseenReads {
+    /// Number of reads.
+    pub count: u64,
+    /// Sum of the waits for them in nanoseconds.
+    pub waited_ns: u64,
 }
 
 /// All aggregated data.
@@ -232,7 +243,7 @@ pub(super) struct RecordingData {
     pub length_ns: u64,
     pub processor_ns: Option<u64>,
     pub lost: u64,
-    /// Wall time by activity.
+    /// Wall time by activity in nanoseconds.
     pub spent_ns: BTreeMap<Activity, u64>,
     /// Number of files opened.
     pub opens: u64,
@@ -240,7 +251,7 @@ pub(super) struct RecordingData {
     pub threads: BTreeMap<u32, ThreadData>,
     pub devices: BTreeMap<u64, DeviceData>,
     /// Files opened with direct I/O, as file and descriptor.
-    direct: BTreeSet<(u32, u64)>,
+    direct_opens: BTreeSet<(u32, u64)>,
     pub waits: IntervalUnion,
     pub waited_ns: u64,
     pub reads: u64,
@@ -251,16 +262,16 @@ pub(super) struct RecordingData {
     /// Sampled reads that waited, by cause.
     pub samples: BTreeMap<WaitCause, RunSample>,
     mapped: MappedUse,
-    /// Reads without known bytes, by method: their number, and the waits for them in nanoseconds.
-    pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
+    /// Reads without known bytes, by method.
+    pub unseen: BTreeMap<ReadMethod, UnseenReads>,
     /// Waits next to writes, and next to other programs' reads.
     pub writes: Interference,
     pub other_reads: Interference,
     /// Requests of other programs, by program.
-    pub others: Vec<OthersRequests>,
+    pub others_requests: Vec<OthersRequests>,
     pub stalls: StallHistogram,
     pub calls: Calls,
-    /// Number of reads by size, as base-2 logarithms.
+    /// Number of reads by requested bytes, and of waits by nanoseconds: keys are base-2 logarithms.
     pub sizes: BTreeMap<u32, u64>,
     pub wait_sizes: BTreeMap<u32, u64>,
     pub by_method: BTreeMap<ReadMethod, u64>,
@@ -268,7 +279,7 @@ pub(super) struct RecordingData {
 
 impl RecordingData {
     /// Adds a record to the aggregated data. Records must come in the order of the recording.
-    pub fn take(&mut self, record: &Record) {
+    pub fn add_record(&mut self, record: &Record) {
         match record {
             Record::Start(start) => {
                 self.source = start.source;
@@ -293,8 +304,8 @@ impl RecordingData {
                 self.opens += 1;
                 let opened = (open.file, open.descriptor);
                 match open.is_direct {
-                    true => self.direct.insert(opened),
-                    false => self.direct.remove(&opened),
+                    true => self.direct_opens.insert(opened),
+                    false => self.direct_opens.remove(&opened),
                 };
             }
             Record::Advice(advice) => self.on_advice(advice),
@@ -333,7 +344,7 @@ impl RecordingData {
             Record::TimeSpent(spent) => {
                 *self.spent_ns.entry(spent.activity).or_default() += spent.wall_ns;
             }
-            Record::OthersRequests(others) => self.others.push(others.clone()),
+            Record::OthersRequests(others) => self.others_requests.push(others.clone()),
             Record::Map(_) | Record::Evict(_) => {}
         }
     }
@@ -384,7 +395,7 @@ impl RecordingData {
     /// Programs without a name are ignored. `None` if there is no other.
     pub fn largest_other(&self, device: u64, work: DeviceOperation) -> Option<&OthersRequests> {
         let others = self
-            .others
+            .others_requests
             .iter()
             .filter(|requests| requests.device == device && requests.work == work);
         others.filter(|requests| !requests.name.is_empty()).max_by_key(|requests| requests.bytes)
@@ -398,9 +409,9 @@ impl RecordingData {
 
     /// Adds reads that were not seen, with the waits for them.
     fn on_unseen(&mut self, unseen: &Unseen) {
-        let (count, waited_ns) = self.unseen.entry(unseen.way).or_default();
-        *count += unseen.count;
-        *waited_ns += unseen.waited_ns;
+        let sum = self.unseen.entry(unseen.way).or_default();
+        sum.count += unseen.count;
+        sum.waited_ns += unseen.waited_ns;
     }
 
     /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
@@ -422,7 +433,7 @@ impl RecordingData {
 
     /// Returns the sum of all charges to a cause, and the file with the greatest charge. Without a
     /// charge, the sum is 0 and the file is `None`.
-    pub fn charged(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
+    pub fn charged_waits(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
         let mut sum = WaitSum::default();
         let mut largest: Option<(&FileData, u64)> = None;
         for file in self.files.values() {

@@ -12,8 +12,8 @@ use readpath_trace::page_set::PAGE_BYTES;
 /// Source of reads: thread, file, descriptor (none for a mapping).
 pub(super) type ReaderKey = (u32, u32, Option<u64>);
 
-/// Number of streams tracked per source.
-const STREAMS: usize = 4;
+/// Number of streams tracked per source; the oldest is dropped.
+const STREAMS_PER_READER: usize = 4;
 
 /// Maximum number of sources. If there are more, all are forgotten.
 const READERS_MAX: usize = 1 << 16;
@@ -55,6 +55,7 @@ pub(super) struct Step {
 /// Streams of reads, and the distances between reads.
 #[derive(Debug, Default)]
 pub(super) struct AccessStreams {
+    /// Streams by source, the one read last first.
     streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
     /// Number of reads at each distance from the last end.
     pub strides: BTreeMap<i64, u64>,
@@ -82,7 +83,7 @@ impl AccessStreams {
             .map_or_else(|| Run { begin: offset, ..Run::default() }, |continued| continued.run);
         let run_bytes = end - run.begin;
         streams.push_front(Stream { end, run });
-        streams.truncate(STREAMS);
+        streams.truncate(STREAMS_PER_READER);
         if let Some(last_end) = last_end {
             let stride = offset.wrapping_sub(last_end) as i64;
             if self.strides.len() < STRIDES_MAX || self.strides.contains_key(&stride) {
@@ -106,33 +107,35 @@ impl AccessStreams {
 mod tests {
     use super::*;
 
+    /// By hand: streams from 0 and from 1 GiB alternate. The first read of each is a jump, the others
+    /// continue their stream. Only the read at 4096 begins at the end of the read before it.
     #[test]
     fn alternating_streams_are_distinguished_from_jumps() {
         let mut pattern = AccessStreams::default();
-        let mut take =
-            |offset: u64| pattern.record_read((0, 0, Some(3)), offset, offset + 4096).is_sequential;
+        let (reader, other_thread) = ((0, 0, Some(3)), (1, 0, Some(3)));
+        let mut is_sequential =
+            |offset: u64| pattern.record_read(reader, offset, offset + 4096).is_sequential;
         assert_eq!(
-            [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take),
+            [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut is_sequential),
             [false, true, false, true, true]
         );
-        assert!(!take(4096), "backwards");
-        assert!(!pattern.record_read((1, 0, Some(3)), 8192, 9000).is_sequential, "another thread");
+        assert!(!is_sequential(4096), "backwards");
+        assert!(!pattern.record_read(other_thread, 8192, 9000).is_sequential, "another thread");
         assert_eq!(pattern.strides.get(&0), Some(&1));
     }
 
+    /// By hand: 100 bytes at 1 MiB, the next 100, then 4096 bytes two pages after the start. Their
+    /// run has 8192 + 4096 bytes. A read at 0 begins another run.
     #[test]
     fn run_length_counts_reads_that_follow_each_other() {
         let mut pattern = AccessStreams::default();
-        let mut take =
+        let mut read =
             |offset: u64, bytes| pattern.record_read((0, 0, None), offset, offset + bytes);
-        let step = |goes_on, is_adjacent, run_bytes| Step {
-            is_sequential: goes_on,
-            is_adjacent,
-            run_bytes,
-        };
-        assert_eq!(take(1 << 20, 100), step(false, false, 100));
-        assert_eq!(take((1 << 20) + 100, 100), step(true, true, 200));
-        assert_eq!(take((1 << 20) + 8192, 4096), step(true, false, 12_288), "a page lies between");
-        assert_eq!(take(0, 4096), step(false, false, 4096));
+        let step =
+            |is_sequential, is_adjacent, run_bytes| Step { is_sequential, is_adjacent, run_bytes };
+        assert_eq!(read(1 << 20, 100), step(false, false, 100));
+        assert_eq!(read((1 << 20) + 100, 100), step(true, true, 200));
+        assert_eq!(read((1 << 20) + 8192, 4096), step(true, false, 12_288), "a page lies between");
+        assert_eq!(read(0, 4096), step(false, false, 4096));
     }
 }

@@ -22,8 +22,8 @@ const REFERENCES_MAX: usize = 1 << 19;
 /// Bit position of the file number in a page key. Files can have up to 4 PiB.
 const FILE_SHIFT: u32 = 40;
 
-/// Sizes of the curve, as fractions of all distinct pages.
-const PARTS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0];
+/// Memory sizes of the curve, as fractions of all distinct pages.
+const MEMORY_SHARES: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0];
 
 /// A point of the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -72,12 +72,12 @@ impl ReuseSample {
         }
     }
 
-    /// Returns the curve over the sizes of `PARTS`. Empty without reads.
+    /// Returns the curve over the sizes of `MEMORY_SHARES`. Empty without reads.
     pub fn curve(&self) -> Vec<ReusePoint> {
         let Ok(trace) = BlockTrace::of(self.stored_references.clone()) else { return Vec::new() };
         let pages = f64::from(trace.blocks);
         let mut points: Vec<ReusePoint> = Vec::new();
-        for share in PARTS {
+        for share in MEMORY_SHARES {
             let blocks = (pages * share).ceil() as u32;
             let policy = Spec::plain("lru");
             let misses =
@@ -133,7 +133,8 @@ mod tests {
         assert!(curve[..curve.len() - 1].iter().all(|point| point.miss_ratio == 1.0));
     }
 
-    /// A sample has the same curve.
+    /// Five rounds over 200,000 pages exceed the stored references, so pages are dropped. In memory
+    /// for all pages, LRU misses a fifth of the references, as without a sample.
     #[test]
     fn sampled_pages_have_the_miss_curve_of_all_pages() {
         let mut reuse = ReuseSample::default();
@@ -152,9 +153,9 @@ mod tests {
     fn ranges_are_sampled_like_their_single_pages() {
         let (mut ranges, mut pages) = (ReuseSample::default(), ReuseSample::default());
         let mut state = 3;
-        let mut below = |end: u64| splitmix::next(&mut state) % end;
+        let mut random_below = |end: u64| splitmix::next(&mut state) % end;
         for nth in 0..4000 {
-            let range = PageRange::new(below(1 << 30), below(1000));
+            let range = PageRange::new(random_below(1 << 30), random_below(1000));
             ranges.add_references(nth % 3, range);
             (range.first..range.end)
                 .for_each(|page| pages.add_references(nth % 3, PageRange::new(page, 1)));
@@ -164,6 +165,7 @@ mod tests {
         assert_eq!((ranges.references, ranges.halvings), (pages.references, pages.halvings));
     }
 
+    /// Two million pages with 1, 2, 7 or 1023 other pages between them.
     #[test]
     fn sampling_rate_is_independent_of_the_page_distance() {
         for stride in [2, 3, 8, 1024] {

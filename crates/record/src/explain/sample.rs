@@ -22,7 +22,7 @@ pub(super) struct Run {
 pub(super) struct RunSample {
     runs: ThinnedList<Run>,
     /// Run in progress.
-    open: Option<Run>,
+    current_run: Option<Run>,
     /// Number of waits, and their sum in nanoseconds.
     pub waits: u64,
     pub waited_ns: u64,
@@ -30,7 +30,7 @@ pub(super) struct RunSample {
 
 impl Default for RunSample {
     fn default() -> RunSample {
-        RunSample { runs: ThinnedList::new(RUNS_MAX), open: None, waits: 0, waited_ns: 0 }
+        RunSample { runs: ThinnedList::new(RUNS_MAX), current_run: None, waits: 0, waited_ns: 0 }
     }
 }
 
@@ -40,7 +40,7 @@ impl RunSample {
     pub fn add_read(&mut self, file: u32, offset: u64, bytes: u64, waited_ns: u64) {
         self.waits += 1;
         self.waited_ns += waited_ns;
-        if let Some(run) = &mut self.open
+        if let Some(run) = &mut self.current_run
             && (run.file, run.offset + run.bytes) == (file, offset)
             && run.bytes + bytes <= RUN_BYTES_MAX
         {
@@ -49,12 +49,12 @@ impl RunSample {
             return;
         }
         self.end_run();
-        self.open = Some(Run { file, offset, bytes, reads: 1 });
+        self.current_run = Some(Run { file, offset, bytes, reads: 1 });
     }
 
     /// Ends the run in progress, which then may be sampled.
     pub fn end_run(&mut self) {
-        if let Some(run) = self.open.take() {
+        if let Some(run) = self.current_run.take() {
             self.runs.push(run);
         }
     }
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(sample.runs(), [run(0, 8704, 3), run(65536, 4096, 1)]);
     }
 
-    /// By hand: 1025 runs are halved to 513, which are every second one.
+    /// By hand: the 1025th run halves the list to 513, every second run. Then one of two is added.
     #[test]
     fn many_runs_are_thinned_evenly() {
         let mut sample = RunSample::default();
@@ -93,6 +93,7 @@ mod tests {
         assert_eq!(offsets, expected);
     }
 
+    /// By hand: four reads of 64 KiB fill a run of 256 KiB. 24 of them are six runs.
     #[test]
     fn long_run_continues_as_another_one() {
         let mut sample = RunSample::default();

@@ -17,7 +17,7 @@ const STALLS_MIN: u64 = 4;
 /// Largest fraction of the waits that are stalls. More of them are a second kind of request.
 const STALLED_SHARE_MAX: f64 = 0.1;
 
-/// Number and sum of waits.
+/// Number of waits, and their sum in nanoseconds.
 type Waits = (u64, u64);
 
 /// Waits of each device by size and duration.
@@ -32,7 +32,7 @@ pub(super) struct StallHistogram {
 pub(super) struct Stalls {
     /// Part of the device's waiting time beyond the median that the stalls take.
     pub lost_share: f64,
-    /// Number of stalls, and of all waits of their sizes.
+    /// Number of stalls, and of all waits of the compared sizes.
     pub count: u64,
     pub waits: u64,
     /// Median, and mean stall, in nanoseconds.
@@ -51,7 +51,7 @@ impl StallHistogram {
 
     /// Returns the stalls of a device. `None` if they are too few.
     pub fn stalls_of(&self, device: u64) -> Option<Stalls> {
-        let (mut all_ns, mut stalled_ns, mut lost_ns, mut medians_ns) = (0.0, 0.0, 0.0, 0.0);
+        let (mut all_ns, mut stalled_ns, mut lost_ns, mut median_sum_ns) = (0.0, 0.0, 0.0, 0.0);
         let (mut count, mut waits) = (0, 0);
         for (_, class) in self.classes.range((device, 0)..=(device, u32::MAX)) {
             all_ns += class.values().map(|(_, ns)| *ns as f64).sum::<f64>();
@@ -65,7 +65,7 @@ impl StallHistogram {
             let (class_count, class_ns) =
                 stalled.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
             waits += class_waits;
-            medians_ns += median_ns * class_waits as f64;
+            median_sum_ns += median_ns * class_waits as f64;
             if class_count as f64 > STALLED_SHARE_MAX * class_waits as f64 {
                 continue;
             }
@@ -77,7 +77,7 @@ impl StallHistogram {
             lost_share: lost_ns / all_ns,
             count,
             waits,
-            median_ns: medians_ns / waits as f64,
+            median_ns: median_sum_ns / waits as f64,
             mean_ns: stalled_ns / count as f64,
         })
     }
@@ -99,10 +99,11 @@ fn median_class_mean_ns(class: &BTreeMap<u32, Waits>, waits: u64) -> f64 {
 mod tests {
     use super::*;
 
+    /// Stalls of a device with waits for 4 KiB. `waits`: number and duration in µs of equal waits.
     fn stalls(waits: &[(u64, u64)]) -> Option<Stalls> {
         let mut histogram = StallHistogram::default();
-        for &(count, us) in waits {
-            (0..count).for_each(|_| histogram.record_wait(3, us * 1000, 4096));
+        for &(count, duration_us) in waits {
+            (0..count).for_each(|_| histogram.record_wait(3, duration_us * 1000, 4096));
         }
         histogram.stalls_of(3)
     }
@@ -116,8 +117,8 @@ mod tests {
         assert_eq!((found.median_ns, found.mean_ns), (1e6, 100e6));
     }
 
-    /// Three are chance, waits of 20 ms are seeks, seven times the median is no tail, and a fifth
-    /// of the waits is a second kind of request.
+    /// Three are chance, waits of 20 ms are seeks, seven times the median is no tail, a fifth of the
+    /// waits is a second kind of request, and 60 waits are too few.
     #[test]
     fn other_long_waits_are_no_stalls() {
         assert_eq!(stalls(&[(97, 1000), (3, 100_000)]), None);

@@ -45,11 +45,11 @@ pub(super) struct RequestedRange {
 pub(super) struct AdvisedDevice {
     pub(super) evidence: DeviceEvidence,
     /// Requests in progress by their first sectors.
-    pub(super) under_way: BTreeMap<u64, RequestId>,
+    pub(super) requests_in_progress: BTreeMap<u64, RequestId>,
     /// Numbers of completed requests, for reuse.
-    pub(super) free: Vec<RequestId>,
+    pub(super) free_ids: Vec<RequestId>,
     /// End of the last read used for the estimate, on a device without request events.
-    pub(super) learned_ns: u64,
+    pub(super) learned_until_ns: u64,
 }
 
 impl AdvisedFile {
@@ -77,19 +77,19 @@ impl AdvisedDevice {
     /// Records that the device began a request at `sector`. A second start of the same sector is
     /// ignored.
     pub(super) fn record_issued(&mut self, at: Time, sector: u64) {
-        if self.under_way.contains_key(&sector) {
+        if self.requests_in_progress.contains_key(&sector) {
             return;
         }
-        let next = RequestId(self.under_way.len() as u32);
-        let id = self.free.pop().unwrap_or(next);
-        self.under_way.insert(sector, id);
+        let next = RequestId(self.requests_in_progress.len() as u32);
+        let id = self.free_ids.pop().unwrap_or(next);
+        self.requests_in_progress.insert(sector, id);
         self.evidence.estimate.on_dispatch(at, id, None);
     }
 
     /// Records that the device completed `bytes` bytes of the request at `sector`.
     pub(super) fn record_completed(&mut self, at: Time, sector: u64, bytes: u64) {
-        if let Some(id) = self.under_way.remove(&sector) {
-            self.free.push(id);
+        if let Some(id) = self.requests_in_progress.remove(&sector) {
+            self.free_ids.push(id);
             self.evidence.estimate.on_completion(at, at, id, bytes);
         }
     }
@@ -97,10 +97,10 @@ impl AdvisedDevice {
     /// Adds a read of `bytes` bytes to the cost estimate, as if it were one request. A read that
     /// began before the end of the previous one is left out.
     pub(super) fn learn_from_read(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
-        if begin_ns >= self.learned_ns {
+        if begin_ns >= self.learned_until_ns {
             self.evidence.estimate.on_dispatch(Time(begin_ns), RequestId(0), None);
             self.evidence.estimate.on_completion(Time(end_ns), Time(end_ns), RequestId(0), bytes);
         }
-        self.learned_ns = self.learned_ns.max(end_ns);
+        self.learned_until_ns = self.learned_until_ns.max(end_ns);
     }
 }

@@ -22,16 +22,17 @@ use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 /// A file that can be advised.
 #[derive(Debug)]
 pub(super) struct AdviceTarget {
-    target_kind: AdviceWay,
+    access: TargetAccess,
     /// Number of pages that can be advised, from the start of the file.
     pages: u64,
     /// Pages that were prefetched or used, where the kernel reports no residency: it denies
     /// `cachestat(2)` for files that the user neither owns nor may write.
-    known: Option<PageSet>,
+    known_present: Option<PageSet>,
 }
 
+/// Access to the pages of a target.
 #[derive(Debug)]
-enum AdviceWay {
+enum TargetAccess {
     Opened(ReadaheadFile),
     /// A program's mapping: its process, its first byte in the file, and its address.
     Mapped {
@@ -60,10 +61,10 @@ impl AdviceTarget {
 
     /// Creates a target of `pages` pages. Its pages are counted here if the kernel reports no
     /// residency.
-    fn new(target_kind: AdviceWay, pages: u64) -> AdviceTarget {
-        let mut target = AdviceTarget { target_kind, pages, known: None };
+    fn new(access: TargetAccess, pages: u64) -> AdviceTarget {
+        let mut target = AdviceTarget { access, pages, known_present: None };
         if target.cached_pages(PageRange::new(0, 1)).is_none() {
-            target.known = Some(PageSet::default());
+            target.known_present = Some(PageSet::default());
         }
         target
     }
@@ -71,7 +72,7 @@ impl AdviceTarget {
     /// Number of absent pages in a range. Pages that were prefetched or used count as present
     /// if the kernel reports no number.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
-        let present = match &self.known {
+        let present = match &self.known_present {
             Some(known) => range.pages().filter(|page| known.has(*page)).count() as u64,
             None => self.cached_pages(range).unwrap_or(0),
         };
@@ -81,7 +82,7 @@ impl AdviceTarget {
     /// Records that these pages were prefetched or used. Without effect if the kernel reports
     /// residency.
     pub fn record_present(&mut self, range: PageRange) {
-        if let Some(known) = &mut self.known {
+        if let Some(known) = &mut self.known_present {
             known.add(range.first, range.end);
         }
     }
@@ -126,15 +127,15 @@ impl AdviceTarget {
 
     /// Number of resident pages in a range. `None` where the kernel reports no number.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
-        let AdviceWay::Opened(file) = &self.target_kind else { return None };
+        let TargetAccess::Opened(file) = &self.access else { return None };
         file.cached_pages(range)
     }
 
     /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
     pub fn prefetch(&self, range: PageRange) -> bool {
-        match &self.target_kind {
-            AdviceWay::Opened(file) => file.read_ahead(range),
-            AdviceWay::Mapped { process, offset: first, address } => {
+        match &self.access {
+            TargetAccess::Opened(file) => file.read_ahead(range),
+            TargetAccess::Mapped { process, offset: first, address } => {
                 for_each_call(range, CALL_BYTES_MIN, |offset, bytes| {
                     offset >= *first && advise_will_need(process, address + (offset - first), bytes)
                 })
@@ -144,8 +145,8 @@ impl AdviceTarget {
 
     /// Evicts these pages from the kernel page cache, except dirty and mapped pages.
     pub fn evict(&self, range: PageRange) {
-        if let (AdviceWay::Opened(file), Some(bytes)) =
-            (&self.target_kind, std::num::NonZero::new(range.count() * PAGE_BYTES))
+        if let (TargetAccess::Opened(file), Some(bytes)) =
+            (&self.access, std::num::NonZero::new(range.count() * PAGE_BYTES))
         {
             let advice = rustix::fs::Advice::DontNeed;
             let _ = rustix::fs::fadvise(file.file(), range.first * PAGE_BYTES, Some(bytes), advice);
@@ -163,34 +164,34 @@ fn open_inode(path: &Path, inode: Inode) -> Option<AdviceTarget> {
     let has_inode = |found: &fs::Metadata| mounts::inode_at(path, found) == inode;
     let file = ReadaheadFile::open(path, has_inode).ok()??;
     let pages = file.pages();
-    Some(AdviceTarget::new(AdviceWay::Opened(file), pages))
+    Some(AdviceTarget::new(TargetAccess::Opened(file), pages))
 }
 
 /// Returns the largest mapping of a file in a task. `folder` is the task's folder in `/proc`.
 /// `None` if the task has no mapping of the file or has ended.
 fn largest_mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     let maps = fs::read_to_string(folder.join("maps")).ok()?;
-    let mappings = maps.lines().filter_map(|line| Mapped::parse(line, inode));
-    let Mapped { address, bytes, offset } = mappings.max_by_key(|mapped| mapped.bytes)?;
+    let mappings = maps.lines().filter_map(|line| MapsLine::parse(line, inode));
+    let MapsLine { address, bytes, offset } = mappings.max_by_key(|mapped| mapped.bytes)?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     let pidfd = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
-    let mapped = AdviceWay::Mapped { process: pidfd.ok()?, offset, address };
+    let mapped = TargetAccess::Mapped { process: pidfd.ok()?, offset, address };
     Some(AdviceTarget::new(mapped, (offset + bytes) / PAGE_BYTES))
 }
 
-/// A line of `/proc/PID/maps`.
+/// Mapping in a line of `/proc/PID/maps`: first address, length, and offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mapped {
+struct MapsLine {
     address: u64,
     bytes: u64,
     offset: u64,
 }
 
-impl Mapped {
+impl MapsLine {
     /// Parses a line such as `7f00-7f10 r--s 00001000 fd:02 1234 /path`. Returns `None` for a line
     /// that has another form or names another inode.
-    fn parse(line: &str, inode: Inode) -> Option<Mapped> {
+    fn parse(line: &str, inode: Inode) -> Option<MapsLine> {
         let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
         let mut fields = line.split_ascii_whitespace();
         let (first, end) = fields.next()?.split_once('-')?;
@@ -200,7 +201,7 @@ impl Mapped {
         let device = hexadecimal(major)? << 20 | hexadecimal(minor)?;
         let number: u64 = fields.next()?.parse().ok()?;
         let is_inode = Inode { device, number } == inode;
-        is_inode.then_some(Mapped { address: first, bytes: end - first, offset })
+        is_inode.then_some(MapsLine { address: first, bytes: end - first, offset })
     }
 }
 
@@ -227,14 +228,14 @@ mod tests {
     fn proc_maps_line_is_parsed() {
         let line = "7f0000001000-7f0000003000 r--s 0000a000 fd:02 1234       /a file";
         let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
-        let mapped = Mapped { address: 0x7f00_0000_1000, bytes: 0x2000, offset: 0xa000 };
-        assert_eq!(Mapped::parse(line, inode), Some(mapped));
-        assert_eq!(Mapped::parse(line, Inode { number: 1, ..inode }), None);
-        assert_eq!(Mapped::parse("7f00-7f10 rw-p 00000000 00:00 0", inode), None);
+        let mapped = MapsLine { address: 0x7f00_0000_1000, bytes: 0x2000, offset: 0xa000 };
+        assert_eq!(MapsLine::parse(line, inode), Some(mapped));
+        assert_eq!(MapsLine::parse(line, Inode { number: 1, ..inode }), None);
+        assert_eq!(MapsLine::parse("7f00-7f10 rw-p 00000000 00:00 0", inode), None);
     }
 
     /// Creates a file of 1 MiB without resident pages.
-    fn cold_file(name: &str) -> (PathBuf, File, Inode) {
+    fn create_cold_file(name: &str) -> (PathBuf, File, Inode) {
         let name = format!("hand-{name}-{}", std::process::id());
         let path = std::env::current_exe().unwrap().with_file_name(name);
         let mut file = OpenOptions::new();
@@ -247,40 +248,44 @@ mod tests {
         (path, file, inode)
     }
 
+    /// Pages of the file, and a part of them.
     const ALL: PageRange = PageRange { first: 0, end: 256 };
     const PART: PageRange = PageRange { first: 64, end: 128 };
 
-    /// The kernel's count of resident pages shows the effect of each call.
+    /// The kernel's count of resident pages shows the effect of each call. By hand: of pages 60 to 129,
+    /// four before and two after the prefetched part are absent.
     #[test]
     fn pages_of_an_unlinked_file_can_be_prefetched_and_evicted() {
-        let (path, file, inode) = cold_file("opened");
+        let (path, file, inode) = create_cold_file("opened");
         let by_path = AdviceTarget::open_file_of_task(std::process::id(), inode, path.to_str());
         fs::remove_file(&path).unwrap();
         let by_descriptor =
             AdviceTarget::open_file_of_task(std::process::id(), inode, path.to_str());
-        for hand in [by_path, by_descriptor] {
-            let hand = hand.expect("it is open here");
-            assert_eq!(hand.pages(), 256);
+        for target in [by_path, by_descriptor] {
+            let target = target.expect("it is open here");
+            assert_eq!(target.pages(), 256);
             if resident_pages(&file, 0, 0).is_ok_and(|cached| cached != 0) {
                 return println!("skipped: the file system keeps its pages");
             }
-            assert!(hand.prefetch(PART));
-            assert_eq!((hand.cached_pages(PART), hand.absent_pages(ALL)), (Some(64), 192));
+            assert!(target.prefetch(PART));
+            assert_eq!((target.cached_pages(PART), target.absent_pages(ALL)), (Some(64), 192));
             let around = PageRange { first: 60, end: 130 };
-            let absent: Vec<PageRange> = hand.absent_runs(around, 6);
+            let absent: Vec<PageRange> = target.absent_runs(around, 6);
             assert_eq!(absent.iter().map(|run| run.count()).sum::<u64>(), 6);
             assert!(absent.iter().all(|run| run.end <= 64 || run.first >= 128), "{absent:?}");
             // Pages with I/O in flight cannot be evicted.
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 64 * 4096], 64 * 4096)
                 .unwrap();
-            hand.evict(ALL);
-            assert_eq!(hand.cached_pages(ALL), Some(0));
+            target.evict(ALL);
+            assert_eq!(target.cached_pages(ALL), Some(0));
         }
     }
 
+    /// The file has no path and no descriptor of the target. The kernel reports no residency through a
+    /// mapping.
     #[test]
     fn unopenable_file_is_prefetched_through_its_mapping() {
-        let (path, file, inode) = cold_file("mapped");
+        let (path, file, inode) = create_cold_file("mapped");
         fs::remove_file(&path).unwrap();
         let (bytes, protection) = (1 << 20, rustix::mm::ProtFlags::READ);
         let flags = rustix::mm::MapFlags::SHARED;
@@ -288,10 +293,10 @@ mod tests {
         let address = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0).unwrap()
         };
-        let hand = largest_mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
-        assert_eq!((hand.pages(), hand.cached_pages(PART)), (256, None));
+        let target = largest_mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
+        assert_eq!((target.pages(), target.cached_pages(PART)), (256, None));
         if resident_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
-            assert!(hand.prefetch(PART));
+            assert!(target.prefetch(PART));
             assert_eq!(resident_pages(&file, 64 * 4096, 64 * 4096).unwrap(), 64);
             assert_eq!(resident_pages(&file, 0, 0).unwrap(), 64);
         }

@@ -16,6 +16,7 @@ pub(super) struct Ledger {
     by_age: BTreeSet<(u64, u32, u64)>,
     /// Number of pages in all ranges.
     pages: u64,
+    /// Maximum of `pages` so far.
     pages_max: u64,
     pages_by_file: HashMap<u32, u64>,
 }
@@ -25,6 +26,7 @@ pub(super) struct Ledger {
 pub(super) struct UnusedRange {
     pub file: u32,
     pub range: PageRange,
+    /// Time of the prefetch.
     pub since_ns: u64,
 }
 
@@ -78,7 +80,7 @@ impl Ledger {
     }
 
     /// Returns all ranges, by file and page.
-    pub fn all(&self) -> impl Iterator<Item = UnusedRange> + '_ {
+    pub fn unused_ranges(&self) -> impl Iterator<Item = UnusedRange> + '_ {
         self.unused_ranges.iter().map(|(&(file, first), &(end, since_ns))| UnusedRange {
             file,
             range: PageRange { first, end },
@@ -125,43 +127,48 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A set of page numbers, one by one, says the same.
+    /// A plain set of page numbers goes through the same random changes as the ledger.
     #[test]
     fn ledger_equals_a_page_set_under_random_changes() {
         let mut ledger = Ledger::default();
         let mut pages = BTreeSet::<(u32, u64)>::new();
-        let (mut state, mut most) = (1_u64, 0);
+        let (mut state, mut largest_count) = (1_u64, 0);
         for step in 0..2000_u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step * 2 + 1);
             let file = (state >> 60) as u32 & 1;
             let range = PageRange::new(state >> 40 & 255, state >> 50 & 31);
-            let of = |page| (file, page);
+            let key = |page| (file, page);
             if step % 3 == 0 {
                 ledger.add(file, range, step);
-                pages.extend(range.pages().map(of));
+                pages.extend(range.pages().map(key));
             } else {
-                let held = range.pages().filter(|&page| pages.remove(&of(page))).count() as u64;
-                assert_eq!(ledger.remove_range(file, range), held, "at step {step}");
+                let removed = range.pages().filter(|&page| pages.remove(&key(page)));
+                let removed_count = removed.count() as u64;
+                assert_eq!(ledger.remove_range(file, range), removed_count, "at step {step}");
             }
-            most = most.max(pages.len() as u64);
+            largest_count = largest_count.max(pages.len() as u64);
             let actual: BTreeSet<_> = ledger
-                .all()
-                .flat_map(|standing| standing.range.pages().map(move |page| (standing.file, page)))
+                .unused_ranges()
+                .flat_map(|unused| unused.range.pages().map(move |page| (unused.file, page)))
                 .collect();
             assert_eq!(actual, pages, "after step {step}");
             assert_eq!(ledger.pages(), pages.len() as u64, "after step {step}");
         }
-        assert_eq!(ledger.pages_max(), most);
-        assert!(most > 100);
+        assert_eq!(ledger.pages_max(), largest_count);
+        assert!(largest_count > 100);
     }
 
+    /// By hand: pages 10 to 19 of file 3 are prefetched at time 5. Pages 12 to 17 are removed, then all
+    /// up to 14, so the range from page 18 is left. Without it, file 4 is the oldest.
     #[test]
     fn oldest_ledger_range_keeps_its_time_when_cut() {
         let mut ledger = Ledger::default();
         ledger.add(3, PageRange::new(10, 10), 5);
         ledger.add(4, PageRange::new(0, 4), 6);
         assert_eq!(ledger.remove_range(3, PageRange::new(12, 6)), 6);
-        let oldest = |ledger: &Ledger| ledger.oldest().map(|o| (o.file, o.range.first, o.since_ns));
+        let oldest = |ledger: &Ledger| {
+            ledger.oldest().map(|unused| (unused.file, unused.range.first, unused.since_ns))
+        };
         assert_eq!(oldest(&ledger), Some((3, 10, 5)));
         ledger.remove_range(3, PageRange::new(0, 15));
         assert_eq!(oldest(&ledger), Some((3, 18, 5)));

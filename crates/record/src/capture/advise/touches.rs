@@ -35,12 +35,12 @@ pub(super) enum PageTouch {
 }
 
 /// Source of addresses and page tables.
-pub(super) trait Tables {
+pub(super) trait PageLookup {
     /// Returns the page of a file at an address of a task, or `None` for other memory.
-    fn at(&self, task: u32, address: u64) -> Option<MappedPage>;
+    fn mapped_page_at(&self, task: u32, address: u64) -> Option<MappedPage>;
 
     /// Returns the pages around `page` that the program's page table maps, or `None` if unknown.
-    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange>;
+    fn pages_mapped_around(&mut self, page: &MappedPage) -> Option<PageRange>;
 }
 
 /// Addresses and page tables of the running system.
@@ -49,12 +49,12 @@ pub(super) struct SystemTables<'a, N> {
     pub mappings: TaskMappings<'a>,
 }
 
-impl<N: FileNames> Tables for SystemTables<'_, N> {
-    fn at(&self, task: u32, address: u64) -> Option<MappedPage> {
-        self.mappings.at(task, address)
+impl<N: FileNames> PageLookup for SystemTables<'_, N> {
+    fn mapped_page_at(&self, task: u32, address: u64) -> Option<MappedPage> {
+        self.mappings.mapped_page_at(task, address)
     }
 
-    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange> {
+    fn pages_mapped_around(&mut self, page: &MappedPage) -> Option<PageRange> {
         self.names.mapped(page)
     }
 }
@@ -70,9 +70,10 @@ pub(super) struct Touches {
     exception_pages: HashMap<u32, MappedPage>,
     folios: Folios,
     /// Last range that each task touched in a mapping.
-    mapped: HashMap<u32, (Inode, PageRange)>,
+    last_mapped: HashMap<u32, (Inode, PageRange)>,
 }
 
+/// Fault in progress on an absent page.
 #[derive(Clone, Copy, Debug)]
 struct FaultRecord {
     inode: Inode,
@@ -87,7 +88,7 @@ impl Touches {
     pub fn process(
         &mut self,
         events: &[TraceEvent],
-        tables: &mut impl Tables,
+        tables: &mut impl PageLookup,
         mut on_touch: impl FnMut(PageTouch),
     ) {
         for event in events {
@@ -108,14 +109,14 @@ impl Touches {
                     has_exception_only,
                     tables,
                 );
-                let range = self.with_gap(task, mapped_page.inode, range);
+                let range = self.extended_over_gap(task, mapped_page.inode, range);
                 on_touch(PageTouch::Mapped { task, inode: mapped_page.inode, range });
             }
             match event.data {
                 EventData::PageFault { address } => {
                     self.end_fault(task, &mut on_touch);
                     self.exception_pages.remove(&task);
-                    if let Some(mapped_page) = tables.at(task, address) {
+                    if let Some(mapped_page) = tables.mapped_page_at(task, address) {
                         self.last_exceptions.insert(task, mapped_page);
                         self.exception_pages.insert(task, mapped_page);
                     }
@@ -132,11 +133,17 @@ impl Touches {
                         .filter(|page| page.inode == inode && window.contains(page.page));
                     let range = match mapped_page {
                         Some(mapped_page) => {
-                            self.pages_mapped_by_fault(&mapped_page, window, false, tables)
+                            let has_exception_only = false;
+                            self.pages_mapped_by_fault(
+                                &mapped_page,
+                                window,
+                                has_exception_only,
+                                tables,
+                            )
                         }
                         None => self.folios.covering(inode, window),
                     };
-                    let range = self.with_gap(task, inode, range);
+                    let range = self.extended_over_gap(task, inode, range);
                     on_touch(PageTouch::Mapped { task, inode, range });
                 }
                 EventData::Fault { inode, page } => {
@@ -157,7 +164,7 @@ impl Touches {
                 EventData::Enter(..) => self.end_fault(task, &mut on_touch),
                 EventData::TaskEnds => {
                     self.end_fault(task, &mut on_touch);
-                    self.mapped.remove(&task);
+                    self.last_mapped.remove(&task);
                     self.exception_pages.remove(&task);
                 }
                 _ => {}
@@ -182,7 +189,7 @@ impl Touches {
         let end = inserted_end.map_or(page + 1, |end| end.min(around_end));
         let folio_end = self.folios.covering(inode, PageRange::new(page, 1)).end;
         let end = end.max(folio_end);
-        let range = self.with_gap(task, inode, PageRange { first: page, end });
+        let range = self.extended_over_gap(task, inode, PageRange { first: page, end });
         on_touch(PageTouch::Requested { task, inode, range });
     }
 
@@ -196,12 +203,12 @@ impl Touches {
         touched: &MappedPage,
         window: PageRange,
         has_exception_only: bool,
-        tables: &mut impl Tables,
+        tables: &mut impl PageLookup,
     ) -> PageRange {
         let mut range = self.folios.covering(touched.inode, window);
         if !self.folios.is_known(touched.inode, touched.page) {
             let huge_range = if has_exception_only { touched.huge } else { None };
-            if let Some(present) = tables.mapped(touched).or(huge_range) {
+            if let Some(present) = tables.pages_mapped_around(touched).or(huge_range) {
                 range.first = range.first.min(present.first);
                 range.end = range.end.max(present.end);
             }
@@ -214,9 +221,9 @@ impl Touches {
 
     /// Extends a touch of a mapping by the pages since the task's last touch, if they are at most
     /// as many as that touch had.
-    fn with_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
+    fn extended_over_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
         let previous =
-            self.mapped.insert(task, (inode, range)).filter(|previous| previous.0 == inode);
+            self.last_mapped.insert(task, (inode, range)).filter(|previous| previous.0 == inode);
         let first = previous.map_or(range.first, |(_, previous)| {
             match range.first.checked_sub(previous.end) {
                 Some(gap) if gap <= previous.count() => previous.end,
@@ -234,30 +241,32 @@ mod tests {
     const INODE: Inode = Inode { device: 1, number: 2 };
 
     /// A mapping at the file's own offsets, and unreadable page tables.
-    struct Nothing;
+    struct NoPageTables;
 
-    impl Tables for Nothing {
-        fn at(&self, _: u32, address: u64) -> Option<MappedPage> {
+    impl PageLookup for NoPageTables {
+        fn mapped_page_at(&self, _: u32, address: u64) -> Option<MappedPage> {
             let page = address / 4096;
             let (pages, huge) =
                 (PageRange::new(0, 1 << 20), Some(PageRange::new(page / 512 * 512, 512)));
             Some(MappedPage { process: 7, address, inode: INODE, page, pages, huge })
         }
 
-        fn mapped(&mut self, _: &MappedPage) -> Option<PageRange> {
+        fn pages_mapped_around(&mut self, _: &MappedPage) -> Option<PageRange> {
             None
         }
     }
 
-    fn reported(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
+    /// Touches reported for batches of events of one task, as kind, first page and end. Kinds: `c` for
+    /// a request, `m` for mapped pages, `i` for pages added to the cache.
+    fn reported_touches(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
         let mut touches = Touches::default();
         let mut all = Vec::new();
         for batch in batches {
             let events: Vec<TraceEvent> = batch
                 .iter()
-                .map(|what| TraceEvent { at_ns: 0, task: 7, data: what.clone() })
+                .map(|data| TraceEvent { at_ns: 0, task: 7, data: data.clone() })
                 .collect();
-            touches.process(&events, &mut Nothing, |touch| {
+            touches.process(&events, &mut NoPageTables, |touch| {
                 all.push(match touch {
                     PageTouch::Requested { range, .. } => ('c', range.first, range.end),
                     PageTouch::Mapped { range, .. } => ('m', range.first, range.end),
@@ -274,13 +283,13 @@ mod tests {
         let fault = EventData::Fault { inode: INODE, page: 20 };
         let insert = |first, count| EventData::Insert { inode: INODE, first, count };
         let around = [fault.clone(), insert(4, 16), insert(20, 16)];
-        assert_eq!(reported(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
+        assert_eq!(reported_touches(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
         // A mapping with the advice RANDOM gets one page.
-        assert_eq!(reported(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
+        assert_eq!(reported_touches(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
         // A fault on a resident page is a touch of that page, reported with the next event.
-        assert_eq!(reported(&[std::slice::from_ref(&fault)]), []);
+        assert_eq!(reported_touches(&[std::slice::from_ref(&fault)]), []);
         let next = EventData::MapPages { inode: INODE, first: 16, end: 32 };
-        assert_eq!(reported(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
+        assert_eq!(reported_touches(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
     }
 
     /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them. `map_pages` names 16 pages
@@ -291,7 +300,7 @@ mod tests {
         let touch = |page: u64| EventData::PageFault { address: page * 4096 };
         let map = EventData::MapPages { inode: INODE, first: 448, end: 464 };
         let all = [folio(448, 64), folio(512, 512), touch(448), map, touch(512), touch(1024)];
-        let reported = reported(&[
+        let reported = reported_touches(&[
             &all,
             &[EventData::Enter(super::super::super::event::SystemCall::Close, [0; 6])],
         ]);
@@ -306,7 +315,7 @@ mod tests {
         let found = |page| EventData::Fault { inode: INODE, page };
         let map = |first| EventData::MapPages { inode: INODE, first, end: first + 16 };
         let all = [map(0), found(32), map(32), found(64), map(64), map(97)];
-        let gone_through = [
+        let expected = [
             ('m', 0, 16),
             ('c', 16, 33),
             ('m', 32, 48),
@@ -314,6 +323,6 @@ mod tests {
             ('m', 64, 80),
             ('m', 97, 113),
         ];
-        assert_eq!(reported(&[&all]), gone_through);
+        assert_eq!(reported_touches(&[&all]), expected);
     }
 }

@@ -54,13 +54,13 @@ pub(super) struct FileUse {
     /// Accesses to pages that were used before.
     reread_pages: u64,
     /// Number of pieces, and the last one.
-    pieces: u64,
-    piece: PageRange,
+    piece_count: u64,
+    last_piece: PageRange,
     /// Start page of the next chunk, once the prefetch has begun, and its earliest time.
-    next: Option<u64>,
-    next_ns: u64,
+    next_start: Option<u64>,
+    next_chunk_ns: u64,
     /// Expected time when the device has read all chunks, and the number of prefetched pages.
-    done_ns: u64,
+    device_done_ns: u64,
     prefetched_pages: u64,
 }
 
@@ -75,11 +75,11 @@ impl FileUse {
             file_pages,
             used_pages: 0,
             reread_pages: 0,
-            pieces: 0,
-            piece: PageRange::default(),
-            next: None,
-            next_ns: 0,
-            done_ns: 0,
+            piece_count: 0,
+            last_piece: PageRange::default(),
+            next_start: None,
+            next_chunk_ns: 0,
+            device_done_ns: 0,
             prefetched_pages: 0,
         }
     }
@@ -91,9 +91,10 @@ impl FileUse {
         if !self.is_followed() || range.is_empty() {
             return;
         }
+        let last = self.last_piece;
         let continues_piece =
-            !self.piece.is_empty() && (self.piece.first..=self.piece.end).contains(&range.first);
-        let known_end = if continues_piece { self.piece.end } else { range.first };
+            !last.is_empty() && (last.first..=last.end).contains(&range.first);
+        let known_end = if continues_piece { self.last_piece.end } else { range.first };
         for page in known_end.max(range.first)..range.end {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
             let was_used = self.used_bitmap[word] & bit != 0;
@@ -101,10 +102,10 @@ impl FileUse {
             *(if was_used { &mut self.reread_pages } else { &mut self.used_pages }) += 1;
         }
         if continues_piece {
-            self.piece.end = self.piece.end.max(range.end);
+            self.last_piece.end = self.last_piece.end.max(range.end);
         } else {
-            self.pieces += 1;
-            self.piece = range;
+            self.piece_count += 1;
+            self.last_piece = range;
         }
     }
 
@@ -120,12 +121,13 @@ impl FileUse {
 
     /// Returns true once the prefetch of the rest has begun.
     pub fn has_prefetch_begun(&self) -> bool {
-        self.next.is_some()
+        self.next_start.is_some()
     }
 
     /// Returns true when only the lack of credit prevents a further chunk.
     pub fn is_held_back(&self, credit_pages: u64) -> bool {
-        credit_pages < CHUNK_PAGES_MIN && self.next.is_some_and(|start| start < self.file_pages)
+        let has_rest = self.next_start.is_some_and(|start| start < self.file_pages);
+        credit_pages < CHUNK_PAGES_MIN && has_rest
     }
 
     /// Returns the next part of the file to prefetch at `at_ns`. The rest of the file must fit into
@@ -138,16 +140,16 @@ impl FileUse {
         (room_pages, credit_pages): (u64, u64),
         at_ns: u64,
     ) -> Option<PageRange> {
-        if self.next.is_none() {
+        if self.next_start.is_none() {
             if !self.is_being_used_up() || self.rest_pages() > room_pages {
                 return None;
             }
-            self.next = Some(0);
+            self.next_start = Some(0);
         }
-        if at_ns < self.next_ns || credit_pages < CHUNK_PAGES_MIN {
+        if at_ns < self.next_chunk_ns || credit_pages < CHUNK_PAGES_MIN {
             return None;
         }
-        let start = self.next.filter(|start| *start < self.file_pages)?;
+        let start = self.next_start.filter(|start| *start < self.file_pages)?;
         let first = (start..self.file_pages).find(|page| !self.is_used(*page));
         let first = first.unwrap_or(self.file_pages);
         let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
@@ -156,7 +158,7 @@ impl FileUse {
             .min(credit_pages)
             .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.prefetched_pages));
         let chunk = self.cut_at_used(PageRange::new(first, chunk_pages).clipped(self.file_pages));
-        self.next = Some(chunk.end);
+        self.next_start = Some(chunk.end);
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
@@ -165,8 +167,8 @@ impl FileUse {
     pub fn record_prefetched(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
         let duration_ns = pages * estimate.page_ps() / 1_000;
         self.prefetched_pages += pages;
-        self.done_ns = self.done_ns.max(at_ns) + duration_ns;
-        self.next_ns = self.done_ns - duration_ns / 2;
+        self.device_done_ns = self.device_done_ns.max(at_ns) + duration_ns;
+        self.next_chunk_ns = self.device_done_ns - duration_ns / 2;
     }
 
     /// Shortens a range so that it ends before the first long part already used.
@@ -190,8 +192,8 @@ impl FileUse {
     /// Returns true if the file is read in enough long pieces with few repeated pages.
     fn is_being_used_up(&self) -> bool {
         REREAD_SHARE_DIVISOR * self.reread_pages <= self.used_pages
-            && self.pieces >= PIECES_MIN
-            && self.used_pages >= CHUNK_PAGES * self.pieces
+            && self.piece_count >= PIECES_MIN
+            && self.used_pages >= CHUNK_PAGES * self.piece_count
     }
 }
 
@@ -201,77 +203,78 @@ mod tests {
 
     /// Chunk of a file of 6,400 pages after these pieces, with the default estimate: a request
     /// costs as much as 122 pages.
-    fn after(pieces: &[(u64, u64)]) -> Option<PageRange> {
-        let mut used_up = FileUse::new(6400);
+    fn chunk_after(pieces: &[(u64, u64)]) -> Option<PageRange> {
+        let mut file_use = FileUse::new(6400);
         for &(first, count) in pieces {
             // A piece is read in parts. Each part may be reported twice.
             for part in (first..first + count).step_by(16) {
-                used_up.record_access(PageRange::new(part, 16));
-                used_up.record_access(PageRange::new(part, 16));
+                file_use.record_access(PageRange::new(part, 16));
+                file_use.record_access(PageRange::new(part, 16));
             }
         }
-        used_up.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
+        file_use.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
     }
 
     /// Five pieces of 160 pages are an eighth of the file. The whole rest is read.
     #[test]
     fn whole_file_prefetch_starts_after_five_long_pieces() {
         let five = [(1600, 160), (3200, 160), (480, 160), (4800, 160), (0, 160)];
-        assert_eq!(after(&five[..4]), None);
-        assert_eq!(after(&five), Some(PageRange::new(160, 320)));
+        assert_eq!(chunk_after(&five[..4]), None);
+        assert_eq!(chunk_after(&five), Some(PageRange::new(160, 320)));
         // One piece twice is a fifth of the pages.
-        assert_eq!(after(&[five[0], five[1], five[2], five[3], five[4], five[2]]), None);
+        assert_eq!(chunk_after(&[five[0], five[1], five[2], five[3], five[4], five[2]]), None);
         // A sixth piece shortens the rest.
         let six = [&five[..], &[(160, 160)]].concat();
-        assert_eq!(after(&six), Some(PageRange::new(320, 160)));
+        assert_eq!(chunk_after(&six), Some(PageRange::new(320, 160)));
     }
 
     /// A fault reports a folio of 64 pages, and later faults report it again.
     #[test]
     fn page_that_is_reported_again_is_used_once() {
-        let mut used_up = FileUse::new(6400);
+        let mut file_use = FileUse::new(6400);
         for _ in 0..3 {
-            used_up.record_access(PageRange::new(128, 64));
-            used_up.record_access(PageRange::new(640, 64));
+            file_use.record_access(PageRange::new(128, 64));
+            file_use.record_access(PageRange::new(640, 64));
         }
-        assert!(used_up.is_followed());
-        assert_eq!(used_up.rest_pages(), 6400 - 128);
+        assert!(file_use.is_followed());
+        assert_eq!(file_use.rest_pages(), 6400 - 128);
         assert!(!FileUse::new(FILE_PAGES_MAX + 1).is_followed());
     }
 
+    /// Sixty pieces of 16 pages are too short, and three pieces are too few.
     #[test]
     fn short_or_few_pieces_start_no_whole_file_prefetch() {
         let short: Vec<(u64, u64)> = (0..60).map(|nth| (nth * 100, 16)).collect();
-        assert_eq!(after(&short), None);
-        assert_eq!(after(&[(1600, 400), (3200, 400), (0, 400)]), None);
+        assert_eq!(chunk_after(&short), None);
+        assert_eq!(chunk_after(&[(1600, 400), (3200, 400), (0, 400)]), None);
     }
 
     /// The program used the first 16 of every 32 pages, as mappings report half of them. One chunk
     /// covers the gaps.
     #[test]
     fn prefetch_chunk_spans_short_used_parts() {
-        let mut used_up = FileUse::new(6400);
-        (0..5).for_each(|nth| used_up.record_access(PageRange::new(nth * 1000 + 1000, 160)));
-        (0..20).for_each(|nth| used_up.record_access(PageRange::new(nth * 32, 16)));
-        used_up.pieces = PIECES_MIN;
-        let chunk = used_up.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
+        let mut file_use = FileUse::new(6400);
+        (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000 + 1000, 160)));
+        (0..20).for_each(|nth| file_use.record_access(PageRange::new(nth * 32, 16)));
+        file_use.piece_count = PIECES_MIN;
+        let chunk = file_use.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
-    /// Number of pages in all chunks, taken at the pace of the device, and the time of the last
-    /// one.
-    fn swept(used_up: &mut FileUse) -> (u64, u64) {
+    /// Prefetches all chunks at the pace of the device. Returns the number of their pages, and the
+    /// time of the last chunk in nanoseconds.
+    fn prefetch_all(file_use: &mut FileUse) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
-        let (mut at_ns, mut pages) = (used_up.next_ns, 0);
-        while let Some(chunk) = used_up.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
-            used_up.record_prefetched(chunk.count(), &estimate, at_ns);
+        let (mut at_ns, mut pages) = (file_use.next_chunk_ns, 0);
+        while let Some(chunk) = file_use.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
+            file_use.record_prefetched(chunk.count(), &estimate, at_ns);
             assert_eq!(
-                used_up.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns),
+                file_use.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns),
                 None,
                 "the device is not there yet"
             );
             pages += chunk.count();
-            at_ns = used_up.next_ns;
+            at_ns = file_use.next_chunk_ns;
         }
         (pages, at_ns)
     }
@@ -280,22 +283,24 @@ mod tests {
     /// 1,400 more.
     #[test]
     fn whole_file_prefetch_reads_seven_pages_per_used_page() {
-        let mut used_up = FileUse::new(64_000);
-        (1..6).for_each(|nth| used_up.record_access(PageRange::new(nth * 10_000, 200)));
-        assert_eq!(swept(&mut used_up).0, 7000);
-        used_up.record_access(PageRange::new(63_000, 200));
-        assert_eq!(swept(&mut used_up).0, 1400);
+        let mut file_use = FileUse::new(64_000);
+        (1..6).for_each(|nth| file_use.record_access(PageRange::new(nth * 10_000, 200)));
+        let (pages, _) = prefetch_all(&mut file_use);
+        assert_eq!(pages, 7000);
+        file_use.record_access(PageRange::new(63_000, 200));
+        let (pages, _) = prefetch_all(&mut file_use);
+        assert_eq!(pages, 1400);
     }
 
     /// The next chunk waits for half of the device time of the last one, and no chunk follows the
     /// end. A page takes 8,192 ns, so 5,400 pages take 44 ms. The last chunk starts before that.
     #[test]
     fn prefetch_chunks_are_paced_by_device_time() {
-        let mut used_up = FileUse::new(6400);
-        (0..5).for_each(|nth| used_up.record_access(PageRange::new(nth * 1000, 200)));
+        let mut file_use = FileUse::new(6400);
+        (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
-        assert_eq!(used_up.next_chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
-        let (pages, at_ns) = swept(&mut used_up);
+        assert_eq!(file_use.next_chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
+        let (pages, at_ns) = prefetch_all(&mut file_use);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;
         assert!((most_ns / 2..most_ns).contains(&at_ns), "{at_ns}");

@@ -82,8 +82,8 @@ pub(super) enum AdviceState {
     Measure,
     /// On: the advice pays, or its effect is unknown.
     Advise,
-    /// Paused until this time in nanoseconds after a negative verdict.
-    RestUntil(u64),
+    /// Paused until this time after a negative verdict.
+    RestUntil { until_ns: u64 },
     /// Stopped for good.
     Stopped,
 }
@@ -156,7 +156,7 @@ pub(super) struct AdviceCredit {
     state: AdviceState,
     consecutive_negative_verdicts: u32,
     last_stop_reason: Option<StopReason>,
-    /// Initial credit.
+    /// Initial credit in pages.
     start_pages: u64,
     /// Pages that may be prefetched. Negative after prefetches on additional credit.
     credit_pages: i64,
@@ -195,7 +195,7 @@ impl AdviceCredit {
     /// Returns the state at this time. An expired pause turns the advice on, with a new start
     /// credit.
     pub fn state_at(&mut self, at_ns: u64) -> AdviceState {
-        if matches!(self.state, AdviceState::RestUntil(until_ns) if at_ns >= until_ns) {
+        if matches!(self.state, AdviceState::RestUntil { until_ns } if at_ns >= until_ns) {
             self.state = AdviceState::Advise;
             self.credit_pages = (self.start_pages >> self.consecutive_negative_verdicts) as i64;
             (self.used_pages, self.lost_pages, self.waits) = (0, 0, Waits::default());
@@ -292,7 +292,7 @@ impl AdviceCredit {
         self.latest_without = Waits::default();
         self.state = match self.consecutive_negative_verdicts {
             NEGATIVE_VERDICTS_MAX.. => AdviceState::Stopped,
-            _ => AdviceState::RestUntil(at_ns + pause_ns),
+            _ => AdviceState::RestUntil { until_ns: at_ns + pause_ns },
         };
         false
     }
@@ -339,43 +339,46 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn advising() -> AdviceCredit {
-        let mut worth = AdviceCredit::new(1 << 20);
-        worth.record_read(MEASURED_NS, 1 << 20);
-        assert_eq!(worth.state_at(0), AdviceState::Advise);
-        worth
+    /// State after the initial waits. The tests call `judge` with (unused, stale) pages and a time.
+    fn credit_in_advice() -> AdviceCredit {
+        let mut credit = AdviceCredit::new(1 << 20);
+        credit.record_read(MEASURED_NS, 1 << 20);
+        assert_eq!(credit.state_at(0), AdviceState::Advise);
+        credit
     }
 
-    const EXPECTED: PrefetchReason = PrefetchReason::Predicted { is_used_up: false };
+    const PREDICTED: PrefetchReason = PrefetchReason::Predicted { is_used_up: false };
 
+    /// In each round more pages are used than lost.
     #[test]
     fn advice_continues_while_pages_are_used() {
-        let mut worth = advising();
+        let mut credit = credit_in_advice();
         for _ in 0..100 {
-            worth.record_used(1000);
-            worth.record_lost(900);
-            assert!(worth.judge((0, 0), 5));
+            credit.record_used(1000);
+            credit.record_lost(900);
+            assert!(credit.judge((0, 0), 5));
         }
-        assert_eq!(worth.state_at(6), AdviceState::Advise);
+        assert_eq!(credit.state_at(6), AdviceState::Advise);
     }
 
     /// Trials of 512, 256, 128, 64 and 32 pages, all lost, with pauses of 1, 2, 4 and 8 seconds.
     #[test]
     fn advice_without_use_pauses_ever_longer_and_stops() {
-        let mut worth = advising();
+        let mut credit = credit_in_advice();
         let mut at_ns = 0;
-        for (rest, pages) in [(1, 512), (2, 256), (4, 128), (8, 64)] {
-            assert_eq!(worth.room_pages(EXPECTED), pages);
-            worth.record_lost(pages - 100.min(pages));
-            assert!(worth.judge((0, 99.min(pages - 1)), at_ns));
-            assert!(!worth.judge((0, 100.min(pages)), at_ns));
-            assert_eq!(worth.state_at(at_ns), AdviceState::RestUntil(at_ns + rest * SECOND));
-            at_ns += rest * SECOND;
-            assert_eq!(worth.state_at(at_ns), AdviceState::Advise, "after {rest} s");
+        for (pause_s, pages) in [(1, 512), (2, 256), (4, 128), (8, 64)] {
+            assert_eq!(credit.room_pages(PREDICTED), pages);
+            credit.record_lost(pages - 100.min(pages));
+            assert!(credit.judge((0, 99.min(pages - 1)), at_ns));
+            assert!(!credit.judge((0, 100.min(pages)), at_ns));
+            let until_ns = at_ns + pause_s * SECOND;
+            assert_eq!(credit.state_at(at_ns), AdviceState::RestUntil { until_ns });
+            at_ns = until_ns;
+            assert_eq!(credit.state_at(at_ns), AdviceState::Advise, "after {pause_s} s");
         }
-        assert!(!worth.judge((0, 32), at_ns));
+        assert!(!credit.judge((0, 32), at_ns));
         assert_eq!(
-            (worth.state_at(1 << 60), worth.stop_reason()),
+            (credit.state_at(1 << 60), credit.stop_reason()),
             (AdviceState::Stopped, Some(StopReason::Unused))
         );
     }
@@ -383,42 +386,43 @@ mod tests {
     /// The program uses one in 16 prefetched pages. At most twice the start is prefetched.
     #[test]
     fn unpredictable_reads_get_few_prefetched_pages() {
-        let mut worth = advising();
-        let (mut brought, mut used) = (0, 0);
+        let mut credit = credit_in_advice();
+        let (mut prefetched, mut used) = (0, 0);
         for step in 0..1_000_000_u64 {
             let at_ns = step * 100_000;
-            if worth.state_at(at_ns) == AdviceState::Advise {
-                let pages = worth.room_pages(EXPECTED).min(32);
+            if credit.state_at(at_ns) == AdviceState::Advise {
+                let pages = credit.room_pages(PREDICTED).min(32);
                 if pages < 32 {
-                    worth.record_refusal();
+                    credit.record_refusal();
                 }
-                worth.record_prefetched(pages, EXPECTED);
-                brought += pages;
+                credit.record_prefetched(pages, PREDICTED);
+                prefetched += pages;
             }
-            worth.record_access(1, None);
-            if used * 16 < brought {
-                worth.record_used(1);
+            credit.record_access(1, None);
+            if used * 16 < prefetched {
+                credit.record_used(1);
                 used += 1;
             }
-            worth.judge((brought - used, 0), at_ns);
+            credit.judge((prefetched - used, 0), at_ns);
         }
-        assert_eq!(worth.state_at(u64::MAX), AdviceState::Stopped);
-        assert!(brought <= 2 * INITIAL_CREDIT_PAGES + 2 * used, "{brought} pages, {used} used");
+        assert_eq!(credit.state_at(u64::MAX), AdviceState::Stopped);
+        let prefetched_max = 2 * INITIAL_CREDIT_PAGES + 2 * used;
+        assert!(prefetched <= prefetched_max, "{prefetched} pages, {used} used");
     }
 
     /// A stream uses each window before the next but one is prefetched.
     #[test]
     fn stream_prefetch_never_runs_out_of_credit() {
-        let mut worth = advising();
-        worth.record_prefetched(256, EXPECTED);
+        let mut credit = credit_in_advice();
+        credit.record_prefetched(256, PREDICTED);
         for step in 0..10_000 {
-            assert!(worth.room_pages(EXPECTED) >= 256, "step {step}");
-            worth.record_prefetched(256, EXPECTED);
-            worth.record_access(256, None);
-            worth.record_used(256);
-            assert!(worth.judge((256, 0), step));
+            assert!(credit.room_pages(PREDICTED) >= 256, "step {step}");
+            credit.record_prefetched(256, PREDICTED);
+            credit.record_access(256, None);
+            credit.record_used(256);
+            assert!(credit.judge((256, 0), step));
         }
-        assert_eq!(worth.stop_reason(), None);
+        assert_eq!(credit.stop_reason(), None);
     }
 
     /// 8,000 of 60,000 unused pages are prefetched. By hand: 8,000 accesses in random order find
@@ -433,49 +437,49 @@ mod tests {
             (1_999, None, false),
             (2_000, None, true),
         ] {
-            let mut worth = advising();
-            worth.record_refusal();
-            worth.record_access(8_000, whole_file);
-            worth.record_used(used_pages);
-            assert_eq!(worth.judge((8_000, 0), 5), pays, "{used_pages} {whole_file:?}");
+            let mut credit = credit_in_advice();
+            credit.record_refusal();
+            credit.record_access(8_000, whole_file);
+            credit.record_used(used_pages);
+            assert_eq!(credit.judge((8_000, 0), 5), pays, "{used_pages} {whole_file:?}");
         }
     }
 
     /// The whole-file prefetch waits for use. Within the pieces the policy continues.
     #[test]
     fn whole_file_prefetch_has_more_credit() {
-        let mut worth = advising();
-        let sweep = worth.room_pages(PrefetchReason::WholeFile);
-        assert_eq!(sweep, 8192 + 512);
-        worth.record_prefetched(sweep, PrefetchReason::WholeFile);
-        let within = PrefetchReason::Predicted { is_used_up: true };
+        let mut credit = credit_in_advice();
+        let whole_file_pages = credit.room_pages(PrefetchReason::WholeFile);
+        assert_eq!(whole_file_pages, 8192 + 512, "the additional and the initial credit");
+        credit.record_prefetched(whole_file_pages, PrefetchReason::WholeFile);
+        let within_piece = PrefetchReason::Predicted { is_used_up: true };
         assert_eq!(
-            (worth.room_pages(PrefetchReason::WholeFile), worth.room_pages(within)),
+            (credit.room_pages(PrefetchReason::WholeFile), credit.room_pages(within_piece)),
             (0, 512)
         );
-        worth.record_prefetched(1 << 20, PrefetchReason::Requested);
-        assert_eq!(worth.room_pages(within), 512, "the rest of a read needs none");
-        worth.record_refusal();
+        credit.record_prefetched(1 << 20, PrefetchReason::Requested);
+        assert_eq!(credit.room_pages(within_piece), 512, "the rest of a read needs none");
+        credit.record_refusal();
         for piece in 0..1000 {
-            worth.record_prefetched(200, within);
-            worth.record_access(256, None);
-            worth.record_used(200);
-            assert!(worth.judge((8192, 0), piece));
+            credit.record_prefetched(200, within_piece);
+            credit.record_access(256, None);
+            credit.record_used(200);
+            assert!(credit.judge((8192, 0), piece));
         }
-        assert!(worth.room_pages(PrefetchReason::WholeFile) > 8192);
+        assert!(credit.room_pages(PrefetchReason::WholeFile) > 8192);
     }
 
     /// All pages are used, but the wait per MiB grows from 1 s for 100 MiB.
     #[test]
     fn growing_waits_end_the_advice() {
-        for (after_ns, pays) in [(SECOND, true), (SECOND * 3 / 2, false), (SECOND * 2, false)] {
-            let mut worth = AdviceCredit::new(1 << 20);
-            assert_eq!(worth.state_at(0), AdviceState::Measure);
-            worth.record_read(SECOND, 100 << 20);
-            worth.record_read(after_ns, 100 << 20);
-            worth.record_used(4096);
-            assert_eq!(worth.judge((0, 0), 7), pays, "{after_ns} ns");
-            assert_eq!(worth.stop_reason(), (!pays).then_some(StopReason::WaitsGrew));
+        for (advised_ns, pays) in [(SECOND, true), (SECOND * 3 / 2, false), (SECOND * 2, false)] {
+            let mut credit = AdviceCredit::new(1 << 20);
+            assert_eq!(credit.state_at(0), AdviceState::Measure);
+            credit.record_read(SECOND, 100 << 20);
+            credit.record_read(advised_ns, 100 << 20);
+            credit.record_used(4096);
+            assert_eq!(credit.judge((0, 0), 7), pays, "{advised_ns} ns");
+            assert_eq!(credit.stop_reason(), (!pays).then_some(StopReason::WaitsGrew));
         }
     }
 }

@@ -6,10 +6,12 @@ use super::*;
 
 /// Events with all fields that are used, but for one event or for one field of one event.
 struct FakeEvents {
-    lacking: &'static str,
-    field: Option<&'static str>,
+    lacking_event: &'static str,
+    /// Lacking field. `None`: the event itself is lacking.
+    lacking_field: Option<&'static str>,
 }
 
+/// Names of all fields that the decoder uses.
 const FIELDS: [&str; 30] = [
     "s_dev",
     "i_ino",
@@ -45,15 +47,17 @@ const FIELDS: [&str; 30] = [
 
 impl EventFiles for FakeEvents {
     fn read(&self, file: &str) -> Result<String, TracefsError> {
-        let is_this = file == format!("events/{}/format", self.lacking);
-        if is_this && self.field.is_none() {
+        let is_lacking_event = file == format!("events/{}/format", self.lacking_event);
+        if is_lacking_event && self.lacking_field.is_none() {
             return Err(TracefsError::Unavailable {
                 action: "read",
                 path: file.into(),
                 source: io::ErrorKind::NotFound.into(),
             });
         }
-        let fields = FIELDS.iter().filter(|field| !is_this || self.field != Some(**field));
+        let fields = FIELDS
+            .iter()
+            .filter(|field| !is_lacking_event || self.lacking_field != Some(**field));
         let line = |field: &&str| format!("\tfield:unsigned long {field};\toffset:8;\tsize:8;\n");
         let id = file.bytes().fold(7u16, |id, byte| id.wrapping_mul(31) ^ u16::from(byte));
         Ok(format!("name: x\nID: {id}\nformat:\n{}", fields.map(line).collect::<String>()))
@@ -64,24 +68,25 @@ impl EventFiles for FakeEvents {
     }
 }
 
-fn decoders(
-    lacking: &'static str,
-    field: Option<&'static str>,
+/// Returns the gaps of both decoders on a kernel that lacks an event or a field of that event.
+fn gaps_without(
+    lacking_event: &'static str,
+    lacking_field: Option<&'static str>,
 ) -> Result<Vec<String>, TracefsError> {
-    let events = FakeEvents { lacking, field };
-    Ok([Decoder::of_tasks(&events)?.gaps(), Decoder::of_all(&events)?.gaps()].concat())
+    let events = FakeEvents { lacking_event, lacking_field };
+    Ok([Decoder::of_tasks(&events)?.gaps(), Decoder::of_system(&events)?.gaps()].concat())
 }
 
 #[test]
 fn kernel_with_all_events_has_no_gap() {
-    assert_eq!(decoders("none", None).unwrap(), [""; 0]);
+    assert_eq!(gaps_without("none", None).unwrap(), [""; 0]);
 }
 
 #[test]
 fn each_lacking_optional_event_is_named_with_its_consequence() {
     let optional = OPTIONAL_TASK_EVENTS.iter().chain(&OPTIONAL_GLOBAL_EVENTS).chain([&STACK]);
     for event in optional {
-        let gaps = decoders(event, None).unwrap();
+        let gaps = gaps_without(event, None).unwrap();
         // Either of two events about submissions is enough, and an exec or a fault in the
         // kernel is recorded by other events too.
         let has_replacement = ["io_uring_submit_req", "io_uring_submit_sqe", "page_fault_kernel"]
@@ -97,7 +102,7 @@ fn each_lacking_optional_event_is_named_with_its_consequence() {
     }
     for (name, _) in CALLS {
         let event: &'static str = Box::leak(format!("syscalls/sys_enter_{name}").into_boxed_str());
-        let gaps = decoders(event, None).unwrap();
+        let gaps = gaps_without(event, None).unwrap();
         match REPLACED_CALLS.contains(&name) {
             true => assert_eq!(gaps, [""; 0], "{name}"),
             false => assert_eq!(gaps, [format!("{event}: calls of {name} are not seen")]),
@@ -107,16 +112,16 @@ fn each_lacking_optional_event_is_named_with_its_consequence() {
 
 #[test]
 fn changed_field_counts_as_a_lacking_event() {
-    let gaps = decoders("sched/sched_waking", Some("pid")).unwrap();
+    let gaps = gaps_without("sched/sched_waking", Some("pid")).unwrap();
     assert!(gaps.len() == 1 && gaps[0].starts_with("sched/sched_waking: "), "{gaps:?}");
 }
 
 #[test]
 fn lacking_or_changed_required_event_is_an_error_that_names_it() {
     for event in REQUIRED_TASK_EVENTS.iter().chain(&REQUIRED_GLOBAL_EVENTS) {
-        let error = decoders(event, None).unwrap_err().to_string();
+        let error = gaps_without(event, None).unwrap_err().to_string();
         assert!(error.contains(event), "{error}");
     }
-    let error = decoders("sched/sched_switch", Some("next_pid")).unwrap_err().to_string();
+    let error = gaps_without("sched/sched_switch", Some("next_pid")).unwrap_err().to_string();
     assert!(error.contains("sched/sched_switch without"), "{error}");
 }

@@ -8,15 +8,15 @@ use readpath_trace::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 use super::super::event::SystemCall;
 use super::super::maps::UNKNOWN;
 use super::super::names::FileNames;
-use super::{InCall, TaskTracker};
+use super::{CallInProgress, TaskTracker};
 
 impl<N: FileNames> TaskTracker<N> {
     /// Queues the record of an `fadvise64` or `readahead` call on a descriptor, if its file is
     /// known.
-    pub(super) fn on_fadvise(&mut self, at_ns: u64, task: u32, call: &InCall, descriptor: u64) {
+    pub(super) fn on_fadvise(&mut self, at_ns: u64, task: u32, call: &CallInProgress, descriptor: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let file_state = self.tables.file_state(state.table, descriptor);
-        let Some(file) = self.file_of(at_ns, task, descriptor, &file_state, None) else { return };
+        let Some(file) = self.file_number_of(at_ns, task, descriptor, &file_state, None) else { return };
         let [_, offset, bytes, advice, ..] = call.arguments;
         let hint = match (call.system_call, advice as i32) {
             (SystemCall::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => AdviceType::WillNeed,
@@ -40,7 +40,7 @@ impl<N: FileNames> TaskTracker<N> {
         (address, bytes): (u64, u64),
         behaviour: u64,
     ) {
-        let mappings = self.maps.within(process, address, address.saturating_add(1));
+        let mappings = self.maps.mappings_within(process, address, address.saturating_add(1));
         let Some((_, mapping)) = mappings.first().filter(|(_, mapping)| mapping.inode != UNKNOWN)
         else {
             return;
@@ -69,7 +69,7 @@ impl<N: FileNames> TaskTracker<N> {
         hint: AdviceType,
         is_of_mapping: bool,
     ) {
-        let Some(thread) = self.thread(task) else { return };
+        let Some(thread) = self.thread_number(task) else { return };
         let offset = offset.min(OFFSET_MAX);
         let bytes = bytes.min(OFFSET_MAX - offset);
         let advice = AdviceGiven { at_ns, thread, file, offset, bytes, hint, is_of_mapping };

@@ -23,7 +23,7 @@ use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
 use super::super::event::{Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
 use super::descriptors::DIRECT;
-use super::{InCall, PAGE_BYTES, RecordedTask, TaskTracker};
+use super::{CallInProgress, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// Maximum number of reads in flight. Further reads are only counted.
 const ASYNC_READS_MAX: usize = 1 << 16;
@@ -38,29 +38,36 @@ const AT_POSITION: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdleTime {
     /// Sum of finished sleeps.
-    past_ns: u64,
+    finished_ns: u64,
     /// Start of the current sleep.
     since_ns: Option<u64>,
 }
 
 impl IdleTime {
     /// Begins a sleep at `at_ns`, unless one is in progress.
-    fn sleep(&mut self, at_ns: u64) {
+    fn begin_sleep(&mut self, at_ns: u64) {
         self.since_ns.get_or_insert(at_ns);
     }
 
     /// Ends the sleep in progress at `at_ns`, if any, and adds its duration to the sum.
-    fn wake(&mut self, at_ns: u64) {
+    fn end_sleep(&mut self, at_ns: u64) {
         if let Some(since_ns) = self.since_ns.take() {
-            self.past_ns += at_ns.saturating_sub(since_ns);
+            self.finished_ns += at_ns.saturating_sub(since_ns);
         }
     }
 
     /// Returns the sum of all sleeps up to `at_ns` in nanoseconds, with the part of a sleep in
     /// progress.
     fn total_until_ns(&self, at_ns: u64) -> u64 {
-        self.past_ns + self.since_ns.map_or(0, |since_ns| at_ns.saturating_sub(since_ns))
+        self.finished_ns + self.since_ns.map_or(0, |since_ns| at_ns.saturating_sub(since_ns))
     }
+}
+
+/// Sleep of a task, and of its whole process, in calls that wait for asynchronous reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct IdleSums {
+    task_ns: u64,
+    process_ns: u64,
 }
 
 /// A time within a call, and the call's wait before it, both in nanoseconds.
@@ -82,11 +89,11 @@ struct ReportSources {
 /// A read in flight.
 #[derive(Clone, Debug)]
 pub(super) struct AsyncRead {
-    way: ReadMethod,
+    method: ReadMethod,
     task: u32,
     begin_ns: u64,
-    /// Sleep of its task and of its process up to its start, in nanoseconds.
-    idle_ns: (u64, u64),
+    /// Sleep of its task and of its process before its start.
+    idle: IdleSums,
     /// Sources that have reported its submission to io_uring.
     reported: ReportSources,
     descriptor: Option<u64>,
@@ -104,13 +111,13 @@ pub(super) struct AsyncRead {
     /// Bytes requested from devices so far.
     device_bytes: u64,
     /// Time at which a device last completed a part.
-    done_ns: Option<u64>,
+    last_completion_ns: Option<u64>,
 }
 
 impl AsyncRead {
     /// Returns true when devices have completed all its requests.
     fn is_completed(&self) -> bool {
-        self.pending_sectors.is_empty() && self.done_ns.is_some()
+        self.pending_sectors.is_empty() && self.last_completion_ns.is_some()
     }
 }
 
@@ -143,26 +150,26 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         }
         for idle in [&mut state.idle, self.pending.idle.entry(state.process).or_default()] {
-            if begins_sleep { idle.sleep(at_ns) } else { idle.wake(at_ns) }
+            if begins_sleep { idle.begin_sleep(at_ns) } else { idle.end_sleep(at_ns) }
         }
     }
 
     /// Returns the sleep of a task and of its process in calls that wait for asynchronous reads, up
     /// to `at_ns` and in nanoseconds.
-    fn idle_ns(&self, at_ns: u64, task: u32) -> (u64, u64) {
-        let Some(state) = self.tasks.get(&task) else { return (0, 0) };
+    fn idle_sums(&self, at_ns: u64, task: u32) -> IdleSums {
+        let Some(state) = self.tasks.get(&task) else { return IdleSums::default() };
         let process_ns =
             self.pending.idle.get(&state.process).map_or(0, |idle| idle.total_until_ns(at_ns));
-        (state.idle.total_until_ns(at_ns), process_ns)
+        IdleSums { task_ns: state.idle.total_until_ns(at_ns), process_ns }
     }
 
     /// Returns the state of a read that `task` submits at `begin_ns`, with unknown file and range.
     fn new_read(&mut self, begin_ns: u64, task: u32, method: ReadMethod) -> AsyncRead {
         AsyncRead {
-            way: method,
+            method,
             task,
             begin_ns,
-            idle_ns: self.idle_ns(begin_ns, task),
+            idle: self.idle_sums(begin_ns, task),
             reported: ReportSources::default(),
             descriptor: None,
             file: None,
@@ -173,7 +180,7 @@ impl<N: FileNames> TaskTracker<N> {
             cached_span: None,
             pending_sectors: Vec::new(),
             device_bytes: 0,
-            done_ns: None,
+            last_completion_ns: None,
         }
     }
 
@@ -186,7 +193,7 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(state) = self.tasks.get(&read.task) else { return };
         let Some(descriptor) = submitted.descriptor else { return };
         let file_state = self.tables.file_state(state.table, descriptor);
-        read.file = self.file_of(at_ns, read.task, descriptor, &file_state, None);
+        read.file = self.file_number_of(at_ns, read.task, descriptor, &file_state, None);
         read.is_direct = file_state.borrow().flags & DIRECT != 0;
         if submitted.offset == AT_POSITION {
             read.offset = file_state.borrow().position;
@@ -198,7 +205,7 @@ impl<N: FileNames> TaskTracker<N> {
     pub(super) fn on_uring_submit(&mut self, at_ns: u64, task: u32, request: u64, operation: &str) {
         let is_read = operation.starts_with("READ");
         if let Some(state) = self.tasks.get_mut(&task) {
-            state.submitted = Some(request).filter(|_| is_read);
+            state.submitted_request = Some(request).filter(|_| is_read);
         }
         if !is_read || self.pending.uring.len() >= ASYNC_READS_MAX {
             return;
@@ -247,7 +254,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// first page. Returns false if the request is of no asynchronous read.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
-        let request = state.submitted.and_then(|request| self.pending.uring.get_mut(&request));
+        let request = state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
         if let Some(read) = request {
             read.cache.get_or_insert(page);
             return true;
@@ -270,7 +277,7 @@ impl<N: FileNames> TaskTracker<N> {
             return true;
         }
         let start = CallMoment { at_ns: call.begin_ns, waited_ns: 0 };
-        let begins = self.end_cached(task, None).unwrap_or(start);
+        let begins = self.end_cached_read(task, None).unwrap_or(start);
         let mut reads =
             self.tasks.get_mut(&task).into_iter().flat_map(|state| &mut state.submitted_reads);
         if let Some(read) = reads.find(|read| matches_page(read)) {
@@ -282,7 +289,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Queues the record of the task's AIO read through the page cache, which ended at `end` or at
     /// its last event. Returns its end, or `None` if the task has no such read.
-    fn end_cached(&mut self, task: u32, end: Option<CallMoment>) -> Option<CallMoment> {
+    fn end_cached_read(&mut self, task: u32, end: Option<CallMoment>) -> Option<CallMoment> {
         let state = self.tasks.get_mut(&task)?;
         let index = state.submitted_reads.iter().position(|read| read.cached_span.is_some())?;
         let read = state.submitted_reads.remove(index);
@@ -334,7 +341,7 @@ impl<N: FileNames> TaskTracker<N> {
                 sectors.0 == disk && sectors.1 < end_sector && sectors.2 > sector
             };
             if read.pending_sectors.iter().any(is_requested) {
-                read.done_ns = Some(at_ns);
+                read.last_completion_ns = Some(at_ns);
                 read.pending_sectors = { read.pending_sectors.iter() }
                     .flat_map(|&(other, first, last)| match other == disk {
                         true => {
@@ -346,12 +353,12 @@ impl<N: FileNames> TaskTracker<N> {
                     .collect();
             }
         }
-        self.end_completed();
+        self.end_completed_reads();
     }
 
     /// Queues the records of AIO reads completed by devices. If their process is in `io_getevents`,
     /// they end when that call returns, as a `pread` does.
-    fn end_completed(&mut self) {
+    fn end_completed_reads(&mut self) {
         let processes = { self.tasks.values() }
             .filter(|state| {
                 state.call.is_some_and(|call| call.system_call == SystemCall::IoGetevents)
@@ -365,16 +372,16 @@ impl<N: FileNames> TaskTracker<N> {
                 && process.is_none_or(|process| !waiting_processes.contains(&process))
         };
         for read in take_matching(&mut self.pending.aio, is_over) {
-            let end_ns = read.done_ns.unwrap_or(read.begin_ns);
+            let end_ns = read.last_completion_ns.unwrap_or(read.begin_ns);
             self.put_asynchronous(end_ns, read, None, None);
         }
     }
 
     /// Handles the end of `io_submit` at `at_ns`. `result` is the number of accepted requests or a
     /// negative error number. Reads through the page cache end here, direct reads stay in flight.
-    pub(super) fn on_io_submit_end(&mut self, at_ns: u64, task: u32, call: &InCall, result: i64) {
+    pub(super) fn on_io_submit_end(&mut self, at_ns: u64, task: u32, call: &CallInProgress, result: i64) {
         let waited_ns = call.waited_ns.max(call.device_ns);
-        self.end_cached(task, Some(CallMoment { at_ns, waited_ns }));
+        self.end_cached_read(task, Some(CallMoment { at_ns, waited_ns }));
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let submitted = std::mem::take(&mut state.submitted_reads);
         let accepted = u64::try_from(result).unwrap_or(0);
@@ -386,7 +393,7 @@ impl<N: FileNames> TaskTracker<N> {
                     _ => self.put_asynchronous(at_ns, read, None, None),
                 }
             }
-            self.end_completed();
+            self.end_completed_reads();
         } else if accepted > 0 {
             let slept_ns = call.waited_ns;
             self.count_missing(task, ReadMethod::Aio, accepted, slept_ns);
@@ -400,7 +407,7 @@ impl<N: FileNames> TaskTracker<N> {
         &mut self,
         at_ns: u64,
         task: u32,
-        call: &InCall,
+        call: &CallInProgress,
         result: i64,
     ) {
         if result <= 0 {
@@ -431,7 +438,7 @@ impl<N: FileNames> TaskTracker<N> {
     ) {
         let Some(mut read) = self.pending.uring.remove(&request) else { return };
         if let Some(inode) = inode {
-            read.file = Some(self.file(inode, None));
+            read.file = Some(self.file_number(inode, None));
         }
         self.put_asynchronous(at_ns, read, Some(result), None);
     }
@@ -452,12 +459,12 @@ impl<N: FileNames> TaskTracker<N> {
         self.put_inserted(end_ns, read.task);
         let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during_ns(end_ns, &read));
         if let Some((inode, page)) = read.cache {
-            read.file.get_or_insert_with(|| self.file(inode, None));
+            read.file.get_or_insert_with(|| self.file_number(inode, None));
             read.offset.get_or_insert(page * PAGE_BYTES);
         }
         let (Some(file), Some(offset)) = (read.file, read.offset) else {
             let is_read = result.is_none_or(|result| result > 0);
-            self.count_missing(read.task, read.way, u64::from(is_read), waited_ns);
+            self.count_missing(read.task, read.method, u64::from(is_read), waited_ns);
             return;
         };
         let bytes_to_end =
@@ -473,10 +480,10 @@ impl<N: FileNames> TaskTracker<N> {
             Ok(bytes) => ReadOutcome::Bytes(bytes.min(asked_bytes)),
             Err(error) => ReadOutcome::Error(error),
         };
-        let Some(thread) = self.thread(read.task) else { return };
-        let AsyncRead { begin_ns, way, descriptor, .. } = read;
-        let is_again = matches!(read_bytes, Err(error) if error == libc::EAGAIN as u32);
-        if is_again {
+        let Some(thread) = self.thread_number(read.task) else { return };
+        let AsyncRead { begin_ns, method, descriptor, .. } = read;
+        let must_retry = matches!(read_bytes, Err(error) if error == libc::EAGAIN as u32);
+        if must_retry {
             return;
         }
         self.out.put(
@@ -486,7 +493,7 @@ impl<N: FileNames> TaskTracker<N> {
                 begin_ns,
                 waited_ns: waited_ns.min(end_ns.saturating_sub(begin_ns)),
                 thread,
-                way,
+                way: method,
                 descriptor,
                 file,
                 offset,
@@ -499,16 +506,16 @@ impl<N: FileNames> TaskTracker<N> {
     /// Returns the sleep in nanoseconds between the start of a read and `end_ns`: of its own task,
     /// or else of its process.
     fn sleep_during_ns(&self, end_ns: u64, read: &AsyncRead) -> u64 {
-        let (task_ns, process_ns) = self.idle_ns(end_ns, read.task);
-        match task_ns.saturating_sub(read.idle_ns.0) {
-            0 => process_ns.saturating_sub(read.idle_ns.1),
+        let idle = self.idle_sums(end_ns, read.task);
+        match idle.task_ns.saturating_sub(read.idle.task_ns) {
+            0 => idle.process_ns.saturating_sub(read.idle.process_ns),
             task_ns => task_ns,
         }
     }
 
     /// Moves the pages that io_uring's worker threads added to the cache to the task of the read.
     fn take_over_inserted(&mut self, read: &AsyncRead) {
-        if read.way != ReadMethod::Uring {
+        if read.method != ReadMethod::Uring {
             return;
         }
         let Some(process) = self.tasks.get(&read.task).map(|task| task.process) else { return };
@@ -527,7 +534,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Counts `count` reads of a task that are missing from the recording, with their wait.
     fn count_missing(&mut self, task: u32, method: ReadMethod, count: u64, waited_ns: u64) {
-        let Some(thread) = self.thread(task) else { return };
+        let Some(thread) = self.thread_number(task) else { return };
         let count_and_wait = self.pending.missing_reads.entry((thread, method)).or_default();
         *count_and_wait = (count_and_wait.0 + count, count_and_wait.1 + waited_ns);
         self.pending.unseen_count += count;
@@ -543,7 +550,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Ends the reads in flight of a task, or of all tasks for `None`, whose end will not be
     /// reported. A read completed by a device becomes a record. The others are counted as missing.
-    pub(super) fn abandon(&mut self, at_ns: u64, task: Option<u32>) {
+    pub(super) fn abandon_reads(&mut self, at_ns: u64, task: Option<u32>) {
         let is_of_task = |read: &AsyncRead| task.is_none_or(|task| read.task == task);
         let mut uring_reads = Vec::new();
         self.pending.uring.retain(|_, read| {
@@ -555,11 +562,11 @@ impl<N: FileNames> TaskTracker<N> {
         });
         for read in take_matching(&mut self.pending.aio, is_of_task).into_iter().chain(uring_reads)
         {
-            match read.done_ns.filter(|_| read.is_completed()) {
-                Some(done_ns) => self.put_asynchronous(done_ns, read, None, None),
+            match read.last_completion_ns.filter(|_| read.is_completed()) {
+                Some(last_completion_ns) => self.put_asynchronous(last_completion_ns, read, None, None),
                 None => {
                     let waited_ns = self.sleep_during_ns(at_ns, &read);
-                    self.count_missing(read.task, read.way, 1, waited_ns);
+                    self.count_missing(read.task, read.method, 1, waited_ns);
                 }
             }
         }

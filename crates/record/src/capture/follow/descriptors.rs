@@ -14,7 +14,7 @@ use super::super::event::{Inode, SystemCall};
 use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
 use super::super::tables::{DescriptorTarget, OpenFileState, SharedOpenFile};
-use super::{InCall, PAGE_BYTES, TaskTracker};
+use super::{CallInProgress, PAGE_BYTES, TaskTracker};
 
 /// Open flags. The access mode has the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
@@ -27,15 +27,15 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
         for (address, mapping, named) in self.names.mappings(process) {
-            let file = self.file(mapping.inode, Some(named));
+            let file = self.file_number(mapping.inode, Some(named));
             self.maps.insert(process, address, Mapping { file, ..mapping });
         }
         for &descriptor in descriptors {
             let Some(open_file) = self.names.open_file(process, descriptor) else { continue };
-            self.file(open_file.inode, Some(open_file.named));
+            self.file_number(open_file.inode, Some(open_file.named));
             let (position, flags) = (Some(open_file.position), open_file.flags);
             let file_state = OpenFileState {
-                of: DescriptorTarget::File(open_file.inode),
+                target: DescriptorTarget::File(open_file.inode),
                 position,
                 flags,
                 ..OpenFileState::default()
@@ -48,9 +48,10 @@ impl<N: FileNames> TaskTracker<N> {
     /// becomes a read record. Other calls change the descriptors or the mappings of the task, or
     /// record its advice. `result` is a negative error number if the call failed. A task that is
     /// not recorded has no effect.
-    pub(super) fn on_call_end(&mut self, end_ns: u64, task: u32, call: InCall, result: i64) {
+    pub(super) fn on_call_end(&mut self, end_ns: u64, task: u32, call: CallInProgress, result: i64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let (table, process) = (state.table, state.process);
+        // Each call has its own order of arguments, see its manual page.
         let [first, second, third, fourth, ..] = call.arguments;
         // A descriptor has 32 bits. The upper half of the argument is undefined.
         let descriptor = first & 0xffff_ffff;
@@ -152,8 +153,9 @@ impl<N: FileNames> TaskTracker<N> {
             }
             SystemCall::Mremap => {
                 if let Some(address) = returned {
-                    let whole = |bytes| page_end(0, bytes);
-                    self.maps.move_range(process, (first, whole(second)), (address, whole(third)));
+                    let whole_pages = |bytes| page_end(0, bytes);
+                    let (old_bytes, new_bytes) = (whole_pages(second), whole_pages(third));
+                    self.maps.move_range(process, (first, old_bytes), (address, new_bytes));
                 }
             }
             SystemCall::Mlock => {
@@ -188,7 +190,7 @@ impl<N: FileNames> TaskTracker<N> {
         &mut self,
         end_ns: u64,
         task: u32,
-        call: &InCall,
+        call: &CallInProgress,
         (method, descriptor): (ReadMethod, u64),
         offset: Option<u64>,
         requested_bytes: Option<u64>,
@@ -200,7 +202,7 @@ impl<N: FileNames> TaskTracker<N> {
             state
                 .inserted
                 .iter()
-                .any(|(other, first, end, _)| *other == inode && (*first..*end).contains(&page))
+                .any(|range| range.inode == inode && (range.first..range.end).contains(&page))
         });
         let waited_ns = match call.waited_ns {
             0 if is_missed => call.device_ns,
@@ -209,7 +211,7 @@ impl<N: FileNames> TaskTracker<N> {
         let file_state = self.tables.file_state(state.table, descriptor);
         let position = file_state.borrow().position;
         let cached = call.cache.map(|(inode, _)| inode);
-        let Some(file) = self.file_of(end_ns, task, descriptor, &file_state, cached) else {
+        let Some(file) = self.file_number_of(end_ns, task, descriptor, &file_state, cached) else {
             return;
         };
         // `/proc` reports the position of an older descriptor after this read.
@@ -224,8 +226,8 @@ impl<N: FileNames> TaskTracker<N> {
             file_state.borrow_mut().position = Some(begin_offset + read_bytes);
         }
         // The program is asked to retry, so this is not a storage error.
-        let is_again = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
-        let (Some(thread), false) = (self.thread(task), is_again) else { return };
+        let must_retry = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
+        let (Some(thread), false) = (self.thread_number(task), must_retry) else { return };
         self.put_inserted(end_ns, task);
         let read = ReadRecord {
             end_ns,
@@ -246,7 +248,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Returns the file number of a descriptor in the recording. `cached` is the inode that the
     /// page cache's event reported for this access. Without it `/proc` identifies the file. Returns
     /// `None` for a descriptor without a regular file. Queues an open record at the first use.
-    pub(super) fn file_of(
+    pub(super) fn file_number_of(
         &mut self,
         at_ns: u64,
         task: u32,
@@ -256,7 +258,7 @@ impl<N: FileNames> TaskTracker<N> {
     ) -> Option<u32> {
         let process = self.tasks.get(&task)?.process;
         let mut proc_name = None;
-        let target = file_state.borrow().of;
+        let target = file_state.borrow().target;
         let known_inode = match target {
             DescriptorTarget::File(inode) => cached.or(Some(inode)),
             _ => cached,
@@ -268,20 +270,20 @@ impl<N: FileNames> TaskTracker<N> {
             match (&open_file, cached) {
                 _ if !is_unknown => {}
                 (Some(file), None) => {
-                    file_state.of = DescriptorTarget::File(file.inode);
+                    file_state.target = DescriptorTarget::File(file.inode);
                     file_state.flags = file.flags;
                     file_state.position.get_or_insert(file.position);
                 }
-                (None, None) => file_state.of = DescriptorTarget::Nothing,
+                (None, None) => file_state.target = DescriptorTarget::Nothing,
                 _ => {}
             }
             proc_name = open_file.map(|file| file.named);
         }
         if let Some(inode) = cached {
-            file_state.borrow_mut().of = DescriptorTarget::File(inode);
+            file_state.borrow_mut().target = DescriptorTarget::File(inode);
         }
-        let DescriptorTarget::File(inode) = file_state.borrow().of else { return None };
-        let file = self.file(inode, proc_name.filter(|named: &NamedFile| !named.path.is_empty()));
+        let DescriptorTarget::File(inode) = file_state.borrow().target else { return None };
+        let file = self.file_number(inode, proc_name.filter(|named: &NamedFile| !named.path.is_empty()));
         self.record_open(at_ns, task, descriptor, file_state, file);
         Some(file)
     }
@@ -310,7 +312,7 @@ impl<N: FileNames> TaskTracker<N> {
         let Some((descriptor, target, flags)) = state.opened.take() else { return };
         let file_state = self.tables.file_state(state.table, descriptor);
         let mut file_state = file_state.borrow_mut();
-        (file_state.of, file_state.flags) = (target, flags);
+        (file_state.target, file_state.flags) = (target, flags);
     }
 
     /// Returns true if the inode is known and neither a record nor the system has its name.
@@ -333,7 +335,7 @@ impl<N: FileNames> TaskTracker<N> {
         if std::mem::replace(&mut file_state.is_open_recorded, true) {
             return;
         }
-        let Some(thread) = self.thread(task) else { return };
+        let Some(thread) = self.thread_number(task) else { return };
         let access = file_state.flags & ACCESS_MASK;
         let open = OpenRecord {
             at_ns: file_state.opened_ns.min(at_ns),
@@ -355,14 +357,14 @@ impl<N: FileNames> TaskTracker<N> {
             (*first..mapping.end).contains(&address)
         };
         let (_, mapping, named) = mappings.into_iter().find(contains_address)?;
-        let file = self.file(mapping.inode, Some(named));
+        let file = self.file_number(mapping.inode, Some(named));
         Some((mapping.inode, file))
     }
 
     /// Records an `mmap` call that ended at `end_ns` and returned `address`. An anonymous mapping
     /// only removes the file mappings at its addresses. A mapping of unknown file is kept without a
     /// record.
-    fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &InCall, address: u64) {
+    fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &CallInProgress, address: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let [_, bytes, _, flags, descriptor, offset] = call.arguments;
         let end = page_end(address, bytes);
@@ -372,14 +374,14 @@ impl<N: FileNames> TaskTracker<N> {
         }
         let descriptor = descriptor & 0xffff_ffff;
         let file_state = self.tables.file_state(state.table, descriptor);
-        let found = match self.file_of(end_ns, task, descriptor, &file_state, None) {
-            Some(file) => match file_state.borrow().of {
+        let found = match self.file_number_of(end_ns, task, descriptor, &file_state, None) {
+            Some(file) => match file_state.borrow().target {
                 DescriptorTarget::File(inode) => Some((inode, file)),
                 _ => None,
             },
             None => self.mapped_file(process, address),
         };
-        let Some(thread) = self.thread(task) else { return };
+        let Some(thread) = self.thread_number(task) else { return };
         let Some((inode, file)) = found else {
             self.maps.insert(process, address, Mapping { end, inode: UNKNOWN, file: 0, offset });
             return;
@@ -411,6 +413,6 @@ fn page_end(address: u64, bytes: u64) -> u64 {
 }
 
 /// Returns true for an `mmap` call without a file.
-fn is_anonymous(call: &InCall) -> bool {
+fn is_anonymous(call: &CallInProgress) -> bool {
     call.arguments[3] & libc::MAP_ANONYMOUS as u64 != 0
 }

@@ -1,11 +1,11 @@
 //! Event sequences of faults of mappings, with the records worked out by hand.
 
 use super::super::event::TraceEvent;
-use super::tests::{DISK, INODE, Known, enter, mapped, reads, records, switch};
+use super::tests::{DISK, INODE, KnownFile, enter, mapped, reads, records, switch};
 use super::*;
 
 /// Maps the whole file at 4 GiB by descriptor 5.
-fn mapping() -> Vec<(u64, EventData)> {
+fn mmap_events() -> Vec<(u64, EventData)> {
     let arguments = [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0];
     vec![
         (1, EventData::Enter(SystemCall::Mmap, arguments)),
@@ -13,10 +13,12 @@ fn mapping() -> Vec<(u64, EventData)> {
     ]
 }
 
+/// Exception of a touch of this page of the file, in the mapping at 4 GiB.
 fn touch(page: u64) -> EventData {
     EventData::PageFault { address: (4 << 30) + page * 4096 }
 }
 
+/// Event of 16 resident pages that the kernel maps, from `first` on.
 fn window(first: u64) -> EventData {
     EventData::MapPages { inode: INODE, first, end: first + 16 }
 }
@@ -29,7 +31,7 @@ fn fault_waits_for_all_its_sleeps() {
         |sector| EventData::Queue { device: DISK, sector, sectors: 16, name: String::new() };
     let issue =
         |sector| EventData::Issue { device: DISK, sector, bytes: 8192, flags: "RA".to_owned() };
-    let mut events = mapping();
+    let mut events = mmap_events();
     events.extend([
         (10, touch(75)),
         (11, EventData::Fault { inode: INODE, page: 75 }),
@@ -59,14 +61,14 @@ fn fault_waits_for_all_its_sleeps() {
 /// the timeout.
 #[test]
 fn late_event_of_a_fault_is_not_a_second_read() {
-    let mut follow = TaskTracker::new(Known, 0);
+    let mut follow = TaskTracker::new(KnownFile, 0);
     follow.add_task(70, 70, "cat");
     let mut records = Vec::new();
     let mut take = |at_ns, what| {
         follow.process(TraceEvent { at_ns, task: 70, data: what });
         records.extend(follow.take_final_records(at_ns));
     };
-    for (at, event) in mapping() {
+    for (at, event) in mmap_events() {
         take(at, event);
     }
     let ms = 1_000_000;
@@ -93,7 +95,7 @@ fn late_event_of_a_fault_is_not_a_second_read() {
 #[test]
 fn fault_maps_the_whole_folio() {
     let folio = |first, count| EventData::Insert { inode: INODE, first, count };
-    let mut events = mapping();
+    let mut events = mmap_events();
     events.extend([
         (10, touch(192)),
         (11, EventData::Fault { inode: INODE, page: 192 }),
@@ -122,7 +124,7 @@ fn fault_maps_the_whole_folio() {
 /// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
 #[test]
 fn faulting_page_was_not_mapped_before() {
-    let mut events = mapping();
+    let mut events = mmap_events();
     for (nth, page) in (32..36).chain([35, 34]).enumerate() {
         events.push((10 + 10 * nth as u64, touch(page)));
         events.push((11 + 10 * nth as u64, window(32)));
@@ -147,7 +149,7 @@ fn mapping_file_is_identified_by_its_first_fault() {
 /// A populated range is mapped as a whole, regardless of reported faults.
 #[test]
 fn populated_range_is_mapped() {
-    let mut events = mapping();
+    let mut events = mmap_events();
     let call =
         enter(SystemCall::Madvise, [(4 << 30) + 8192, 5000, libc::MADV_POPULATE_READ as u64, 0]);
     events.extend([(5, call), (9, EventData::Exit(SystemCall::Madvise, 0))]);

@@ -25,9 +25,9 @@ use super::super::maps::{MappedPage, UNKNOWN};
 use super::super::names::FileNames;
 use super::{FAULT_TIMEOUT_NS, PAGE_BYTES, RecordedTask, TaskTracker};
 
-/// An open fault.
+/// Fault in progress of a task, called open until its records are queued.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InFault {
+pub(super) struct FaultInProgress {
     pub inode: Inode,
     pub page: u64,
     pub begin_ns: u64,
@@ -47,15 +47,15 @@ pub(super) struct InFault {
     /// True while the task sleeps within the fault.
     is_asleep: bool,
     /// Start and end of the first of its requests that completed while the task was awake.
-    answered: Option<(u64, u64)>,
+    awake_request: Option<(u64, u64)>,
     /// True when its read record was written.
     is_recorded: bool,
 }
 
-impl InFault {
+impl FaultInProgress {
     /// Returns the state of a fault on a page of a file that began at `begin_ns`. No wait is known.
-    fn new(inode: Inode, page: u64, begin_ns: u64) -> InFault {
-        InFault {
+    fn new(inode: Inode, page: u64, begin_ns: u64) -> FaultInProgress {
+        FaultInProgress {
             inode,
             page,
             begin_ns,
@@ -66,27 +66,27 @@ impl InFault {
             is_missed: false,
             is_served: false,
             is_asleep: false,
-            answered: None,
+            awake_request: None,
             is_recorded: false,
         }
     }
 
     /// Returns true when no further event of the fault is expected: `FAULT_TIMEOUT_NS` after its
     /// last event, unless the task sleeps.
-    fn is_old(&self, now_ns: u64) -> bool {
-        let end_ns = self.answered.map_or(self.end_ns, |(_, at_ns)| at_ns.max(self.end_ns));
+    fn is_timed_out(&self, now_ns: u64) -> bool {
+        let end_ns = self.awake_request.map_or(self.end_ns, |(_, at_ns)| at_ns.max(self.end_ns));
         end_ns + FAULT_TIMEOUT_NS < now_ns && !self.is_asleep
     }
 
     /// Records the start of a sleep of the task. The first sleep is a wait for the page. After it
     /// the fault may be over: only a sleep that no signal ends belongs to the fault for certain.
-    pub fn sleep(&mut self, sleep: Sleep) {
+    pub fn begin_sleep(&mut self, sleep: Sleep) {
         self.is_asleep = self.is_missed && (!self.is_served || sleep == Sleep::Uninterruptible);
     }
 
     /// Adds the sleep of the task from `since_ns` to `at_ns` to the fault's wait, if it belongs to
     /// the fault.
-    fn wake(&mut self, since_ns: u64, at_ns: u64) {
+    fn end_sleep(&mut self, since_ns: u64, at_ns: u64) {
         if self.is_asleep {
             self.waited_ns += at_ns - since_ns.max(self.begin_ns).min(at_ns);
             self.end_ns = at_ns;
@@ -97,15 +97,15 @@ impl InFault {
     /// Records a request of the task from `since_ns` to `at_ns` that completed while the task was
     /// awake. It may be a request of readahead behind the page, so a sleep that is reported later
     /// counts instead.
-    pub fn answer(&mut self, since_ns: u64, at_ns: u64) {
-        if self.is_missed && self.answered.is_none() {
-            self.answered = Some((since_ns, at_ns));
+    pub fn record_request(&mut self, since_ns: u64, at_ns: u64) {
+        if self.is_missed && self.awake_request.is_none() {
+            self.awake_request = Some((since_ns, at_ns));
         }
     }
 
     /// Returns the end of the fault and its wait, both in nanoseconds.
     fn end_and_wait_ns(&self) -> (u64, u64) {
-        match self.answered {
+        match self.awake_request {
             Some((since_ns, at_ns)) if !self.is_served => (at_ns, at_ns - since_ns),
             _ => (self.end_ns, self.waited_ns),
         }
@@ -114,16 +114,16 @@ impl InFault {
 
 impl RecordedTask {
     /// Returns the open fault if its page is one of `pages`.
-    fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut InFault> {
+    fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut FaultInProgress> {
         self.fault.as_mut().filter(|fault| fault.inode == inode && pages.contains(fault.page))
     }
 }
 
 impl<N: FileNames> TaskTracker<N> {
     /// Returns the tasks with an open fault of which no further event is expected.
-    pub(super) fn old_faults(&self, now_ns: u64) -> Vec<u32> {
-        let is_old = |state: &RecordedTask| state.fault.is_some_and(|fault| fault.is_old(now_ns));
-        self.tasks.iter().filter(|(_, state)| is_old(state)).map(|(task, _)| *task).collect()
+    pub(super) fn timed_out_faults(&self, now_ns: u64) -> Vec<u32> {
+        let is_timed_out = |state: &RecordedTask| state.fault.is_some_and(|fault| fault.is_timed_out(now_ns));
+        self.tasks.iter().filter(|(_, state)| is_timed_out(state)).map(|(task, _)| *task).collect()
     }
 
     /// Ends the open fault of a task after its timeout. An event of the same fault may still
@@ -149,7 +149,7 @@ impl<N: FileNames> TaskTracker<N> {
         {
             self.open_fault(
                 task,
-                InFault { is_recorded: true, ..InFault::new(inode, page, at_ns) },
+                FaultInProgress { is_recorded: true, ..FaultInProgress::new(inode, page, at_ns) },
             );
         }
     }
@@ -160,7 +160,7 @@ impl<N: FileNames> TaskTracker<N> {
     pub(super) fn on_exception(&mut self, at_ns: u64, task: u32, address: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.expired_fault = None;
-        let touched = self.maps.at(state.process, address);
+        let touched = self.maps.mapped_page_at(state.process, address);
         self.end_fault(task, touched.map(|touched| (touched.inode, touched.page)));
         let Some(touched) = touched else { return };
         if touched.inode == UNKNOWN {
@@ -169,30 +169,30 @@ impl<N: FileNames> TaskTracker<N> {
             }
             return;
         }
-        let fault = InFault {
+        let fault = FaultInProgress {
             mapped_page: Some(touched),
-            ..InFault::new(touched.inode, touched.page, at_ns)
+            ..FaultInProgress::new(touched.inode, touched.page, at_ns)
         };
         self.open_fault(task, fault);
     }
 
     /// Identifies the unknown file of a mapping by the first `filemap` event after an exception in
     /// it, and opens the fault of that exception.
-    fn find_mapped_file(&mut self, task: u32, inode: Inode, pages: PageRange) {
+    fn identify_mapped_file(&mut self, task: u32, inode: Inode, pages: PageRange) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let exception =
             state.last_exception.take().filter(|(mapped_page, _)| pages.contains(mapped_page.page));
         let Some((mapped_page, begin_ns)) = exception else { return };
-        let file = self.file(inode, None);
+        let file = self.file_number(inode, None);
         self.maps.set_file(mapped_page.process, mapped_page.address, inode, file);
         let mapped_page = Some(MappedPage { inode, ..mapped_page });
         let page = mapped_page.map_or(pages.first, |mapped_page| mapped_page.page);
-        self.open_fault(task, InFault { mapped_page, ..InFault::new(inode, page, begin_ns) });
+        self.open_fault(task, FaultInProgress { mapped_page, ..FaultInProgress::new(inode, page, begin_ns) });
     }
 
     /// Handles `mm_filemap_fault`: a page that the task touched is absent or not ready.
     pub(super) fn on_filemap_fault(&mut self, at_ns: u64, task: u32, inode: Inode, page: u64) {
-        self.find_mapped_file(task, inode, PageRange::new(page, 1));
+        self.identify_mapped_file(task, inode, PageRange::new(page, 1));
         self.reopen_fault(at_ns, task, inode, PageRange::new(page, 1));
         let Some(state) = self.tasks.get_mut(&task) else { return };
         if let Some(fault) = state.fault_at(inode, PageRange::new(page, 1)) {
@@ -200,13 +200,13 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         }
         self.end_fault(task, Some((inode, page)));
-        let fault = InFault { is_missed: true, ..InFault::new(inode, page, at_ns) };
+        let fault = FaultInProgress { is_missed: true, ..FaultInProgress::new(inode, page, at_ns) };
         self.open_fault(task, fault);
     }
 
     /// Handles `mm_filemap_map_pages`: resident pages of `window` are mapped for the task.
     pub(super) fn on_map_pages(&mut self, at_ns: u64, task: u32, inode: Inode, window: PageRange) {
-        self.find_mapped_file(task, inode, window);
+        self.identify_mapped_file(task, inode, window);
         self.reopen_fault(at_ns, task, inode, window);
         let Some(state) = self.tasks.get_mut(&task) else { return };
         if let Some(fault) = state.fault_at(inode, window) {
@@ -214,13 +214,13 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         }
         self.end_fault(task, None);
-        let fault = InFault { window: Some(window), ..InFault::new(inode, window.first, at_ns) };
+        let fault = FaultInProgress { window: Some(window), ..FaultInProgress::new(inode, window.first, at_ns) };
         self.open_fault(task, fault);
     }
 
     /// Makes `fault` the open fault of a task. Records from its start on are held back until it
     /// ends.
-    fn open_fault(&mut self, task: u32, fault: InFault) {
+    fn open_fault(&mut self, task: u32, fault: FaultInProgress) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         self.out.hold(fault.begin_ns);
         state.fault = Some(fault);
@@ -232,12 +232,12 @@ impl<N: FileNames> TaskTracker<N> {
         let begins_sleep = false;
         self.on_sleep_change(at_ns, task, begins_sleep);
         let Some(state) = self.tasks.get_mut(&task) else { return };
-        let Some(since_ns) = state.waits_since_ns.take() else { return };
+        let Some(since_ns) = state.sleep_since_ns.take() else { return };
         if let Some(call) = &mut state.call {
             call.waited_ns += at_ns - since_ns.max(call.begin_ns);
         }
         if let Some(fault) = &mut state.fault {
-            fault.wake(since_ns, at_ns);
+            fault.end_sleep(since_ns, at_ns);
         }
     }
 
@@ -246,15 +246,16 @@ impl<N: FileNames> TaskTracker<N> {
     pub(super) fn end_fault(&mut self, task: u32, next: Option<(Inode, u64)>) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let Some(fault) = state.fault.take() else { return };
-        let before = state.mapped.filter(|(inode, _)| *inode == fault.inode);
+        let previous = state.mapped.filter(|(inode, _)| *inode == fault.inode);
         let mut range = self.mapped_range(&fault);
+        // The next fault's page was not mapped, and the previous fault mapped its pages itself.
         let unmapped = next.filter(|(inode, _)| *inode == fault.inode).map(|(_, page)| page);
         for edge in unmapped
             .map(|page| PageRange::new(page, 1))
             .into_iter()
-            .chain(before.map(|mapped| mapped.1))
+            .chain(previous.map(|(_, pages)| pages))
         {
-            range = cut(range, fault.page, edge);
+            range = cut_beyond(range, fault.page, edge);
         }
         if let Some(state) = self.tasks.get_mut(&task) {
             state.mapped = Some((fault.inode, range));
@@ -269,7 +270,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Returns the largest range of pages that a fault may have mapped, within its mapping.
-    fn mapped_range(&mut self, fault: &InFault) -> PageRange {
+    fn mapped_range(&mut self, fault: &FaultInProgress) -> PageRange {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);
         let mut range = self.folios.covering(fault.inode, base);
@@ -290,10 +291,10 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the read record of a fault: one page, with its wait.
-    fn put_fault(&mut self, task: u32, fault: &InFault) {
-        let &InFault { inode, page, begin_ns, .. } = fault;
+    fn put_fault(&mut self, task: u32, fault: &FaultInProgress) {
+        let &FaultInProgress { inode, page, begin_ns, .. } = fault;
         let (end_ns, waited_ns) = fault.end_and_wait_ns();
-        let (Some(thread), file) = (self.thread(task), self.file(inode, None)) else { return };
+        let (Some(thread), file) = (self.thread_number(task), self.file_number(inode, None)) else { return };
         self.out.put(
             end_ns,
             Record::Read(ReadRecord {
@@ -321,8 +322,8 @@ impl<N: FileNames> TaskTracker<N> {
         inode: Inode,
         range: PageRange,
     ) {
-        let Some(thread) = self.thread(task) else { return };
-        let file = file.unwrap_or_else(|| self.file(inode, None));
+        let Some(thread) = self.thread_number(task) else { return };
+        let file = file.unwrap_or_else(|| self.file_number(inode, None));
         let mut first = range.first;
         while first < range.end {
             let end = range.end.min(first + CALL_BYTES_MAX / PAGE_BYTES);
@@ -341,7 +342,7 @@ impl<N: FileNames> TaskTracker<N> {
         (first_address, end_address): (u64, u64),
     ) {
         let Some(state) = self.tasks.get(&task) else { return };
-        for (start, mapping) in self.maps.within(state.process, first_address, end_address) {
+        for (start, mapping) in self.maps.mappings_within(state.process, first_address, end_address) {
             if mapping.inode == UNKNOWN {
                 continue;
             }
@@ -353,7 +354,7 @@ impl<N: FileNames> TaskTracker<N> {
 
 /// Cuts a range around `page` so that it excludes `edge` and the pages beyond. `edge` is on either
 /// side of `page`.
-fn cut(range: PageRange, page: u64, edge: PageRange) -> PageRange {
+fn cut_beyond(range: PageRange, page: u64, edge: PageRange) -> PageRange {
     let PageRange { mut first, mut end } = range;
     if edge.end <= page {
         first = first.max(edge.end);

@@ -26,7 +26,7 @@ pub(super) struct OtherTasks {
 
 impl OtherTasks {
     /// Counts a completed request of `bytes` bytes. A task without a name is left out.
-    fn count(&mut self, task: u32, device: u64, work: DeviceOperation, bytes: u64) {
+    fn count_request(&mut self, task: u32, device: u64, work: DeviceOperation, bytes: u64) {
         let Some(name) = self.names.get(&task) else { return };
         let entry = self.requests.entry((device, work, name.clone()));
         let requests = entry.or_insert_with(|| OthersRequests {
@@ -99,14 +99,14 @@ impl<N: FileNames> TaskTracker<N> {
         }
         let end_sector = sector + bytes / 512;
         self.on_aio_completion(at_ns, device, sector, end_sector);
-        let thread = issued.task.and_then(|task| self.thread(task));
+        let thread = issued.task.and_then(|task| self.thread_number(task));
         if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.on_own_completion(at_ns, task, issued.begin_ns);
         }
         self.forget_queued(device, sector, end_sector);
-        let device = self.disk(device);
+        let device = self.disk_number(device);
         if let Some(other) = issued.task.filter(|_| thread.is_none()) {
-            self.others.count(other, device, issued.work, bytes);
+            self.others.count_request(other, device, issued.work, bytes);
         }
         let request = RequestRecord {
             end_ns: at_ns,
@@ -140,14 +140,14 @@ impl<N: FileNames> TaskTracker<N> {
     /// without the result.
     fn on_own_completion(&mut self, at_ns: u64, task: u32, since_ns: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
-        state.answered_ns = at_ns;
+        state.last_completion_ns = at_ns;
         if let Some(call) = state.call.as_mut().filter(|call| call.begin_ns <= since_ns) {
             call.device_ns = call.device_ns.max(at_ns - since_ns);
-        } else if state.waits_since_ns.is_none()
+        } else if state.sleep_since_ns.is_none()
             && let Some(fault) = state.fault.as_mut()
             && fault.begin_ns <= since_ns
         {
-            fault.answer(since_ns, at_ns);
+            fault.record_request(since_ns, at_ns);
         }
     }
 }

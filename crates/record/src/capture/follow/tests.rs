@@ -11,11 +11,12 @@ use super::*;
 
 /// Source of names with one file, known by its inode and as descriptor 5 of any process.
 #[derive(Debug)]
-pub(super) struct Known;
+pub(super) struct KnownFile;
 
 pub(super) const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
 pub(super) const DISK: u64 = 8 << 20;
 
+/// Path and length of the one file.
 fn named() -> NamedFile {
     NamedFile { path: "/data".to_owned(), bytes: Some(1 << 20) }
 }
@@ -23,7 +24,7 @@ fn named() -> NamedFile {
 /// Number of the device of `/proc`.
 const PROC: u64 = 21;
 
-impl FileNames for Known {
+impl FileNames for KnownFile {
     fn file(&mut self, inode: Inode) -> Option<NamedFile> {
         (inode == INODE).then(named)
     }
@@ -55,22 +56,24 @@ impl FileNames for Known {
 
 /// Records of task 70 with these events, at times relative to the start.
 pub(super) fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
-    let mut follow = TaskTracker::new(Known, 1000);
-    follow.add_task(70, 70, "cat");
-    for (at, what) in events {
-        follow.process(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
+    let mut follow = TaskTracker::new(KnownFile, 1000);
+    follow.add_tqueue(70, 70, "cat");
+    for (at_ns, data) in events {
+        follow.process(TraceEvent { at_ns: 1000 + at_ns, task: 70, data });
     }
     follow.finish(u64::MAX).collect()
 }
 
+/// Returns the read records.
 pub(super) fn reads(records: &[Record]) -> Vec<&ReadRecord> {
-    let each = records.iter().filter_map(|record| match record {
+    let matching = records.iter().filter_map(|record| match record {
         Record::Read(read) => Some(read),
         _ => None,
     });
-    each.collect()
+    matching.collect()
 }
 
+/// Switch of a processor between tasks. `is_waiting`: the task that leaves sleeps for a request.
 pub(super) fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
     EventData::Switch {
         from,
@@ -81,11 +84,14 @@ pub(super) fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
     }
 }
 
+/// Begin of a system call with these first arguments.
 pub(super) fn enter(call: SystemCall, arguments: [u64; 4]) -> EventData {
     let [a, b, c, d] = arguments;
     EventData::Enter(call, [a, b, c, d, 0, 0])
 }
 
+/// Three reads: one that sleeps from 26 to 96 for absent pages, one of cached pages at the position
+/// after the first, and one after a seek.
 #[test]
 fn read_record_has_file_offset_and_wait() {
     let records = records(vec![
@@ -211,18 +217,18 @@ fn fault_records_end_when_their_task_resumes() {
 
 /// Page ranges mapped by faults.
 pub(super) fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
-    let each = records.iter().filter_map(|record| match record {
+    let matching = records.iter().filter_map(|record| match record {
         Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
         _ => None,
     });
-    each.collect()
+    matching.collect()
 }
 
 /// A child has a copy of the descriptors with shared positions. A thread has the same descriptors.
 #[test]
 fn descriptors_are_inherited() {
-    let mut follow = TaskTracker::new(Known, 0);
-    follow.add_task(70, 70, "sh");
+    let mut follow = TaskTracker::new(KnownFile, 0);
+    follow.add_tqueue(70, 70, "sh");
     let mut take = |at_ns, task, what| follow.process(TraceEvent { at_ns, task, data: what });
     take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
     take(2, 70, EventData::Exit(SystemCall::OpenAt, 5));
@@ -246,6 +252,8 @@ fn descriptors_are_inherited() {
     assert_eq!((reads.len(), reads[0].offset, reads[0].bytes_read()), (1, 0, 100));
 }
 
+/// Advice on the whole file, on a page of its mapping (which begins at byte 8192 of the file), and on
+/// memory without a file.
 #[test]
 fn file_and_mapping_advice_is_recorded() {
     let advice = libc::POSIX_FADV_RANDOM as u64;
@@ -289,8 +297,8 @@ fn requests_of_other_programs_are_counted_by_the_task_that_queued_them() {
     let issue =
         |sector, bytes| EventData::Issue { device: DISK, sector, bytes, flags: "W".to_owned() };
     let complete = |sector, sectors| EventData::Complete { device: DISK, sector, sectors };
-    let mut tracker = TaskTracker::new(Known, 0);
-    tracker.add_task(70, 70, "cat");
+    let mut tracker = TaskTracker::new(KnownFile, 0);
+    tracker.add_tqueue(70, 70, "cat");
     tracker.process(queue(800, "dd"));
     tracker.process(queue(808, "dd"));
     tracker.process(of_kernel(20, issue(800, 8192)));
@@ -362,17 +370,18 @@ fn task_event_after_a_sleep_ends_the_wait() {
     assert_eq!(actual, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
 }
 
-fn given(request: u64, offset: u64) -> SubmittedRead {
+/// A read of 4 KiB from descriptor 5, submitted at the address `request`.
+fn submitted_read(request: u64, offset: u64) -> SubmittedRead {
     SubmittedRead { request, descriptor: Some(5), offset, bytes: Some(4096) }
 }
 
 /// Records of task 70, with the ranges of its requests to AIO and io_uring.
 fn asynchronous(events: Vec<(u64, EventData)>) -> Vec<Record> {
-    let mut follow = TaskTracker::new(Known, 1000);
+    let mut follow = TaskTracker::new(KnownFile, 1000);
     follow.expect_submissions();
-    follow.add_task(70, 70, "fio");
-    for (at, what) in events {
-        follow.process(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
+    follow.add_tqueue(70, 70, "fio");
+    for (at_ns, data) in events {
+        follow.process(TraceEvent { at_ns: 1000 + at_ns, task: 70, data });
     }
     follow.finish(u64::MAX).collect()
 }
@@ -387,17 +396,17 @@ fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
 /// first is waited for in `io_getevents`.
 #[test]
 fn direct_aio_read_ends_when_the_program_receives_it() {
-    let ask = |sector| EventData::Queue { device: DISK, sector, sectors: 8, name: String::new() };
+    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 8, name: String::new() };
     let issue =
         |sector| EventData::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
     let complete = |sector| EventData::Complete { device: DISK, sector, sectors: 8 };
     let records = asynchronous(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
-        (11, EventData::AioRead(given(1, 8192))),
-        (12, EventData::AioRead(given(2, 65536))),
-        (13, ask(80)),
+        (11, EventData::AioRead(submitted_read(1, 8192))),
+        (12, EventData::AioRead(submitted_read(2, 65536))),
+        (13, queue(80)),
         (14, issue(80)),
-        (15, ask(800)),
+        (15, queue(800)),
         (16, issue(800)),
         (20, EventData::Exit(SystemCall::IoSubmit, 2)),
         (25, complete(800)),
@@ -417,7 +426,7 @@ fn direct_aio_read_ends_when_the_program_receives_it() {
 #[test]
 fn buffered_aio_read_waits_in_its_submit_call() {
     let cached = |page| EventData::CacheRead { inode: INODE, first: page, end: page + 1 };
-    let plain = |request, offset| SubmittedRead { descriptor: Some(6), ..given(request, offset) };
+    let plain = |request, offset| SubmittedRead { descriptor: Some(6), ..submitted_read(request, offset) };
     let records = asynchronous(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
         (11, EventData::AioRead(plain(1, 8192))),
@@ -433,12 +442,12 @@ fn buffered_aio_read_waits_in_its_submit_call() {
         (70, EventData::Exit(SystemCall::IoSubmit, 2)),
     ]);
     assert_eq!(spans(&records), [(8192, 10, 41, 26), (65536, 41, 70, 17)]);
-    let place = |record: &Record| match record {
+    let offset = |record: &Record| match record {
         Record::Insert(insert) => Some(insert.offset),
         Record::Read(read) => Some(read.offset),
         _ => None,
     };
-    let order: Vec<u64> = records.iter().filter_map(place).collect();
+    let order: Vec<u64> = records.iter().filter_map(offset).collect();
     assert_eq!(order, [8192, 8192, 65536, 65536], "pages stand before the read that fetched them");
 }
 
@@ -447,7 +456,7 @@ fn buffered_aio_read_waits_in_its_submit_call() {
 #[test]
 fn io_uring_read_waits_in_its_enter_call() {
     let event = EventData::UringSubmit { request: 9, operation: "READ".to_owned() };
-    let program = |offset| EventData::UringRead(given(9, offset), 70);
+    let program = |offset| EventData::UringRead { read: submitted_read(9, offset), process: 70 };
     let one = |offset| [event.clone(), program(offset)];
     let other = |offset| [program(offset), event.clone()];
     for orders in [[one(12288), one(4096)], [other(12288), other(4096)], [one(12288), other(4096)]]

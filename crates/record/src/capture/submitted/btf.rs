@@ -7,6 +7,9 @@ use std::collections::HashMap;
 /// Path of the kernel's BTF.
 pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
 
+/// First two bytes of BTF.
+const MAGIC: u32 = 0xeb9f;
+
 /// Kinds of types with data after their 12-byte head.
 const INT: u32 = 1;
 const ARRAY: u32 = 3;
@@ -19,7 +22,8 @@ const SECTION: u32 = 15;
 const DECLARATION_TAG: u32 = 17;
 const ENUM64: u32 = 19;
 
-/// Offsets used by the programs, in bytes.
+/// Offsets used by the programs, in bytes: structure and field. `table_list` is the array of open
+/// files of a descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offsets {
     pub task_files: i32,
@@ -36,8 +40,8 @@ pub(super) struct Offsets {
 /// Finds the offsets in the kernel's type information. Returns `None` for an unknown format or a
 /// missing field.
 pub(super) fn offsets(btf: &[u8]) -> Option<Offsets> {
-    let wanted = ["task_struct", "files_struct", "fdtable", "file", "inode", "super_block"];
-    let field_offsets = field_offsets(btf, &wanted)?;
+    let structures = ["task_struct", "files_struct", "fdtable", "file", "inode", "super_block"];
+    let field_offsets = field_offsets(btf, &structures)?;
     let offset = |structure: &str, field: &str| {
         field_offsets.get(&(structure.to_owned(), field.to_owned())).copied()
     };
@@ -60,7 +64,7 @@ fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String),
     let word = |position: usize| {
         Some(u32::from_le_bytes(btf.get(position..position + 4)?.try_into().ok()?))
     };
-    if word(0)? & 0xffff != 0xeb9f {
+    if word(0)? & 0xffff != MAGIC {
         return None;
     }
     let head_bytes = word(4)? as usize;

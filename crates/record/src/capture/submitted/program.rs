@@ -61,6 +61,16 @@ const fn add(to: u8, value: i32) -> u64 {
     instruction(0x07, to, 0, 0, value)
 }
 
+/// Adds register `from` to register `to`.
+const fn add_register(to: u8, from: u8) -> u64 {
+    instruction(0x0f, to, from, 0, 0)
+}
+
+/// Multiplies register `to` by 8.
+const fn multiply_by_8(to: u8) -> u64 {
+    instruction(0x67, to, 0, 0, 3)
+}
+
 /// Loads 8 bytes at the address in `from` plus `offset` into register `to`.
 const fn load_word(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x79, to, from, offset, 0)
@@ -69,6 +79,21 @@ const fn load_word(to: u8, from: u8, offset: i16) -> u64 {
 /// Loads the byte at the address in `from` plus `offset` into register `to`.
 const fn load_byte(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x71, to, from, offset, 0)
+}
+
+/// Loads 4 bytes at the address in `from` plus `offset` into register `to`.
+const fn load_half_word(to: u8, from: u8, offset: i16) -> u64 {
+    instruction(0x61, to, from, offset, 0)
+}
+
+/// Loads the map of a descriptor into register `to`. The instruction after this one is 0.
+const fn load_map(to: u8, descriptor: RawFd) -> u64 {
+    instruction(0x18, to, 1, 0, descriptor)
+}
+
+/// Loads the address of the values of a map into register `to`. The instruction after this one is 0.
+const fn load_map_values(to: u8, descriptor: RawFd) -> u64 {
+    instruction(0x18, to, 2, 0, descriptor)
 }
 
 /// Stores the 8 bytes of register `from` at the address in `to` plus `offset`.
@@ -107,12 +132,19 @@ const fn jump_if_at_least_value(register: u8, value: i32, offset: i16) -> u64 {
     instruction(0x35, register, 0, offset, value)
 }
 
+/// Skips the next `offset` instructions if a register is negative.
+const fn jump_if_negative(register: u8, offset: i16) -> u64 {
+    instruction(0xc5, register, 0, offset, 0)
+}
+
 /// Adds register `from` to the word at the address in register `address`.
 const fn atomic_add(address: u8, from: u8) -> u64 {
     instruction(0xdb, address, from, 0, 0)
 }
 
+/// Ends the program with the result in r0.
 const EXIT: u64 = instruction(0x95, 0, 0, 0, 0);
+/// Register with the address of the end of the stack.
 const FRAME: u8 = 10;
 
 /// Maps that the programs write to.
@@ -134,7 +166,7 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
         move_value(1, kind as i32),
         store_word(FRAME, base + 16, 1),
         // A map reference by descriptor takes two instructions.
-        instruction(0x18, 1, 1, 0, output.ring),
+        load_map(1, output.ring),
         0,
         copy(2, FRAME),
         add(2, i32::from(base)),
@@ -143,7 +175,7 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
         call(RINGBUF_OUTPUT),
         // Without space, 1 is added to the number in the array.
         jump_if_equal(0, 0, 4),
-        instruction(0x18, 1, 2, 0, output.dropped),
+        load_map_values(1, output.dropped),
         0,
         move_value(2, 1),
         atomic_add(1, 2),
@@ -152,7 +184,7 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
 
 /// Returns the program at `sys_enter_io_submit`: it copies each `iocb` of the call. `None` if the
 /// event lacks a field.
-pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
+pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
         let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
@@ -163,8 +195,8 @@ pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
             add(1, i32::from(base + 24)),
             move_value(2, 8),
             copy(3, 9),
-            instruction(0x67, 3, 0, 0, 3),
-            instruction(0x0f, 3, 8, 0, 0),
+            multiply_by_8(3),
+            add_register(3, 8),
             call(PROBE_READ_USER),
             0,
             copy(1, FRAME),
@@ -195,7 +227,7 @@ pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
 
 /// Returns the program at `io_uring_submit_req`: it copies each read request. `None` if the event
 /// lacks a field.
-pub(super) fn of_uring(layout: &EventLayout, output: Output) -> Option<Program> {
+pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
         let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
@@ -215,7 +247,7 @@ pub(super) fn of_uring(layout: &EventLayout, output: Output) -> Option<Program> 
         ];
         rest.extend(output_record(URING, base, i32::from(bytes), output));
         let end = rest.len() as i16;
-        // READV, READ_FIXED and READ.
+        // Operations 1 (READV), 4 (READ_FIXED) and 22 (READ) are read requests.
         let mut program = vec![
             copy(6, 1),
             load_byte(8, 6, operation),
@@ -247,7 +279,7 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
 /// Appends instructions that write inode number, device, flags and mode of the file in r8 into the
 /// record at `base` on the stack.
 fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
-    let [number, device, flags, mode] = [0, 8, 16, 24].map(|at| base + HEAD_BYTES as i16 + at);
+    let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| base + HEAD_BYTES as i16 + offset);
     let pointer = base - 8;
     push_kernel_read(program, flags, offsets.file_flags, 4);
     push_kernel_read(program, pointer, offsets.file_inode, 8);
@@ -271,7 +303,7 @@ fn clear_record() -> Program {
 
 /// Returns the program at the end of an open call: it reports the file of the new descriptor.
 /// `None` if the event lacks a field.
-pub(super) fn of_opening(
+pub(super) fn open_program(
     layout: &EventLayout,
     output: Output,
     offsets: &Offsets,
@@ -286,13 +318,13 @@ pub(super) fn of_opening(
         rest.push(load_word(8, FRAME, pointer));
     }
     // r8 = list + 8 × descriptor.
-    rest.extend([instruction(0x67, 7, 0, 0, 3), instruction(0x0f, 8, 7, 0, 0)]);
+    rest.extend([multiply_by_8(7), add_register(8, 7)]);
     push_kernel_read(&mut rest, pointer, 0, 8);
     rest.push(load_word(8, FRAME, pointer));
     push_file_record(&mut rest, FILE_BASE, offsets);
     rest.extend(output_record(OPENED, FILE_BASE, i32::from(FILE_BYTES), output));
     // A negative descriptor is an error.
-    program.extend([load_word(7, 6, result), instruction(0xc5, 7, 0, rest.len() as i16, 0)]);
+    program.extend([load_word(7, 6, result), jump_if_negative(7, rest.len() as i16)]);
     program.extend(rest);
     program.extend([move_value(0, 0), EXIT]);
     Some(program)
@@ -300,7 +332,7 @@ pub(super) fn of_opening(
 
 /// Returns the program at `io_uring_complete`: it reports the request, its file and its result.
 /// `None` if the event lacks a field.
-pub(super) fn of_completion(
+pub(super) fn completion_program(
     layout: &EventLayout,
     output: Output,
     offsets: &Offsets,
@@ -312,8 +344,7 @@ pub(super) fn of_completion(
     program.extend([
         load_word(8, 6, request),
         store_word(FRAME, FILE_BASE + 24, 8),
-        // 32 bits.
-        instruction(0x61, 7, 6, result, 0),
+        load_half_word(7, 6, result),
         store_word(FRAME, FILE_BASE + HEAD_BYTES as i16 + 32, 7),
     ]);
     // The file is the first field of a request.

@@ -11,7 +11,7 @@ use super::{CauseText, ReadWait, path_or_dash};
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 /// Returns true if the wait is caused by wrong advice.
-pub(super) fn holds(wait: &ReadWait) -> bool {
+pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
         // If more was fetched than requested, the hint had no effect on this read.
@@ -25,28 +25,28 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged(WaitCause::Advice);
-    let is_random = file.is_some_and(|file| file.has_hint(AdviceType::Random));
-    let is_mapped = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
-    let read = if gathered.by_method.keys().all(|way| *way == ReadMethod::Fault) {
+    let (charge, file) = gathered.charged_waits(WaitCause::Advice);
+    let has_random_hint = file.is_some_and(|file| file.has_hint(AdviceType::Random));
+    let is_mapped_hint = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
+    let read = if gathered.by_method.keys().all(|method| *method == ReadMethod::Fault) {
         "touch"
     } else {
         "read"
     };
-    let reads = format!(
+    let reads_text = format!(
         "{} {read}{} that waited {} each",
         charge.waits,
         if read == "touch" { "es" } else { "s" },
         duration_text(charge.ns as f64 / charge.waits.max(1) as f64)
     );
     let file = path_or_dash(file);
-    match is_random {
+    match has_random_hint {
         true => {
-            let hint = if is_mapped { "MADV_RANDOM" } else { "POSIX_FADV_RANDOM" };
+            let hint = if is_mapped_hint { "MADV_RANDOM" } else { "POSIX_FADV_RANDOM" };
             CauseText {
                 title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
                 evidence: format!(
-                    "{reads}, in runs of {} KiB and more, one after the other, most of them of {file}; \
+                    "{reads_text}, in runs of {} KiB and more, one after the other, most of them of {file}; \
                      the program advised {hint}",
                     ORDERED_BYTES >> 10
                 ),
@@ -59,7 +59,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         false => CauseText {
             title: "the program advised SEQUENTIAL, but its reads are not sequential".to_owned(),
             evidence: format!(
-                "{reads}, at another position than the end of the last one, most of them of {file}"
+                "{reads_text}, at another position than the end of the last one, most of them of {file}"
             ),
             remedy: "remove the advice, or advise POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
         },

@@ -10,13 +10,13 @@ use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, path_or_dash};
 
 /// Returns true if the wait is caused by a repeated fetch.
-pub(super) fn holds(wait: &ReadWait) -> bool {
+pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     wait.refetched_bytes > 0 && wait.refetched_bytes > wait.fetched_bytes / 2
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged(WaitCause::Again);
+    let (charge, file) = gathered.charged_waits(WaitCause::Again);
     let fetched_bytes: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
     let again_bytes: u64 = gathered.files.values().map(|file| file.refetched_bytes).sum();
     let distinct_bytes = fetched_bytes.saturating_sub(again_bytes);

@@ -11,14 +11,16 @@ use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, path_or_dash};
 
 /// Returns true for a small read at an unpredictable position.
-pub(super) fn holds(wait: &ReadWait) -> bool {
+pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
+    // Without fetched bytes, the read waited for data in flight. A large transfer takes its time
+    // at any depth. Concurrent requests would shorten neither wait.
     let moved_bytes = wait.asked_bytes.max(wait.fetched_bytes);
     !wait.is_sequential && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged(WaitCause::Depth);
+    let (charge, file) = gathered.charged_waits(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;
     CauseText {
         title: "one request at a time: the device waits for the program".to_owned(),
@@ -30,7 +32,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             duration_text(charge.ns as f64 / waits),
             gathered.depth(),
             path_or_dash(file),
-            match file.is_some_and(FileData::is_through_cache) {
+            match file.is_some_and(FileData::direct_reads_fill_cache) {
                 true => ", whose direct reads go through the page cache",
                 false => "",
             },

@@ -17,26 +17,27 @@ use super::{CauseText, ReadWait, over_read, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::ReadMethod;
 
-/// Returns true if a submission waited for its read.
-pub(super) fn holds(wait: &ReadWait) -> bool {
-    wait.way == ReadMethod::Aio && wait.has_filled_cache && !wait.is_sequential
+/// Returns true if a submission of AIO waited for its read, which filled the page cache.
+pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
+    wait.method == ReadMethod::Aio && wait.has_filled_cache && !wait.is_sequential
 }
 
 /// Returns the files whose unneeded bytes are charged to this cause.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
-    let files = gathered.files.values().filter(|file| file.is_through_cache());
+    let files = gathered.files.values().filter(|file| file.direct_reads_fill_cache());
     files.filter(|file| over_read::lost_share(gathered, file) > 0.0)
 }
 
 /// Returns the number of waits that this cause is charged with.
-pub(super) fn waits(gathered: &RecordingData) -> u64 {
+pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
     let read_count: u64 = over_read_files(gathered).map(|file| file.cached_direct_reads).sum();
-    gathered.charged(WaitCause::Direct).0.waits + read_count
+    let (charge, _) = gathered.charged_waits(WaitCause::Direct);
+    charge.waits + read_count
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, charged_file) = gathered.charged(WaitCause::Direct);
+    let (charge, charged_file) = gathered.charged_waits(WaitCause::Direct);
     let over_read_file = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);
     let file = charged_file.or(over_read_file);
     let is_direct = file.is_some_and(|file| file.direct_reads > 0);

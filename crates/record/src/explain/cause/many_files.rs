@@ -21,13 +21,13 @@ pub(super) fn is_small(file: &FileData) -> bool {
     file.waits.waits > 0 && file.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES)
 }
 
-/// Returns true if there are at least [`FILES_MIN`] such files.
-pub(super) fn are_many(gathered: &RecordingData) -> bool {
+/// Returns true if there were waits for at least [`FILES_MIN`] small files.
+pub(super) fn has_many_small_files(gathered: &RecordingData) -> bool {
     gathered.files.values().filter(|file| is_small(file)).count() >= FILES_MIN
 }
 
-/// Returns true for causes whose waits are charged to this one for small files: the file size
-/// explains them.
+/// Returns true for causes whose waits are charged to `ManyFiles` if the file is small: the file
+/// size explains them.
 pub(super) fn absorbs_cause(cause: Option<WaitCause>) -> bool {
     matches!(cause, None | Some(WaitCause::PageFaults | WaitCause::Small | WaitCause::Depth))
 }
@@ -55,7 +55,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         charge.ns += file_charge.ns;
     }
     let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
-    let place = match deepest_common_folder(&files) {
+    let folder_text = match deepest_common_folder(&files) {
         Some((folder, count)) if folder.parent().is_some() => {
             format!("{count} of them below {}", folder.display())
         }
@@ -64,7 +64,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: format!("{} small files are read one after the other", files.len()),
         evidence: format!(
-            "files of {} on average, {place}; {} reads of them waited {} each, with {:.1} requests \
+            "files of {} on average, {folder_text}; {} reads of them waited {} each, with {:.1} requests \
              at the device on average",
             bytes_text(total_bytes as f64 / files.len().max(1) as f64),
             charge.waits,

@@ -8,6 +8,7 @@
 
 use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};
+use super::super::wait_sum::WaitSum;
 use super::words::{bytes_text, duration_text};
 use super::{CauseText, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
@@ -16,10 +17,11 @@ use readpath_trace::page_set::PAGE_BYTES;
 /// of a small file.
 const FETCHED_PAGES_MIN: u64 = 256;
 
-/// Returns the waits for a file that readahead may have prolonged: number and nanoseconds.
-fn judged_waits(file: &FileData) -> (u64, f64) {
-    let [without_cause, depth] = [None, Some(WaitCause::Depth)].map(|cause| file.charge(cause));
-    (without_cause.waits + depth.waits, (without_cause.ns + depth.ns) as f64)
+/// Returns the waits for a file that readahead may have prolonged: without a cause, or for depth.
+fn judged_waits(file: &FileData) -> WaitSum {
+    let mut judged = file.charge(None);
+    judged.add_all(&file.charge(Some(WaitCause::Depth)));
+    judged
 }
 
 /// Returns the time in nanoseconds to read the used parts without readahead: one request for each,
@@ -38,22 +40,23 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     if fetched_pages < FETCHED_PAGES_MIN || unused_pages * 2 < fetched_pages {
         return 0.0;
     }
-    let Some(alone_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
-    let (_, waited_ns) = judged_waits(file);
+    let Some(separate_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
+    let waited_ns = judged_waits(file).ns as f64;
     // The lost fraction is at most the unused fraction of the bytes: a byte not moved saves only
     // its own time.
-    (1.0 - alone_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
+    (1.0 - separate_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
 }
 
-/// Returns the files for which the rule holds.
+/// Returns the files for which the rule holds. Where direct reads fill the page cache, the unneeded
+/// bytes are charged to the cause `Direct`.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
-    let files = gathered.files.values().filter(|file| !file.is_through_cache());
+    let files = gathered.files.values().filter(|file| !file.direct_reads_fill_cache());
     files.filter(|file| lost_share(gathered, file) > 0.0)
 }
 
-/// Returns the number of waits that are judged.
-pub(super) fn waits(gathered: &RecordingData) -> u64 {
-    over_read_files(gathered).map(|file| judged_waits(file).0).sum()
+/// Returns the number of judged waits for the files for which the rule holds.
+pub(super) fn judged_wait_count(gathered: &RecordingData) -> u64 {
+    over_read_files(gathered).map(|file| judged_waits(file).waits).sum()
 }
 
 /// Returns the texts of this cause.
@@ -62,24 +65,24 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let unused_pages: u64 = over_read_files(gathered).map(FileData::unused_pages).sum();
     let file_with_most = over_read_files(gathered).max_by_key(|file| file.unused_pages());
     let parts: u64 = over_read_files(gathered).map(|file| file.parts).sum();
-    let alone_ns: f64 =
+    let separate_ns: f64 =
         over_read_files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
-    let waited_ns: f64 = over_read_files(gathered).map(|file| judged_waits(file).1).sum();
+    let waited_ns: f64 = over_read_files(gathered).map(|file| judged_waits(file).ns as f64).sum();
     // The number of used pages is an upper bound if a fault mapped more than it touched.
-    let is_bound =
+    let is_upper_bound =
         over_read_files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
-    let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
+    let [used_prefix, ratio_prefix] = if is_upper_bound { ["at most ", "at least "] } else { ["", ""] };
     let used_pages = fetched_pages - unused_pages;
     CauseText {
         title: "more data is read than is used".to_owned(),
         evidence: format!(
-            "{} were fetched and {most_of}{} of them used ({least}{:.0} times as much as needed), most of \
+            "{} were fetched and {used_prefix}{} of them used ({ratio_prefix}{:.0} times as much as needed), most of \
              {}; separate requests for the {parts} used parts would take about {} instead of {}",
             bytes_text((fetched_pages * PAGE_BYTES) as f64),
             bytes_text((used_pages * PAGE_BYTES) as f64),
             fetched_pages as f64 / used_pages.max(1) as f64,
             path_or_dash(file_with_most),
-            duration_text(alone_ns),
+            duration_text(separate_ns),
             duration_text(waited_ns),
         ),
         remedy:

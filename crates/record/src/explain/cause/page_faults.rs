@@ -11,15 +11,15 @@ use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 /// Returns true for a page fault with a single fetched page.
-pub(super) fn holds(wait: &ReadWait) -> bool {
+pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_one_page = wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES;
-    let has_more = wait.file_bytes.is_none_or(|bytes| bytes > PAGE_BYTES);
-    wait.way == ReadMethod::Fault && is_one_page && has_more
+    let has_more_pages = wait.file_bytes.is_none_or(|bytes| bytes > PAGE_BYTES);
+    wait.method == ReadMethod::Fault && is_one_page && has_more_pages
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged(WaitCause::PageFaults);
+    let (charge, file) = gathered.charged_waits(WaitCause::PageFaults);
     let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
     let hint = if is_random { "; the program advised MADV_RANDOM" } else { "" };
     CauseText {

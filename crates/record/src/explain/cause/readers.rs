@@ -12,19 +12,18 @@ use readpath_trace::recording::DeviceOperation;
 
 /// Returns the fraction of a device's waits that is lost to other programs' reads.
 pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
-    let lost = gathered.other_reads.lost_share(device, Baseline::Alone);
-    lost.map_or(0.0, |(share, _, _)| share)
+    let lost = gathered.other_reads.lost_waits(device, Baseline::Alone);
+    lost.map_or(0.0, |lost| lost.share)
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let read_bytes = |device: &u64| gathered.other_reads.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
-        let (_, delayed_ns, alone_ns) =
-            gathered.other_reads.lost_share(*device_number, Baseline::Alone)?;
-        Some((read_bytes(device_number), *device_number, &device.name, delayed_ns, alone_ns))
+        let lost = gathered.other_reads.lost_waits(*device_number, Baseline::Alone)?;
+        Some((read_bytes(device_number), *device_number, &device.name, lost))
     });
-    let (read_bytes, device_number, name, delayed_ns, alone_ns) =
+    let (read_bytes, device_number, name, lost) =
         devices.max_by_key(|(read_bytes, ..)| *read_bytes).expect("a device was charged");
     let largest_text = gathered.largest_other(device_number, DeviceOperation::Read).map(|other| {
         let other_bytes = bytes_text(other.bytes as f64);
@@ -35,8 +34,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         evidence: format!(
             "while they read ({} in all) a read waits {}, otherwise {}{}",
             bytes_text(read_bytes as f64),
-            duration_text(delayed_ns),
-            duration_text(alone_ns),
+            duration_text(lost.delayed_ns),
+            duration_text(lost.baseline_ns),
             largest_text.unwrap_or_default(),
         ),
         remedy: "limit the other readers (io.max, ionice), read at other times, or from another \

@@ -9,29 +9,31 @@ use super::super::gather::{FileData, RecordingData};
 use super::CauseText;
 use super::words::duration_text;
 
-/// Minimum number of waits for a statement about a file.
+/// Minimum number of waits for a file, before it is compared with others.
 const MIN_WAITS: u64 = 8;
 
 /// The slow file.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct SlowFile {
-    file: u32,
-    /// Ratio of its waits to the waits for other files.
+    file_number: u32,
+    /// Ratio of its waits to the waits for other files: the smaller one, by wait and by byte.
     factor: f64,
+    /// Mean wait for the file in nanoseconds.
     wait_ns: f64,
+    /// Median of the mean waits for the other files in nanoseconds.
     others_ns: f64,
 }
 
 impl SlowFile {
     /// Returns the fraction of a file's waits that is lost because the file is slow. 0 for other
     /// files.
-    pub fn lost_share(&self, file: u32) -> f64 {
-        if file == self.file { 1.0 - 1.0 / self.factor } else { 0.0 }
+    pub fn lost_share(&self, file_number: u32) -> f64 {
+        if file_number == self.file_number { 1.0 - 1.0 / self.factor } else { 0.0 }
     }
 }
 
 /// Returns the slow file, or `None`. Only the file with the longest waits can be it.
-pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
+pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
     let has_enough_waits = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
     let (file_number, file) = gathered
         .files
@@ -56,13 +58,14 @@ pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
     };
     let (wait_ns, others_ns) = (ns_per_wait(file), median(&ns_per_wait));
     let factor = (wait_ns / others_ns).min(ns_per_byte(file) / median(&ns_per_byte));
-    (factor >= SLOW_FACTOR).then_some(SlowFile { file: *file_number, factor, wait_ns, others_ns })
+    let slow = SlowFile { file_number: *file_number, factor, wait_ns, others_ns };
+    (factor >= SLOW_FACTOR).then_some(slow)
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
-    let SlowFile { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
-    let file_data = &gathered.files[&file];
+    let SlowFile { file_number, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
+    let file_data = &gathered.files[&file_number];
     let device = gathered.devices.get(&file_data.device).map_or("", |device| device.name.as_str());
     CauseText {
         title: format!("one file is {factor:.0} times as slow as the others: {}", file_data.path),

@@ -10,15 +10,15 @@ use super::words::{bytes_text, duration_text};
 use super::{CauseText, ReadWait, path_or_dash};
 
 /// Returns true for a small sequential read without read-ahead.
-pub(super) fn holds(wait: &ReadWait) -> bool {
+pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     let is_small = wait.fetched_bytes.max(wait.asked_bytes) < SMALL_BYTES;
-    let is_request = wait.is_request_seen && wait.fetched_bytes > 0;
-    wait.is_sequential && is_request && wait.prefetched_bytes == 0 && is_small
+    let is_own_request = wait.is_request_seen && wait.fetched_bytes > 0;
+    wait.is_sequential && is_own_request && wait.prefetched_bytes == 0 && is_small
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, file) = gathered.charged(WaitCause::Small);
+    let (charge, file) = gathered.charged_waits(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;
     CauseText {
         title: "small reads in sequence, each a device request of its own".to_owned(),

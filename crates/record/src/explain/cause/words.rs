@@ -29,6 +29,7 @@ pub(super) fn bytes_text(bytes: f64) -> String {
 mod tests {
     use super::*;
 
+    /// Each unit once, and 1.6e6 bytes and 3e9 bytes divided by 2^20 and 2^30.
     #[test]
     fn times_and_sizes_are_printed_in_a_fitting_unit() {
         let times = [999.0, 54_300.0, 1_250_000.0, 4_125_000_000.0].map(duration_text);

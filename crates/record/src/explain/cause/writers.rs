@@ -12,11 +12,12 @@ use readpath_trace::recording::DeviceOperation;
 
 /// Returns the fraction of a device's waits that is lost to writes.
 pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
-    gathered.writes.lost_share(device, Baseline::AloneOrFastest).map_or(0.0, |(share, _, _)| share)
+    let lost = gathered.writes.lost_waits(device, Baseline::AloneOrFastest);
+    lost.map_or(0.0, |lost| lost.share)
 }
 
 /// Returns a text about the main writer to a device, by bytes: a thread of the program, the kernel
-/// for the program, or another program. `written_bytes`: all bytes written there.
+/// for the program, or another program. `written_bytes`: all bytes written to the device.
 fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -> String {
     let by_thread = gathered.writes.bytes_by_thread(device);
     let own_bytes: u64 =
@@ -40,7 +41,7 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
         );
     }
     match gathered.largest_other(device, DeviceOperation::Write) {
-        Some(other) if is_kernel(&other.name) => format!(
+        Some(other) if is_kernel_thread(&other.name) => format!(
             "{} of them were written back by the kernel ({}) for programs that are not recorded",
             bytes_text(other.bytes as f64),
             other.name
@@ -60,7 +61,7 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
 
 /// Returns true for the name of a kernel thread that writes for programs: `kworker/u8:1`,
 /// `jbd2/sda1-8`, `btrfs-transacti`.
-fn is_kernel(name: &str) -> bool {
+fn is_kernel_thread(name: &str) -> bool {
     ["kworker/", "jbd2/", "btrfs-", "xfsaild/", "loop"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
@@ -70,19 +71,18 @@ fn is_kernel(name: &str) -> bool {
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written_bytes = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
-        let (_, delayed_ns, clear_ns) =
-            gathered.writes.lost_share(*device_number, Baseline::AloneOrFastest)?;
-        Some((written_bytes(device_number), *device_number, &device.name, delayed_ns, clear_ns))
+        let lost = gathered.writes.lost_waits(*device_number, Baseline::AloneOrFastest)?;
+        Some((written_bytes(device_number), *device_number, &device.name, lost))
     });
-    let (written_bytes, device_number, name, delayed_ns, clear_ns) =
+    let (written_bytes, device_number, name, lost) =
         devices.max_by_key(|(written_bytes, ..)| *written_bytes).expect("a device was charged");
     CauseText {
         title: format!("writes to {name} delay the reads"),
         evidence: format!(
             "while writes are in flight ({} in all) a read waits {}, otherwise {}; {}",
             bytes_text(written_bytes as f64),
-            duration_text(delayed_ns),
-            duration_text(clear_ns),
+            duration_text(lost.delayed_ns),
+            duration_text(lost.baseline_ns),
             main_writer_text(gathered, device_number, written_bytes),
         ),
         remedy:

@@ -26,7 +26,7 @@ pub(in super::super) struct Calls {
 
 impl Calls {
     /// Adds a read if it is a small system call without a wait and with a known duration. Returns
-    /// true if it was added. `is_adjacent`: it begins where the last read ended.
+    /// true if it was added. `is_adjacent`: the read begins where the last one ended.
     ///
     /// `strace` stops a program at each call, and a trace of requests has no calls. Their times are
     /// no measure of the cost of a call.

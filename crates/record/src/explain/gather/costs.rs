@@ -40,10 +40,12 @@ const SAMPLES_KEPT_MAX: usize = 512;
 #[derive(Clone, Debug, Default)]
 struct Class {
     count: u64,
+    /// Sum of the waits in nanoseconds.
     ns: u64,
+    /// Sum of the fetched bytes.
     bytes: u64,
-    /// Every 2^`halvings`-th of the waits.
-    sampled_waits: Vec<u64>,
+    /// Every 2^`halvings`-th of the waits in nanoseconds.
+    sampled_waits_ns: Vec<u64>,
     /// Number of times that half of the samples were dropped.
     halvings: u32,
 }
@@ -53,15 +55,15 @@ impl Class {
     /// equal distances one is sampled.
     fn add(&mut self, ns: u64, bytes: u64) {
         if self.count.is_multiple_of(1 << self.halvings) {
-            if self.sampled_waits.len() == SAMPLES_KEPT_MAX {
+            if self.sampled_waits_ns.len() == SAMPLES_KEPT_MAX {
                 let mut index = 0;
-                self.sampled_waits.retain(|_| {
+                self.sampled_waits_ns.retain(|_| {
                     index += 1;
                     index % 2 == 1
                 });
                 self.halvings += 1;
             }
-            self.sampled_waits.push(ns);
+            self.sampled_waits_ns.push(ns);
         }
         self.count += 1;
         self.ns += ns;
@@ -70,7 +72,7 @@ impl Class {
 
     /// Returns the mean size in bytes, and the lower quartile of the waits in nanoseconds.
     fn mean_bytes_and_quartile_ns(&self) -> (f64, f64) {
-        let mut waits_ns = self.sampled_waits.clone();
+        let mut waits_ns = self.sampled_waits_ns.clone();
         waits_ns.sort_unstable();
         (self.bytes as f64 / self.count as f64, waits_ns[waits_ns.len() / 4] as f64)
     }
@@ -82,24 +84,24 @@ pub(in super::super) struct Costs {
     /// All waits.
     all: Classes,
     /// Waits that began behind no other request.
-    clear: Classes,
+    alone: Classes,
 }
 
 impl Costs {
-    /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched. `is_clear`: no other
+    /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched. `is_alone`: no other
     /// request of the program was in progress at its start.
-    pub fn add(&mut self, ns: u64, bytes: u64, is_clear: bool) {
+    pub fn add(&mut self, ns: u64, bytes: u64, is_alone: bool) {
         self.all.add(ns, bytes);
-        if is_clear {
-            self.clear.add(ns, bytes);
+        if is_alone {
+            self.alone.add(ns, bytes);
         }
     }
 
     /// Returns the service times, or `None` without waits. Waits behind other requests are used
     /// only if there are too few others.
     pub fn cost(&self) -> Option<Cost> {
-        let has_clear = self.clear.well_sampled().next().is_some();
-        if has_clear { self.clear.cost() } else { self.all.cost() }
+        let has_alone_waits = self.alone.well_sampled().next().is_some();
+        if has_alone_waits { self.alone.cost() } else { self.all.cost() }
     }
 }
 
@@ -162,44 +164,46 @@ impl Classes {
 mod tests {
     use super::*;
 
-    /// The device takes 60 µs a request and 1 ns a byte. Half of the small waits include another
-    /// delay.
+    /// The device takes 60 µs a request and 1 ns a byte: 1.06 ms for a million bytes. Half of the
+    /// waits of each size include another delay, which grows from 0 to 5 ms.
     #[test]
     fn two_request_sizes_separate_fixed_and_per_byte_cost() {
+        let is_alone = true;
         let mut costs = Costs::default();
         assert_eq!(costs.cost(), None);
         for bytes in [4096, 131_072] {
-            (0..5000).for_each(|_| costs.add(60_000 + bytes, bytes, true));
-            (0..5000).for_each(|at| costs.add(60_000 + bytes + at * 1000, bytes, true));
+            (0..5000).for_each(|_| costs.add(60_000 + bytes, bytes, is_alone));
+            (0..5000).for_each(|us| costs.add(60_000 + bytes + us * 1000, bytes, is_alone));
         }
         let cost = costs.cost().unwrap();
         assert!((cost.request_ns(1e6) - 1_060_000.0).abs() < 1.0, "{cost:?}");
         assert!(
-            costs.all.classes.values().all(|class| class.sampled_waits.len() <= SAMPLES_KEPT_MAX)
+            costs.all.classes.values().all(|class| class.sampled_waits_ns.len() <= SAMPLES_KEPT_MAX)
         );
     }
 
-    /// Waits of 400 µs behind readahead count if they are all, and not next to sixteen of 100 µs.
+    /// Waits of 400 µs behind other requests count if there are no others. Sixteen waits of 100 µs
+    /// without a request before them replace them.
     #[test]
     fn waits_behind_other_requests_count_only_without_others() {
         let mut costs = Costs::default();
-        let whole = |costs: &Costs| costs.cost().unwrap().request_ns(65_536.0);
+        let request_ns = |costs: &Costs| costs.cost().unwrap().request_ns(65_536.0);
         (0..1000).for_each(|_| costs.add(400_000, 65_536, false));
-        assert!((whole(&costs) - 400_000.0).abs() < 1.0);
+        assert!((request_ns(&costs) - 400_000.0).abs() < 1.0);
         (0..16).for_each(|_| costs.add(100_000, 65_536, true));
-        assert!((whole(&costs) - 100_000.0).abs() < 1.0);
+        assert!((request_ns(&costs) - 100_000.0).abs() < 1.0);
     }
 
     /// A wait of 200 µs for 64 KiB is split in half. A wait of 10 ms is almost all positioning
     /// time.
     #[test]
     fn cost_of_one_size_is_split_by_typical_device_ratios() {
-        let request = |ns| {
+        let fixed_ns = |ns| {
             let mut costs = Costs::default();
             costs.add(ns, 65_536, true);
             costs.cost().unwrap().request_ns(0.0)
         };
-        assert!((request(200_000) - 100_000.0).abs() < 1.0);
-        assert!(request(10_000_000) > 9_500_000.0);
+        assert!((fixed_ns(200_000) - 100_000.0).abs() < 1.0);
+        assert!(fixed_ns(10_000_000) > 9_500_000.0);
     }
 }

@@ -6,10 +6,18 @@ use readpath_trace::recording::{AdviceGiven, AdviceType};
 /// then dropped, because a stale hint is worse than no hint.
 const RANGES_MAX: usize = 1 << 10;
 
-/// Hints of one file, for one method of access: first byte, end (exclusive) and hint, oldest first.
-/// The newest range that contains an offset counts.
+/// Hints of one file, for one method of access, oldest first. The newest range that contains an
+/// offset counts.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Hints(Vec<(u64, u64, AdviceType)>);
+pub(in super::super) struct Hints(Vec<HintRange>);
+
+/// Hint for the bytes from `begin` to `end`, exclusive.
+#[derive(Clone, Debug)]
+struct HintRange {
+    begin: u64,
+    end: u64,
+    hint: AdviceType,
+}
 
 impl Hints {
     /// Adds a hint about the order of accesses. It replaces older hints within its range. Other
@@ -20,27 +28,27 @@ impl Hints {
             return;
         }
         let end = match advice.bytes {
+            // A length of 0 means the rest of the file.
             0 => u64::MAX,
             bytes => advice.offset.saturating_add(bytes),
         };
-        let is_covered =
-            |&(first, last, _): &(u64, u64, AdviceType)| advice.offset <= first && last <= end;
+        let is_covered = |range: &HintRange| advice.offset <= range.begin && range.end <= end;
         self.0.retain(|range| !is_covered(range));
         if self.0.len() >= RANGES_MAX {
             self.0.clear();
         }
-        self.0.push((advice.offset, end, advice.hint));
+        self.0.push(HintRange { begin: advice.offset, end, hint: advice.hint });
     }
 
     /// Returns the newest hint whose range contains an offset, or `None`.
-    pub fn at(&self, offset: u64) -> Option<AdviceType> {
-        let holds = |(first, end, _): &&(u64, u64, AdviceType)| (*first..*end).contains(&offset);
-        self.0.iter().rev().find(holds).map(|(_, _, hint)| *hint)
+    pub fn hint_at(&self, offset: u64) -> Option<AdviceType> {
+        let contains_offset = |range: &&HintRange| (range.begin..range.end).contains(&offset);
+        self.0.iter().rev().find(contains_offset).map(|range| range.hint)
     }
 
     /// Returns true if any range has this hint.
-    pub fn has(&self, hint: AdviceType) -> bool {
-        self.0.iter().any(|(_, _, other)| *other == hint)
+    pub fn has_hint(&self, hint: AdviceType) -> bool {
+        self.0.iter().any(|range| range.hint == hint)
     }
 }
 
@@ -48,6 +56,7 @@ impl Hints {
 mod tests {
     use super::*;
 
+    /// A random hint for the whole file, then a sequential one for bytes 4096 to 12,287.
     #[test]
     fn newest_hint_at_an_offset_applies() {
         let mut hints = Hints::default();
@@ -56,11 +65,11 @@ mod tests {
         hints.add(&advice(0, 0, AdviceType::Random));
         hints.add(&advice(4096, 8192, AdviceType::Sequential));
         hints.add(&advice(4096, 4096, AdviceType::WillNeed));
-        let at = [0, 4096, 12_287, 12_288].map(|offset| hints.at(offset));
+        let found = [0, 4096, 12_287, 12_288].map(|offset| hints.hint_at(offset));
         let (random, sequential) = (Some(AdviceType::Random), Some(AdviceType::Sequential));
-        assert_eq!(at, [random, sequential, sequential, random]);
+        assert_eq!(found, [random, sequential, sequential, random]);
         hints.add(&advice(0, 0, AdviceType::Normal));
-        assert_eq!(hints.at(5000), Some(AdviceType::Normal));
-        assert!(!hints.has(AdviceType::Random), "a hint on the whole file replaces all others");
+        assert_eq!(hints.hint_at(5000), Some(AdviceType::Normal));
+        assert!(!hints.has_hint(AdviceType::Random), "a hint on the whole file replaces all others");
     }
 }

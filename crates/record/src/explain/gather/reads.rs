@@ -18,7 +18,7 @@ use readpath_trace::recording::{
 
 /// Time in nanoseconds after the end of a fault within which inserted pages of its file are its
 /// readahead.
-const TOUCH_NS: u64 = 1_000_000;
+const FAULT_READAHEAD_NS: u64 = 1_000_000;
 
 /// Bytes inserted into the page cache for one read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl RecordingData {
         let thread = self.threads.entry(advice.thread).or_default();
         thread.will_need = Some(advice.clone());
         thread.inserted.retain(|inserted| {
-            let is_advised = covers(advice, inserted);
+            let is_advised = is_caused_by(advice, inserted);
             if is_advised {
                 file.record_advised_fetch(inserted.offset, inserted.bytes);
             }
@@ -59,7 +59,7 @@ impl RecordingData {
         let inserted = Inserted { at_ns, file, offset, bytes };
         let thread = self.threads.entry(thread).or_default();
         // The pages of an advice come after its record, which has the end time of the call.
-        if thread.will_need.as_ref().is_some_and(|advice| covers(advice, &inserted)) {
+        if thread.will_need.as_ref().is_some_and(|advice| is_caused_by(advice, &inserted)) {
             self.files.entry(file).or_default().record_advised_fetch(offset, bytes);
             return;
         }
@@ -92,7 +92,7 @@ impl RecordingData {
         }
         let is_direct = read
             .descriptor
-            .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
+            .is_some_and(|descriptor| self.direct_opens.contains(&(read.file, descriptor)));
         let waited_ns = match self.has_measured_waits() {
             true => read.waited_ns,
             false => wait_of_call(read, got_bytes),
@@ -120,11 +120,12 @@ impl RecordingData {
             return;
         }
         if fetched.bytes == 0 && file.refetched.has(read.offset / PAGE_BYTES) {
-            // The read waited for a readahead of pages that had been fetched before.
+            // The read waited for a readahead of pages that had been fetched before. The largest
+            // value makes the cause `Again` hold.
             fetched.refetched_bytes = u64::MAX;
         }
         let wait = ReadWait {
-            way: read.way,
+            method: read.way,
             is_sequential: step.is_sequential,
             run_bytes: step.run_bytes,
             hint: file.hint(read.way, read.offset),
@@ -145,17 +146,17 @@ impl RecordingData {
     /// The read requests the bytes from `begin` to `end`, exclusive.
     fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
-        let last_fault = thread.fault;
-        thread.fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
+        let last_fault = thread.last_fault;
+        thread.last_fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
         let mut fetched = FetchedBytes::default();
         for inserted in thread.inserted.drain(..) {
             let Inserted { at_ns, file, offset, bytes } = inserted;
             let file_data = self.files.entry(file).or_default();
             // A fault without a wait ends as it begins; its readahead comes after it.
-            let is_of_touch = last_fault.is_some_and(|(fault_file, end_ns)| {
-                fault_file == file && at_ns.saturating_sub(end_ns) <= TOUCH_NS
+            let is_of_last_fault = last_fault.is_some_and(|(fault_file, end_ns)| {
+                fault_file == file && at_ns.saturating_sub(end_ns) <= FAULT_READAHEAD_NS
             });
-            if at_ns < read.begin_ns && !is_of_touch {
+            if at_ns < read.begin_ns && !is_of_last_fault {
                 file_data.written_bytes += bytes;
                 continue;
             }
@@ -172,11 +173,11 @@ impl RecordingData {
         fetched
     }
 
-    /// Returns the step of a fault that was recorded already, or `None` for any other read. The
-    /// kernel restarts a fault after it has waited for the page.
+    /// Returns the step of a fault that was recorded already, or `None` for any other read. A second
+    /// record exists because the kernel restarts a fault after the wait for its page.
     fn retried_fault_step(&self, read: &ReadRecord) -> Option<Step> {
         let page = (read.file, read.offset / PAGE_BYTES);
-        let (last_page, step) = self.threads.get(&read.thread)?.touched?;
+        let (last_page, step) = self.threads.get(&read.thread)?.last_fault_step?;
         (read.way == ReadMethod::Fault && last_page == page).then_some(step)
     }
 
@@ -188,7 +189,7 @@ impl RecordingData {
         let page = (read.file, read.offset / PAGE_BYTES);
         let is_fault = read.way == ReadMethod::Fault;
         let thread = self.threads.entry(read.thread).or_default();
-        thread.touched = is_fault.then_some((page, step));
+        thread.last_fault_step = is_fault.then_some((page, step));
         step
     }
 
@@ -213,16 +214,16 @@ impl RecordingData {
         let reader = (read.thread, read.file, read.descriptor);
         let file = self.files.entry(read.file).or_default();
         file.waits.add(waited_ns, fetched_bytes);
-        let cause = cause::of_wait(wait);
+        let cause = cause::cause_of_wait(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
         // The kernel's window has no effect on pages that the program announced.
         let is_announced = file.advised.has(read.offset / PAGE_BYTES);
-        if cause.is_none() && readahead::holds(wait) && !is_announced {
+        if cause.is_none() && readahead::is_readahead_wait(wait) && !is_announced {
             file.readahead_waits.add(waited_ns, fetched_bytes);
             file.readahead_offset.get_or_insert(read.offset);
         }
         let bytes = wait.asked_bytes.max(fetched_bytes);
-        let sampled_causes = [cause, cause::of_many_files(file, cause)];
+        let sampled_causes = [cause, cause::many_files_cause(file, cause)];
         for cause in sampled_causes.into_iter().flatten() {
             let sample = self.samples.entry(cause).or_default();
             sample.add_read(read.file, read.offset, bytes, waited_ns);
@@ -239,7 +240,7 @@ impl RecordingData {
             self.other_reads.record_wait(file.device, span, fetched_bytes);
             self.stalls.record_wait(file.device, waited_ns, fetched_bytes);
             let device = self.devices.entry(file.device).or_default();
-            device.costs.add(waited_ns, fetched_bytes, device.is_clear(read));
+            device.costs.add(waited_ns, fetched_bytes, device.is_read_alone(read));
         }
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
     }
@@ -265,7 +266,7 @@ impl RecordingData {
 
 /// Returns true if an advice caused the insertion of pages. Both have the same file, the ranges
 /// share a byte, and the advice ended after the insertion.
-fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
+fn is_caused_by(advice: &AdviceGiven, inserted: &Inserted) -> bool {
     let end = if advice.bytes == 0 { u64::MAX } else { advice.offset.saturating_add(advice.bytes) };
     let overlaps = inserted.offset < end && inserted.offset + inserted.bytes > advice.offset;
     advice.file == inserted.file && inserted.at_ns <= advice.at_ns && overlaps
