@@ -7,19 +7,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::c::{self, memory_piece, ssize_t};
 use crate::layout::RecordRing;
 use crate::{
-    ReadPosition, RecordedCall, errno, has_entered_sandbox, now_ns, ring, set_errno, thread,
+    ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno, thread,
 };
 
-/// Method number of AIO.
-const METHOD: u64 = 5;
-
 /// Requests that are copied at once. The copies lie on the stack, which may be a small one.
-const AT_ONCE: usize = 16;
+const BATCH_REQUESTS: usize = 16;
 
-/// Places that are tried for a request. A request without a free place is counted as lost.
+/// Entries that are tried for a request. A request without a free entry is counted as lost.
 const ATTEMPTS: usize = 16;
 
-/// Values of [`Submitted::request`] for a free place, and for one that is being written.
+/// Values of [`SubmittedRead::request`] for a free entry, and for one that is being written.
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 
@@ -53,7 +50,7 @@ pub struct Event {
 }
 
 /// A read that was submitted and whose result was not yet fetched.
-struct Submitted {
+struct SubmittedRead {
     /// Address of the request, or [`FREE`], or [`TAKEN`].
     request: AtomicU64,
     begin_ns: AtomicU64,
@@ -63,10 +60,10 @@ struct Submitted {
     bytes: AtomicU64,
 }
 
-impl Submitted {
-    /// Returns a free place.
-    const fn free() -> Submitted {
-        Submitted {
+impl SubmittedRead {
+    /// Returns a free entry.
+    const fn free() -> SubmittedRead {
+        SubmittedRead {
             request: AtomicU64::new(FREE),
             begin_ns: AtomicU64::new(0),
             descriptor: AtomicU64::new(0),
@@ -77,38 +74,38 @@ impl Submitted {
 }
 
 /// Hash table of the submitted reads.
-static SUBMITTED: [Submitted; 4096] = [const { Submitted::free() }; 4096];
+static SUBMITTED: [SubmittedRead; 4096] = [const { SubmittedRead::free() }; 4096];
 
-/// Returns the places in the table that a request may have, in the order of the attempts.
-fn candidate_places(request: u64) -> impl Iterator<Item = &'static Submitted> {
+/// Returns the entries in the table that a request may have, in the order of the attempts.
+fn candidate_entries(request: u64) -> impl Iterator<Item = &'static SubmittedRead> {
     let first = (request >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    let at = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
-    (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(at(nth)))
+    let index = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
+    (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(index(nth)))
 }
 
-/// Reserves a place for writing if it holds `expected`: an address or `FREE`. Returns false if it
+/// Reserves a entry for writing if it holds `expected`: an address or `FREE`. Returns false if it
 /// holds another value.
-fn reserve(place: &Submitted, expected: u64) -> bool {
+fn reserve_entry(entry: &SubmittedRead, expected: u64) -> bool {
     let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-    place.request.compare_exchange(expected, TAKEN, success, failure).is_ok()
+    entry.request.compare_exchange(expected, TAKEN, success, failure).is_ok()
 }
 
 /// Enters a read that is about to be submitted. An older entry for the same address is replaced.
-/// Without a free place the read counts as lost.
+/// Without a free entry the read counts as lost.
 fn enter_read(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
-    let reserved = candidate_places(address)
-        .find(|place| reserve(place, address))
-        .or_else(|| candidate_places(address).find(|place| reserve(place, FREE)));
-    let Some(place) = reserved else {
+    let reserved = candidate_entries(address)
+        .find(|entry| reserve_entry(entry, address))
+        .or_else(|| candidate_entries(address).find(|entry| reserve_entry(entry, FREE)));
+    let Some(entry) = reserved else {
         ring.head().lost.fetch_add(1, Ordering::Relaxed);
         return;
     };
     let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
-    set(&place.begin_ns, begin_ns);
-    set(&place.descriptor, u64::from(request.descriptor));
-    set(&place.offset, request.offset as u64);
-    set(&place.bytes, if request.operation == READ { request.bytes } else { u64::MAX });
-    place.request.store(address, Ordering::Release);
+    set(&entry.begin_ns, begin_ns);
+    set(&entry.descriptor, u64::from(request.descriptor));
+    set(&entry.offset, request.offset as u64);
+    set(&entry.bytes, if request.operation == READ { request.bytes } else { u64::MAX });
+    entry.request.store(address, Ordering::Release);
 }
 
 /// Copies memory of the program, whose addresses may be wrong. Returns false if the kernel could
@@ -127,11 +124,11 @@ fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) ->
 /// Enters the reads of a submission of `count` requests. The kernel has not yet checked their
 /// addresses. At a wrong address the rest is left out.
 #[inline(never)]
-fn enter_all(ring: RecordRing, count: usize, requests: *const u64) {
+fn enter_reads(ring: RecordRing, count: usize, requests: *const u64) {
     let begin_ns = now_ns();
-    for first_index in (0..count).step_by(AT_ONCE) {
-        let mut addresses = [0_u64; AT_ONCE];
-        let batch_count = AT_ONCE.min(count - first_index);
+    for first_index in (0..count).step_by(BATCH_REQUESTS) {
+        let mut addresses = [0_u64; BATCH_REQUESTS];
+        let batch_count = BATCH_REQUESTS.min(count - first_index);
         let begin = requests.wrapping_add(first_index).cast();
         let list = memory_piece { begin, bytes: batch_count * size_of::<u64>() };
         if !copy_from_program(&mut addresses, &list) {
@@ -154,6 +151,7 @@ fn enter_all(ring: RecordRing, count: usize, requests: *const u64) {
     }
 }
 
+/// Space for a request, before its copy.
 const EMPTY_REQUEST: Request = Request {
     data: 0,
     key_and_flags: [0; 2],
@@ -169,7 +167,7 @@ const EMPTY_REQUEST: Request = Request {
 /// Calls `io_submit` (`real`) and returns its result. The reads among the requests are entered
 /// before, as another thread may fetch their results at once.
 #[inline(always)]
-pub fn submit(
+pub fn submit_requests(
     count: c_long,
     requests: *mut *mut c_void,
     real: impl FnOnce() -> ssize_t,
@@ -177,7 +175,7 @@ pub fn submit(
     let Some(ring) = ring() else { return real() };
     if count > 0 && !requests.is_null() {
         let error_number = errno();
-        enter_all(ring, count as usize, requests.cast());
+        enter_reads(ring, count as usize, requests.cast());
         set_errno(error_number);
     }
     real()
@@ -186,7 +184,7 @@ pub fn submit(
 /// Calls `io_getevents` (`real`) and returns its result. The reads among the fetched events are
 /// recorded.
 #[inline(always)]
-pub fn fetch(events: *const Event, real: impl FnOnce() -> ssize_t) -> ssize_t {
+pub fn fetch_results(events: *const Event, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let Some(ring) = ring() else { return real() };
     let count = real();
     if count > 0 && !has_entered_sandbox(ring) {
@@ -197,27 +195,27 @@ pub fn fetch(events: *const Event, real: impl FnOnce() -> ssize_t) -> ssize_t {
     count
 }
 
-/// Records the entered reads among `count` fetched events, and frees their places.
+/// Records the entered reads among `count` fetched events, and frees their entries.
 #[inline(never)]
 fn record_events(ring: RecordRing, events: *const Event, count: usize) {
     let end_ns = now_ns();
     for index in 0..count {
         // SAFETY: the kernel has written `count` events there.
         let event = unsafe { events.add(index).read_unaligned() };
-        let Some(place) =
-            candidate_places(event.request).find(|place| reserve(place, event.request))
+        let Some(entry) =
+            candidate_entries(event.request).find(|entry| reserve_entry(entry, event.request))
         else {
             continue;
         };
         let get = |field: &AtomicU64| field.load(Ordering::Relaxed);
-        let (begin_ns, bytes) = (get(&place.begin_ns), get(&place.bytes));
+        let (begin_ns, bytes) = (get(&entry.begin_ns), get(&entry.bytes));
         let call = RecordedCall {
-            method: METHOD,
-            descriptor: get(&place.descriptor) as c_int,
-            from: ReadPosition::At(get(&place.offset)),
+            method: method::AIO,
+            descriptor: get(&entry.descriptor) as c_int,
+            position: ReadPosition::At(get(&entry.offset)),
             requested_bytes: (bytes != u64::MAX).then_some(bytes as usize),
         };
-        place.request.store(FREE, Ordering::Release);
+        entry.request.store(FREE, Ordering::Release);
         call.record(ring, begin_ns, end_ns, event.result);
     }
 }

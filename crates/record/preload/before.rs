@@ -7,21 +7,23 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::c::{self, iovec, off64_t, ssize_t};
 use crate::files::call_and_forget;
 use crate::layout::ADVICE;
-use crate::{ReadPosition, RecordedCall, aio, is_recorded, sandbox, set_errno, stdio, thread};
+use crate::{
+    ReadPosition, RecordedCall, aio, is_recorded, method, sandbox, set_errno, stdio, thread,
+};
 
 /// Addresses of the C library's functions. Null before the search.
 static NEXT: [AtomicPtr<c_void>; NAMES.len()] = [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
 
 /// Finds all functions. A later search could happen in a signal handler, and needs a large stack
 /// and locks.
-pub fn find_all() {
-    NAMES.iter().zip(&NEXT).for_each(|(name, cache)| _ = find(name, cache));
+pub fn find_all_functions() {
+    NAMES.iter().zip(&NEXT).for_each(|(name, cache)| _ = find_function(name, cache));
 }
 
-/// Finds the C library's function, for a call before `find_all` and in a program that is not
+/// Finds the C library's function, for a call before `find_all_functions` and in a program that is not
 /// recorded.
 #[inline(never)]
-fn find(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
+fn find_function(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
     // SAFETY: the name is terminated.
     let address = unsafe { c::dlsym(c::RTLD_NEXT, name.as_ptr()) };
     cache.store(address, Ordering::Relaxed);
@@ -53,7 +55,7 @@ macro_rules! before {
         // SAFETY: arguments and result are equal to the C library's function of this name.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            const AT: usize = Function::$name as usize;
+            const INDEX: usize = Function::$name as usize;
             type Real = unsafe extern "C" fn($($type),*) -> $result;
 
             /// Returns the C library's function of this name.
@@ -66,45 +68,46 @@ macro_rules! before {
                 unsafe { core::mem::transmute::<*mut c_void, Real>(address) }
             }
 
-            /// Slow path. Its stack frame is not needed by a call that is not recorded.
+            /// Makes a call that may be recorded. Its stack frame is not needed by other calls.
             #[inline(never)]
-            unsafe extern "C" fn rest($($argument: $type),*) -> $result {
-                let mut address = NEXT[AT].load(Ordering::Relaxed);
+            unsafe extern "C" fn call_recorded($($argument: $type),*) -> $result {
+                let mut address = NEXT[INDEX].load(Ordering::Relaxed);
                 if address.is_null() {
-                    address = find(NAMES[AT], &NEXT[AT]);
+                    address = find_function(NAMES[INDEX], &NEXT[INDEX]);
                 }
                 if address.is_null() {
                     // An older C library without this function.
                     set_errno(c::ENOSYS);
                     return -1_isize as $result;
                 }
-                // SAFETY: as in `checked`.
+                // SAFETY: as in `call_unless_passed`.
                 let $real = || unsafe { function_at(address)($($argument),*) } as ssize_t;
                 $recorded as $result
             }
 
-            /// A call that the condition does not let through.
+            /// Makes a call that was not passed at once. Reads and advice of a program that is not
+            /// recorded go directly to the C library.
             #[inline(never)]
-            unsafe extern "C" fn checked($($argument: $type),*) -> $result {
-                let address = NEXT[AT].load(Ordering::Relaxed);
-                if AT < Function::close as usize && !address.is_null() && !is_recorded() {
+            unsafe extern "C" fn call_unless_passed($($argument: $type),*) -> $result {
+                let address = NEXT[INDEX].load(Ordering::Relaxed);
+                if INDEX < Function::close as usize && !address.is_null() && !is_recorded() {
                     // SAFETY: the function's address, and the arguments of the original call.
                     return unsafe { function_at(address)($($argument),*) };
                 }
                 // SAFETY: the arguments of the original call.
-                unsafe { rest($($argument),*) }
+                unsafe { call_recorded($($argument),*) }
             }
 
             #[allow(unused_mut, unused_assignments, reason = "most functions have no condition")]
             let mut is_passed = false;
             $(is_passed = !$condition;)?
-            let address = NEXT[AT].load(Ordering::Relaxed);
+            let address = NEXT[INDEX].load(Ordering::Relaxed);
             if is_passed && !address.is_null() {
-                // SAFETY: as in `checked`.
+                // SAFETY: as in `call_unless_passed`.
                 return unsafe { function_at(address)($($argument),*) };
             }
             // SAFETY: the arguments of the original call.
-            unsafe { checked($($argument),*) }
+            unsafe { call_unless_passed($($argument),*) }
         }
         )*
     };
@@ -130,10 +133,10 @@ fn call_syscall(
     match number {
         c::number::SIGALTSTACK => call_sigaltstack(first as *const c::stack, real),
         c::number::IO_SUBMIT if is_recorded() => {
-            aio::submit(second, third as *mut *mut c_void, real)
+            aio::submit_requests(second, third as *mut *mut c_void, real)
         }
         c::number::IO_GETEVENTS | c::number::IO_PGETEVENTS if is_recorded() => {
-            aio::fetch(fourth as *const aio::Event, real)
+            aio::fetch_results(fourth as *const aio::Event, real)
         }
         _ => sandbox::call_and_enter(sandbox::enters_by_syscall(number, first, second), real),
     }
@@ -145,10 +148,10 @@ fn call_syscall(
 fn recorded_call(
     method: u64,
     descriptor: c_int,
-    from: ReadPosition,
+    position: ReadPosition,
     requested_bytes: Option<usize>,
 ) -> RecordedCall {
-    RecordedCall { method, descriptor, from, requested_bytes }
+    RecordedCall { method, descriptor, position, requested_bytes }
 }
 
 /// Describes a call that requests bytes at an offset.
@@ -168,21 +171,22 @@ fn read_at_position(method: u64, descriptor: c_int, requested_bytes: usize) -> R
 
 /// Describes a vectored read at an offset. Offset -1 of `preadv2` means the position of the
 /// descriptor.
-fn vectored(descriptor: c_int, offset: off64_t) -> RecordedCall {
-    let from = if offset == -1 { ReadPosition::Current } else { ReadPosition::At(offset as u64) };
-    recorded_call(3, descriptor, from, None)
+fn vectored_read(descriptor: c_int, offset: off64_t) -> RecordedCall {
+    let position =
+        if offset == -1 { ReadPosition::Current } else { ReadPosition::At(offset as u64) };
+    recorded_call(method::PREADV, descriptor, position, None)
 }
 
 /// Describes a copy within the kernel, from the offset at an address. A null address means the
 /// position of the descriptor.
-fn copied(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) -> RecordedCall {
-    let from =
+fn copy_call(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) -> RecordedCall {
+    let position =
         if offset.is_null() { ReadPosition::Current } else { ReadPosition::AtAddress(offset) };
-    recorded_call(4, descriptor, from, Some(requested_bytes))
+    recorded_call(method::COPY, descriptor, position, Some(requested_bytes))
 }
 
 /// Describes advice on a range. `advice_number`: the argument of `posix_fadvise(2)`.
-fn advice(
+fn advice_call(
     descriptor: c_int,
     offset: off64_t,
     bytes: off64_t,
@@ -193,37 +197,37 @@ fn advice(
 
 before! {
     fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t
-        => |real| read_at_position(0, fd, bytes).call(real);
+        => |real| read_at_position(method::READ, fd, bytes).call_and_record(real);
     fn __read_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize) -> ssize_t
-        => |real| read_at_position(0, fd, bytes).call(real);
+        => |real| read_at_position(method::READ, fd, bytes).call_and_record(real);
     fn pread(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
-        => |real| read_at(1, fd, offset, bytes).call(real);
+        => |real| read_at(method::PREAD, fd, offset, bytes).call_and_record(real);
     fn pread64(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
-        => |real| read_at(1, fd, offset, bytes).call(real);
+        => |real| read_at(method::PREAD, fd, offset, bytes).call_and_record(real);
     fn __pread_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
-        => |real| read_at(1, fd, offset, bytes).call(real);
+        => |real| read_at(method::PREAD, fd, offset, bytes).call_and_record(real);
     fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
-        => |real| read_at(1, fd, offset, bytes).call(real);
+        => |real| read_at(method::PREAD, fd, offset, bytes).call_and_record(real);
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
-        => |real| recorded_call(2, fd, ReadPosition::Current, None).call(real);
+        => |real| recorded_call(method::READV, fd, ReadPosition::Current, None).call_and_record(real);
     fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        => |real| vectored(fd, offset).call(real);
+        => |real| vectored_read(fd, offset).call_and_record(real);
     fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        => |real| vectored(fd, offset).call(real);
+        => |real| vectored_read(fd, offset).call_and_record(real);
     fn preadv2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        => |real| vectored(fd, offset).call(real);
+        => |real| vectored_read(fd, offset).call_and_record(real);
     fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        => |real| vectored(fd, offset).call(real);
+        => |real| vectored_read(fd, offset).call_and_record(real);
     fn sendfile(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        => |real| copied(fd, offset, bytes).call(real);
+        => |real| copy_call(fd, offset, bytes).call_and_record(real);
     fn sendfile64(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        => |real| copied(fd, offset, bytes).call(real);
+        => |real| copy_call(fd, offset, bytes).call_and_record(real);
     fn copy_file_range(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
-        -> ssize_t => |real| copied(fd, offset, bytes).call(real);
-    fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
-        => |real| advice(fd, offset, bytes, what).call(real);
-    fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
-        => |real| advice(fd, offset, bytes, what).call(real);
+        -> ssize_t => |real| copy_call(fd, offset, bytes).call_and_record(real);
+    fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int
+        => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
+    fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, advice: c_int) -> c_int
+        => |real| advice_call(fd, offset, bytes, advice).call_and_record(real);
     fn fread(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
         if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
     fn fread_unlocked(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
@@ -245,19 +249,19 @@ before! {
     fn __uflow(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
         => |real| stdio::refill(stream, real);
     fn fgets(to: *mut c_char, bytes: c_int, stream: *mut c_void) -> *mut c_char,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::text_length, real);
     fn fgets_unlocked(to: *mut c_char, bytes: c_int, stream: *mut c_void) -> *mut c_char,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::text_length, real);
     fn __fgets_chk(to: *mut c_char, room: usize, bytes: c_int, stream: *mut c_void) -> *mut c_char,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::text_length, real);
     fn __fgets_unlocked_chk(to: *mut c_char, room: usize, bytes: c_int, stream: *mut c_void) -> *mut c_char,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::text_length, real);
     fn getline(line: *mut *mut c_char, room: *mut usize, stream: *mut c_void) -> ssize_t,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_line, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::line_length, real);
     fn getdelim(line: *mut *mut c_char, room: *mut usize, end: c_int, stream: *mut c_void) -> ssize_t,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_line, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::line_length, real);
     fn __getdelim(line: *mut *mut c_char, room: *mut usize, end: c_int, stream: *mut c_void) -> ssize_t,
-        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_line, real);
+        if stdio::lacks_line(stream) => |real| stdio::read_line(stream, stdio::line_length, real);
     fn fseek(stream: *mut c_void, offset: c_long, whence: c_int) -> c_int
         => |real| stdio::seek(stream, real);
     fn fseeko(stream: *mut c_void, offset: off64_t, whence: c_int) -> c_int
@@ -269,11 +273,11 @@ before! {
     fn fsetpos64(stream: *mut c_void, position: *const c_void) -> c_int
         => |real| stdio::seek(stream, real);
     fn io_submit(context: *mut c_void, count: c_long, requests: *mut *mut c_void) -> c_int
-        => |real| aio::submit(count, requests, real);
+        => |real| aio::submit_requests(count, requests, real);
     fn io_getevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event, timeout: *mut c_void)
-        -> c_int => |real| aio::fetch(events, real);
+        -> c_int => |real| aio::fetch_results(events, real);
     fn io_pgetevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event,
-        timeout: *mut c_void, signals: *mut c_void) -> c_int => |real| aio::fetch(events, real);
+        timeout: *mut c_void, signals: *mut c_void) -> c_int => |real| aio::fetch_results(events, real);
     fn close(fd: c_int) -> c_int => |real| call_and_forget(Some(fd), real);
     fn dup2(from: c_int, to: c_int) -> c_int => |real| call_and_forget(Some(to), real);
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int => |real| call_and_forget(Some(to), real);

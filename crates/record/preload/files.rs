@@ -25,15 +25,16 @@ static CACHED_FILES: [CachedFile; 1024] = [const { CachedFile::nothing() }; 1024
 /// Cached device and inode of one descriptor.
 struct CachedFile {
     /// End of its validity; 0 if nothing is cached.
-    until_ns: AtomicU64,
+    valid_until_ns: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
 impl CachedFile {
+    /// Returns an entry without a file.
     const fn nothing() -> CachedFile {
         CachedFile {
-            until_ns: AtomicU64::new(0),
+            valid_until_ns: AtomicU64::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
         }
@@ -42,7 +43,7 @@ impl CachedFile {
 
 /// Removes a descriptor from the cache, or all of them for `None`.
 fn forget_files(descriptor: Option<c_int>) {
-    let clear = |cached: &CachedFile| cached.until_ns.store(0, Ordering::Release);
+    let clear = |cached: &CachedFile| cached.valid_until_ns.store(0, Ordering::Release);
     match descriptor {
         Some(descriptor) => _ = CACHED_FILES.get(descriptor as usize).map(clear),
         None => CACHED_FILES.iter().for_each(clear),
@@ -59,16 +60,16 @@ pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t
 
 /// Returns device and inode of a descriptor, from the cache or from the kernel. `None` for a
 /// descriptor without positions, and when its name could not be reported.
-pub fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
+pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let cached = CACHED_FILES.get(descriptor as usize);
-    if let Some(entry) = cached.filter(|entry| now_ns < entry.until_ns.load(Ordering::Acquire)) {
+    if let Some(entry) = cached.filter(|entry| now_ns < entry.valid_until_ns.load(Ordering::Acquire)) {
         return Some((entry.device.load(Ordering::Relaxed), entry.inode.load(Ordering::Relaxed)));
     }
     let (device, inode) = identify_and_report(ring, descriptor)?;
     if let Some(entry) = cached {
         entry.device.store(device, Ordering::Relaxed);
         entry.inode.store(inode, Ordering::Relaxed);
-        entry.until_ns.store(now_ns + CACHE_LIFETIME_NS, Ordering::Release);
+        entry.valid_until_ns.store(now_ns + CACHE_LIFETIME_NS, Ordering::Release);
     }
     Some((device, inode))
 }
@@ -91,6 +92,7 @@ struct StatxBuffer {
 }
 
 impl StatxBuffer {
+    /// Returns a buffer that no thread has taken.
     const fn free() -> StatxBuffer {
         StatxBuffer {
             is_taken: AtomicBool::new(false),

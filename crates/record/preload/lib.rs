@@ -70,7 +70,7 @@ extern "C" fn begin() {
         if path.is_null() {
             return;
         }
-        before::find_all();
+        before::find_all_functions();
         stdio::find_library();
         let descriptor = c::open(path, c::O_RDWR | c::O_CLOEXEC);
         if descriptor < 0 {
@@ -151,7 +151,7 @@ fn take_ticket(ring: RecordRing, cells: Cells) -> Option<u64> {
         }
         match next.compare_exchange_weak(ticket, ticket + 1, order, order) {
             Ok(_) => return Some(ticket),
-            Err(now) => ticket = now,
+            Err(drawn) => ticket = drawn,
         }
     }
 }
@@ -181,11 +181,22 @@ fn set_errno(number: c_int) {
     unsafe { *c::__errno_location() = number };
 }
 
+/// Method numbers of reads, as in the documentation of [`ADVICE`].
+mod method {
+    pub const READ: u64 = 0;
+    pub const PREAD: u64 = 1;
+    pub const READV: u64 = 2;
+    pub const PREADV: u64 = 3;
+    pub const COPY: u64 = 4;
+    pub const AIO: u64 = 5;
+}
+
 /// A call that is recorded.
 struct RecordedCall {
+    /// Method number of a read or of advice.
     method: u64,
     descriptor: c_int,
-    from: ReadPosition,
+    position: ReadPosition,
     /// Requested bytes, or `None` for a vector. The library must not read the vector: a wrong
     /// address is an error of the call, and would end the program here. The number of bytes read
     /// replaces it.
@@ -208,7 +219,7 @@ impl RecordedCall {
     /// Calls the C library's function (`real`), records the call with its times, and returns the
     /// result. The error number stays as the function left it.
     #[inline(always)]
-    fn call(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    fn call_and_record(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
         let Some(ring) = ring() else { return real() };
         let begin_ns = now_ns();
         let result = real();
@@ -231,7 +242,7 @@ impl RecordedCall {
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
         let read_bytes = result.max(0) as u64;
-        let offset = match self.from {
+        let offset = match self.position {
             ReadPosition::At(offset) => offset,
             ReadPosition::Current => {
                 // SAFETY: the call changes nothing.
@@ -248,7 +259,7 @@ impl RecordedCall {
                 (position as u64).saturating_sub(read_bytes)
             }
         };
-        let Some((device, inode)) = files::file_of(ring, self.descriptor, end_ns) else { return };
+        let Some((device, inode)) = files::device_and_inode(ring, self.descriptor, end_ns) else { return };
         let Some(ticket) = take_ticket(ring, Cells::Slots) else { return };
         let slot = ring.slot(ticket);
         let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);

@@ -13,7 +13,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::c::{self, ssize_t};
 use crate::layout::RecordRing;
-use crate::{ReadPosition, RecordedCall, errno, has_entered_sandbox, now_ns, ring, set_errno};
+use crate::{
+    ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno,
+};
 
 /// Lines are usually shorter, in bytes. With more than this in the buffer, a function that reads a
 /// line passes at once, and a fill within it is not recorded. A larger number would read the clock
@@ -62,6 +64,7 @@ struct Buffer {
     available: usize,
     /// Bytes of the last fill.
     filled: usize,
+    /// Position of the descriptor; negative while it is unknown.
     offset: i64,
 }
 
@@ -114,18 +117,18 @@ pub fn lacks(stream: *mut c_void, bytes: usize) -> bool {
 
 /// Returns true if the buffer of a stream may end within the next line.
 #[inline(always)]
-pub fn may_lack_line(stream: *mut c_void) -> bool {
+pub fn lacks_line(stream: *mut c_void) -> bool {
     lacks(stream, LINE_BYTES)
 }
 
 /// Returns the length of the text that `fgets` returned, 0 for null.
-pub fn length_of_text(text: ssize_t) -> usize {
+pub fn text_length(text: ssize_t) -> usize {
     // SAFETY: the C library has written this text and its end.
     if text == 0 { 0 } else { unsafe { c::strlen(text as *const c_char) } }
 }
 
 /// Returns the length of the line that `getline` returned, 0 for an error.
-pub fn length_of_line(length: ssize_t) -> usize {
+pub fn line_length(length: ssize_t) -> usize {
     length.max(0) as usize
 }
 
@@ -150,8 +153,9 @@ fn record_read(
     bytes: u64,
     (begin_ns, end_ns): (u64, u64),
 ) {
-    let from = ReadPosition::At(offset);
-    let call = RecordedCall { method: 0, descriptor, from, requested_bytes: None };
+    let position = ReadPosition::At(offset);
+    let call =
+        RecordedCall { method: method::READ, descriptor, position, requested_bytes: None };
     call.record(ring, begin_ns, end_ns, bytes as i64);
 }
 
@@ -183,11 +187,11 @@ pub fn refill(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
 }
 
 /// Calls a function (`real`) that reads a line, and returns its result. Bytes that entered the
-/// buffer are recorded as one read. `length_of` returns the line's length from the result.
+/// buffer are recorded as one read. `line_length_of` returns the line's length from the result.
 #[inline(always)]
-pub fn line(
+pub fn read_line(
     stream: *mut c_void,
-    length_of: fn(ssize_t) -> usize,
+    line_length_of: fn(ssize_t) -> usize,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     let (Some(ring), Some(before)) = (ring(), buffer_of(stream)) else { return real() };
@@ -197,7 +201,7 @@ pub fn line(
         return result;
     }
     let Some(after) = buffer_of(stream) else { return result };
-    let taken_and_left = length_of(result) + after.available;
+    let taken_and_left = line_length_of(result) + after.available;
     if let Some(bytes) = taken_and_left.checked_sub(before.available).filter(|&bytes| bytes > 0) {
         let (end_ns, error_number) = (now_ns(), errno());
         let descriptor = descriptor_of(stream);

@@ -64,39 +64,34 @@ const BUFFER_KIB_MAX: usize = 16 << 10;
 /// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
 const SUB_BUFFER_KIB: usize = 64;
 
-/// Age in nanoseconds at which events are processed. Younger events may still miss earlier ones from
-/// other processors.
+/// Age in nanoseconds at which events are processed. Earlier ones of other processors may still
+/// follow younger events.
 const MARGIN_NS: u64 = 1_000_000;
 
 /// Number of [`Recorder::record`] calls between two counts of lost events. A count reads one file
 /// per processor.
 const CALLS_PER_LOST_COUNT: u32 = 16;
 
-/// Minimum interval between two reads of the buffers for an advised program. A read costs some
-/// microseconds.
+/// Minimum interval between two reads of the buffers, which cost microseconds, with advice.
 const READ_INTERVAL_MIN: Duration = Duration::from_micros(150);
 
 /// A running recorder.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Instance with the events of the recorded tasks.
+    /// Instances with the events of the recorded tasks, and of the whole system.
     task_instance: TraceInstance,
-    /// Instance with the events of the whole system.
     system_instance: TraceInstance,
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     submissions: Option<submitted::Submissions>,
     tracker: TaskTracker<System>,
-    /// State for the times by activity. `None` for an advised program, which must not wait for the
-    /// recorder.
+    /// Times by activity. `None` for an advised program, which must not wait for the recorder.
     time_split: Option<TimeSplit>,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
-    /// Space for a sub-buffer.
-    buffer: Vec<u8>,
+    sub_buffer: Vec<u8>,
     /// Start of the recording by the monotonic clock, and since 1970.
     start_ns: u64,
     wall_ns: u64,
-    /// Number of calls of `take_records`.
     record_calls: u32,
     /// Number of lost events that the recording contains.
     lost: u64,
@@ -175,7 +170,7 @@ impl Recorder {
             tracker,
             time_split,
             events: Vec::new(),
-            buffer: vec![0; SUB_BUFFER_KIB << 10],
+            sub_buffer: vec![0; SUB_BUFFER_KIB << 10],
             start_ns,
             wall_ns,
             record_calls: 0,
@@ -221,8 +216,7 @@ impl Recorder {
         Ok(child)
     }
 
-    /// Records a running process, and all children that it starts after this call. Already recorded
-    /// tasks are skipped.
+    /// Records a running process, and children that it starts later. Recorded tasks are skipped.
     ///
     /// # Errors
     /// The process does not exist or cannot be recorded.
@@ -304,7 +298,7 @@ impl Recorder {
         self.tracker.has_no_tasks()
     }
 
-    /// Sleeps for `span`. Meanwhile it serves advised programs as soon as events arrive.
+    /// Sleeps for `span`. Meanwhile advised programs are served as soon as events arrive.
     ///
     /// # Errors
     /// The buffers cannot be read.
@@ -329,7 +323,7 @@ impl Recorder {
     /// Reads the events of the recorded tasks and passes them to the advisor.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.task_instance.read(&mut self.buffer, &mut self.events)?;
+        self.task_instance.read(&mut self.sub_buffer, &mut self.events)?;
         let new_events = &mut self.events[old_count..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new_events.is_empty()) {
             let (names, mappings) = self.tracker.names_and_mappings();
@@ -357,8 +351,8 @@ impl Recorder {
         now_ns().saturating_sub(self.start_ns)
     }
 
-    /// Passes the records of the events since the last call to `on_record`. Call it as often as
-    /// [`record`](Recorder::record).
+    /// Passes the records of the events since the last call to `on_record`. To be called as often
+    /// as [`record`](Recorder::record).
     ///
     /// # Errors
     /// The buffers cannot be read, or `on_record` failed.
@@ -381,7 +375,7 @@ impl Recorder {
         }
         self.record_calls += 1;
         if self.record_calls.is_multiple_of(CALLS_PER_LOST_COUNT) {
-            self.put_lost_events(on_record)?;
+            self.put_lost(on_record)?;
         }
         Ok(())
     }
@@ -400,7 +394,7 @@ impl Recorder {
         let end_ns = now_ns();
         for instance in [&mut self.task_instance, &mut self.system_instance] {
             instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
-            instance.read(&mut self.buffer, &mut self.events)?;
+            instance.read(&mut self.sub_buffer, &mut self.events)?;
         }
         if let Some(submissions) = &mut self.submissions {
             submissions.read(&mut self.events);
@@ -410,7 +404,7 @@ impl Recorder {
         let records: Vec<Record> = self.tracker.finish(end_ns).collect();
         let mut write = |record| writer.put(record);
         self.pass_on_records(records, &mut write)?;
-        self.put_lost_events(&mut write)?;
+        self.put_lost(&mut write)?;
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let end_ns = self.ended_ns.unwrap_or(end_ns);
         let at_ns = end_ns.saturating_sub(self.start_ns);
@@ -435,7 +429,7 @@ impl Recorder {
     /// Reads the events without a task, and passes them to the advisor.
     fn read_global_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.system_instance.read(&mut self.buffer, &mut self.events)?;
+        self.system_instance.read(&mut self.sub_buffer, &mut self.events)?;
         if let Some(submissions) = &mut self.submissions {
             submissions.read(&mut self.events);
         }
@@ -481,12 +475,10 @@ impl Recorder {
     }
 
     /// Passes on a record of the events lost since the last call, if any.
-    fn put_lost_events(
-        &mut self,
-        on_record: &mut dyn FnMut(Record) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn put_lost(&mut self, on_record: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
         let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
-        let lost = self.task_instance.instance.lost() + self.system_instance.instance.lost() + submissions;
+        let traced = self.task_instance.instance.lost() + self.system_instance.instance.lost();
+        let lost = traced + submissions;
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
             on_record(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
@@ -593,8 +585,7 @@ fn wall_ns() -> u64 {
     wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64
 }
 
-/// Returns the first record of a recording made on this machine. `program` is the name of the
-/// program's file.
+/// Returns the first record of a recording made on this machine.
 fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();

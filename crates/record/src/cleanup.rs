@@ -421,7 +421,7 @@ mod tests {
         assert!(!records.exists(), "the folder of no record stays");
     }
 
-    /// Three records: of a living run, of a killed run, and of a killed run whose file was replaced.
+    /// Records of a living run, of a killed run, and of a killed run whose file was replaced.
     #[test]
     fn cleanup_removes_only_unlocked_recorded_files() {
         let scratch = ScratchFolder::new("files");

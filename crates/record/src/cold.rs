@@ -200,7 +200,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates an unnamed file of one terabyte and one page, with four pages of data in three areas.
+    /// Creates a file of one terabyte and one page, without a name. Three areas have four pages of
+    /// data.
     fn create_sparse_file() -> File {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -345,7 +345,8 @@ impl Explainer {
         let (limit, limit_text) = cause::program_limit(gathered);
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
-        let readahead = readahead::reportable_waits(gathered, &charged.remaining_shares, scale.min(1.0));
+        let remaining_shares = &charged.remaining_shares;
+        let readahead = readahead::reportable_waits(gathered, remaining_shares, scale.min(1.0));
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,

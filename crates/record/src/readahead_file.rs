@@ -104,8 +104,8 @@ pub(crate) fn for_each_call(
 mod tests {
     use super::*;
 
-    /// By hand: 130 pages from the third on, in calls of 64 pages. The second walk fails at the second
-    /// call and makes no third one.
+    /// By hand: 130 pages from the third on, in calls of 64 pages. The second walk ends at its
+    /// second call, which fails.
     #[test]
     fn range_is_advised_in_calls_that_the_kernel_does_not_cut() {
         let range = PageRange::new(2, 130);

@@ -147,7 +147,7 @@ impl RecordedSet {
             });
             result.files += u64::from(file.pages.count() > 0);
         }
-        let groups = self.grouped_ranges(&opened_files);
+        let groups = self.range_groups(&opened_files);
         let next_group = AtomicUsize::new(0);
         let [bytes, cached_bytes, beyond_bytes, late_bytes] = [const { AtomicU64::new(0) }; 4];
         let bring_in_groups = || {
@@ -194,7 +194,7 @@ impl RecordedSet {
 
     /// Returns groups of ranges of the opened files, sorted within batches. Each group is read at
     /// once by one thread.
-    fn grouped_ranges(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
+    fn range_groups(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
         let is_opened = |(file, _): &&(usize, PageRange)| opened_files[*file].is_some();
         let ranges: Vec<(usize, PageRange)> =
             self.ranges.iter().filter(is_opened).copied().collect();

@@ -101,8 +101,8 @@ pub(super) struct Advisor {
     last_miss_ns: HashMap<u32, u64>,
     /// Disk and inode number of a file by its number in the recording.
     recorded_files: HashMap<u32, (u64, u64)>,
-    /// For each file with missing pages: true if its device reports requests, false for waits only.
-    has_requests_by_file: HashMap<(u64, u64), bool>,
+    /// For each file with missing pages: true if the requests of its device are reported.
+    request_events: HashMap<(u64, u64), bool>,
     last_check_ns: u64,
     awake_until_ns: u64,
     /// True if prefetching was on at the last call of `continue_whole_files`.
@@ -138,7 +138,7 @@ impl Advisor {
             requested_ranges: HashMap::new(),
             last_miss_ns: HashMap::new(),
             recorded_files: HashMap::new(),
-            has_requests_by_file: HashMap::new(),
+            request_events: HashMap::new(),
             last_check_ns: 0,
             awake_until_ns: 0,
             has_advised: false,
@@ -275,7 +275,7 @@ impl Advisor {
             }
             Record::Read(read) => {
                 let Some(disk_and_inode) = self.recorded_files.get(&read.file) else { return };
-                let Some(&has_requests) = self.has_requests_by_file.get(disk_and_inode) else { return };
+                let Some(&has_requests) = self.request_events.get(disk_and_inode) else { return };
                 self.credit.record_read(read.waited_ns, read.bytes_read());
                 let device = self.devices.get_mut(&disk_and_inode.0);
                 if let Some(device) = device.filter(|_| !has_requests && read.waited_ns > 0) {
@@ -360,8 +360,8 @@ impl Advisor {
         Some(WholeFileRest { pages: file.file_use.rest_pages(), prefetched_pages })
     }
 
-    /// Processes pages mapped by a fault, which count as used. The policy is called, unless some are
-    /// known as cached and none is marked.
+    /// Processes pages mapped by a fault, which count as used. The policy is called, unless some
+    /// are known as cached and none is marked.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
         let rest = self.whole_file_rest(inode);
@@ -408,7 +408,7 @@ impl Advisor {
         let device = names.disk(inode.device);
         let disk = device.device;
         let has_requests = self.sees_requests && !device.name.is_empty();
-        self.has_requests_by_file.insert((disk, inode.number), has_requests);
+        self.request_events.insert((disk, inode.number), has_requests);
         let path = names.file(inode).map(|named| named.path);
         let target = match self.files.len() {
             FILES_MAX.. => None,
@@ -520,7 +520,7 @@ impl Advisor {
         }
     }
 
-    /// Prefetches absent pages within the limits and returns their number. The policy forgets others.
+    /// Prefetches absent pages within the limits, returns their number. The policy forgets the rest.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;

@@ -351,7 +351,8 @@ impl Decoder {
     /// the tasks are enabled.
     fn add_stacks(&mut self, instance: &impl EventFiles) -> Result<(), TracefsError> {
         let text = instance.read(&format!("events/{STACK}/format"))?;
-        let layout = EventLayout::parse(&text).filter(|layout| layout.has_fields(&["size", "caller"]));
+        let has_fields = |layout: &EventLayout| layout.has_fields(&["size", "caller"]);
+        let layout = EventLayout::parse(&text).filter(has_fields);
         let layout = layout.ok_or_else(|| TracefsError::UnknownEvent { line: STACK.to_owned() })?;
         instance.write("events/sched/sched_switch/trigger", SLEEP_STACK_TRIGGER)?;
         self.kinds
@@ -392,12 +393,13 @@ impl Decoder {
                 let inode = Inode { device: device.value(bytes), number: number.value(bytes) };
                 let (first, last) = (first.value(bytes), last.value(bytes));
                 // The last field of an insertion and of an eviction is the order of the folio.
+                let folio_pages = 1 << last.min(63);
                 match event {
                     PageEvent::CacheRead => {
                         EventData::CacheRead { inode, first, end: last.saturating_add(1) }
                     }
-                    PageEvent::Insert => EventData::Insert { inode, first, count: 1 << last.min(63) },
-                    PageEvent::Evict => EventData::Evict { inode, first, count: 1 << last.min(63) },
+                    PageEvent::Insert => EventData::Insert { inode, first, count: folio_pages },
+                    PageEvent::Evict => EventData::Evict { inode, first, count: folio_pages },
                     PageEvent::Fault => EventData::Fault { inode, page: first },
                     PageEvent::MapPages => {
                         EventData::MapPages { inode, first, end: last.saturating_add(1) }

@@ -66,9 +66,12 @@ impl Folios {
     /// Extends a range by the known large folios at its ends.
     pub fn covering(&self, inode: Inode, range: PageRange) -> PageRange {
         let Some(file) = self.files.get(&inode).filter(|_| !range.is_empty()) else { return range };
-        let first = range_containing(&file.large, range.first).map_or(range.first, |folio| folio.first);
-        let end = range_containing(&file.large, range.end - 1).map_or(range.end, |folio| folio.end);
-        PageRange { first, end }
+        let first_folio = range_containing(&file.large, range.first);
+        let last_folio = range_containing(&file.large, range.end - 1);
+        PageRange {
+            first: first_folio.map_or(range.first, |folio| folio.first),
+            end: last_folio.map_or(range.end, |folio| folio.end),
+        }
     }
 }
 
@@ -107,8 +110,8 @@ mod tests {
 
     const INODE: Inode = Inode { device: 1, number: 2 };
 
-    /// By hand: folios of 64 pages from 448, and of 512 pages from 512. A range that begins or ends in
-    /// one is extended to its edge. The folio of four pages from 440 extends nothing.
+    /// By hand: folios of 64 pages from 448, and of 512 pages from 512. A range that begins or ends
+    /// in one is extended to its edge. The folio of four pages from 440 extends nothing.
     #[test]
     fn covering_range_extends_to_the_folios_at_its_ends() {
         let mut folios = Folios::default();

@@ -34,7 +34,7 @@ mod ordered;
 mod requests;
 
 use asynchronous::{AsyncRead, Asynchronous, IdleTime};
-use faults::FaultInProgress;
+use faults::OpenFault;
 use ordered::Ordered;
 
 /// Page size in bytes used by the events.
@@ -101,10 +101,10 @@ struct RecordedTask {
     name: String,
     /// Number in the recording, assigned with its first record.
     thread: Option<u32>,
-    call: Option<CallInProgress>,
+    call: Option<ActiveCall>,
     /// Regular file that the call in progress has opened: descriptor, object and flags.
     opened: Option<(u64, DescriptorTarget, u64)>,
-    fault: Option<FaultInProgress>,
+    fault: Option<OpenFault>,
     /// Last exception in a mapping of unknown file, and its time.
     last_exception: Option<(MappedPage, u64)>,
     /// Pages mapped by its last fault.
@@ -136,7 +136,7 @@ struct InsertedRange {
 
 /// System call in progress of a task. Times are nanoseconds since the start of the recording.
 #[derive(Clone, Copy, Debug)]
-struct CallInProgress {
+struct ActiveCall {
     system_call: SystemCall,
     arguments: [u64; 6],
     begin_ns: u64,
@@ -284,8 +284,8 @@ impl<N: FileNames> TaskTracker<N> {
                 let sleep_start_ns =
                     self.tasks.get(&event.task).and_then(|task| task.sleep_since_ns);
                 if let Some(since_ns) = sleep_start_ns {
-                    let last_completion_ns = self.tasks[&event.task].last_completion_ns;
-                    let woken_ns = if last_completion_ns > since_ns { last_completion_ns } else { at_ns };
+                    let completion_ns = self.tasks[&event.task].last_completion_ns;
+                    let woken_ns = if completion_ns > since_ns { completion_ns } else { at_ns };
                     self.on_wakeup(woken_ns, event.task);
                 }
                 self.process_in_task(at_ns, event.task, data);
@@ -302,10 +302,14 @@ impl<N: FileNames> TaskTracker<N> {
                 self.end_fault(task, None);
                 let state = self.tasks.get_mut(&task).expect("it is there");
                 state.expired_fault = None;
-                let (waited_ns, cache) = (0, None);
-                let (begin_ns, device_ns) = (at_ns, 0);
-                state.call =
-                    Some(CallInProgress { system_call, arguments, begin_ns, waited_ns, cache, device_ns });
+                state.call = Some(ActiveCall {
+                    system_call,
+                    arguments,
+                    begin_ns: at_ns,
+                    waited_ns: 0,
+                    cache: None,
+                    device_ns: 0,
+                });
                 state.opened = None;
             }
             EventData::Exit(system_call, result) => {

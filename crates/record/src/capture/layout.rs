@@ -121,7 +121,8 @@ mod tests {
     fn event_fields_are_located_by_the_format_file() {
         let layout = EventLayout::parse(FORMAT).unwrap();
         assert_eq!(layout.id, 2104);
-        assert!(layout.has_fields(&["dev", "filename", "rwbs", "cmd"]) && !layout.has_fields(&["sector"]));
+        assert!(layout.has_fields(&["dev", "filename", "rwbs", "cmd"]));
+        assert!(!layout.has_fields(&["sector"]));
         assert_eq!(layout.field("filename"), EventField { offset: 16, bytes: 8 });
         assert_eq!(layout.arguments().len(), 4);
         let mut event = [0; 44];
@@ -133,7 +134,8 @@ mod tests {
         assert_eq!(layout.field("dev").value(&event), 0x201);
         assert_eq!(layout.field("rwbs").text(&event), "RA");
         assert_eq!(layout.field("cmd").located_text(&event), "cmd");
-        assert_eq!((layout.field("sector").value(&event), layout.field("dev").value(&[0; 9])), (0, 0));
+        assert_eq!(layout.field("sector").value(&event), 0, "a missing field");
+        assert_eq!(layout.field("dev").value(&[0; 9]), 0, "an event that is too short");
         assert_eq!(EventLayout::parse("name: x\n"), None);
     }
 }

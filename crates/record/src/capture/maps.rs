@@ -153,7 +153,8 @@ impl Maps {
         let page = page_of(address);
         let huge_start = address / HUGE_BYTES * HUGE_BYTES;
         let is_within_mapping = huge_start >= start && huge_start + HUGE_BYTES <= end;
-        let is_aligned = is_within_mapping && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
+        let is_aligned = is_within_mapping
+            && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
         let huge = is_aligned.then(|| PageRange::new(page_of(huge_start), HUGE_BYTES / PAGE_BYTES));
         Some(MappedPage { process, address, inode, page, pages, huge })
     }
@@ -170,7 +171,7 @@ mod tests {
         Mapping { end, inode: INODE, file: 0, offset }
     }
 
-    /// By hand: 1 MiB is mapped from page 1 of the file on. Address 0x15_0000 is 0x50 pages further.
+    /// By hand: 1 MiB is mapped from page 1 of the file on. Address `0x15_0000` is `0x50` pages on.
     #[test]
     fn removed_part_splits_a_mapping() {
         let mut maps = Maps::default();
@@ -192,8 +193,8 @@ mod tests {
         );
     }
 
-    /// By hand: 4 MiB from the start of the file move from address 4 MiB to 100 MiB, with 6 MiB. The
-    /// child's copy stays.
+    /// By hand: 4 MiB from the start of the file move from address 4 MiB to 100 MiB, and grow to
+    /// 6 MiB. The child's copy stays.
     #[test]
     fn moved_and_copied_mappings_keep_their_offsets() {
         let mut maps = Maps::default();
@@ -205,8 +206,8 @@ mod tests {
         assert_eq!(maps.mapped_page_at(8, 5 * MIB).map(|page| page.page), Some(256));
     }
 
-    /// Only from 4 to 8 MiB a whole huge page is mapped. A mapping from page 1 of the file has none,
-    /// because its offset is not aligned.
+    /// The mapping from 3 to 9 MiB contains whole huge pages from 4 to 8 MiB. A mapping from page 1
+    /// of the file has none, because its offset is not aligned.
     #[test]
     fn huge_page_candidates_require_size_and_alignment() {
         let mut maps = Maps::default();

@@ -72,9 +72,9 @@ pub struct Preload {
     /// Journal record for the removal of the folder by a later run, in case of a kill.
     _cleanup_entry: Option<CleanupEntry>,
     ring: RecordRing,
-    slots: RingReader,
-    short_names: RingReader,
-    long_names: RingReader,
+    slot_reader: RingReader,
+    short_name_reader: RingReader,
+    long_name_reader: RingReader,
     files: BTreeMap<(u64, u64), u32>,
     threads: BTreeMap<u64, u32>,
     devices: BTreeSet<u64>,
@@ -111,17 +111,17 @@ struct RingReader {
     cells: Cells,
     ticket: u64,
     /// Time since which the next cell is reserved and unwritten.
-    stuck_since: Option<u64>,
+    stuck_since_ns: Option<u64>,
 }
 
 impl RingReader {
     /// Reads a ring from its first ticket on. A ticket is the number of a write.
     fn new(cells: Cells) -> RingReader {
-        RingReader { cells, ticket: 0, stuck_since: None }
+        RingReader { cells, ticket: 0, stuck_since_ns: None }
     }
 
     /// Returns the next written cell, or `None`. Counts a killed writer's cell as lost.
-    fn next(&mut self, ring: RecordRing) -> Option<u64> {
+    fn next_ticket(&mut self, ring: RecordRing) -> Option<u64> {
         loop {
             let ticket = self.ticket;
             if ring.turn(self.cells, ticket).load(Ordering::Acquire) == ticket + 1 {
@@ -131,25 +131,25 @@ impl RingReader {
                 return None;
             }
             ring.head().lost.fetch_add(1, Ordering::Relaxed);
-            self.release(ring, ticket);
+            self.release_cell(ring, ticket);
         }
     }
 
     /// Returns a cell to the writers.
-    fn release(&mut self, ring: RecordRing, ticket: u64) {
+    fn release_cell(&mut self, ring: RecordRing, ticket: u64) {
         ring.turn(self.cells, ticket).store(ticket + self.cells.count(), Ordering::Release);
-        (self.ticket, self.stuck_since) = (ticket + 1, None);
+        (self.ticket, self.stuck_since_ns) = (ticket + 1, None);
     }
 
     /// Returns true if the writer of the next ticket was killed.
     fn is_stuck(&mut self, ring: RecordRing) -> bool {
-        let drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
-        if drawn <= self.ticket {
-            self.stuck_since = None;
+        let next_drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
+        if next_drawn <= self.ticket {
+            self.stuck_since_ns = None;
             return false;
         }
-        let now = now_ns();
-        now - *self.stuck_since.get_or_insert(now) > STUCK_TIMEOUT_NS
+        let now_ns = now_ns();
+        now_ns - *self.stuck_since_ns.get_or_insert(now_ns) > STUCK_TIMEOUT_NS
     }
 }
 
@@ -170,10 +170,10 @@ impl Preload {
             made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
         });
         let Some((folder, ring)) = made else {
-            let room = (BYTES + library.len() as u64).div_ceil(1 << 10);
-            let what = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
+            let needed_kib = (BYTES + library.len() as u64).div_ceil(1 << 10);
+            let advice = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
             let failures = failures.join("; ");
-            return Err(io::Error::other(format!("{room} KiB are needed: {failures}; {what}")));
+            return Err(io::Error::other(format!("{needed_kib} KiB are needed: {failures}; {advice}")));
         };
         let cleanup_entry = CleanupEntry::write_record(CleanupKind::Folder, &folder)
             .inspect_err(|error| {
@@ -187,9 +187,9 @@ impl Preload {
             folder,
             _cleanup_entry: cleanup_entry,
             ring,
-            slots: RingReader::new(Cells::Slots),
-            short_names: RingReader::new(Cells::Short),
-            long_names: RingReader::new(Cells::Long),
+            slot_reader: RingReader::new(Cells::Slots),
+            short_name_reader: RingReader::new(Cells::Short),
+            long_name_reader: RingReader::new(Cells::Long),
             files: BTreeMap::new(),
             threads: BTreeMap::new(),
             devices: BTreeSet::new(),
@@ -216,21 +216,21 @@ impl Preload {
     /// The program cannot be started.
     pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
         let mut libraries: OsString = self.folder.join(LIBRARY_FILE).into();
-        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        if let Some(others) = std::env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty()) {
             libraries.push(":");
             libraries.push(others);
         }
         // AddressSanitizer's shared run time ends a program if another library precedes it. Here
         // this order is required and harmless, because this library forwards calls to the
         // sanitizer's functions.
-        let mut sanitizer = std::env::var_os(SANITIZER).unwrap_or_default();
+        let mut sanitizer = std::env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
         if !sanitizer.is_empty() {
             sanitizer.push(":");
         }
         sanitizer.push("verify_asan_link_order=0");
         let variable = VARIABLE.to_str().expect("it is plain text");
-        command.env(PRELOAD, libraries).env(SANITIZER, sanitizer);
-        let child = command.env(variable, self.folder.join(RING)).spawn()?;
+        command.env(PRELOAD_VARIABLE, libraries).env(SANITIZER_VARIABLE, sanitizer);
+        let child = command.env(variable, self.folder.join(RING_FILE)).spawn()?;
         self.states = StateSampler::start(child.id()).filter(|_| self.advisor.is_none());
         Ok(child)
     }
@@ -261,10 +261,10 @@ impl Preload {
         let mut slots: Vec<RingSlot> = Vec::new();
         // A program may write as fast as this loop reads.
         while slots.len() < Cells::Slots.count() as usize
-            && let Some(ticket) = self.slots.next(ring)
+            && let Some(ticket) = self.slot_reader.next_ticket(ring)
         {
-            slots.push(copied(ring.slot(ticket)));
-            self.slots.release(ring, ticket);
+            slots.push(copy_slot(ring.slot(ticket)));
+            self.slot_reader.release_cell(ring, ticket);
         }
         // A file's name precedes its first read.
         let short = self.take_names(Cells::Short, writer)?;
@@ -275,7 +275,7 @@ impl Preload {
         }
         self.record_uring_reads(writer)?;
         if let Some(advisor) = &mut self.advisor {
-            advisor.check(now_ns());
+            advisor.judge_periodically(now_ns());
             advisor.continue_whole_files(now_ns());
         }
         let lost = ring.head().lost.load(Ordering::Relaxed).max(self.lost);
@@ -332,21 +332,21 @@ impl Preload {
         let (ring, mut count) = (self.ring, 0);
         while count < cells.count() {
             let names = match cells {
-                Cells::Long => &mut self.long_names,
-                _ => &mut self.short_names,
+                Cells::Long => &mut self.long_name_reader,
+                _ => &mut self.short_name_reader,
             };
-            let Some(ticket) = names.next(ring) else { break };
+            let Some(ticket) = names.next_ticket(ring) else { break };
             count += 1;
             let (name, path) = ring.name(cells, ticket);
             let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
             let path_bytes = get(&name.path_bytes);
             let length = path_bytes.min(cells.path_room() as u64) as usize;
-            // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
+            // SAFETY: the path's space lies in the mapping, and its bytes are copy_slot once.
             let path: Vec<u8> =
                 (0..length).map(|index| unsafe { path.add(index).read_volatile() }).collect();
             let file = (get(&name.device), get(&name.inode));
             let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
-            names.release(ring, ticket);
+            names.release_cell(ring, ticket);
             if path_bytes != ABANDONED {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 self.put_name(file, (path, bytes), task, opened, writer)?;
@@ -364,8 +364,8 @@ impl Preload {
         opened: u64,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
-        let file = self.file(inode, Some(path_and_bytes), writer)?;
-        let thread = self.thread(task, writer)?;
+        let file = self.file_number(inode, Some(path_and_bytes), writer)?;
+        let thread = self.thread_number(task, writer)?;
         let flags = (opened >> 32) as i32;
         let access = flags & libc::O_ACCMODE;
         let open = Record::Open(OpenRecord {
@@ -381,7 +381,7 @@ impl Preload {
     }
 
     /// Returns the number of a file in the recording. The first call for it writes a name record.
-    fn file<W: Write>(
+    fn file_number<W: Write>(
         &mut self,
         inode: (u64, u64),
         named: Option<(String, u64)>,
@@ -403,7 +403,7 @@ impl Preload {
         let record = FileRecord { file, device, inode, bytes, path };
         if let Some(advisor) = &mut self.advisor {
             let named = NamedFile { path: record.path.clone(), bytes };
-            self.system.add(Inode { device, number: inode }, named);
+            self.system.add_name(Inode { device, number: inode }, named);
             // The advisor knows files by the disk of their partition.
             let device = self.system.disk(device).device;
             advisor.on_record(&Record::File(FileRecord { device, ..record.clone() }));
@@ -413,7 +413,7 @@ impl Preload {
     }
 
     /// Returns the number of a thread. Writes its name at its first occurrence.
-    fn thread<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
+    fn thread_number<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
         if let Some(&thread) = self.threads.get(&task) {
             return Ok(thread);
         }
@@ -433,14 +433,14 @@ impl Preload {
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        let file = self.file((get(&slot.device), get(&slot.inode)), None, writer)?;
-        let thread = self.thread(get(&slot.task), writer)?;
+        let file = self.file_number((get(&slot.device), get(&slot.inode)), None, writer)?;
+        let thread = self.thread_number(get(&slot.task), writer)?;
         let number = get(&slot.method_and_descriptor);
         let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
         let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
-        let record = match WAYS.get(method_number as usize) {
+        let record = match METHODS.get(method_number as usize) {
             Some(&method) => {
                 let result = get(&slot.result);
                 let outcome = match result.wrapping_neg() {
@@ -464,7 +464,7 @@ impl Preload {
             }
             None => {
                 let number = method_number.saturating_sub(ADVICE) as usize;
-                let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);
+                let hint = HINTS.get(number).copy_slot().unwrap_or(AdviceType::Other);
                 let (at_ns, bytes) = (end_ns, asked_bytes);
                 Record::Advice(AdviceGiven {
                     at_ns,
@@ -511,7 +511,7 @@ impl Drop for Preload {
 }
 
 /// Read methods, by the numbers in the slots.
-const WAYS: [ReadMethod; 6] = [
+const METHODS: [ReadMethod; 6] = [
     ReadMethod::Read,
     ReadMethod::Pread,
     ReadMethod::Readv,
@@ -520,13 +520,13 @@ const WAYS: [ReadMethod; 6] = [
     ReadMethod::Aio,
 ];
 
-const PRELOAD: &str = "LD_PRELOAD";
-const SANITIZER: &str = "ASAN_OPTIONS";
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 const LIBRARY_FILE: &str = "preload.so";
-const RING: &str = "ring";
+const RING_FILE: &str = "ring";
 
 /// Copies a slot, which a program may overwrite after its release.
-fn copied(slot: &RingSlot) -> RingSlot {
+fn copy_slot(slot: &RingSlot) -> RingSlot {
     let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
     RingSlot {
         turn: copy(&slot.turn),
@@ -583,7 +583,7 @@ fn create_shared_files(folder: &Path, library: &[u8]) -> io::Result<RecordRing> 
     fs::write(folder.join(LIBRARY_FILE), library)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);
-    let mut file: File = options.open(folder.join(RING))?;
+    let mut file: File = options.open(folder.join(RING_FILE))?;
     file.write_all(&vec![0; BYTES as usize])?;
     // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
     let ring = unsafe {

@@ -66,7 +66,7 @@ fn word(bytes: &[u8], offset: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Page with the time `time_ns`, these events, and 12 bytes beyond its length. `length_bits` are
+    /// Page with the time `time_ns`, these events, and 12 bytes beyond its length. `length_bits`:
     /// the flags in the field of the length.
     fn page(time_ns: u64, length_bits: u64, words: &[u32]) -> Vec<u8> {
         let events: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -109,15 +109,16 @@ impl Submissions {
         let mut attached = Vec::new();
         let layout = |name: &str| {
             let text = instance.read(&format!("events/{name}/format"))?;
-            let wrong = || TracefsError::UnknownEvent { line: name.to_owned_descriptor() };
+            let wrong = || TracefsError::UnknownEvent { line: name.to_owned() };
             EventLayout::parse(&text).ok_or_else(wrong)
         };
         let offsets = std::fs::read(btf::PATH).ok().and_then(|btf| btf::offsets(&btf));
         let Some(offsets) = offsets else {
-            return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned_descriptor() });
+            return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned() });
         };
         type ProgramBuilder<'a> = &'a dyn Fn(&EventLayout, Output) -> Option<Program>;
-        let opening: ProgramBuilder<'_> = &|layout, output| program::open_program(layout, output, &offsets);
+        let opening: ProgramBuilder<'_> =
+            &|layout, output| program::open_program(layout, output, &offsets);
         let completion: ProgramBuilder<'_> =
             &|layout, output| program::completion_program(layout, output, &offsets);
         let programs: [(&str, ProgramBuilder<'_>); 6] = [
@@ -136,7 +137,7 @@ impl Submissions {
                 layout => layout?,
             };
             let Some(program) = build(&layout, output) else {
-                return Err(TracefsError::UnknownEvent { line: name.to_owned_descriptor() });
+                return Err(TracefsError::UnknownEvent { line: name.to_owned() });
             };
             let [event, program] =
                 attach(layout.id, &program).map_err(bpf_error("attach a program by"))?;
@@ -149,7 +150,8 @@ impl Submissions {
     /// program. Events of other tasks are included.
     pub fn lost(&self) -> u64 {
         let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
-        self.dropped.count() + read_programs.map(|attached| missed_events(&attached.program)).sum::<u64>()
+        let missed: u64 = read_programs.map(|attached| missed_events(&attached.program)).sum();
+        self.dropped.count() + missed
     }
 
     /// Appends the events since the last call to `events`.
@@ -239,7 +241,7 @@ fn owned_descriptor(result: i64) -> io::Result<OwnedFd> {
 }
 
 /// Writes bytes at an offset of the attributes of a system call.
-fn write_attribute(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
+fn set_field(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
     attributes[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
@@ -248,17 +250,17 @@ fn write_attribute(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
 fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
     let mut attributes = [0; 128];
-    write_attribute(&mut attributes, 0, &PROG_TYPE_TRACEPOINT.to_ne_bytes());
-    write_attribute(&mut attributes, 4, &(program.len() as u32).to_ne_bytes());
-    write_attribute(&mut attributes, 8, &(program.as_ptr() as u64).to_ne_bytes());
-    write_attribute(&mut attributes, 16, &(license.as_ptr() as u64).to_ne_bytes());
+    set_field(&mut attributes, 0, &PROG_TYPE_TRACEPOINT.to_ne_bytes());
+    set_field(&mut attributes, 4, &(program.len() as u32).to_ne_bytes());
+    set_field(&mut attributes, 8, &(program.as_ptr() as u64).to_ne_bytes());
+    set_field(&mut attributes, 16, &(license.as_ptr() as u64).to_ne_bytes());
     let loaded = bpf(PROG_LOAD, &mut attributes)?;
     // struct perf_event_attr: type, size, config, sample_period.
-    write_attribute(&mut attributes, 0, &[0; 128]);
-    write_attribute(&mut attributes, 0, &PERF_TYPE_TRACEPOINT.to_ne_bytes());
-    write_attribute(&mut attributes, 4, &128_u32.to_ne_bytes());
-    write_attribute(&mut attributes, 8, &u64::from(event).to_ne_bytes());
-    write_attribute(&mut attributes, 16, &PERF_SAMPLE_PERIOD_ONE.to_ne_bytes());
+    set_field(&mut attributes, 0, &[0; 128]);
+    set_field(&mut attributes, 0, &PERF_TYPE_TRACEPOINT.to_ne_bytes());
+    set_field(&mut attributes, 4, &128_u32.to_ne_bytes());
+    set_field(&mut attributes, 8, &u64::from(event).to_ne_bytes());
+    set_field(&mut attributes, 16, &PERF_SAMPLE_PERIOD_ONE.to_ne_bytes());
     let (any_task, first_processor, no_group) = (-1_i32, 0_i32, -1_i32);
     // SAFETY: the length in the attributes is correct.
     let opened = unsafe {
@@ -288,9 +290,9 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
 fn missed_events(program: &OwnedFd) -> u64 {
     let mut info = [0_u8; INFO_BYTES];
     let mut attributes = [0; 128];
-    write_attribute(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
-    write_attribute(&mut attributes, 4, &(INFO_BYTES as u32).to_ne_bytes());
-    write_attribute(&mut attributes, 8, &(info.as_mut_ptr() as u64).to_ne_bytes());
+    set_field(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
+    set_field(&mut attributes, 4, &(INFO_BYTES as u32).to_ne_bytes());
+    set_field(&mut attributes, 8, &(info.as_mut_ptr() as u64).to_ne_bytes());
     let (command, bytes) = (OBJ_GET_INFO_BY_FD, attributes.len() as u32);
     // SAFETY: the lengths are correct, and the kernel writes to `info` during the call only.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), bytes) };
@@ -315,7 +317,7 @@ impl DropCounter {
         fields
             .iter()
             .enumerate()
-            .for_each(|(nth, field)| write_attribute(&mut attributes, nth * 4, &field.to_ne_bytes()));
+            .for_each(|(nth, field)| set_field(&mut attributes, nth * 4, &field.to_ne_bytes()));
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
         let number = map_pages(&map, page_bytes, libc::PROT_READ, 0)?;
@@ -366,8 +368,8 @@ impl Ring {
     /// Creates the ring and maps it.
     fn new() -> io::Result<Ring> {
         let mut attributes = [0; 128];
-        write_attribute(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
-        write_attribute(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
+        set_field(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
+        set_field(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
         let consumer = map_pages(&map, page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;

@@ -101,8 +101,8 @@ impl FileData {
     }
 
     /// Records the fetch of a read that waited, where the page cache is not observed. Pages that
-    /// were read before count as cached, unless all pages were. Returns the number of fetched bytes,
-    /// and of bytes fetched again.
+    /// were read before count as cached, unless all pages were. Returns the number of fetched
+    /// bytes, and of bytes fetched again.
     fn record_absent_fetch(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
         let pages = PageRange::covering(offset, bytes);
         let absent_pages = self.fetched.add(pages.first, pages.end);

@@ -121,8 +121,8 @@ impl Interference {
         }
     }
 
-    /// Returns the part of the waits for a device that is lost to others. `None` if nothing is lost,
-    /// or if the waits are too few.
+    /// Returns the part of the waits for a device that is lost to others. `None` if nothing is
+    /// lost, or if the waits are too few.
     pub fn lost_waits(&self, device: u64, baseline: Baseline) -> Option<LostWaits> {
         let (mut lost_ns, mut all_ns, mut delayed_ns, mut delayed, mut baseline_ns) =
             (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -208,8 +208,8 @@ mod tests {
     }
 
     /// By hand: fifty waits, each next to a write, 5 of 100 µs and 45 of 300 µs: 14 ms, on average
-    /// 280 µs. No wait is alone. The fastest tenth takes 100 µs, so 50 × 180 µs = 9 ms are lost. The
-    /// fastest wait is known to an eighth of a doubling only: hence the tolerance.
+    /// 280 µs. The fastest tenth takes 100 µs, so 50 × 180 µs = 9 ms are lost. The tolerance is
+    /// there because a wait is known to an eighth of a doubling.
     #[test]
     fn waits_that_all_met_others_are_compared_with_the_fastest_if_at_all() {
         let mut writes = Interference::default();

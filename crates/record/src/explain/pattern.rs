@@ -107,7 +107,7 @@ impl AccessStreams {
 mod tests {
     use super::*;
 
-    /// By hand: streams from 0 and from 1 GiB alternate. The first read of each is a jump, the others
+    /// By hand: streams from 0 and from 1 GiB alternate. The first read of each is a jump, others
     /// continue their stream. Only the read at 4096 begins at the end of the read before it.
     #[test]
     fn alternating_streams_are_distinguished_from_jumps() {

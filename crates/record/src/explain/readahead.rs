@@ -88,16 +88,21 @@ pub(super) fn measure(
     // The first tried window is the present one.
     let present_seconds_per_byte = trial.tried[0].median();
     check_unchanged(present_seconds_per_byte, waits.seconds_per_byte).ok()?;
-    let finding = window_finding(waits, &setting, &trial);
+    let finding = build_finding(waits, &setting, &trial);
     let gain = finding.gain.as_ref()?;
     let is_larger = trial.tried[trial.chosen].bytes > setting.bytes;
     (is_larger && !gain.is_none(waits.seconds)).then_some(finding)
 }
 
 /// Returns the finding that the chosen window of a trial is faster than the present one.
-fn window_finding(waits: &ReadaheadWaits, setting: &ReadaheadSetting, trial: &WindowTrial) -> Finding {
+fn build_finding(
+    waits: &ReadaheadWaits,
+    setting: &ReadaheadSetting,
+    trial: &WindowTrial,
+) -> Finding {
     let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
-    let saved_seconds = |seconds_per_byte: f64| waits.seconds * (1.0 - seconds_per_byte / present.median());
+    let saved_seconds =
+        |seconds_per_byte: f64| waits.seconds * (1.0 - seconds_per_byte / present.median());
     let kib = chosen.bytes >> 10;
     let mib_per_s = |seconds_per_byte: f64| 1.0 / seconds_per_byte / f64::from(1 << 20);
     let name = disk_name(&setting.path);
@@ -163,7 +168,7 @@ mod tests {
             seconds_per_byte: [0.9e-9, 1e-9, 1.1e-9].map(|factor| factor * ns_per_byte).to_vec(),
         };
         let trial = WindowTrial { tried: vec![window(128, 10.0), window(2048, 2.0)], chosen: 1 };
-        let found = window_finding(&waits, &setting, &trial);
+        let found = build_finding(&waits, &setting, &trial);
         let command = "set the window of sda to 2048 KiB (`echo 2048 > \
                        /sys/block/sda/queue/read_ahead_kb` as root;";
         assert!(found.remedy.starts_with(command), "{}", found.remedy);

@@ -252,8 +252,8 @@ mod tests {
     const ALL: PageRange = PageRange { first: 0, end: 256 };
     const PART: PageRange = PageRange { first: 64, end: 128 };
 
-    /// The kernel's count of resident pages shows the effect of each call. By hand: of pages 60 to 129,
-    /// four before and two after the prefetched part are absent.
+    /// The kernel's count of resident pages shows the effect of each call. By hand: of pages 60 to
+    /// 129, four before and two after the prefetched part are absent.
     #[test]
     fn pages_of_an_unlinked_file_can_be_prefetched_and_evicted() {
         let (path, file, inode) = create_cold_file("opened");
@@ -281,8 +281,8 @@ mod tests {
         }
     }
 
-    /// The file has no path and no descriptor of the target. The kernel reports no residency through a
-    /// mapping.
+    /// The file has no path, and the target no descriptor. Through a mapping the kernel reports no
+    /// residency.
     #[test]
     fn unopenable_file_is_prefetched_through_its_mapping() {
         let (path, file, inode) = create_cold_file("mapped");

@@ -158,8 +158,8 @@ mod tests {
         assert!(largest_count > 100);
     }
 
-    /// By hand: pages 10 to 19 of file 3 are prefetched at time 5. Pages 12 to 17 are removed, then all
-    /// up to 14, so the range from page 18 is left. Without it, file 4 is the oldest.
+    /// By hand: pages 10 to 19 of file 3 are prefetched at time 5. Pages 12 to 17 are removed, then
+    /// all up to 14, so the range from page 18 is left. Without it, file 4 is the oldest.
     #[test]
     fn oldest_ledger_range_keeps_its_time_when_cut() {
         let mut ledger = Ledger::default();

@@ -256,8 +256,8 @@ mod tests {
         }
     }
 
-    /// Touches reported for batches of events of one task, as kind, first page and end. Kinds: `c` for
-    /// a request, `m` for mapped pages, `i` for pages added to the cache.
+    /// Touches reported for batches of events of one task: kind, first page and end. The kinds are
+    /// c for a request, m for mapped pages, i for pages added to the cache.
     fn reported_touches(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
         let mut touches = Touches::default();
         let mut all = Vec::new();
@@ -285,7 +285,8 @@ mod tests {
         let around = [fault.clone(), insert(4, 16), insert(20, 16)];
         assert_eq!(reported_touches(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
         // A mapping with the advice RANDOM gets one page.
-        assert_eq!(reported_touches(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
+        let one_page = [fault.clone(), insert(20, 1)];
+        assert_eq!(reported_touches(&[&one_page]), [('i', 20, 21), ('c', 20, 21)]);
         // A fault on a resident page is a touch of that page, reported with the next event.
         assert_eq!(reported_touches(&[std::slice::from_ref(&fault)]), []);
         let next = EventData::MapPages { inode: INODE, first: 16, end: 32 };

@@ -8,15 +8,17 @@ use readpath_trace::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 use super::super::event::SystemCall;
 use super::super::maps::UNKNOWN;
 use super::super::names::FileNames;
-use super::{CallInProgress, TaskTracker};
+use super::{ActiveCall, TaskTracker};
 
 impl<N: FileNames> TaskTracker<N> {
     /// Queues the record of an `fadvise64` or `readahead` call on a descriptor, if its file is
     /// known.
-    pub(super) fn on_fadvise(&mut self, at_ns: u64, task: u32, call: &CallInProgress, descriptor: u64) {
+    pub(super) fn on_fadvise(&mut self, at_ns: u64, task: u32, call: &ActiveCall, descriptor: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let file_state = self.tables.file_state(state.table, descriptor);
-        let Some(file) = self.file_number_of(at_ns, task, descriptor, &file_state, None) else { return };
+        let Some(file) = self.file_number_of(at_ns, task, descriptor, &file_state, None) else {
+            return;
+        };
         let [_, offset, bytes, advice, ..] = call.arguments;
         let hint = match (call.system_call, advice as i32) {
             (SystemCall::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => AdviceType::WillNeed,

@@ -23,7 +23,7 @@ use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
 use super::super::event::{Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
 use super::descriptors::DIRECT;
-use super::{CallInProgress, PAGE_BYTES, RecordedTask, TaskTracker};
+use super::{ActiveCall, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// Maximum number of reads in flight. Further reads are only counted.
 const ASYNC_READS_MAX: usize = 1 << 16;
@@ -254,8 +254,9 @@ impl<N: FileNames> TaskTracker<N> {
     /// first page. Returns false if the request is of no asynchronous read.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
-        let request = state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
-        if let Some(read) = request {
+        let read =
+            state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
+        if let Some(read) = read {
             read.cache.get_or_insert(page);
             return true;
         }
@@ -379,7 +380,13 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Handles the end of `io_submit` at `at_ns`. `result` is the number of accepted requests or a
     /// negative error number. Reads through the page cache end here, direct reads stay in flight.
-    pub(super) fn on_io_submit_end(&mut self, at_ns: u64, task: u32, call: &CallInProgress, result: i64) {
+    pub(super) fn on_io_submit_end(
+        &mut self,
+        at_ns: u64,
+        task: u32,
+        call: &ActiveCall,
+        result: i64,
+    ) {
         let waited_ns = call.waited_ns.max(call.device_ns);
         self.end_cached_read(task, Some(CallMoment { at_ns, waited_ns }));
         let Some(state) = self.tasks.get_mut(&task) else { return };
@@ -407,7 +414,7 @@ impl<N: FileNames> TaskTracker<N> {
         &mut self,
         at_ns: u64,
         task: u32,
-        call: &CallInProgress,
+        call: &ActiveCall,
         result: i64,
     ) {
         if result <= 0 {
@@ -563,7 +570,7 @@ impl<N: FileNames> TaskTracker<N> {
         for read in take_matching(&mut self.pending.aio, is_of_task).into_iter().chain(uring_reads)
         {
             match read.last_completion_ns.filter(|_| read.is_completed()) {
-                Some(last_completion_ns) => self.put_asynchronous(last_completion_ns, read, None, None),
+                Some(end_ns) => self.put_asynchronous(end_ns, read, None, None),
                 None => {
                     let waited_ns = self.sleep_during_ns(at_ns, &read);
                     self.count_missing(read.task, read.method, 1, waited_ns);

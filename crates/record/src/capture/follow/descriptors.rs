@@ -14,7 +14,7 @@ use super::super::event::{Inode, SystemCall};
 use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
 use super::super::tables::{DescriptorTarget, OpenFileState, SharedOpenFile};
-use super::{CallInProgress, PAGE_BYTES, TaskTracker};
+use super::{ActiveCall, PAGE_BYTES, TaskTracker};
 
 /// Open flags. The access mode has the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
@@ -48,7 +48,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// becomes a read record. Other calls change the descriptors or the mappings of the task, or
     /// record its advice. `result` is a negative error number if the call failed. A task that is
     /// not recorded has no effect.
-    pub(super) fn on_call_end(&mut self, end_ns: u64, task: u32, call: CallInProgress, result: i64) {
+    pub(super) fn on_call_end(&mut self, end_ns: u64, task: u32, call: ActiveCall, result: i64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let (table, process) = (state.table, state.process);
         // Each call has its own order of arguments, see its manual page.
@@ -190,7 +190,7 @@ impl<N: FileNames> TaskTracker<N> {
         &mut self,
         end_ns: u64,
         task: u32,
-        call: &CallInProgress,
+        call: &ActiveCall,
         (method, descriptor): (ReadMethod, u64),
         offset: Option<u64>,
         requested_bytes: Option<u64>,
@@ -283,7 +283,8 @@ impl<N: FileNames> TaskTracker<N> {
             file_state.borrow_mut().target = DescriptorTarget::File(inode);
         }
         let DescriptorTarget::File(inode) = file_state.borrow().target else { return None };
-        let file = self.file_number(inode, proc_name.filter(|named: &NamedFile| !named.path.is_empty()));
+        let proc_name = proc_name.filter(|named: &NamedFile| !named.path.is_empty());
+        let file = self.file_number(inode, proc_name);
         self.record_open(at_ns, task, descriptor, file_state, file);
         Some(file)
     }
@@ -364,7 +365,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Records an `mmap` call that ended at `end_ns` and returned `address`. An anonymous mapping
     /// only removes the file mappings at its addresses. A mapping of unknown file is kept without a
     /// record.
-    fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &CallInProgress, address: u64) {
+    fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &ActiveCall, address: u64) {
         let Some(state) = self.tasks.get(&task) else { return };
         let [_, bytes, _, flags, descriptor, offset] = call.arguments;
         let end = page_end(address, bytes);
@@ -413,6 +414,6 @@ fn page_end(address: u64, bytes: u64) -> u64 {
 }
 
 /// Returns true for an `mmap` call without a file.
-fn is_anonymous(call: &CallInProgress) -> bool {
+fn is_anonymous(call: &ActiveCall) -> bool {
     call.arguments[3] & libc::MAP_ANONYMOUS as u64 != 0
 }

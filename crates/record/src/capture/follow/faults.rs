@@ -27,7 +27,7 @@ use super::{FAULT_TIMEOUT_NS, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// Fault in progress of a task, called open until its records are queued.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FaultInProgress {
+pub(super) struct OpenFault {
     pub inode: Inode,
     pub page: u64,
     pub begin_ns: u64,
@@ -52,10 +52,10 @@ pub(super) struct FaultInProgress {
     is_recorded: bool,
 }
 
-impl FaultInProgress {
+impl OpenFault {
     /// Returns the state of a fault on a page of a file that began at `begin_ns`. No wait is known.
-    fn new(inode: Inode, page: u64, begin_ns: u64) -> FaultInProgress {
-        FaultInProgress {
+    fn new(inode: Inode, page: u64, begin_ns: u64) -> OpenFault {
+        OpenFault {
             inode,
             page,
             begin_ns,
@@ -114,7 +114,7 @@ impl FaultInProgress {
 
 impl RecordedTask {
     /// Returns the open fault if its page is one of `pages`.
-    fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut FaultInProgress> {
+    fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut OpenFault> {
         self.fault.as_mut().filter(|fault| fault.inode == inode && pages.contains(fault.page))
     }
 }
@@ -122,7 +122,8 @@ impl RecordedTask {
 impl<N: FileNames> TaskTracker<N> {
     /// Returns the tasks with an open fault of which no further event is expected.
     pub(super) fn timed_out_faults(&self, now_ns: u64) -> Vec<u32> {
-        let is_timed_out = |state: &RecordedTask| state.fault.is_some_and(|fault| fault.is_timed_out(now_ns));
+        let is_timed_out =
+            |state: &RecordedTask| state.fault.is_some_and(|fault| fault.is_timed_out(now_ns));
         self.tasks.iter().filter(|(_, state)| is_timed_out(state)).map(|(task, _)| *task).collect()
     }
 
@@ -149,7 +150,7 @@ impl<N: FileNames> TaskTracker<N> {
         {
             self.open_fault(
                 task,
-                FaultInProgress { is_recorded: true, ..FaultInProgress::new(inode, page, at_ns) },
+                OpenFault { is_recorded: true, ..OpenFault::new(inode, page, at_ns) },
             );
         }
     }
@@ -169,9 +170,9 @@ impl<N: FileNames> TaskTracker<N> {
             }
             return;
         }
-        let fault = FaultInProgress {
+        let fault = OpenFault {
             mapped_page: Some(touched),
-            ..FaultInProgress::new(touched.inode, touched.page, at_ns)
+            ..OpenFault::new(touched.inode, touched.page, at_ns)
         };
         self.open_fault(task, fault);
     }
@@ -187,7 +188,7 @@ impl<N: FileNames> TaskTracker<N> {
         self.maps.set_file(mapped_page.process, mapped_page.address, inode, file);
         let mapped_page = Some(MappedPage { inode, ..mapped_page });
         let page = mapped_page.map_or(pages.first, |mapped_page| mapped_page.page);
-        self.open_fault(task, FaultInProgress { mapped_page, ..FaultInProgress::new(inode, page, begin_ns) });
+        self.open_fault(task, OpenFault { mapped_page, ..OpenFault::new(inode, page, begin_ns) });
     }
 
     /// Handles `mm_filemap_fault`: a page that the task touched is absent or not ready.
@@ -200,7 +201,7 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         }
         self.end_fault(task, Some((inode, page)));
-        let fault = FaultInProgress { is_missed: true, ..FaultInProgress::new(inode, page, at_ns) };
+        let fault = OpenFault { is_missed: true, ..OpenFault::new(inode, page, at_ns) };
         self.open_fault(task, fault);
     }
 
@@ -214,13 +215,14 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         }
         self.end_fault(task, None);
-        let fault = FaultInProgress { window: Some(window), ..FaultInProgress::new(inode, window.first, at_ns) };
+        let fault = OpenFault::new(inode, window.first, at_ns);
+        let fault = OpenFault { window: Some(window), ..fault };
         self.open_fault(task, fault);
     }
 
     /// Makes `fault` the open fault of a task. Records from its start on are held back until it
     /// ends.
-    fn open_fault(&mut self, task: u32, fault: FaultInProgress) {
+    fn open_fault(&mut self, task: u32, fault: OpenFault) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         self.out.hold(fault.begin_ns);
         state.fault = Some(fault);
@@ -248,7 +250,7 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(fault) = state.fault.take() else { return };
         let previous = state.mapped.filter(|(inode, _)| *inode == fault.inode);
         let mut range = self.mapped_range(&fault);
-        // The next fault's page was not mapped, and the previous fault mapped its pages itself.
+        // The next fault's page was not mapped. The previous fault's pages need no further mapping.
         let unmapped = next.filter(|(inode, _)| *inode == fault.inode).map(|(_, page)| page);
         for edge in unmapped
             .map(|page| PageRange::new(page, 1))
@@ -270,7 +272,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Returns the largest range of pages that a fault may have mapped, within its mapping.
-    fn mapped_range(&mut self, fault: &FaultInProgress) -> PageRange {
+    fn mapped_range(&mut self, fault: &OpenFault) -> PageRange {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);
         let mut range = self.folios.covering(fault.inode, base);
@@ -291,10 +293,11 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the read record of a fault: one page, with its wait.
-    fn put_fault(&mut self, task: u32, fault: &FaultInProgress) {
-        let &FaultInProgress { inode, page, begin_ns, .. } = fault;
+    fn put_fault(&mut self, task: u32, fault: &OpenFault) {
+        let &OpenFault { inode, page, begin_ns, .. } = fault;
         let (end_ns, waited_ns) = fault.end_and_wait_ns();
-        let (Some(thread), file) = (self.thread_number(task), self.file_number(inode, None)) else { return };
+        let (thread, file) = (self.thread_number(task), self.file_number(inode, None));
+        let Some(thread) = thread else { return };
         self.out.put(
             end_ns,
             Record::Read(ReadRecord {
@@ -342,7 +345,8 @@ impl<N: FileNames> TaskTracker<N> {
         (first_address, end_address): (u64, u64),
     ) {
         let Some(state) = self.tasks.get(&task) else { return };
-        for (start, mapping) in self.maps.mappings_within(state.process, first_address, end_address) {
+        let mappings = self.maps.mappings_within(state.process, first_address, end_address);
+        for (start, mapping) in mappings {
             if mapping.inode == UNKNOWN {
                 continue;
             }

@@ -57,7 +57,7 @@ impl FileNames for KnownFile {
 /// Records of task 70 with these events, at times relative to the start.
 pub(super) fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
     let mut follow = TaskTracker::new(KnownFile, 1000);
-    follow.add_tqueue(70, 70, "cat");
+    follow.add_task(70, 70, "cat");
     for (at_ns, data) in events {
         follow.process(TraceEvent { at_ns: 1000 + at_ns, task: 70, data });
     }
@@ -228,7 +228,7 @@ pub(super) fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
 #[test]
 fn descriptors_are_inherited() {
     let mut follow = TaskTracker::new(KnownFile, 0);
-    follow.add_tqueue(70, 70, "sh");
+    follow.add_task(70, 70, "sh");
     let mut take = |at_ns, task, what| follow.process(TraceEvent { at_ns, task, data: what });
     take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
     take(2, 70, EventData::Exit(SystemCall::OpenAt, 5));
@@ -252,8 +252,8 @@ fn descriptors_are_inherited() {
     assert_eq!((reads.len(), reads[0].offset, reads[0].bytes_read()), (1, 0, 100));
 }
 
-/// Advice on the whole file, on a page of its mapping (which begins at byte 8192 of the file), and on
-/// memory without a file.
+/// Advice on the whole file, on a page of its mapping, and on memory without a file. The mapping
+/// begins at byte 8192 of the file.
 #[test]
 fn file_and_mapping_advice_is_recorded() {
     let advice = libc::POSIX_FADV_RANDOM as u64;
@@ -298,7 +298,7 @@ fn requests_of_other_programs_are_counted_by_the_task_that_queued_them() {
         |sector, bytes| EventData::Issue { device: DISK, sector, bytes, flags: "W".to_owned() };
     let complete = |sector, sectors| EventData::Complete { device: DISK, sector, sectors };
     let mut tracker = TaskTracker::new(KnownFile, 0);
-    tracker.add_tqueue(70, 70, "cat");
+    tracker.add_task(70, 70, "cat");
     tracker.process(queue(800, "dd"));
     tracker.process(queue(808, "dd"));
     tracker.process(of_kernel(20, issue(800, 8192)));
@@ -379,7 +379,7 @@ fn submitted_read(request: u64, offset: u64) -> SubmittedRead {
 fn asynchronous(events: Vec<(u64, EventData)>) -> Vec<Record> {
     let mut follow = TaskTracker::new(KnownFile, 1000);
     follow.expect_submissions();
-    follow.add_tqueue(70, 70, "fio");
+    follow.add_task(70, 70, "fio");
     for (at_ns, data) in events {
         follow.process(TraceEvent { at_ns: 1000 + at_ns, task: 70, data });
     }
@@ -426,7 +426,10 @@ fn direct_aio_read_ends_when_the_program_receives_it() {
 #[test]
 fn buffered_aio_read_waits_in_its_submit_call() {
     let cached = |page| EventData::CacheRead { inode: INODE, first: page, end: page + 1 };
-    let plain = |request, offset| SubmittedRead { descriptor: Some(6), ..submitted_read(request, offset) };
+    let plain = |request, offset| {
+        let read = submitted_read(request, offset);
+        SubmittedRead { descriptor: Some(6), ..read }
+    };
     let records = asynchronous(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
         (11, EventData::AioRead(plain(1, 8192))),

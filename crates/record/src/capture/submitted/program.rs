@@ -86,12 +86,12 @@ const fn load_half_word(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x61, to, from, offset, 0)
 }
 
-/// Loads the map of a descriptor into register `to`. The instruction after this one is 0.
+/// Loads the map of a descriptor into register `to`. The next instruction is 0.
 const fn load_map(to: u8, descriptor: RawFd) -> u64 {
     instruction(0x18, to, 1, 0, descriptor)
 }
 
-/// Loads the address of the values of a map into register `to`. The instruction after this one is 0.
+/// Loads the address of the values of a map into register `to`. The next instruction is 0.
 const fn load_map_values(to: u8, descriptor: RawFd) -> u64 {
     instruction(0x18, to, 2, 0, descriptor)
 }
@@ -279,7 +279,8 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
 /// Appends instructions that write inode number, device, flags and mode of the file in r8 into the
 /// record at `base` on the stack.
 fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
-    let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| base + HEAD_BYTES as i16 + offset);
+    let copy_at = base + HEAD_BYTES as i16;
+    let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| copy_at + offset);
     let pointer = base - 8;
     push_kernel_read(program, flags, offsets.file_flags, 4);
     push_kernel_read(program, pointer, offsets.file_inode, 8);

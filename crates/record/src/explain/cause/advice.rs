@@ -33,7 +33,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     } else {
         "read"
     };
-    let reads_text = format!(
+    let reads = format!(
         "{} {read}{} that waited {} each",
         charge.waits,
         if read == "touch" { "es" } else { "s" },
@@ -46,7 +46,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             CauseText {
                 title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
                 evidence: format!(
-                    "{reads_text}, in runs of {} KiB and more, one after the other, most of them of {file}; \
+                    "{reads}, in runs of {} KiB and more, one after the other, most of them of {file}; \
                      the program advised {hint}",
                     ORDERED_BYTES >> 10
                 ),
@@ -59,7 +59,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         false => CauseText {
             title: "the program advised SEQUENTIAL, but its reads are not sequential".to_owned(),
             evidence: format!(
-                "{reads_text}, at another position than the end of the last one, most of them of {file}"
+                "{reads}, at another position than the end of the last one, most of them of {file}"
             ),
             remedy: "remove the advice, or advise POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
         },

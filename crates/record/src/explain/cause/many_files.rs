@@ -55,17 +55,17 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         charge.ns += file_charge.ns;
     }
     let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
-    let folder_text = match deepest_common_folder(&files) {
-        Some((folder, count)) if folder.parent().is_some() => {
-            format!("{count} of them below {}", folder.display())
+    let folder = match deepest_common_folder(&files) {
+        Some((path, count)) if path.parent().is_some() => {
+            format!("{count} of them below {}", path.display())
         }
         _ => "in many folders".to_owned(),
     };
     CauseText {
         title: format!("{} small files are read one after the other", files.len()),
         evidence: format!(
-            "files of {} on average, {folder_text}; {} reads of them waited {} each, with {:.1} requests \
-             at the device on average",
+            "files of {} on average, {folder}; {} reads of them waited {} each, with {:.1} \
+             requests at the device on average",
             bytes_text(total_bytes as f64 / files.len().max(1) as f64),
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits.max(1) as f64),

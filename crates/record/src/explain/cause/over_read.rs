@@ -71,13 +71,13 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     // The number of used pages is an upper bound if a fault mapped more than it touched.
     let is_upper_bound =
         over_read_files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
-    let [used_prefix, ratio_prefix] = if is_upper_bound { ["at most ", "at least "] } else { ["", ""] };
+    let [at_most, at_least] = if is_upper_bound { ["at most ", "at least "] } else { ["", ""] };
     let used_pages = fetched_pages - unused_pages;
     CauseText {
         title: "more data is read than is used".to_owned(),
         evidence: format!(
-            "{} were fetched and {used_prefix}{} of them used ({ratio_prefix}{:.0} times as much as needed), most of \
-             {}; separate requests for the {parts} used parts would take about {} instead of {}",
+            "{} were fetched and {at_most}{} of them used ({at_least}{:.0} times as much as \
+             needed), most of {}; separate requests for the {parts} used parts would take about {} instead of {}",
             bytes_text((fetched_pages * PAGE_BYTES) as f64),
             bytes_text((used_pages * PAGE_BYTES) as f64),
             fetched_pages as f64 / used_pages.max(1) as f64,

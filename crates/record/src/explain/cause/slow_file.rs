@@ -64,7 +64,8 @@ pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
-    let SlowFile { file_number, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
+    let slow = slow.expect("it was charged").clone();
+    let SlowFile { file_number, factor, wait_ns, others_ns } = slow;
     let file_data = &gathered.files[&file_number];
     let device = gathered.devices.get(&file_data.device).map_or("", |device| device.name.as_str());
     CauseText {

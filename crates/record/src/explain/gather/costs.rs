@@ -182,8 +182,8 @@ mod tests {
         );
     }
 
-    /// Waits of 400 µs behind other requests count if there are no others. Sixteen waits of 100 µs
-    /// without a request before them replace them.
+    /// Waits of 400 µs behind other requests count if there are no others. Sixteen waits of 100 µs,
+    /// each without a request before it, replace them.
     #[test]
     fn waits_behind_other_requests_count_only_without_others() {
         let mut costs = Costs::default();

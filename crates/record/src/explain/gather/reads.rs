@@ -173,8 +173,8 @@ impl RecordingData {
         fetched
     }
 
-    /// Returns the step of a fault that was recorded already, or `None` for any other read. A second
-    /// record exists because the kernel restarts a fault after the wait for its page.
+    /// Returns the step of a fault that was recorded already, or `None` for any other read. The
+    /// second record comes from the kernel, which restarts a fault after the wait for its page.
     fn retried_fault_step(&self, read: &ReadRecord) -> Option<Step> {
         let page = (read.file, read.offset / PAGE_BYTES);
         let (last_page, step) = self.threads.get(&read.thread)?.last_fault_step?;
