@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::c::{self, memory_piece, ssize_t};
 use crate::layout::RecordRing;
 use crate::{
-    ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno, thread,
+    ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno,
+    thread,
 };
 
 /// Requests that are copied at once. The copies lie on the stack, which may be a small one.
@@ -83,7 +84,7 @@ fn candidate_entries(request: u64) -> impl Iterator<Item = &'static SubmittedRea
     (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(index(nth)))
 }
 
-/// Reserves a entry for writing if it holds `expected`: an address or `FREE`. Returns false if it
+/// Reserves an entry for writing if it holds `expected`: an address or `FREE`. Returns false if it
 /// holds another value.
 fn reserve_entry(entry: &SubmittedRead, expected: u64) -> bool {
     let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);

@@ -20,8 +20,8 @@ pub fn find_all_functions() {
     NAMES.iter().zip(&NEXT).for_each(|(name, cache)| _ = find_function(name, cache));
 }
 
-/// Finds the C library's function, for a call before `find_all_functions` and in a program that is not
-/// recorded.
+/// Finds the C library's function. Needed for a call before `find_all_functions`, and in a program
+/// that is not recorded.
 #[inline(never)]
 fn find_function(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
     // SAFETY: the name is terminated.
@@ -209,7 +209,8 @@ before! {
     fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
         => |real| read_at(method::PREAD, fd, offset, bytes).call_and_record(real);
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
-        => |real| recorded_call(method::READV, fd, ReadPosition::Current, None).call_and_record(real);
+        => |real| recorded_call(method::READV, fd, ReadPosition::Current, None)
+            .call_and_record(real);
     fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
         => |real| vectored_read(fd, offset).call_and_record(real);
     fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
@@ -277,7 +278,8 @@ before! {
     fn io_getevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event, timeout: *mut c_void)
         -> c_int => |real| aio::fetch_results(events, real);
     fn io_pgetevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event,
-        timeout: *mut c_void, signals: *mut c_void) -> c_int => |real| aio::fetch_results(events, real);
+        timeout: *mut c_void, signals: *mut c_void) -> c_int
+        => |real| aio::fetch_results(events, real);
     fn close(fd: c_int) -> c_int => |real| call_and_forget(Some(fd), real);
     fn dup2(from: c_int, to: c_int) -> c_int => |real| call_and_forget(Some(to), real);
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int => |real| call_and_forget(Some(to), real);

@@ -62,7 +62,8 @@ pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t
 /// descriptor without positions, and when its name could not be reported.
 pub fn device_and_inode(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let cached = CACHED_FILES.get(descriptor as usize);
-    if let Some(entry) = cached.filter(|entry| now_ns < entry.valid_until_ns.load(Ordering::Acquire)) {
+    let is_valid = |entry: &&CachedFile| now_ns < entry.valid_until_ns.load(Ordering::Acquire);
+    if let Some(entry) = cached.filter(is_valid) {
         return Some((entry.device.load(Ordering::Relaxed), entry.inode.load(Ordering::Relaxed)));
     }
     let (device, inode) = identify_and_report(ring, descriptor)?;

@@ -259,7 +259,8 @@ impl RecordedCall {
                 (position as u64).saturating_sub(read_bytes)
             }
         };
-        let Some((device, inode)) = files::device_and_inode(ring, self.descriptor, end_ns) else { return };
+        let file = files::device_and_inode(ring, self.descriptor, end_ns);
+        let Some((device, inode)) = file else { return };
         let Some(ticket) = take_ticket(ring, Cells::Slots) else { return };
         let slot = ring.slot(ticket);
         let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);

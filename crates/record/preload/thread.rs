@@ -91,7 +91,8 @@ pub fn has_stack() -> bool {
     // SAFETY: copies the stack pointer; the state is this thread's own.
     unsafe {
         core::arch::asm!("mov {}, rsp", out(reg) stack_pointer, options(nomem, nostack, preserves_flags));
-        let is_on_signal_stack = (*state).stack_begin <= stack_pointer && stack_pointer < (*state).stack_end;
+        let is_on_signal_stack =
+            (*state).stack_begin <= stack_pointer && stack_pointer < (*state).stack_end;
         !is_on_signal_stack || stack_pointer - (*state).stack_begin >= STACK_ROOM
     }
 }

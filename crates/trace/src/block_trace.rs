@@ -116,7 +116,7 @@ impl TraceFormat {
         if line.starts_with(b"fio version") {
             return Some(TraceFormat::Iolog);
         }
-        columns::detect(line)
+        columns::detect_format(line)
     }
 }
 
@@ -135,12 +135,13 @@ pub struct TraceReader<R> {
     /// Bytes of the source's buffer that have been processed and not yet consumed.
     read_bytes: usize,
     /// Number of the last line or record.
-    number: u64,
+    line_number: u64,
     iolog: iolog::IologState,
     event_filter: EventFilter,
     origin: TraceOrigin,
     /// Number of lines without data.
     skipped: u64,
+    /// True once an error was returned, which ends the iteration.
     has_failed: bool,
 }
 
@@ -150,19 +151,20 @@ enum Source<R> {
     Plain(R),
     Recording(Box<recording::RecordingReader<R>>),
     /// The source is not a recording.
-    Wrong(TraceError),
+    NotRecording(TraceError),
 }
 
 /// State since the start of a trace: device numbers and time.
 #[derive(Default)]
 struct TraceOrigin {
+    /// Number of each device, by its name in the trace.
     devices: BTreeMap<Vec<u8>, u32>,
     /// Device of the last request, which is usually the next one's too.
-    newest: Option<(Vec<u8>, u32)>,
+    newest_device: Option<(Vec<u8>, u32)>,
     /// Time of the first request, in the trace's time base.
-    first: Option<Time>,
+    first_time: Option<Time>,
     /// Latest time so far, in the trace's time base.
-    latest: Time,
+    latest_time: Time,
 }
 
 /// A request with the time and device name of the trace.
@@ -189,7 +191,7 @@ impl<R: BufRead> TraceReader<R> {
         let source = match format {
             TraceFormat::Recording => match recording::RecordingReader::new(source) {
                 Ok(reader) => Source::Recording(Box::new(reader)),
-                Err(error) => Source::Wrong(error),
+                Err(error) => Source::NotRecording(error),
             },
             _ => Source::Plain(source),
         };
@@ -198,7 +200,7 @@ impl<R: BufRead> TraceReader<R> {
             format,
             line: Vec::new(),
             read_bytes: 0,
-            number: 0,
+            line_number: 0,
             iolog: iolog::IologState::default(),
             event_filter: EventFilter::default(),
             origin: TraceOrigin::default(),
@@ -219,18 +221,19 @@ impl<R: BufRead> TraceReader<R> {
 
     /// Number of the last line or record, from 1.
     pub fn line(&self) -> u64 {
-        self.number
+        self.line_number
     }
 
     /// Returns the next request, or `None` at the end. Lines without data are counted as skipped.
     fn read_request(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
             if let Some(held_event) = self.event_filter.next_held() {
-                return self.origin.convert(held_event.raw(), held_event.line).map(Some);
+                let raw = held_event.as_raw_request();
+                return self.origin.convert_request(raw, held_event.line).map(Some);
             }
             let request = match self.format {
                 TraceFormat::Blktrace => self.read_record()?,
-                TraceFormat::Recording => self.read_recorded()?,
+                TraceFormat::Recording => self.read_recorded_read()?,
                 _ => self.read_line()?,
             };
             match request {
@@ -252,18 +255,19 @@ impl<R: BufRead> TraceReader<R> {
             unreachable!("only a recording has another source");
         };
         let record = blktrace::read_next(source, &mut self.line).map_err(TraceError::unread)?;
-        self.number += 1;
+        self.line_number += 1;
         Ok(match record {
             blktrace::BlktraceRecord::End => TraceRead::End,
             blktrace::BlktraceRecord::Bad => {
-                return Err(TraceError::unexpected(self.number, "a record", blktrace::EXPECTED));
+                let number = self.line_number;
+                return Err(TraceError::unexpected(number, "a record", blktrace::EXPECTED));
             }
             blktrace::BlktraceRecord::Nothing => TraceRead::Nothing,
             blktrace::BlktraceRecord::Request { at, device, op, offset, bytes, event } => {
                 let raw =
                     RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes, event };
-                match self.event_filter.accepts(&raw, self.number) {
-                    true => TraceRead::Request(self.origin.convert(raw, self.number)?),
+                match self.event_filter.accepts(&raw, self.line_number) {
+                    true => TraceRead::Request(self.origin.convert_request(raw, self.line_number)?),
                     false => TraceRead::Nothing,
                 }
             }
@@ -272,13 +276,13 @@ impl<R: BufRead> TraceReader<R> {
 
     /// Reads the next record of a recording. A read that returned bytes becomes a request at its
     /// start time.
-    fn read_recorded(&mut self) -> Result<TraceRead, TraceError> {
+    fn read_recorded_read(&mut self) -> Result<TraceRead, TraceError> {
         let record = match &mut self.source {
             Source::Recording(reader) => reader.next(),
-            Source::Wrong(error) => Some(Err(error.clone())),
+            Source::NotRecording(error) => Some(Err(error.clone())),
             Source::Plain(_) => unreachable!("a recording has a source of its own"),
         };
-        self.number += 1;
+        self.line_number += 1;
         let read = match record {
             None => return Ok(TraceRead::End),
             Some(Err(error)) => return Err(error),
@@ -289,12 +293,12 @@ impl<R: BufRead> TraceReader<R> {
         let range = fields::checked_range(read.offset, read.bytes_read());
         let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
             let expected = columns::expected_form(self.format);
-            return Err(TraceError::unexpected(self.number, &format!("{read:?}"), expected));
+            return Err(TraceError::unexpected(self.line_number, &format!("{read:?}"), expected));
         };
         let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
         let event = Event::Queued;
         let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };
-        self.origin.convert(raw, self.number).map(TraceRead::Request)
+        self.origin.convert_request(raw, self.line_number).map(TraceRead::Request)
     }
 
     /// Reads the next line, in the source's buffer if it contains the whole line. A line that
@@ -319,7 +323,7 @@ impl<R: BufRead> TraceReader<R> {
                 &self.line[..]
             }
         };
-        self.number += 1;
+        self.line_number += 1;
         let text = line.trim_ascii();
         let is_blank = text.is_empty() || text.starts_with(b"#");
         if is_blank || (self.origin.is_empty() && columns::is_header(text)) {
@@ -330,13 +334,17 @@ impl<R: BufRead> TraceReader<R> {
             format => columns::parse_line(format, text),
         };
         match line {
-            Some(TraceLine::Request(raw)) => match self.event_filter.accepts(&raw, self.number) {
-                true => self.origin.convert(raw, self.number).map(TraceRead::Request),
-                false => Ok(TraceRead::Nothing),
-            },
+            Some(TraceLine::Request(raw)) => {
+                match self.event_filter.accepts(&raw, self.line_number) {
+                    true => {
+                        self.origin.convert_request(raw, self.line_number).map(TraceRead::Request)
+                    }
+                    false => Ok(TraceRead::Nothing),
+                }
+            }
             Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
             None => {
-                let (line, expected) = (self.number, columns::expected_form(self.format));
+                let (line, expected) = (self.line_number, columns::expected_form(self.format));
                 Err(TraceError::unexpected(line, &String::from_utf8_lossy(text), expected))
             }
         }
@@ -357,19 +365,23 @@ enum TraceRead {
 impl TraceOrigin {
     /// Returns true before the first request.
     fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.first_time.is_none()
     }
 
     /// Converts a request to the time since the first request and to a device number. `line` is for
     /// errors.
-    fn convert(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
-        let device = match &self.newest {
+    fn convert_request(
+        &mut self,
+        raw: RawRequest<'_>,
+        line: u64,
+    ) -> Result<TraceRequest, TraceError> {
+        let device = match &self.newest_device {
             Some((name, number)) if name == raw.device => *number,
             _ => self.device_number(raw.device, line)?,
         };
-        let first = *self.first.get_or_insert(raw.at);
-        self.latest = self.latest.max(raw.at);
-        let at = self.latest.since(first);
+        let first_time = *self.first_time.get_or_insert(raw.at);
+        self.latest_time = self.latest_time.max(raw.at);
+        let at = self.latest_time.since(first_time);
         Ok(TraceRequest { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
     }
 
@@ -384,7 +396,7 @@ impl TraceOrigin {
             }
             None => *self.devices.entry(name.to_owned()).or_insert(count as u32),
         };
-        let (newest_name, newest_number) = self.newest.get_or_insert_default();
+        let (newest_name, newest_number) = self.newest_device.get_or_insert_default();
         newest_name.clear();
         newest_name.extend_from_slice(name);
         *newest_number = number;

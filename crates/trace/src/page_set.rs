@@ -97,7 +97,7 @@ fn word_masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
 
 /// Splits a range of pages at the chunks. Returns the number of each chunk, and first page and end
 /// of the part within the chunk.
-fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+fn chunk_parts(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let chunks = if first < end { first / CHUNK_PAGES..end.div_ceil(CHUNK_PAGES) } else { 0..0 };
     chunks.map(move |chunk| {
         let start = chunk * CHUNK_PAGES;
@@ -109,24 +109,24 @@ fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
 #[derive(Clone, Debug, Default)]
 pub struct PageSet {
     /// Chunk 0.
-    first: PagePiece,
+    first_chunk: PagePiece,
     /// The other chunks, by number.
-    pieces: BTreeMap<u64, PagePiece>,
+    other_chunks: BTreeMap<u64, PagePiece>,
 }
 
 impl PageSet {
     /// Returns the pages of a chunk, or `None` if it is not allocated.
     fn piece(&self, chunk: u64) -> Option<&PagePiece> {
-        if chunk == 0 { Some(&self.first) } else { self.pieces.get(&chunk) }
+        if chunk == 0 { Some(&self.first_chunk) } else { self.other_chunks.get(&chunk) }
     }
 
     /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
     pub fn add(&mut self, first: u64, end: u64) -> u64 {
         let mut added = 0;
-        for (chunk, first, end) in pieces(first, end) {
+        for (chunk, first, end) in chunk_parts(first, end) {
             let piece = match chunk {
-                0 => &mut self.first,
-                _ => self.pieces.entry(chunk).or_default(),
+                0 => &mut self.first_chunk,
+                _ => self.other_chunks.entry(chunk).or_default(),
             };
             added += piece.add(first, end);
         }
@@ -140,7 +140,7 @@ impl PageSet {
 
     /// Returns true if the set contains any page from `first` up to `end`, exclusive.
     pub fn has_any(&self, first: u64, end: u64) -> bool {
-        pieces(first, end).any(|(chunk, first, end)| {
+        chunk_parts(first, end).any(|(chunk, first, end)| {
             self.piece(chunk).is_some_and(|piece| {
                 word_masks(first, end).any(|(index, mask)| piece.word(index) & mask != 0)
             })
@@ -154,8 +154,8 @@ impl PageSet {
 
     /// Returns the number of pages that are in neither of two other sets.
     pub fn count_without_both(&self, one: &PageSet, other: &PageSet) -> u64 {
-        let pieces = std::iter::once((0, &self.first))
-            .chain(self.pieces.iter().map(|(&chunk, piece)| (chunk, piece)));
+        let pieces = std::iter::once((0, &self.first_chunk))
+            .chain(self.other_chunks.iter().map(|(&chunk, piece)| (chunk, piece)));
         let counts = pieces.map(|(chunk, piece)| {
             let word_of =
                 |pages: &PageSet, index| pages.piece(chunk).map_or(0, |piece| piece.word(index));
@@ -179,6 +179,7 @@ mod tests {
 
     use super::*;
 
+    /// By hand: pages 0 to 69, and one page on either side of the first chunk's end.
     #[test]
     fn pages_are_counted_once() {
         let mut pages = PageSet::default();
@@ -192,27 +193,29 @@ mod tests {
         assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
         let there = [0, 63, 64, 69, CHUNK_PAGES - 1, CHUNK_PAGES].map(|page| pages.has(page));
         assert_eq!(there, [true; 6]);
-        let others = [70, 128, CHUNK_PAGES + 1, 9 * CHUNK_PAGES].map(|page| pages.has(page));
-        assert_eq!(others, [false; 4]);
+        let absent = [70, 128, CHUNK_PAGES + 1, 9 * CHUNK_PAGES].map(|page| pages.has(page));
+        assert_eq!(absent, [false; 4]);
     }
 
     #[test]
     fn a_small_file_takes_no_memory() {
         let mut pages = PageSet::default();
         pages.add(0, 64);
-        assert!(pages.pieces.is_empty() && matches!(pages.first, PagePiece::Few(u64::MAX)));
+        assert!(pages.other_chunks.is_empty());
+        assert!(matches!(pages.first_chunk, PagePiece::Few(u64::MAX)));
     }
 
     /// Compares with a set of single pages.
     #[test]
     fn ranges_match_a_set_of_single_pages() {
         let mut state = 7;
-        let mut below = |end: u64| readpath_core::splitmix::next(&mut state) % end;
+        let mut random_below = |end: u64| readpath_core::splitmix::next(&mut state) % end;
         for _ in 0..20 {
             let (mut pages, mut single) = (PageSet::default(), BTreeSet::new());
             for _ in 0..60 {
-                let first = below(5 * CHUNK_PAGES);
-                let end = first + [below(3), below(100), below(3 * CHUNK_PAGES)][below(3) as usize];
+                let first = random_below(5 * CHUNK_PAGES);
+                let lengths = [random_below(3), random_below(100), random_below(3 * CHUNK_PAGES)];
+                let end = first + lengths[random_below(3) as usize];
                 let is_there = single.range(first..end.max(first)).next().is_some();
                 assert_eq!(pages.has_any(first, end), is_there, "{first}..{end}");
                 let before = single.len();
@@ -228,8 +231,8 @@ mod tests {
     fn whole_chunks_are_stored_without_bitmaps() {
         let mut pages = PageSet::default();
         assert_eq!(pages.add(0, 1 << 19), 1 << 19);
-        assert!(matches!(pages.first, PagePiece::Whole));
-        assert!(pages.pieces.values().all(|piece| matches!(piece, PagePiece::Whole)));
-        assert_eq!(pages.pieces.len() as u64 + 1, (1 << 19) / CHUNK_PAGES);
+        assert!(matches!(pages.first_chunk, PagePiece::Whole));
+        assert!(pages.other_chunks.values().all(|piece| matches!(piece, PagePiece::Whole)));
+        assert_eq!(pages.other_chunks.len() as u64 + 1, (1 << 19) / CHUNK_PAGES);
     }
 }

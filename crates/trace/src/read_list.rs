@@ -35,12 +35,13 @@ const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 /// # Errors
 /// Returns the first line that is not a step.
 pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TraceError> {
-    let steps = lines(text).map(|(line, content)| parse_step(content).map_err(line_error(line)));
+    let steps = numbered_lines(text)
+        .map(|(line, content)| parse_step(content).map_err(line_error(line)));
     steps.collect()
 }
 
 /// Returns the non-empty lines with their numbers from 1, without comments.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn numbered_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .map(|line| line.split('#').next().unwrap_or_default().trim())
         .enumerate()
@@ -174,7 +175,7 @@ pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), Trace
     let mut recording = Recording::default();
     let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
     let (mut steps, mut folios) = (Vec::new(), 0);
-    for (line, content) in lines(text) {
+    for (line, content) in numbered_lines(text) {
         let to_error = line_error(line);
         if let Some((step, added)) = content.split_once("->") {
             steps.push(parse_step(step.trim()).map_err(&to_error)?);
@@ -235,6 +236,7 @@ mod tests {
         assert!(message("99999999999999999999 1").contains("is not an offset"));
     }
 
+    /// Folios of one page and of four. Then runs that are malformed or describe too many folios.
     #[test]
     fn a_recording_reads_back_as_it_was_written() {
         let text = "system Linux 6.18.44 ext4\nread_ahead_kb 128\nmax_sectors_kb 1280\n\

@@ -297,21 +297,26 @@ fn page_range(offset: u64, bytes: u64) -> LineBlocks {
 mod tests {
     use super::*;
 
-    fn parsed(format: BlockTraceFormat, bytes: impl AsRef<[u8]>) -> Result<Vec<u32>, TraceError> {
+    /// Renumbered blocks of a trace, in the order of reference.
+    fn references_in(
+        format: BlockTraceFormat,
+        bytes: impl AsRef<[u8]>,
+    ) -> Result<Vec<u32>, TraceError> {
         BlockTrace::parse(bytes.as_ref(), format, usize::MAX).map(|trace| trace.references)
     }
 
     #[test]
     fn each_format_numbers_its_blocks_in_order_of_first_use() {
-        assert_eq!(parsed(BlockTraceFormat::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
-        assert_eq!(parsed(BlockTraceFormat::Arc, "100 3 0 1\n101 1 0 2\n"), Ok(vec![0, 1, 2, 1]));
+        assert_eq!(references_in(BlockTraceFormat::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
+        let ranges = "100 3 0 1\n101 1 0 2\n";
+        assert_eq!(references_in(BlockTraceFormat::Arc, ranges), Ok(vec![0, 1, 2, 1]));
         let numbers = [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0];
-        assert_eq!(parsed(BlockTraceFormat::CloudPhysics, numbers), Ok(vec![1, 0, 1]));
+        assert_eq!(references_in(BlockTraceFormat::CloudPhysics, numbers), Ok(vec![1, 0, 1]));
         let mut records = Vec::new();
         for object in [5_u64, 1 << 40, 5] {
             records.extend([[1; 4].as_slice(), &object.to_le_bytes(), &[2; 12]].concat());
         }
-        assert_eq!(parsed(BlockTraceFormat::OracleGeneral, records), Ok(vec![0, 1, 0]));
+        assert_eq!(references_in(BlockTraceFormat::OracleGeneral, records), Ok(vec![0, 1, 0]));
         // 20 sectors from sector 4 on are three pages. An issued request (D) was queued before and
         // is not counted again.
         let events = "  8,0    1        1     0.000000000   123  Q   R 4 + 20 [fio]\n\
@@ -319,22 +324,22 @@ mod tests {
                         8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\
                       CPU0 (8,0):\n Reads Queued:           1,       10KiB\n";
         assert_eq!(
-            parsed(BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse), events),
+            references_in(BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse), events),
             Ok(vec![0, 1, 2, 1])
         );
         let requests = "128166372003061629,usr,0,Read,4095,2,413\n\
                         128166372016382155,usr,1,Write,0,4096,9\n";
         assert_eq!(
-            parsed(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr), requests),
+            references_in(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr), requests),
             Ok(vec![0, 1, 2])
         );
         let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";
-        assert_eq!(parsed(BlockTraceFormat::Reads, reads), Ok(vec![0, 1, 1]));
+        assert_eq!(references_in(BlockTraceFormat::Reads, reads), Ok(vec![0, 1, 1]));
     }
 
     #[test]
     fn parse_errors_name_the_line_and_the_expected_form() {
-        let wrong = |format, text: &str| parsed(format, text).unwrap_err().to_string();
+        let wrong = |format, text: &str| references_in(format, text).unwrap_err().to_string();
         for (format, text, line, word) in [
             (BlockTraceFormat::Lirs, "1\n\nx\n", 3, "a block's number"),
             (BlockTraceFormat::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
@@ -370,9 +375,10 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert_eq!(wrong(BlockTraceFormat::Lirs, "*\n"), "there is no reference in it");
-        let cut = parsed(BlockTraceFormat::CloudPhysics, [0; 6]).unwrap_err().to_string();
+        let cut = references_in(BlockTraceFormat::CloudPhysics, [0; 6]).unwrap_err().to_string();
         assert!(cut.contains("6 bytes") && cut.contains("cut off"), "{cut}");
-        let binary = parsed(BlockTraceFormat::Lirs, b"1\n\xff\xfe\n").unwrap_err().to_string();
+        let binary = references_in(BlockTraceFormat::Lirs, b"1\n\xff\xfe\n");
+        let binary = binary.unwrap_err().to_string();
         assert!(binary.contains("line 2: not text"), "{binary}");
     }
 

@@ -44,9 +44,9 @@ pub struct RecordingInput {
     readahead_bytes: BTreeMap<u64, u64>,
     /// Files by their number in the recording.
     files: BTreeMap<u32, recording::FileRecord>,
-    threads: BTreeMap<u32, Vec<ReadRecord>>,
+    reads_by_thread: BTreeMap<u32, Vec<ReadRecord>>,
     /// Files opened with direct I/O, as file and descriptor.
-    direct: BTreeSet<(u32, u64)>,
+    direct_opens: BTreeSet<(u32, u64)>,
     /// Time of the last insertion into the page cache by each thread.
     last_insert_ns: BTreeMap<u32, u64>,
     /// Pages of each file that have been inserted into the page cache.
@@ -76,10 +76,10 @@ impl RecordingInput {
                 self.files.insert(file.file, file.clone());
             }
             Record::Open(open) if open.is_direct => {
-                self.direct.insert((open.file, open.descriptor));
+                self.direct_opens.insert((open.file, open.descriptor));
             }
             Record::Open(open) => {
-                self.direct.remove(&(open.file, open.descriptor));
+                self.direct_opens.remove(&(open.file, open.descriptor));
             }
             Record::Insert(insert) => {
                 self.last_insert_ns.insert(insert.thread, insert.at_ns);
@@ -126,19 +126,20 @@ impl RecordingInput {
                 }
             }
         }
-        self.threads.entry(read.thread).or_default().push(read.clone());
+        self.reads_by_thread.entry(read.thread).or_default().push(read.clone());
     }
 
     /// Returns true for a read with direct I/O.
     fn is_direct(&self, read: &ReadRecord) -> bool {
-        read.descriptor.is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)))
+        let is_open = |descriptor| self.direct_opens.contains(&(read.file, descriptor));
+        read.descriptor.is_some_and(is_open)
     }
 
     /// Returns the reads for the replay, or `None` if there is no suitable read.
     pub fn finish(self) -> Option<RecordedProgram> {
         let (mut file_numbers, mut file_indexes): (Vec<u32>, BTreeMap<u32, usize>) =
             Default::default();
-        for read in self.threads.values().flatten() {
+        for read in self.reads_by_thread.values().flatten() {
             file_indexes.entry(read.file).or_insert_with(|| {
                 file_numbers.push(read.file);
                 file_numbers.len() - 1
@@ -150,10 +151,10 @@ impl RecordingInput {
             WorkloadFile { name: path, bytes: bytes.unwrap_or(0).next_multiple_of(PAGE_BYTES) }
         };
         let mut files: Vec<WorkloadFile> = file_numbers.iter().map(file).collect();
-        let readahead_bytes = self.usual_readahead_bytes();
+        let readahead_bytes = self.busiest_readahead_bytes();
         let mut last_ns = 0;
         let mut lists = Vec::new();
-        for reads in self.threads.values() {
+        for reads in self.reads_by_thread.values() {
             last_ns = reads.iter().map(|read| read.end_ns).fold(last_ns, u64::max);
             lists.push(self.read_list(reads, &file_indexes, &mut files));
         }
@@ -175,9 +176,9 @@ impl RecordingInput {
 
     /// Returns the kernel's readahead window of the device with the most bytes read, in bytes. 0 if
     /// unknown.
-    fn usual_readahead_bytes(&self) -> u64 {
+    fn busiest_readahead_bytes(&self) -> u64 {
         let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
-        for read in self.threads.values().flatten() {
+        for read in self.reads_by_thread.values().flatten() {
             let device = self.files.get(&read.file).map_or(0, |file| file.device);
             *read_bytes.entry(device).or_default() += read.bytes_read();
         }
@@ -218,10 +219,12 @@ impl RecordingInput {
             files[file_index].bytes = files[file_index].bytes.max(end);
             given_reads.push(GivenRead { file: FileId(file_index as u32), offset, bytes });
         }
-        let engine = match () {
-            () if faults * 2 > reads.len() => JobEngine::Mmap,
-            () if depth_max > 1 => JobEngine::IoUring,
-            () => JobEngine::Psync,
+        let engine = if faults * 2 > reads.len() {
+            JobEngine::Mmap
+        } else if depth_max > 1 {
+            JobEngine::IoUring
+        } else {
+            JobEngine::Psync
         };
         ReadList {
             engine,

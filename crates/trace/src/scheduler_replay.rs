@@ -123,7 +123,7 @@ pub fn replay(
     if let Some(log) = scheduler.decisions() {
         log.set_enabled(true);
     }
-    let mut world = ReplayState { depth_max, ..ReplayState::default() };
+    let mut state = ReplayState { depth_max, ..ReplayState::default() };
     for (index, text) in events.lines().enumerate() {
         let line = index + 1;
         let text = text.split('#').next().unwrap_or_default().trim();
@@ -131,15 +131,15 @@ pub fn replay(
             continue;
         }
         let (at, event) = parse(text).map_err(|problem| TraceError::line(line as u64, problem))?;
-        if at < world.now {
+        if at < state.now {
             let reason = "earlier than the line before; sort the events by time";
             return Err(TraceError::line(line as u64, reason));
         }
-        world.advance_to(scheduler, at);
-        world.process_event(scheduler, line, event)?;
-        world.dispatch_all(scheduler);
+        state.advance_to(scheduler, at);
+        state.process_event(scheduler, line, event)?;
+        state.dispatch_all(scheduler);
     }
-    Ok(world.replayed)
+    Ok(state.replayed)
 }
 
 /// Returns the error of an event of a request that has not arrived or has completed.
@@ -157,6 +157,7 @@ enum RequestStage {
     MergedInto(RequestId),
     /// It was a part of that request, which has completed.
     CompletedWith(RequestId),
+    /// The policy has dispatched it.
     InDevice,
 }
 
@@ -182,7 +183,7 @@ struct ReplayState {
     now: Time,
     depth_max: u32,
     /// Time at which the policy asked to be called again.
-    wake: Option<Time>,
+    wake_at: Option<Time>,
     /// Requests that have not completed in both the list and the policy, by their names.
     open_requests: BTreeMap<RequestId, ReplayedRequest>,
     requests: RequestTable,
@@ -191,7 +192,7 @@ struct ReplayState {
     /// Number of requests in the device.
     in_device: u32,
     /// Requests that the policy dispatched and the list has not reached, in that order.
-    ahead: Vec<RequestId>,
+    dispatched_ahead: Vec<RequestId>,
     /// Sector after the last dispatched request.
     head: u64,
     replayed: Replayed,
@@ -201,7 +202,7 @@ impl ReplayState {
     /// Advances the time to `at`. Before, the policy dispatches requests at each time at which it
     /// asked to be called again.
     fn advance_to(&mut self, scheduler: &mut dyn Scheduler, at: Time) {
-        while let Some(wake) = self.wake.filter(|&wake| wake <= at) {
+        while let Some(wake) = self.wake_at.filter(|&wake| wake <= at) {
             self.now = wake;
             self.dispatch_all(scheduler);
         }
@@ -232,7 +233,7 @@ impl ReplayState {
                     self.open_requests.get(&id).filter(|open_request| !open_request.is_judged);
                 open_request.ok_or_else(|| unknown_request(line, id))?;
                 let is_ordered = true;
-                self.judge(line, id, is_ordered);
+                self.compare_with_list(line, id, is_ordered);
             }
             ListEvent::Complete(id) => {
                 let open_request =
@@ -240,7 +241,7 @@ impl ReplayState {
                 let open_request = *open_request.ok_or_else(|| unknown_request(line, id))?;
                 if !open_request.is_judged {
                     let is_ordered = false;
-                    self.judge(line, id, is_ordered);
+                    self.compare_with_list(line, id, is_ordered);
                 }
                 match open_request.stage {
                     RequestStage::InDevice => self.complete_request(scheduler, id),
@@ -302,7 +303,7 @@ impl ReplayState {
     /// Compares the policy with the list, in which the request `id` is in the device from this line
     /// on. A difference becomes a divergence. If the list has dispatches (`is_ordered`), the order
     /// of dispatches is compared too.
-    fn judge(&mut self, line: usize, id: RequestId, is_ordered: bool) {
+    fn compare_with_list(&mut self, line: usize, id: RequestId, is_ordered: bool) {
         let open_request = self.open_request_mut(id);
         open_request.is_judged = true;
         let difference = match open_request.stage {
@@ -311,11 +312,11 @@ impl ReplayState {
                 Some(DecisionDifference::Merged { into })
             }
             RequestStage::InDevice => {
-                let first = self.ahead[0];
+                let first = self.dispatched_ahead[0];
                 (is_ordered && first != id).then_some(DecisionDifference::DispatchedOther { first })
             }
         };
-        self.ahead.retain(|&ahead| ahead != id);
+        self.dispatched_ahead.retain(|&ahead| ahead != id);
         self.replayed.judged += 1;
         if let Some(difference) = difference {
             let divergence = Divergence { line, at: self.now, request: id, policy: difference };
@@ -342,9 +343,9 @@ impl ReplayState {
     }
 
     /// Lets the policy dispatch requests while the device accepts them, and logs the policy's
-    /// decisions. Sets `wake`, the time at which the policy wants to be called again.
+    /// decisions. Sets `wake_at`, the time at which the policy wants to be called again.
     fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
-        self.wake = None;
+        self.wake_at = None;
         while self.in_device < self.depth_max {
             match scheduler.dispatch(self.now, &self.requests) {
                 Dispatch::Request(id) => {
@@ -358,7 +359,7 @@ impl ReplayState {
                     open_request.stage = RequestStage::InDevice;
                     let ReplayedRequest { is_judged, has_completed, .. } = *open_request;
                     if !is_judged {
-                        self.ahead.push(name);
+                        self.dispatched_ahead.push(name);
                     }
                     if has_completed {
                         self.complete_request(scheduler, name);
@@ -366,7 +367,7 @@ impl ReplayState {
                 }
                 Dispatch::Withdraw(_) => unreachable!("no request of a list is doubtful"),
                 Dispatch::WaitUntil(wake) => {
-                    self.wake = Some(wake).filter(|&wake| wake > self.now);
+                    self.wake_at = Some(wake).filter(|&wake| wake > self.now);
                     break;
                 }
                 Dispatch::Nothing => break,
@@ -405,7 +406,8 @@ mod tests {
 
     use super::*;
 
-    fn noop(depth_max: u32, events: &str) -> Result<Replayed, TraceError> {
+    /// Replays a list through the policy noop, on a device of at most `depth_max` requests.
+    fn replay_noop(depth_max: u32, events: &str) -> Result<Replayed, TraceError> {
         let caps = DeviceCaps {
             sectors: 1 << 30,
             request_sectors_max: 256,
@@ -430,7 +432,7 @@ mod tests {
             "at_ms=2.000001 event=dispatch request=2 queue=- process=7 start=500 sectors=16 \
              why=given_out distance=392 in_device=1 limit=1",
         ];
-        assert_eq!(noop(1, events).unwrap().lines, expected);
+        assert_eq!(replay_noop(1, events).unwrap().lines, expected);
     }
 
     #[test]
@@ -438,7 +440,7 @@ mod tests {
         let first = "at_ms=5 event=arrive request=1 process=1 op=read start=0 sectors=8\n";
         let problem = |rest: &str| {
             let events = [first, rest].concat();
-            noop(1, &events).unwrap_err().to_string()
+            replay_noop(1, &events).unwrap_err().to_string()
         };
         assert_eq!(
             problem("at_ms=4 event=wait"),
@@ -480,9 +482,10 @@ mod tests {
         );
     }
 
-    fn parted(replayed: &Replayed) -> Vec<(usize, u32, DecisionDifference)> {
+    /// Line, request and difference of each divergence.
+    fn differences(replayed: &Replayed) -> Vec<(usize, u32, DecisionDifference)> {
         let divergences = replayed.divergences.iter();
-        divergences.map(|it| (it.line, it.request.0, it.policy)).collect()
+        divergences.map(|found| (found.line, found.request.0, found.policy)).collect()
     }
 
     /// First come, first served, compared with a list that has the third of four before the second.
@@ -497,15 +500,15 @@ mod tests {
         for (request, ms) in [(1, 1), (3, 2), (2, 3), (4, 4)] {
             events += &format!("at_ms={ms} event=dispatch request={request}\n");
         }
-        let replayed = noop(4, &events).unwrap();
+        let replayed = replay_noop(4, &events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
         assert_eq!(
-            parted(&replayed),
+            differences(&replayed),
             [(6, 3, DecisionDifference::DispatchedOther { first: RequestId(2) })]
         );
         let line =
             "at_ms=2.000000 event=divergence line=6 request=3 policy=gave_another_first other=2";
-        assert!(replayed.lines.iter().any(|it| it == line), "{:?}", replayed.lines);
+        assert!(replayed.lines.iter().any(|logged| logged == line), "{:?}", replayed.lines);
     }
 
     /// The device takes one request. Request 3 completes before the policy, first come, first
@@ -522,9 +525,9 @@ mod tests {
             at_ms=2 event=complete request=3
             at_ms=4 event=complete request=2
             at_ms=5 event=complete request=4";
-        let replayed = noop(1, events).unwrap();
+        let replayed = replay_noop(1, events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
-        assert_eq!(parted(&replayed), [(7, 3, DecisionDifference::NotDispatched)]);
+        assert_eq!(differences(&replayed), [(7, 3, DecisionDifference::NotDispatched)]);
         let at_4 = |line: &&String| line.starts_with("at_ms=4.000000 event=dispatch");
         assert_eq!(replayed.lines.iter().filter(at_4).count(), 2, "{:?}", replayed.lines);
     }
@@ -546,9 +549,10 @@ mod tests {
             }
             events += "at_ms=9 event=arrive request=3 process=1 op=read start=0 sectors=8\n";
             events += "at_ms=9 event=complete request=3";
-            let replayed = noop(1, &events).unwrap();
+            let replayed = replay_noop(1, &events).unwrap();
             assert_eq!((replayed.judged, replayed.equal()), (5, 3), "{order:?}");
-            let found: Vec<usize> = replayed.divergences.iter().map(|it| it.line).collect();
+            let found: Vec<usize> =
+                replayed.divergences.iter().map(|divergence| divergence.line).collect();
             assert_eq!(found, lines, "{order:?}");
         }
     }

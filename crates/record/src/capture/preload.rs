@@ -173,7 +173,8 @@ impl Preload {
             let needed_kib = (BYTES + library.len() as u64).div_ceil(1 << 10);
             let advice = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
             let failures = failures.join("; ");
-            return Err(io::Error::other(format!("{needed_kib} KiB are needed: {failures}; {advice}")));
+            let text = format!("{needed_kib} KiB are needed: {failures}; {advice}");
+            return Err(io::Error::other(text));
         };
         let cleanup_entry = CleanupEntry::write_record(CleanupKind::Folder, &folder)
             .inspect_err(|error| {
@@ -216,7 +217,8 @@ impl Preload {
     /// The program cannot be started.
     pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
         let mut libraries: OsString = self.folder.join(LIBRARY_FILE).into();
-        if let Some(others) = std::env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty()) {
+        let others = std::env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty());
+        if let Some(others) = others {
             libraries.push(":");
             libraries.push(others);
         }
@@ -341,7 +343,7 @@ impl Preload {
             let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
             let path_bytes = get(&name.path_bytes);
             let length = path_bytes.min(cells.path_room() as u64) as usize;
-            // SAFETY: the path's space lies in the mapping, and its bytes are copy_slot once.
+            // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
             let path: Vec<u8> =
                 (0..length).map(|index| unsafe { path.add(index).read_volatile() }).collect();
             let file = (get(&name.device), get(&name.inode));
@@ -413,7 +415,10 @@ impl Preload {
     }
 
     /// Returns the number of a thread. Writes its name at its first occurrence.
-    fn thread_number<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
+    fn thread_number<W>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32>
+    where
+        W: Write,
+    {
         if let Some(&thread) = self.threads.get(&task) {
             return Ok(thread);
         }
@@ -464,7 +469,7 @@ impl Preload {
             }
             None => {
                 let number = method_number.saturating_sub(ADVICE) as usize;
-                let hint = HINTS.get(number).copy_slot().unwrap_or(AdviceType::Other);
+                let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);
                 let (at_ns, bytes) = (end_ns, asked_bytes);
                 Record::Advice(AdviceGiven {
                     at_ns,

@@ -42,7 +42,7 @@ pub struct HeldEvent {
 
 impl HeldEvent {
     /// Returns the event as a request with the trace's own time and device name.
-    pub fn raw(&self) -> RawRequest<'_> {
+    pub fn as_raw_request(&self) -> RawRequest<'_> {
         let &HeldEvent { at, ref device, op, offset, bytes, event, .. } = self;
         RawRequest { at, device, op, offset, bytes, event }
     }
@@ -53,6 +53,7 @@ impl HeldEvent {
 pub struct EventFilter {
     /// Event that represents requests, once it is chosen.
     event: Option<Event>,
+    /// Events held back until the choice, in order.
     held: VecDeque<HeldEvent>,
 }
 

@@ -3,17 +3,20 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{between_commas, checked_range, direction, sector_bytes, time, whole, words};
+use super::fields::{
+    checked_range, first_comma_fields, first_words, parse_direction, parse_time, sector_bytes,
+    whole_number,
+};
 use super::{Event, RawRequest, TraceFormat, TraceLine};
 
 /// Nanoseconds per Windows tick.
 const NS_PER_TICK: u64 = 100;
 /// Nanoseconds per µs.
-const US: u64 = 1_000;
+const NS_PER_US: u64 = 1_000;
 /// Nanoseconds per ms.
-const MS: u64 = 1_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 /// Nanoseconds per second.
-const S: u64 = 1_000_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// Returns the expected form of a line, for errors.
 pub fn expected_form(format: TraceFormat) -> &'static str {
@@ -40,14 +43,14 @@ pub fn expected_form(format: TraceFormat) -> &'static str {
 /// other text and for a time that is too late.
 fn windows_time(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
-    let ticks = whole(text)?;
+    let ticks = whole_number(text)?;
     let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(NS_PER_TICK)?;
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
 /// Returns true for a line of column names, with which some files of comma-separated values begin.
 pub fn is_header(line: &[u8]) -> bool {
-    let (fields, count) = between_commas::<5>(line);
+    let (fields, count) = first_comma_fields::<5>(line);
     let is_name = |field: &&[u8]| {
         field.first().is_some_and(u8::is_ascii_alphabetic)
             && field.iter().all(|byte| byte.is_ascii_alphabetic() || b" _-()".contains(byte))
@@ -56,9 +59,9 @@ pub fn is_header(line: &[u8]) -> bool {
 }
 
 /// Returns the format that the first line indicates, or `None`.
-pub fn detect(line: &[u8]) -> Option<TraceFormat> {
-    let (fields, count) = between_commas::<7>(line);
-    let is_whole_number = |index: usize| whole(fields[index]).is_some();
+pub fn detect_format(line: &[u8]) -> Option<TraceFormat> {
+    let (fields, count) = first_comma_fields::<7>(line);
+    let is_whole_number = |index: usize| whole_number(fields[index]).is_some();
     let is_direction = |index: usize| {
         [&b"R"[..], b"W", b"Read", b"Write"]
             .iter()
@@ -84,13 +87,15 @@ pub fn detect(line: &[u8]) -> Option<TraceFormat> {
         5 if (0..5).all(is_whole_number) => return Some(TraceFormat::Tencent),
         _ => {}
     }
-    let (words, count) = words::<6>(line);
+    let (words, count) = first_words::<6>(line);
     match &words[..count] {
-        [device, _, _, seconds, ..] if is_device(device) && time(seconds, S).is_some() => {
+        [device, _, _, seconds, ..]
+            if is_device(device) && parse_time(seconds, NS_PER_S).is_some() =>
+        {
             Some(TraceFormat::Blkparse)
         }
-        [start, rest @ ..] if rest.len() == 4 && time(start, MS).is_some() => {
-            let are_whole = rest[..3].iter().all(|word| whole(word).is_some());
+        [start, rest @ ..] if rest.len() == 4 && parse_time(start, NS_PER_MS).is_some() => {
+            let are_whole = rest[..3].iter().all(|word| whole_number(word).is_some());
             match start.contains(&b'.') {
                 true => are_whole.then_some(TraceFormat::Disksim),
                 false => (are_whole && [&b"0"[..], b"1"].contains(&rest[3]))
@@ -105,8 +110,8 @@ pub fn detect(line: &[u8]) -> Option<TraceFormat> {
 pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     let (fields, count) = match format {
         TraceFormat::Blkparse => return parse_blkparse(text),
-        TraceFormat::Mqsim | TraceFormat::Disksim => words::<6>(text),
-        _ => between_commas::<6>(text),
+        TraceFormat::Mqsim | TraceFormat::Disksim => first_words::<6>(text),
+        _ => first_comma_fields::<6>(text),
     };
     if count < 5 {
         return None;
@@ -114,11 +119,12 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     let [first, second, third, fourth, fifth, sixth] = fields;
     let (at, device, op, offset, bytes) = match format {
         TraceFormat::Msr => {
-            // Host and disk together name the device, although the host alone would suffice for
-            // most traces.
-            let mut commas = (0..text.len()).filter(|at| text[*at] == b',');
+            // Host and disk together name the device. The text between the first comma and the
+            // third one contains both.
+            let mut commas = (0..text.len()).filter(|index| text[*index] == b',');
             let device = text[commas.next()? + 1..commas.nth(1)?].trim_ascii();
-            (windows_time(first)?, device, direction(fourth)?, whole(fifth)?, whole(sixth)?)
+            let (offset, bytes) = (whole_number(fifth)?, whole_number(sixth)?);
+            (windows_time(first)?, device, parse_direction(fourth)?, offset, bytes)
         }
         TraceFormat::Mqsim => {
             let op = match fifth {
@@ -126,19 +132,21 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 b"1" => Op::Read,
                 _ => return None,
             };
-            (time(first, 1)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
+            (parse_time(first, 1)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {
             let flags = std::str::from_utf8(fifth).ok()?.trim_start_matches("0x");
             let flags = u64::from_str_radix(flags, 16).ok()?;
             let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
-            (time(first, MS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
+            (parse_time(first, NS_PER_MS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Spc => {
-            (time(fifth, S)?, first, direction(fourth)?, sector_bytes(second)?, whole(third)?)
+            let (offset, bytes) = (sector_bytes(second)?, whole_number(third)?);
+            (parse_time(fifth, NS_PER_S)?, first, parse_direction(fourth)?, offset, bytes)
         }
         TraceFormat::Alibaba => {
-            (time(fifth, US)?, first, direction(second)?, whole(third)?, whole(fourth)?)
+            let (offset, bytes) = (whole_number(third)?, whole_number(fourth)?);
+            (parse_time(fifth, NS_PER_US)?, first, parse_direction(second)?, offset, bytes)
         }
         TraceFormat::Tencent => {
             let op = match fourth {
@@ -146,7 +154,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 b"1" => Op::Write,
                 _ => return None,
             };
-            (time(first, S)?, fifth, op, sector_bytes(second)?, sector_bytes(third)?)
+            (parse_time(first, NS_PER_S)?, fifth, op, sector_bytes(second)?, sector_bytes(third)?)
         }
         TraceFormat::Iolog
         | TraceFormat::Blkparse
@@ -166,7 +174,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
 /// request. Events of other kinds and the summary at the end are no requests. Returns `None` for
 /// any other line.
 fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
-    let (words, count) = words::<10>(text);
+    let (words, count) = first_words::<10>(text);
     let event = match words.get(5) {
         Some(&b"Q") => Some(Event::Queued),
         Some(&b"D") => Some(Event::Issued),
@@ -187,7 +195,7 @@ fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
         _ => return Some(TraceLine::Nothing),
     };
     let (offset, bytes) = checked_range(sector_bytes(sector)?, sector_bytes(count)?)?;
-    let at = time(seconds, S)?;
+    let at = parse_time(seconds, NS_PER_S)?;
     Some(match bytes {
         0 => TraceLine::Nothing,
         bytes => TraceLine::Request(RawRequest { at, device, op, offset, bytes, event }),
@@ -200,6 +208,6 @@ const SUMMARY_PREFIXES: [&str; 10] =
 
 /// Returns true if a word is a device's `MAJOR,MINOR`.
 fn is_device(word: &[u8]) -> bool {
-    let mut numbers = word.splitn(2, |byte| *byte == b',').map(whole);
+    let mut numbers = word.splitn(2, |byte| *byte == b',').map(whole_number);
     [numbers.next(), numbers.next()].iter().all(|number| matches!(number, Some(Some(_))))
 }

@@ -5,20 +5,21 @@
 use readpath_core::request::Op;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-/// Returns the first `N` comma-separated fields without surrounding spaces, and the number of
-/// fields.
-pub fn between_commas<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
+/// Returns the first `N` comma-separated fields without surrounding spaces, and the number found,
+/// at most `N`. Missing fields are empty.
+pub fn first_comma_fields<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
     collect_first(text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii))
 }
 
-/// Returns the first `N` words of a line, and the number of words.
-pub fn words<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
+/// Returns the first `N` words of a line, and the number found, at most `N`. Missing words are
+/// empty.
+pub fn first_words<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
     // Most bytes are greater than a space, so this comparison comes first.
     let is_between = |byte: &u8| *byte <= b' ' && byte.is_ascii_whitespace();
     collect_first(text.split(is_between).filter(|word| !word.is_empty()))
 }
 
-/// Returns the first `N` fields, and their number. Missing fields are empty.
+/// Returns the first `N` fields, and the number found, at most `N`. Missing fields are empty.
 fn collect_first<'a, const N: usize>(
     mut fields: impl Iterator<Item = &'a [u8]>,
 ) -> ([&'a [u8]; N], usize) {
@@ -44,7 +45,7 @@ pub fn line_end(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Parses a whole number, with an optional `+`. Returns `None` for other text and beyond 64 bits.
-pub fn whole(text: &[u8]) -> Option<u64> {
+pub fn whole_number(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;
@@ -70,12 +71,12 @@ fn digit(byte: u8) -> Option<u64> {
 
 /// Parses a time in units of `unit_ns` nanoseconds, with decimals down to 1 ns. Returns `None` for
 /// other text and beyond 146 years.
-pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
-    let ns = match whole(text) {
+pub fn parse_time(text: &[u8], unit_ns: u64) -> Option<Time> {
+    let ns = match whole_number(text) {
         Some(units) => units.checked_mul(unit_ns)?,
         None => {
             let point = text.iter().position(|byte| *byte == b'.')?;
-            let mut ns = whole(&text[..point])?.checked_mul(unit_ns)?;
+            let mut ns = whole_number(&text[..point])?.checked_mul(unit_ns)?;
             let mut digit_ns = unit_ns;
             for byte in &text[point + 1..] {
                 digit_ns /= 10;
@@ -90,12 +91,12 @@ pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
 
 /// Parses a number of sectors and returns its bytes. `None` for other text and beyond 64 bits.
 pub fn sector_bytes(text: &[u8]) -> Option<u64> {
-    whole(text)?.checked_mul(SECTOR_BYTES)
+    whole_number(text)?.checked_mul(SECTOR_BYTES)
 }
 
 /// Parses a direction by its first letter: `r` or `w`, in either case. Returns `None` for another
 /// letter.
-pub fn direction(text: &[u8]) -> Option<Op> {
+pub fn parse_direction(text: &[u8]) -> Option<Op> {
     match text.first()? {
         b'r' | b'R' => Some(Op::Read),
         b'w' | b'W' => Some(Op::Write),
@@ -126,7 +127,7 @@ mod tests {
                     "000000000000000000000000012",
                 ])
         {
-            assert_eq!(whole(text.as_bytes()), text.parse().ok(), "{text}");
+            assert_eq!(whole_number(text.as_bytes()), text.parse().ok(), "{text}");
         }
     }
 
@@ -141,9 +142,11 @@ mod tests {
         }
     }
 
+    /// Digits beyond 1 ns are cut off. A number needs a digit before the point, and 9,223,372,036 s
+    /// are beyond 146 years.
     #[test]
     fn fractional_digits_count_down_to_nanoseconds() {
-        let ns = |text: &str| time(text.as_bytes(), 1_000_000_000).map(Time::ns);
+        let ns = |text: &str| parse_time(text.as_bytes(), 1_000_000_000).map(Time::ns);
         assert_eq!(ns("1.5"), Some(1_500_000_000));
         assert_eq!(ns("0.0000000019"), Some(1));
         assert_eq!([ns("1."), ns("2")], [Some(1_000_000_000), Some(2_000_000_000)]);

@@ -3,7 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{checked_range, time, whole, words};
+use super::fields::{checked_range, first_words, parse_time, whole_number};
 use super::{Event, RawRequest, TraceLine};
 
 /// State of a parser.
@@ -32,12 +32,12 @@ impl IologState {
             };
             return Some(TraceLine::Nothing);
         };
-        let (words, count) = words::<5>(text);
+        let (words, count) = first_words::<5>(text);
         let mut words = words[..count].iter().copied();
         if version == IologVersion::Three {
             // In microseconds, as fio 3.33 writes and replays it. The manual does not state the
             // unit.
-            self.now = time(words.next()?, 1_000)?;
+            self.now = parse_time(words.next()?, 1_000)?;
         }
         let device = words.next()?;
         let action = words.next()?;
@@ -46,8 +46,8 @@ impl IologState {
             b"read" => Op::Read,
             b"write" => Op::Write,
             b"wait" if version == IologVersion::Two => {
-                // The time is in the first field, in microseconds.
-                self.now = Time(self.now.ns().checked_add(time(first?, 1_000)?.ns())?);
+                // The number after the action is the time to wait, in microseconds.
+                self.now = Time(self.now.ns().checked_add(parse_time(first?, 1_000)?.ns())?);
                 return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| TraceLine::Nothing);
             }
             b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {
@@ -55,7 +55,7 @@ impl IologState {
             }
             _ => return None,
         };
-        let (offset, bytes) = checked_range(whole(first?)?, whole(second?)?)?;
+        let (offset, bytes) = checked_range(whole_number(first?)?, whole_number(second?)?)?;
         Some(match bytes {
             0 => TraceLine::Nothing,
             bytes => {

@@ -69,7 +69,8 @@ impl TraceSummary {
 /// Positions of a trace's devices on one storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracePlacement {
-    starts: Vec<u64>,
+    /// First byte of each device on the storage.
+    device_starts: Vec<u64>,
     /// Number of bytes of the storage that are used.
     pub bytes: u64,
     /// Caveat about the placement, for the results.
@@ -78,37 +79,37 @@ pub struct TracePlacement {
 
 impl TracePlacement {
     /// Places the devices one after another if the storage has room for all. Otherwise, or if they
-    /// are `redirected` to one, all start at the beginning of the storage. Offsets beyond the end
-    /// of the storage wrap around.
-    pub fn new(summary: &TraceSummary, storage_bytes: u64, redirected: bool) -> TracePlacement {
+    /// are redirected to one (`is_redirected`), all start at the beginning of the storage. Offsets
+    /// beyond the end of the storage wrap around.
+    pub fn new(summary: &TraceSummary, storage_bytes: u64, is_redirected: bool) -> TracePlacement {
         let mut end: u64 = 0;
-        let mut starts = Vec::new();
+        let mut device_starts = Vec::new();
         for device in &summary.ends {
-            starts.push(end);
+            device_starts.push(end);
             end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
         }
-        if end <= storage_bytes && !redirected {
-            return TracePlacement { starts, bytes: end, note: None };
+        if end <= storage_bytes && !is_redirected {
+            return TracePlacement { device_starts, bytes: end, note: None };
         }
-        let count = starts.len();
+        let count = device_starts.len();
         let largest = summary.ends.iter().copied().max().unwrap_or(0);
-        let starts = vec![0; count];
+        let device_starts = vec![0; count];
         let mut note = match count {
             1 => None,
             count => Some(format!("the trace's {count} devices lie on the same bytes")),
         };
         if largest <= storage_bytes {
-            return TracePlacement { starts, bytes: largest, note };
+            return TracePlacement { device_starts, bytes: largest, note };
         }
         let beyond = "offsets beyond the end of the storage begin anew at its start";
         note = Some(note.map_or(beyond.to_owned(), |note| format!("{note}; {beyond}")));
-        TracePlacement { starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
+        TracePlacement { device_starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
     }
 
     /// Returns the position of a request on the storage, or `None` if it is larger than the
     /// storage.
     fn storage_offset(&self, request: &TraceRequest) -> Option<u64> {
-        let offset = self.starts[request.device as usize] + request.offset;
+        let offset = self.device_starts[request.device as usize] + request.offset;
         let last_offset = self.bytes.checked_sub(request.bytes)?;
         if offset <= last_offset {
             return Some(offset);
@@ -175,29 +176,34 @@ mod tests {
         TraceRequest { at: Time::ZERO, device, op: Op::Read, offset, bytes: 4096 }
     }
 
-    fn survey(ends: &[u64]) -> TraceSummary {
+    /// Summary of devices with these ends.
+    fn summary_with_ends(ends: &[u64]) -> TraceSummary {
         TraceSummary { ends: ends.to_vec(), requests: 1, ..TraceSummary::default() }
     }
 
+    /// By hand: devices of 10,000 and 20,000 bytes take 12,288 and 20,480 bytes in whole pages. In
+    /// a smaller storage both begin at 0, and in one of 16,384 bytes offsets wrap around.
     #[test]
     fn devices_are_placed_one_after_another_while_space_lasts() {
-        let ends = survey(&[10_000, 20_000]);
-        let side = TracePlacement::new(&ends, 1 << 20, false);
-        assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));
-        assert_eq!(side.storage_offset(&request(1, 4096)), Some(12_288 + 4096));
-        let same = TracePlacement::new(&ends, 24_576, false);
-        assert_eq!((same.bytes, same.storage_offset(&request(1, 4096))), (20_000, Some(4096)));
-        assert!(same.note.unwrap().contains("2 devices"));
+        let is_redirected = false;
+        let ends = summary_with_ends(&[10_000, 20_000]);
+        let separate = TracePlacement::new(&ends, 1 << 20, is_redirected);
+        assert_eq!((separate.bytes, &separate.note), (12_288 + 20_480, &None));
+        assert_eq!(separate.storage_offset(&request(1, 4096)), Some(12_288 + 4096));
+        let overlapping = TracePlacement::new(&ends, 24_576, is_redirected);
+        assert_eq!(overlapping.bytes, 20_000);
+        assert_eq!(overlapping.storage_offset(&request(1, 4096)), Some(4096));
+        assert!(overlapping.note.unwrap().contains("2 devices"));
         let redirected = TracePlacement::new(&ends, 1 << 20, true);
         assert_eq!(redirected.storage_offset(&request(1, 4096)), Some(4096));
-        let anew = TracePlacement::new(&ends, 16_384, false);
-        assert!(anew.note.as_ref().unwrap().contains("begin anew"));
+        let wrapped = TracePlacement::new(&ends, 16_384, is_redirected);
+        assert!(wrapped.note.as_ref().unwrap().contains("begin anew"));
         for offset in (0..20_000).step_by(512) {
-            let placed = anew.storage_offset(&request(0, offset)).unwrap();
+            let placed = wrapped.storage_offset(&request(0, offset)).unwrap();
             assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
         }
         assert_eq!(
-            TracePlacement::new(&ends, 4096, false)
+            TracePlacement::new(&ends, 4096, is_redirected)
                 .storage_offset(&TraceRequest { bytes: 8192, ..request(0, 0) }),
             None
         );

@@ -2,11 +2,13 @@
 
 use super::*;
 
-fn all(format: TraceFormat, text: &str) -> Vec<TraceRequest> {
+/// Returns all requests of a trace, without errors.
+fn read_all(format: TraceFormat, text: &str) -> Vec<TraceRequest> {
     TraceReader::new(text.as_bytes(), format).map(Result::unwrap).collect()
 }
 
-fn one(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> TraceRequest {
+/// Request `us` microseconds after the first one.
+fn request(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> TraceRequest {
     TraceRequest { at: Time::from_us(us), device, op, offset, bytes }
 }
 
@@ -18,34 +20,40 @@ fn every_trace_format_is_parsed() {
             TraceFormat::Msr,
             "128166372003061629,hm,1,Read,383496192,32768,413\n\
              128166372003061639,hm,1,Write,4096,512,13\n",
-            [one(0, 0, Op::Read, 383_496_192, 32_768), one(1, 0, Op::Write, 4096, 512)],
+            [request(0, 0, Op::Read, 383_496_192, 32_768), request(1, 0, Op::Write, 4096, 512)],
         ),
         (
             TraceFormat::Mqsim,
             "938513000 4 264719034 16 0\n938828000 3 8 16 1\n",
-            [one(0, 0, Op::Write, 264_719_034 * 512, 8192), one(315, 1, Op::Read, 4096, 8192)],
+            [
+                request(0, 0, Op::Write, 264_719_034 * 512, 8192),
+                request(315, 1, Op::Read, 4096, 8192),
+            ],
         ),
         (
             TraceFormat::Disksim,
             "0.500000 0 100 8 1\n0.750000 1 16 8 0\n",
-            [one(0, 0, Op::Read, 51_200, 4096), one(250, 1, Op::Write, 8192, 4096)],
+            [request(0, 0, Op::Read, 51_200, 4096), request(250, 1, Op::Write, 8192, 4096)],
         ),
         (
             TraceFormat::Spc,
             "0,20941264,8192,W,0.551706\n1,8,1024,r,0.551806,1\n",
-            [one(0, 0, Op::Write, 20_941_264 * 512, 8192), one(100, 1, Op::Read, 4096, 1024)],
+            [
+                request(0, 0, Op::Write, 20_941_264 * 512, 8192),
+                request(100, 1, Op::Read, 4096, 1024),
+            ],
         ),
         (
             TraceFormat::Alibaba,
             "419,W,8192,4096,1577808000000046\n725,R,0,512,1577808000000100\n",
-            [one(0, 0, Op::Write, 8192, 4096), one(54, 1, Op::Read, 0, 512)],
+            [request(0, 0, Op::Write, 8192, 4096), request(54, 1, Op::Read, 0, 512)],
         ),
         (
             TraceFormat::Tencent,
             "1538323200,12910952,128,0,1063\n1538323201,8,8,1,1071\n",
             [
-                one(0, 0, Op::Read, 12_910_952 * 512, 65_536),
-                one(1_000_000, 1, Op::Write, 4096, 4096),
+                request(0, 0, Op::Read, 12_910_952 * 512, 65_536),
+                request(1_000_000, 1, Op::Write, 4096, 4096),
             ],
         ),
         (
@@ -54,21 +62,21 @@ fn every_trace_format_is_parsed() {
              8,0    3        2     0.000001829   697  G   W 223490 + 8 [kjournald]\n\
              8,16   1        3     0.000015000   697  Q  RA 8 + 16 [dd]\n\
              CPU0 (sda):\n Reads Queued: 0, 0KiB\n",
-            [one(0, 0, Op::Write, 223_490 * 512, 4096), one(15, 1, Op::Read, 4096, 8192)],
+            [request(0, 0, Op::Write, 223_490 * 512, 4096), request(15, 1, Op::Read, 4096, 8192)],
         ),
         (
             TraceFormat::Iolog,
             "fio version 2 iolog\na add\na open\na read 4096 512\na wait 30\nb write 0 1024\na close\n",
-            [one(0, 0, Op::Read, 4096, 512), one(30, 1, Op::Write, 0, 1024)],
+            [request(0, 0, Op::Read, 4096, 512), request(30, 1, Op::Write, 0, 1024)],
         ),
         (
             TraceFormat::Iolog,
             "fio version 3 iolog\n0 a add\n0 a open\n2000 a read 4096 512\n5000 b write 0 1024\n5000 a sync 0 0\n",
-            [one(0, 0, Op::Read, 4096, 512), one(3_000, 1, Op::Write, 0, 1024)],
+            [request(0, 0, Op::Read, 4096, 512), request(3_000, 1, Op::Write, 0, 1024)],
         ),
     ];
     for (format, text, requests) in cases {
-        assert_eq!(all(format, text), requests, "{format:?}");
+        assert_eq!(read_all(format, text), requests, "{format:?}");
         assert_eq!(TraceFormat::detect(text.as_bytes()), Some(format), "{text}");
     }
     assert_eq!(TraceFormat::detect(b"[job]\nrw=read\n"), None);
@@ -80,31 +88,32 @@ fn every_trace_format_is_parsed() {
 fn blktrace_records_are_read_in_both_byte_orders() {
     for is_little in [true, false] {
         let mut bytes: Vec<u8> = Vec::new();
-        let mut put = |number: u64, width: usize| match is_little {
+        let mut push_number = |number: u64, width: usize| match is_little {
             true => bytes.extend(&number.to_le_bytes()[..width]),
             false => bytes.extend(&number.to_be_bytes()[8 - width..]),
         };
         // (time, sector, bytes, action: queued reads and writes; a completion)
-        for (time, sector, length, action) in [
+        for (time_ns, sector, length, action) in [
             (1_000, 8, 4096, 0x0011_0001),
             (5_000, 16, 512, 0x0012_0001),
             (6_000, 16, 512, 0x0082_0008),
         ] {
-            put(0x6561_7407, 4);
-            put(1, 4);
-            put(time, 8);
-            put(sector, 8);
-            put(length, 4);
-            put(action, 4);
-            (0..3).for_each(|_| put(7, 4));
-            put(0, 2);
-            put(3, 2);
-            put(0, 3);
+            push_number(0x6561_7407, 4);
+            push_number(1, 4);
+            push_number(time_ns, 8);
+            push_number(sector, 8);
+            push_number(length, 4);
+            push_number(action, 4);
+            (0..3).for_each(|_| push_number(7, 4));
+            push_number(0, 2);
+            push_number(3, 2);
+            push_number(0, 3);
         }
         assert_eq!(TraceFormat::detect(&bytes), Some(TraceFormat::Blktrace));
         let mut reader = TraceReader::new(&bytes[..], TraceFormat::Blktrace);
         let requests: Vec<TraceRequest> = reader.by_ref().map(Result::unwrap).collect();
-        assert_eq!(requests, [one(0, 0, Op::Read, 4096, 4096), one(4, 0, Op::Write, 8192, 512)]);
+        let expected = [request(0, 0, Op::Read, 4096, 4096), request(4, 0, Op::Write, 8192, 512)];
+        assert_eq!(requests, expected);
         assert_eq!(reader.skipped(), 1);
         let cut = TraceReader::new(&bytes[..60], TraceFormat::Blktrace).last().unwrap();
         assert!(cut.is_err(), "a record is cut off");
@@ -127,10 +136,11 @@ fn a_trace_without_queued_requests_is_read_by_other_events() {
     assert_eq!(found, [4096, 8192]);
     assert!(note.unwrap().contains("issued ones (D)"));
     assert_eq!(offsets(&(issued.clone() + &event(4, "Q", 24))), (vec![12_288], None));
-    assert_eq!(offsets(&event(5, "C", 8)).0, [4096]);
-    let requests = all(TraceFormat::Blkparse, &issued);
+    let (found, _) = offsets(&event(5, "C", 8));
+    assert_eq!(found, [4096]);
+    let requests = read_all(TraceFormat::Blkparse, &issued);
     assert_eq!(requests[1].at, Time::from_s(2), "the events in between don't count");
-    assert_eq!(all(TraceFormat::Blkparse, &issued.repeat(40_000)).len(), 80_000);
+    assert_eq!(read_all(TraceFormat::Blkparse, &issued.repeat(40_000)).len(), 80_000);
 }
 
 #[test]
@@ -139,11 +149,11 @@ fn column_headers_and_lower_case_are_accepted() {
     for header in ["", "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n"] {
         let text = format!("{header}{rows}");
         assert_eq!(TraceFormat::detect(text.as_bytes()), Some(TraceFormat::Msr), "{text}");
-        assert_eq!(all(TraceFormat::Msr, &text).len(), 1);
+        assert_eq!(read_all(TraceFormat::Msr, &text).len(), 1);
     }
     let alibaba = "device_id,opcode,offset,length,timestamp\n419,W,8192,4096,1577808000000046\n";
     assert_eq!(TraceFormat::detect(alibaba.as_bytes()), Some(TraceFormat::Alibaba));
-    assert_eq!(all(TraceFormat::Alibaba, alibaba).len(), 1);
+    assert_eq!(read_all(TraceFormat::Alibaba, alibaba).len(), 1);
     assert_eq!(TraceFormat::detect(b"1,hm,1,R,383496192,32768,413\n"), Some(TraceFormat::Msr));
 }
 
@@ -182,7 +192,7 @@ fn a_recording_is_a_trace_of_its_reads() {
     assert_eq!(TraceFormat::detect(&bytes), Some(TraceFormat::Recording));
     let requests: Vec<TraceRequest> =
         TraceReader::new(&bytes[..], TraceFormat::Recording).map(Result::unwrap).collect();
-    assert_eq!(requests, [one(0, 0, Op::Read, 100, 512), one(2, 1, Op::Read, 0, 512)]);
+    assert_eq!(requests, [request(0, 0, Op::Read, 100, 512), request(2, 1, Op::Read, 0, 512)]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) trait FieldCodec {
     fn text(&mut self, value: &mut String) -> Result<(), RecordProblem>;
 
     /// Returns the reference values of the present block.
-    fn past(&mut self) -> &mut BlockReference;
+    fn reference(&mut self) -> &mut BlockReference;
 }
 
 /// Values of a block to which later fields are encoded as differences.
@@ -42,7 +42,7 @@ pub(super) struct BlockReference {
 #[derive(Debug, Default)]
 pub(super) struct FieldEncoder {
     pub bytes: Vec<u8>,
-    pub past: BlockReference,
+    pub reference: BlockReference,
 }
 
 impl FieldCodec for FieldEncoder {
@@ -65,8 +65,8 @@ impl FieldCodec for FieldEncoder {
         Ok(())
     }
 
-    fn past(&mut self) -> &mut BlockReference {
-        &mut self.past
+    fn reference(&mut self) -> &mut BlockReference {
+        &mut self.reference
     }
 }
 
@@ -75,7 +75,7 @@ impl FieldCodec for FieldEncoder {
 pub(super) struct FieldDecoder<'a> {
     /// Bytes that have not been read.
     pub rest: &'a [u8],
-    pub past: &'a mut BlockReference,
+    pub reference: &'a mut BlockReference,
 }
 
 impl FieldCodec for FieldDecoder<'_> {
@@ -111,13 +111,13 @@ impl FieldCodec for FieldDecoder<'_> {
         Ok(())
     }
 
-    fn past(&mut self) -> &mut BlockReference {
-        self.past
+    fn reference(&mut self) -> &mut BlockReference {
+        self.reference
     }
 }
 
 /// Writes or reads a number below 2³².
-pub(super) fn small_number(
+pub(super) fn code_u32(
     code: &mut impl FieldCodec,
     value: &mut u32,
 ) -> Result<(), RecordProblem> {
@@ -128,7 +128,7 @@ pub(super) fn small_number(
 }
 
 /// Writes or reads a boolean, as 0 or 1.
-pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), RecordProblem> {
+pub(super) fn code_flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), RecordProblem> {
     let mut number = u64::from(*value);
     code.number(&mut number)?;
     *value = match number {
@@ -140,7 +140,7 @@ pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), R
 }
 
 /// Writes or reads one of several values, encoded by its index in `values`.
-pub(super) fn one_of<T: Copy + PartialEq>(
+pub(super) fn code_choice<T: Copy + PartialEq>(
     code: &mut impl FieldCodec,
     value: &mut T,
     values: &[T],
@@ -154,7 +154,7 @@ pub(super) fn one_of<T: Copy + PartialEq>(
 }
 
 /// Writes or reads an optional number: 0 for none, otherwise the number + 1.
-pub(super) fn optional_number(
+pub(super) fn code_optional_number(
     code: &mut impl FieldCodec,
     value: &mut Option<u64>,
 ) -> Result<(), RecordProblem> {
@@ -168,7 +168,7 @@ pub(super) fn optional_number(
 }
 
 /// Writes or reads a number as the signed difference to `reference`, modulo 2⁶⁴.
-fn difference(
+fn code_difference(
     code: &mut impl FieldCodec,
     reference: u64,
     value: &mut u64,
@@ -182,15 +182,18 @@ fn difference(
 }
 
 /// Writes or reads a time in nanoseconds, as the difference to the last one in the block.
-pub(super) fn time(code: &mut impl FieldCodec, time_ns: &mut u64) -> Result<(), RecordProblem> {
-    let last_ns = code.past().time_ns;
-    difference(code, last_ns, time_ns)?;
-    code.past().time_ns = *time_ns;
+pub(super) fn code_time(
+    code: &mut impl FieldCodec,
+    time_ns: &mut u64,
+) -> Result<(), RecordProblem> {
+    let last_ns = code.reference().time_ns;
+    code_difference(code, last_ns, time_ns)?;
+    code.reference().time_ns = *time_ns;
     Ok(())
 }
 
 /// Writes or reads a start time in nanoseconds, as the distance to `end_ns`.
-pub(super) fn start_time(
+pub(super) fn code_start_time(
     code: &mut impl FieldCodec,
     end_ns: u64,
     begin_ns: &mut u64,
@@ -204,17 +207,17 @@ pub(super) fn start_time(
 
 /// Writes or reads a range of a file. The offset is the difference to the end of the file's last
 /// range in the block. A range that ends beyond [`OFFSET_MAX`] is an error.
-pub(super) fn range(
+pub(super) fn code_range(
     code: &mut impl FieldCodec,
     file: u32,
     offset: &mut u64,
     bytes: &mut u64,
 ) -> Result<(), RecordProblem> {
-    let last_end = code.past().ends.get(&file).copied().unwrap_or(0);
-    difference(code, last_end, offset)?;
+    let last_end = code.reference().ends.get(&file).copied().unwrap_or(0);
+    code_difference(code, last_end, offset)?;
     code.number(bytes)?;
     let end = offset.checked_add(*bytes).filter(|end| *end <= OFFSET_MAX);
     let end = end.ok_or(RecordProblem::Wrong("a range that ends beyond 2⁶³ bytes"))?;
-    code.past().ends.insert(file, end);
+    code.reference().ends.insert(file, end);
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The fields of each record type in order, for both writing and reading.
 
 use super::code::{
-    FieldCodec, RecordProblem, flag, one_of, optional_number, range, small_number, start_time, time,
+    FieldCodec, RecordProblem, code_choice, code_flag, code_optional_number, code_range,
+    code_start_time, code_time, code_u32,
 };
 use super::{
     Activity, AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod,
@@ -49,7 +50,7 @@ pub(super) fn code_fields(
 ) -> Result<(), RecordProblem> {
     match record {
         Record::Start(start) => {
-            one_of(code, &mut start.source, &SOURCES)?;
+            code_choice(code, &mut start.source, &SOURCES)?;
             code.number(&mut start.wall_ns)?;
             code.number(&mut start.page_bytes)?;
             if !start.page_bytes.is_power_of_two() {
@@ -62,110 +63,110 @@ pub(super) fn code_fields(
         Record::Device(device) => {
             code.number(&mut device.device)?;
             code.text(&mut device.name)?;
-            flag(code, &mut device.is_rotational)?;
+            code_flag(code, &mut device.is_rotational)?;
             code.number(&mut device.readahead_bytes)?;
             code.text(&mut device.file_system)
         }
         Record::File(file) => {
-            small_number(code, &mut file.file)?;
+            code_u32(code, &mut file.file)?;
             code.number(&mut file.device)?;
             code.number(&mut file.inode)?;
-            optional_number(code, &mut file.bytes)?;
+            code_optional_number(code, &mut file.bytes)?;
             code.text(&mut file.path)
         }
         Record::Thread(thread) => {
-            small_number(code, &mut thread.thread)?;
-            small_number(code, &mut thread.task)?;
-            small_number(code, &mut thread.process)?;
+            code_u32(code, &mut thread.thread)?;
+            code_u32(code, &mut thread.task)?;
+            code_u32(code, &mut thread.process)?;
             code.text(&mut thread.name)
         }
         Record::Open(open) => {
-            time(code, &mut open.at_ns)?;
-            small_number(code, &mut open.thread)?;
-            small_number(code, &mut open.file)?;
+            code_time(code, &mut open.at_ns)?;
+            code_u32(code, &mut open.thread)?;
+            code_u32(code, &mut open.file)?;
             code.number(&mut open.descriptor)?;
-            flag(code, &mut open.is_direct)?;
-            flag(code, &mut open.is_readable)?;
-            flag(code, &mut open.is_writable)
+            code_flag(code, &mut open.is_direct)?;
+            code_flag(code, &mut open.is_readable)?;
+            code_flag(code, &mut open.is_writable)
         }
         Record::Map(map) => {
-            time(code, &mut map.at_ns)?;
-            small_number(code, &mut map.thread)?;
-            small_number(code, &mut map.file)?;
-            range(code, map.file, &mut map.offset, &mut map.bytes)
+            code_time(code, &mut map.at_ns)?;
+            code_u32(code, &mut map.thread)?;
+            code_u32(code, &mut map.file)?;
+            code_range(code, map.file, &mut map.offset, &mut map.bytes)
         }
         Record::Advice(advice) => {
-            time(code, &mut advice.at_ns)?;
-            small_number(code, &mut advice.thread)?;
-            small_number(code, &mut advice.file)?;
-            range(code, advice.file, &mut advice.offset, &mut advice.bytes)?;
-            one_of(code, &mut advice.hint, &HINTS)?;
-            flag(code, &mut advice.is_of_mapping)
+            code_time(code, &mut advice.at_ns)?;
+            code_u32(code, &mut advice.thread)?;
+            code_u32(code, &mut advice.file)?;
+            code_range(code, advice.file, &mut advice.offset, &mut advice.bytes)?;
+            code_choice(code, &mut advice.hint, &HINTS)?;
+            code_flag(code, &mut advice.is_of_mapping)
         }
         Record::Read(read) => {
-            time(code, &mut read.end_ns)?;
-            start_time(code, read.end_ns, &mut read.begin_ns)?;
+            code_time(code, &mut read.end_ns)?;
+            code_start_time(code, read.end_ns, &mut read.begin_ns)?;
             code.number(&mut read.waited_ns)?;
-            small_number(code, &mut read.thread)?;
-            one_of(code, &mut read.way, &METHODS)?;
-            optional_number(code, &mut read.descriptor)?;
-            small_number(code, &mut read.file)?;
-            range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
-            outcome(code, read.asked_bytes, &mut read.outcome)
+            code_u32(code, &mut read.thread)?;
+            code_choice(code, &mut read.way, &METHODS)?;
+            code_optional_number(code, &mut read.descriptor)?;
+            code_u32(code, &mut read.file)?;
+            code_range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
+            code_outcome(code, read.asked_bytes, &mut read.outcome)
         }
         Record::Insert(insert) => {
-            time(code, &mut insert.at_ns)?;
-            small_number(code, &mut insert.thread)?;
-            small_number(code, &mut insert.file)?;
-            range(code, insert.file, &mut insert.offset, &mut insert.bytes)
+            code_time(code, &mut insert.at_ns)?;
+            code_u32(code, &mut insert.thread)?;
+            code_u32(code, &mut insert.file)?;
+            code_range(code, insert.file, &mut insert.offset, &mut insert.bytes)
         }
         Record::Evict(evict) => {
-            time(code, &mut evict.at_ns)?;
-            small_number(code, &mut evict.file)?;
-            range(code, evict.file, &mut evict.offset, &mut evict.bytes)
+            code_time(code, &mut evict.at_ns)?;
+            code_u32(code, &mut evict.file)?;
+            code_range(code, evict.file, &mut evict.offset, &mut evict.bytes)
         }
         Record::Request(request) => {
-            time(code, &mut request.end_ns)?;
-            start_time(code, request.end_ns, &mut request.begin_ns)?;
-            optional_number(code, &mut request.thread)?;
+            code_time(code, &mut request.end_ns)?;
+            code_start_time(code, request.end_ns, &mut request.begin_ns)?;
+            code_optional_number(code, &mut request.thread)?;
             code.number(&mut request.device)?;
-            one_of(code, &mut request.work, &WORKS)?;
-            flag(code, &mut request.is_ahead)?;
+            code_choice(code, &mut request.work, &WORKS)?;
+            code_flag(code, &mut request.is_ahead)?;
             code.number(&mut request.place)?;
             code.number(&mut request.bytes)
         }
         Record::Lost(lost) => {
-            time(code, &mut lost.at_ns)?;
+            code_time(code, &mut lost.at_ns)?;
             code.number(&mut lost.count)
         }
         Record::End(end) => {
-            time(code, &mut end.at_ns)?;
-            optional_number(code, &mut end.processor_ns)?;
-            flag(code, &mut end.has_exited)
+            code_time(code, &mut end.at_ns)?;
+            code_optional_number(code, &mut end.processor_ns)?;
+            code_flag(code, &mut end.has_exited)
         }
         Record::Mapped(mapped) => {
-            time(code, &mut mapped.at_ns)?;
-            small_number(code, &mut mapped.thread)?;
-            small_number(code, &mut mapped.file)?;
-            range(code, mapped.file, &mut mapped.offset, &mut mapped.bytes)
+            code_time(code, &mut mapped.at_ns)?;
+            code_u32(code, &mut mapped.thread)?;
+            code_u32(code, &mut mapped.file)?;
+            code_range(code, mapped.file, &mut mapped.offset, &mut mapped.bytes)
         }
         Record::Unseen(unseen) => {
-            time(code, &mut unseen.at_ns)?;
-            small_number(code, &mut unseen.thread)?;
-            one_of(code, &mut unseen.way, &METHODS)?;
+            code_time(code, &mut unseen.at_ns)?;
+            code_u32(code, &mut unseen.thread)?;
+            code_choice(code, &mut unseen.way, &METHODS)?;
             code.number(&mut unseen.count)?;
             code.number(&mut unseen.waited_ns)
         }
         Record::TimeSpent(spent) => {
-            time(code, &mut spent.at_ns)?;
-            one_of(code, &mut spent.activity, &Activity::ALL)?;
+            code_time(code, &mut spent.at_ns)?;
+            code_choice(code, &mut spent.activity, &Activity::ALL)?;
             code.number(&mut spent.wall_ns)
         }
         Record::OthersRequests(others) => {
-            time(code, &mut others.at_ns)?;
+            code_time(code, &mut others.at_ns)?;
             code.number(&mut others.device)?;
-            one_of(code, &mut others.work, &WORKS)?;
-            small_number(code, &mut others.task)?;
+            code_choice(code, &mut others.work, &WORKS)?;
+            code_u32(code, &mut others.task)?;
             code.text(&mut others.name)?;
             code.number(&mut others.count)?;
             code.number(&mut others.bytes)
@@ -175,7 +176,7 @@ pub(super) fn code_fields(
 
 /// Writes or reads the result of a read that requested `requested_bytes` bytes: twice the missing
 /// bytes, or an odd number with the error.
-fn outcome(
+fn code_outcome(
     code: &mut impl FieldCodec,
     requested_bytes: u64,
     value: &mut ReadOutcome,

@@ -17,7 +17,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::{Mapped, ReadOutcome, ReadRecord};
 
 /// Number of streams that are followed per thread and file.
-const STREAMS: usize = 4;
+const STREAMS_PER_READER: usize = 4;
 
 /// Number of threads and files that are followed. All are forgotten when there are more.
 const READERS_MAX: usize = 1 << 16;
@@ -31,12 +31,12 @@ pub struct MappedUse {
     /// File and range that the next fault maps, by thread.
     next_ranges: BTreeMap<u32, (u32, PageRange)>,
     /// Recent ranges, the newest first, by thread and file.
-    readers: BTreeMap<(u32, u32), VecDeque<Range>>,
+    readers: BTreeMap<(u32, u32), VecDeque<StreamRange>>,
 }
 
 /// A range that a fault mapped, and the part of it that counts as used.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct StreamRange {
     mapped: PageRange,
     used: PageRange,
 }
@@ -77,9 +77,9 @@ impl MappedUse {
         let ranges = self.readers.entry((read.thread, read.file)).or_default();
         // A stream next needs the first page that is not mapped. Windows of random touches may lie
         // next to each other as well.
-        let continues = |last: &Range| follows(last.mapped.end, touched.first);
+        let continues = |last: &StreamRange| follows(last.mapped.end, touched.first);
         let touched_end = if touched.first == mapped.first { mapped.end } else { touched.end };
-        let precedes = |last: &Range| follows(touched_end, last.mapped.first);
+        let precedes = |last: &StreamRange| follows(touched_end, last.mapped.first);
         let index = ranges.iter().position(|last| continues(last) || precedes(last));
         let last = index.and_then(|index| ranges.remove(index));
         let used = match last {
@@ -92,8 +92,8 @@ impl MappedUse {
             None => vec![touched],
         };
         let known_used = if last.is_some() { mapped } else { touched };
-        ranges.push_front(Range { mapped, used: known_used });
-        ranges.truncate(STREAMS);
+        ranges.push_front(StreamRange { mapped, used: known_used });
+        ranges.truncate(STREAMS_PER_READER);
         FaultUse { mapped, is_stream: last.is_some(), used }
     }
 
@@ -137,9 +137,11 @@ mod tests {
     use super::*;
     use crate::recording::ReadMethod;
 
+    /// Pages that each fault shows to be used. `faults`: touched page, and first and end of the
+    /// mapped pages.
     fn used(faults: &[(u64, (u64, u64))]) -> Vec<Vec<(u64, u64)>> {
         let mut uses = MappedUse::default();
-        let each = faults.iter().map(|&(page, (first, end))| {
+        let used_ranges = faults.iter().map(|&(page, (first, end))| {
             let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
             uses.map(&Mapped { offset, bytes, ..Mapped::default() });
             let read = ReadRecord {
@@ -150,7 +152,7 @@ mod tests {
             };
             uses.fault(&read).used.iter().map(|range| (range.first, range.end)).collect()
         });
-        each.collect()
+        used_ranges.collect()
     }
 
     /// Folios of 512 pages in order: the second fault shows that the first one's were used.

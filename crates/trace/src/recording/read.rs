@@ -20,7 +20,7 @@ pub struct RecordingReader<R> {
     block: Vec<u8>,
     /// Number of bytes of the block that have been read.
     decoded_bytes: usize,
-    past: BlockReference,
+    reference: BlockReference,
     /// Numbers of the files that have been named.
     files: BTreeSet<u32>,
     threads: BTreeSet<u32>,
@@ -49,7 +49,7 @@ impl<R: io::Read> RecordingReader<R> {
     /// Fails if the source is not a recording or has another version.
     pub fn new(mut source: R) -> Result<RecordingReader<R>, TraceError> {
         let mut head = [0; 12];
-        let length = fill(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
+        let length = fill_buffer(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
         let has_magic = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
         if !has_magic || length == 0 {
             return Err(TraceError::NoRecording);
@@ -67,7 +67,7 @@ impl<R: io::Read> RecordingReader<R> {
             next_block_start: head.len() as u64,
             block: Vec::new(),
             decoded_bytes: 0,
-            past: BlockReference::default(),
+            reference: BlockReference::default(),
             files: BTreeSet::new(),
             threads: BTreeSet::new(),
             devices: BTreeSet::new(),
@@ -91,7 +91,7 @@ impl<R: io::Read> RecordingReader<R> {
             };
             TraceError::Damaged { byte: self.block_start, why: format!("it has {why}") }
         })?;
-        self.check(&record)
+        self.check_and_add(&record)
             .map_err(|why| TraceError::Damaged { byte: self.block_start, why: why.to_owned() })?;
         Ok(Some(record))
     }
@@ -102,7 +102,7 @@ impl<R: io::Read> RecordingReader<R> {
         self.block_start = self.next_block_start;
         let block_start = self.block_start;
         let mut head = [0; 8];
-        match fill(&mut self.source, &mut head)
+        match fill_buffer(&mut self.source, &mut head)
             .map_err(|error| unread_error(block_start, &error))?
         {
             0 => return Ok(false),
@@ -119,7 +119,7 @@ impl<R: io::Read> RecordingReader<R> {
             return Err(TraceError::Damaged { byte: block_start, why });
         }
         self.block.resize(length as usize, 0);
-        let read_bytes = fill(&mut self.source, &mut self.block)
+        let read_bytes = fill_buffer(&mut self.source, &mut self.block)
             .map_err(|error| unread_error(block_start, &error))?;
         if read_bytes < self.block.len() {
             return Err(TraceError::Cut { byte: block_start });
@@ -130,14 +130,14 @@ impl<R: io::Read> RecordingReader<R> {
         }
         self.next_block_start = block_start + 8 + u64::from(length);
         self.decoded_bytes = 0;
-        self.past = BlockReference::default();
+        self.reference = BlockReference::default();
         Ok(true)
     }
 
     /// Decodes the next record of the block.
     fn decode_record(&mut self) -> Result<Record, RecordProblem> {
-        let mut decoder =
-            FieldDecoder { rest: &self.block[self.decoded_bytes..], past: &mut self.past };
+        let rest = &self.block[self.decoded_bytes..];
+        let mut decoder = FieldDecoder { rest, reference: &mut self.reference };
         let mut tag = 0;
         decoder.number(&mut tag)?;
         let empty_record = u8::try_from(tag).ok().and_then(Record::constructor_of);
@@ -150,7 +150,7 @@ impl<R: io::Read> RecordingReader<R> {
 
     /// Checks that a record may follow the preceding ones, and that the names in it are known. Adds
     /// it to the names and the sums.
-    fn check(&mut self, record: &Record) -> Result<(), &'static str> {
+    fn check_and_add(&mut self, record: &Record) -> Result<(), &'static str> {
         match (self.state, record) {
             (BlockState::Begins, Record::Start(_)) => self.state = BlockState::Within,
             (BlockState::Begins, _) => return Err("the first record is not a start"),
@@ -219,7 +219,7 @@ impl<R: io::Read> Iterator for RecordingReader<R> {
 }
 
 /// Reads until the buffer is full or the source ends. Returns the number of bytes read.
-fn fill(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
+fn fill_buffer(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled_bytes = 0;
     while filled_bytes < buffer.len() {
         match source.read(&mut buffer[filled_bytes..]) {

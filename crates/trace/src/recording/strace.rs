@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
-use self::syntax::{Call, head};
+use self::syntax::{Call, parse_head};
 use self::tables::{Pending, Table};
 use super::sums::RecordingSums;
 use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, ThreadName};
@@ -36,8 +36,8 @@ pub struct LeftOut(pub BTreeMap<String, u64>);
 
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (kind, count)) in self.0.iter().enumerate() {
-            let comma = if at == 0 { "" } else { ", " };
+        for (index, (kind, count)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
             write!(f, "{comma}{count} {kind}")?;
         }
         Ok(())
@@ -58,7 +58,7 @@ pub struct Imported {
 pub fn is_start(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     text.lines().next().is_some_and(|line| {
-        head(line)
+        parse_head(line)
             .is_some_and(|(_, _, rest)| rest.contains('(') || rest.starts_with(['+', '-', '<']))
     })
 }
@@ -74,7 +74,7 @@ fn unexpected(line: u64, expected: &str) -> TraceError {
 /// # Errors
 /// Fails at the first malformed line, or if the text contains no read.
 pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
-    let mut text = StraceParser::default();
+    let mut parser = StraceParser::default();
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -90,11 +90,11 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            text.parse_line(&line)
+            parser.parse_line(&line)
                 .ok_or_else(|| unexpected(number, "`PID SECONDS call(…) = …`"))?;
         }
     }
-    text.finish()
+    parser.finish()
 }
 
 /// Reads a line, or its beginning if it is too long. Returns the number of bytes, 0 at the end.
@@ -114,7 +114,7 @@ struct StraceParser {
     /// Descriptors and mappings by process.
     tables: BTreeMap<u32, Table>,
     /// Process whose table a task uses.
-    table_of: BTreeMap<u32, u32>,
+    table_by_task: BTreeMap<u32, u32>,
     /// Start time and text of each task's unfinished call.
     unfinished: BTreeMap<u32, (u64, String)>,
     /// Asynchronous reads that have not completed yet.
@@ -145,7 +145,7 @@ impl StraceParser {
     /// Imports a line. Returns `None` if it is malformed. The start of an unfinished call waits for
     /// its second line.
     fn parse_line(&mut self, line: &str) -> Option<()> {
-        let (task, wall_ns, rest) = head(line)?;
+        let (task, wall_ns, rest) = parse_head(line)?;
         let at_ns = wall_ns.saturating_sub(*self.start_ns.get_or_insert(wall_ns));
         self.end_ns = self.end_ns.max(at_ns);
         if rest.starts_with("+++") || rest.starts_with("---") {
@@ -230,6 +230,7 @@ impl StraceParser {
 mod tests {
     use super::*;
 
+    /// Reads of a text: file, offset, requested and read bytes, begin and end in nanoseconds.
     fn reads(text: &str) -> Vec<(u32, u64, u64, u64, u64, u64)> {
         let records = records(text.as_bytes()).unwrap().records;
         let read = |record: &Record| match record {
@@ -282,6 +283,8 @@ mod tests {
         assert_eq!(found.len(), 2);
     }
 
+    /// Thread 2 shares the descriptors of task 1, which closes the file. Child 9 has a copy, so
+    /// only its read of 6 bytes is of a file.
     #[test]
     fn threads_share_descriptors_and_children_have_copies() {
         let text = "1 1.0 openat(AT_FDCWD, \"f\", O_RDONLY) = 3 <0.1>\n\
@@ -290,7 +293,8 @@ mod tests {
             1 1.3 close(3) = 0 <0.1>\n\
             2 1.4 read(3, \"\", 5) = 5 <0.1>\n\
             9 1.5 read(3, \"\", 6) = 6 <0.1>\n";
-        let found: Vec<u64> = reads(text).iter().map(|read| read.3).collect();
+        let found: Vec<u64> =
+            reads(text).iter().map(|&(_, _, _, read_bytes, ..)| read_bytes).collect();
         assert_eq!(found, [6]);
     }
 
@@ -308,7 +312,8 @@ mod tests {
         assert!(!is_start(b"fio version 3 iolog\n") && !is_start(b"1 2 3 4 5\n"));
     }
 
-    /// An endless source of one character. It panics if it is read further than necessary.
+    /// An endless source of one character, with the number of bytes read so far. A read further
+    /// than necessary panics.
     struct Endless(usize);
 
     impl io::Read for Endless {
@@ -326,15 +331,16 @@ mod tests {
         assert!(error.starts_with("line 1: expected a line of less than 1 MiB"), "{error}");
     }
 
+    /// Each value would let an offset, a time or a sum exceed its maximum.
     #[test]
     fn impossible_return_values_are_line_errors() {
-        let at = "7 1000.000000";
-        let opened = format!("{at} openat(AT_FDCWD, \"f\", O_RDONLY) = 3 <0.000001>\n");
-        let twice = format!("{at} read(3, \"\", 9) = 3000000000 <9999999999.9>\n").repeat(2);
+        let head = "7 1000.000000";
+        let opened = format!("{head} openat(AT_FDCWD, \"f\", O_RDONLY) = 3 <0.000001>\n");
+        let twice = format!("{head} read(3, \"\", 9) = 3000000000 <9999999999.9>\n").repeat(2);
         for text in [
-            format!("{opened}{at} read(3, \"\", 9) = 4611686018427387904 <0.1>\n"),
-            format!("{opened}{at} read(3, \"\", 9) = 9 <18446744073.0>\n"),
-            format!("{opened}{at} lseek(3, 0, SEEK_END) = 9223372036854775807 <0.1>\n{twice}"),
+            format!("{opened}{head} read(3, \"\", 9) = 4611686018427387904 <0.1>\n"),
+            format!("{opened}{head} read(3, \"\", 9) = 9 <18446744073.0>\n"),
+            format!("{opened}{head} lseek(3, 0, SEEK_END) = 9223372036854775807 <0.1>\n{twice}"),
         ] {
             let error = records(text.as_bytes()).unwrap_err();
             assert!(matches!(error, TraceError::Line { line: 2.., .. }), "{error} of {text}");
@@ -355,10 +361,10 @@ mod tests {
             1 5.007 read(5</o>(deleted), \"\"..., 10) = 10 <0.000005>\n\
             1 5.008 fcntl(4</b>, F_DUPFD_CLOEXEC, 20) = 20</b> <0.000005>\n\
             1 5.009 read(20</b>, \"\"..., 5) = 5 <0.000004>\n";
-        let places: Vec<(u64, u64, u64)> =
-            reads(text).iter().map(|read| (read.1, read.2, read.3)).collect();
+        let ranges: Vec<(u64, u64, u64)> =
+            reads(text).iter().map(|&(_, offset, asked, got, ..)| (offset, asked, got)).collect();
         assert_eq!(
-            places,
+            ranges,
             [
                 (0, 2, 2),
                 (4096, 8192, 8192),

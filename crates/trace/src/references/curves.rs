@@ -101,9 +101,9 @@ mod tests {
     /// three frames the optimum has 9 faults and LRU 12.
     #[test]
     fn textbook_reference_string_has_the_published_fault_counts() {
-        let string = trace(&[7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]);
-        assert_eq!(belady(&string, 3), 9);
-        assert_eq!(misses(&string, &Spec::plain("lru"), 3), Ok(12));
+        let references = trace(&[7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]);
+        assert_eq!(belady(&references, 3), 9);
+        assert_eq!(misses(&references, &Spec::plain("lru"), 3), Ok(12));
     }
 
     /// In a loop of 10 pages with 9 frames LRU never hits. The optimum caches 9 pages in the first

@@ -10,7 +10,7 @@ const DETECTION_BYTES: usize = 4096;
 /// possible.
 pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     let name = name.to_ascii_lowercase();
-    let ends = |end: &str| name.ends_with(end);
+    let has_ending = |end: &str| name.ends_with(end);
     if name.contains("oraclegeneral") {
         return Some(BlockTraceFormat::OracleGeneral);
     }
@@ -22,9 +22,10 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
         .iter()
         .all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte > 127);
     if !is_text {
-        return (ends(".trace") || ends(".cloudphysics")).then_some(BlockTraceFormat::CloudPhysics);
+        let is_named = has_ending(".trace") || has_ending(".cloudphysics");
+        return is_named.then_some(BlockTraceFormat::CloudPhysics);
     }
-    if ends(".lis") {
+    if has_ending(".lis") {
         return Some(BlockTraceFormat::Arc);
     }
     let text = String::from_utf8_lossy(head);
@@ -39,7 +40,7 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
         [block] if is_number(block) => Some(BlockTraceFormat::Lirs),
         // Two numbers are either `FIRST COUNT` or `OFFSET LENGTH`.
         ["touch", _] | ["advice", _] | ["reopen"] => Some(BlockTraceFormat::Reads),
-        [_, _] if ends(".reads") => Some(BlockTraceFormat::Reads),
+        [_, _] if has_ending(".reads") => Some(BlockTraceFormat::Reads),
         _ => None,
     }
 }
@@ -50,12 +51,12 @@ mod tests {
 
     #[test]
     fn format_is_detected_only_where_no_other_format_fits() {
-        let found = |name, text: &str| detect_format(name, text.as_bytes());
-        assert_eq!(found("gli.trace", "*\n12\n13\n"), Some(BlockTraceFormat::Lirs));
-        assert_eq!(found("OLTP.lis", "12 4 0 1\n"), Some(BlockTraceFormat::Arc));
-        assert_eq!(found("x", "12 4\n"), None);
-        assert_eq!(found("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
-        assert_eq!(found("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
+        let detected = |name, text: &str| detect_format(name, text.as_bytes());
+        assert_eq!(detected("gli.trace", "*\n12\n13\n"), Some(BlockTraceFormat::Lirs));
+        assert_eq!(detected("OLTP.lis", "12 4 0 1\n"), Some(BlockTraceFormat::Arc));
+        assert_eq!(detected("x", "12 4\n"), None);
+        assert_eq!(detected("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
+        assert_eq!(detected("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(
             found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"),
             Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))

@@ -1,6 +1,6 @@
 //! Converts each system call in the output of strace into records.
 
-use super::syntax::{self, Call, Path, descriptor, field, is_file, unquoted};
+use super::syntax::{self, Call, Path, descriptor, field_value, is_file, unquoted};
 use super::tables::{Mapped, OpenFile, Submitted};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
@@ -104,7 +104,7 @@ impl StraceParser {
 
     /// Returns the table of the task's process. The table of an unknown task is empty.
     fn table_of_task(&mut self, task: u32) -> &mut super::Table {
-        let table = *self.table_of.entry(task).or_insert(task);
+        let table = *self.table_by_task.entry(task).or_insert(task);
         self.tables.entry(table).or_default()
     }
 
@@ -179,9 +179,9 @@ impl StraceParser {
         let Some(new_task) = new_task.and_then(|new_task| u32::try_from(new_task).ok()) else {
             return;
         };
-        let table = *self.table_of.entry(task).or_insert(task);
+        let table = *self.table_by_task.entry(task).or_insert(task);
         if is_shared {
-            self.table_of.insert(new_task, table);
+            self.table_by_task.insert(new_task, table);
         } else if let Some(copy) = self.tables.get(&table).cloned() {
             self.tables.insert(new_task, copy);
         }
@@ -327,7 +327,7 @@ impl StraceParser {
     fn advise_mapping(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(0)) = (call.number(0), call.value()) else { return };
         let hint = parse_hint(call.argument(2));
-        match self.table_of_task(task).at(address) {
+        match self.table_of_task(task).file_at(address) {
             Some((path, offset)) => {
                 let bytes = call.number(1).unwrap_or(0);
                 let is_of_mapping = true;
@@ -370,7 +370,7 @@ impl StraceParser {
         self.count_many_left_out(kind::HIDDEN, u64::from((requests.len() as u64) < accepted));
         for request in requests.iter().take(usize::try_from(accepted).unwrap_or(usize::MAX)) {
             let submitted = self.parse_submitted(task, begin_ns, request);
-            let data = field(request, "aio_data").unwrap_or("0");
+            let data = field_value(request, "aio_data").unwrap_or("0");
             self.pending.add(call.argument(0), data, submitted);
         }
     }
@@ -383,13 +383,13 @@ impl StraceParser {
         begin_ns: u64,
         request: &[String],
     ) -> Option<Submitted> {
-        let operation = field(request, "aio_lio_opcode")?;
+        let operation = field_value(request, "aio_lio_opcode")?;
         if !operation.starts_with("IOCB_CMD_PREAD") {
             self.count_left_out(&format!("io_submit of {operation}"));
             return None;
         }
         let (descriptor, open_file) =
-            self.file_of_descriptor(task, field(request, "aio_fildes")?)?;
+            self.file_of_descriptor(task, field_value(request, "aio_fildes")?)?;
         let path = open_file.path.clone();
         if !is_file(&path) {
             self.count_left_out(kind::NO_FILE);
@@ -398,10 +398,10 @@ impl StraceParser {
         // A vectored request shows only its number of buffers. Its completion shows the number of
         // bytes.
         let requested_bytes = match operation {
-            "IOCB_CMD_PREAD" => field(request, "aio_nbytes").and_then(syntax::number),
+            "IOCB_CMD_PREAD" => field_value(request, "aio_nbytes").and_then(syntax::number),
             _ => None,
         };
-        let offset = field(request, "aio_offset").and_then(syntax::number)?;
+        let offset = field_value(request, "aio_offset").and_then(syntax::number)?;
         let asked_bytes = requested_bytes.unwrap_or(0);
         Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
     }
@@ -411,9 +411,9 @@ impl StraceParser {
     fn import_events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
         let Some((events, _)) = syntax::structures(call.argument(3)) else { return Some(()) };
         for event in &events {
-            let data = field(event, "data").unwrap_or("0");
+            let data = field_value(event, "data").unwrap_or("0");
             let Some(submitted) = self.pending.complete(call.argument(0), data) else { continue };
-            let result = field(event, "res").unwrap_or_default();
+            let result = field_value(event, "res").unwrap_or_default();
             let result: i64 = result.split(' ').next()?.parse().ok()?;
             let read_bytes = u64::try_from(result).unwrap_or(0);
             let outcome = match result {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Splits a line into the process ID (0 without one), the time in nanoseconds, and the rest.
 /// Returns `None` for a line that does not begin in this way.
-pub fn head(line: &str) -> Option<(u32, u64, &str)> {
+pub fn parse_head(line: &str) -> Option<(u32, u64, &str)> {
     let line = line.trim_end();
     let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
     let (first, rest) = line.split_once(' ')?;
@@ -98,7 +98,7 @@ pub fn number(text: &str) -> Option<u64> {
 
 /// Returns the value of a field of `{name=value, …}`, whose parts are `structure`. `None` without
 /// the field.
-pub fn field<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
+pub fn field_value<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
     let value = |part: &'a String| part.strip_prefix(name)?.strip_prefix('=');
     structure.iter().find_map(value)
 }
@@ -107,11 +107,11 @@ pub fn field<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
 /// elements out (`...`).
 pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
-    let (elements, _) = parts(inside, None)?;
+    let (elements, _) = split_at_commas(inside, None)?;
     let is_hidden = elements.iter().any(|element| element == "...");
     let structure = |element: &String| {
         let inside = element.strip_prefix('{')?.strip_suffix('}')?;
-        parts(inside, None).map(|(parts, _)| parts)
+        split_at_commas(inside, None).map(|(parts, _)| parts)
     };
     Some((elements.iter().filter_map(structure).collect(), is_hidden))
 }
@@ -119,13 +119,13 @@ pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
 /// Returns the arguments up to the closing bracket, and the rest of the text. `None` without a
 /// closing bracket.
 fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
-    parts(text, Some(')'))
+    split_at_commas(text, Some(')'))
 }
 
 /// Splits the text at commas, up to `end` outside of all brackets, quotes and paths. Returns the
 /// parts and the text after `end`. Without `end`, the whole text is split. Returns `None` if `end`
 /// is missing.
-fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
+fn split_at_commas(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     let mut split_parts = vec![String::new()];
     let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
     let mut path_depth = 0_u32;
@@ -273,6 +273,7 @@ pub fn is_file(path: &str) -> bool {
     let others =
         ["/dev/pts", "/dev/tty", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/", "/sys/"];
     !path.is_empty() && !others.iter().any(|other| path.starts_with(other)) && {
+        // Kernel objects have names such as `pipe:[12]`.
         let is_relative = !path.starts_with('/') && !path.contains(":[");
         path.starts_with('/') || is_relative
     }

@@ -7,6 +7,7 @@ use super::syntax::Path;
 /// Descriptors and mappings of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
+    /// Open files by descriptor.
     pub open_files: BTreeMap<u64, OpenFile>,
     /// Mappings of files by their address.
     mapped: BTreeMap<u64, Mapped>,
@@ -16,6 +17,7 @@ pub struct Table {
 #[derive(Clone, Debug, Default)]
 pub struct OpenFile {
     pub path: String,
+    /// Offset of the next read in bytes.
     pub position: u64,
 }
 
@@ -35,6 +37,7 @@ impl OpenFile {
 #[derive(Clone, Debug)]
 pub struct Mapped {
     pub path: String,
+    /// File offset of the first byte.
     pub offset: u64,
     pub bytes: u64,
 }
@@ -54,7 +57,7 @@ impl Table {
 
     /// Returns the file mapped at an address, and the offset of the address in the file. `None`
     /// without a mapping there.
-    pub fn at(&self, address: u64) -> Option<(String, u64)> {
+    pub fn file_at(&self, address: u64) -> Option<(String, u64)> {
         let (start, mapped) = self.mapped.range(..=address).next_back()?;
         let within = address - start;
         let offset = mapped.offset.checked_add(within)?;
