@@ -93,7 +93,7 @@ pub fn compare(
         .collect();
     let mut position = offset / PAGE_BYTES * PAGE_BYTES;
     for _ in 0..ROUNDS {
-        // Of the first round. Infinite in the first round itself.
+        // Fastest time of the first round. Infinite during that round.
         let fastest_seconds = tried
             .iter()
             .filter_map(|window| window.seconds_per_byte.first().copied())

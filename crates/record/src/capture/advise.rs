@@ -520,7 +520,7 @@ impl Advisor {
         }
     }
 
-    /// Prefetches absent pages within the limits, returns their number. The policy forgets the rest.
+    /// Prefetches absent pages within the limits, returns their number. The policy forgets others.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;

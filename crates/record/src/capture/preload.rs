@@ -170,11 +170,10 @@ impl Preload {
             made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
         });
         let Some((folder, ring)) = made else {
-            let needed_kib = (BYTES + library.len() as u64).div_ceil(1 << 10);
-            let advice = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
+            let size_kib = (BYTES + library.len() as u64).div_ceil(1 << 10);
+            let hint = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
             let failures = failures.join("; ");
-            let text = format!("{needed_kib} KiB are needed: {failures}; {advice}");
-            return Err(io::Error::other(text));
+            return Err(io::Error::other(format!("{size_kib} KiB are needed: {failures}; {hint}")));
         };
         let cleanup_entry = CleanupEntry::write_record(CleanupKind::Folder, &folder)
             .inspect_err(|error| {
@@ -217,8 +216,7 @@ impl Preload {
     /// The program cannot be started.
     pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
         let mut libraries: OsString = self.folder.join(LIBRARY_FILE).into();
-        let others = std::env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty());
-        if let Some(others) = others {
+        if let Some(others) = std::env::var_os(PRELOAD_VARIABLE).filter(|text| !text.is_empty()) {
             libraries.push(":");
             libraries.push(others);
         }
@@ -367,7 +365,7 @@ impl Preload {
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
         let file = self.file_number(inode, Some(path_and_bytes), writer)?;
-        let thread = self.thread_number(task, writer)?;
+        let thread = self.thread(task, writer)?;
         let flags = (opened >> 32) as i32;
         let access = flags & libc::O_ACCMODE;
         let open = Record::Open(OpenRecord {
@@ -415,10 +413,7 @@ impl Preload {
     }
 
     /// Returns the number of a thread. Writes its name at its first occurrence.
-    fn thread_number<W>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32>
-    where
-        W: Write,
-    {
+    fn thread<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
         if let Some(&thread) = self.threads.get(&task) {
             return Ok(thread);
         }
@@ -439,7 +434,7 @@ impl Preload {
     ) -> io::Result<()> {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let file = self.file_number((get(&slot.device), get(&slot.inode)), None, writer)?;
-        let thread = self.thread_number(get(&slot.task), writer)?;
+        let thread = self.thread(get(&slot.task), writer)?;
         let number = get(&slot.method_and_descriptor);
         let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);

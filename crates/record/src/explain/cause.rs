@@ -160,7 +160,7 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
         // The rules of these causes require a minimum number of waits themselves.
         WaitCause::SlowFile | WaitCause::Writers | WaitCause::Readers | WaitCause::Stalls => true,
-        // These times come from the kernel's stacks, not from single waits.
+        // The kernel's stacks give the times of these causes, not single waits.
         WaitCause::Metadata | WaitCause::Sync => true,
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
         WaitCause::ManyFiles => many_files::has_many_small_files(gathered),

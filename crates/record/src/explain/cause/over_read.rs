@@ -77,7 +77,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         title: "more data is read than is used".to_owned(),
         evidence: format!(
             "{} were fetched and {at_most}{} of them used ({at_least}{:.0} times as much as \
-             needed), most of {}; separate requests for the {parts} used parts would take about {} instead of {}",
+             needed), most of {}; separate requests for the {parts} used parts would take about {} \
+             instead of {}",
             bytes_text((fetched_pages * PAGE_BYTES) as f64),
             bytes_text((used_pages * PAGE_BYTES) as f64),
             fetched_pages as f64 / used_pages.max(1) as f64,
