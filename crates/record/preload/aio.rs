@@ -79,6 +79,7 @@ static SUBMITTED: [SubmittedRead; 4096] = [const { SubmittedRead::free() }; 4096
 
 /// Returns the entries in the table that a request may have, in the order of the attempts.
 fn candidate_entries(request: u64) -> impl Iterator<Item = &'static SubmittedRead> {
+    // Multiplicative hash of the address, without the six bits below the size of a request.
     let first = (request >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let index = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
     (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(index(nth)))

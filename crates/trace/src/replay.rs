@@ -202,10 +202,12 @@ impl RecordingInput {
         let (mut given_reads, mut think_times, mut depth_max) = (Vec::new(), Vec::new(), 1);
         let (mut faults, mut direct) = (0, 0);
         for (index, read) in reads.iter().enumerate() {
+            // Reads that ended before this one began. The other earlier ones are still in flight.
             while ends[ended_count] <= read.begin_ns && ended_count < index {
                 ended_count += 1;
             }
             let last_end_ns = if ended_count > 0 { ends[ended_count - 1] } else { 0 };
+            // The thread thinks after the last end or the last begin, whichever is later.
             think_times
                 .push(Time(read.begin_ns - last_end_ns.max(last_begin_ns).min(read.begin_ns)));
             last_begin_ns = read.begin_ns;

@@ -249,6 +249,7 @@ fn set_field(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
 /// the descriptors of the event and of the program. The program runs until the event is closed.
 fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
+    // union bpf_attr: type, number of instructions, instructions, license.
     let mut attributes = [0; 128];
     set_field(&mut attributes, 0, &PROG_TYPE_TRACEPOINT.to_ne_bytes());
     set_field(&mut attributes, 4, &(program.len() as u32).to_ne_bytes());
@@ -289,6 +290,7 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
 /// not count them.
 fn missed_events(program: &OwnedFd) -> u64 {
     let mut info = [0_u8; INFO_BYTES];
+    // union bpf_attr: descriptor, length and address of the info.
     let mut attributes = [0; 128];
     set_field(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
     set_field(&mut attributes, 4, &(INFO_BYTES as u32).to_ne_bytes());
@@ -367,6 +369,7 @@ struct Ring {
 impl Ring {
     /// Creates the ring and maps it.
     fn new() -> io::Result<Ring> {
+        // union bpf_attr: type, and number of bytes.
         let mut attributes = [0; 128];
         set_field(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
         set_field(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());

@@ -86,6 +86,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
     if skipped < usize::from(data_bytes) {
         return Ok(BlktraceRecord::Bad);
     }
+    // Offsets of the fields in `struct blk_io_trace`.
     let (time_ns, sector, bytes, action, device) =
         (number_64(8), number_64(16), number_32(24), number_32(28), number_32(36));
     let event = EVENTS.iter().find(|(number, _)| *number == action & 0xffff);

@@ -69,7 +69,7 @@ pub fn detect_format(line: &[u8]) -> Option<TraceFormat> {
     };
     match count {
         6.. if is_whole_number(0) && is_direction(3) && is_whole_number(4) && is_whole_number(5)
-            // SPC has numbers alone up to there.
+            // SPC has a direction of one letter, and a number in the second field.
             && (fields[3].len() > 1 || !is_whole_number(1)) =>
         {
             return Some(TraceFormat::Msr);

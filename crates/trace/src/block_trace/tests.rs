@@ -98,12 +98,14 @@ fn blktrace_records_are_read_in_both_byte_orders() {
             (5_000, 16, 512, 0x0012_0001),
             (6_000, 16, 512, 0x0082_0008),
         ] {
+            // Magic number with version 7, and sequence number.
             push_number(0x6561_7407, 4);
             push_number(1, 4);
             push_number(time_ns, 8);
             push_number(sector, 8);
             push_number(length, 4);
             push_number(action, 4);
+            // Process, device and processor. No error, and three bytes of data, all 0.
             (0..3).for_each(|_| push_number(7, 4));
             push_number(0, 2);
             push_number(3, 2);

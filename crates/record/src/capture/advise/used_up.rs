@@ -201,6 +201,10 @@ impl FileUse {
 mod tests {
     use super::*;
 
+    /// Room in the budget and credit, in pages: enough for any prefetch of the tests.
+    const ROOM_PAGES: u64 = 1 << 20;
+    const CREDIT_PAGES: u64 = 1 << 20;
+
     /// Chunk of a file of 6,400 pages after these pieces, with the default estimate: a request
     /// costs as much as 122 pages.
     fn chunk_after(pieces: &[(u64, u64)]) -> Option<PageRange> {
@@ -212,7 +216,7 @@ mod tests {
                 file_use.record_access(PageRange::new(part, 16));
             }
         }
-        file_use.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
+        file_use.next_chunk(&DeviceEstimate::default(), (6400, CREDIT_PAGES), 5)
     }
 
     /// Five pieces of 160 pages are an eighth of the file. The whole rest is read.
@@ -257,7 +261,7 @@ mod tests {
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000 + 1000, 160)));
         (0..20).for_each(|nth| file_use.record_access(PageRange::new(nth * 32, 16)));
         file_use.piece_count = PIECES_MIN;
-        let chunk = file_use.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
+        let chunk = file_use.next_chunk(&DeviceEstimate::default(), (6400, CREDIT_PAGES), 5);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
@@ -266,10 +270,10 @@ mod tests {
     fn prefetch_all(file_use: &mut FileUse) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (file_use.next_chunk_ns, 0);
-        while let Some(chunk) = file_use.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
+        while let Some(chunk) = file_use.next_chunk(&estimate, (ROOM_PAGES, CREDIT_PAGES), at_ns) {
             file_use.record_prefetched(chunk.count(), &estimate, at_ns);
             assert_eq!(
-                file_use.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns),
+                file_use.next_chunk(&estimate, (ROOM_PAGES, CREDIT_PAGES), at_ns),
                 None,
                 "the device is not there yet"
             );
@@ -299,7 +303,7 @@ mod tests {
         let mut file_use = FileUse::new(6400);
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
-        assert_eq!(file_use.next_chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
+        assert_eq!(file_use.next_chunk(&estimate, (5000, CREDIT_PAGES), 0), None, "it does not fit");
         let (pages, at_ns) = prefetch_all(&mut file_use);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;

@@ -1,7 +1,9 @@
 //! Event sequences of faults of mappings, with the records worked out by hand.
 
 use super::super::event::TraceEvent;
-use super::tests::{DISK, INODE, KnownFile, enter, mapped, reads, records, switch};
+use super::tests::{
+    DISK, INODE, KnownFile, enter, falls_asleep, mapped, reads, records, resumes, switch,
+};
 use super::*;
 
 /// Maps the whole file at 4 GiB by descriptor 5.
@@ -41,10 +43,10 @@ fn fault_waits_for_all_its_sleeps() {
         (20, EventData::Complete { device: DISK, sector: 800, sectors: 16 }),
         (21, queue(816)),
         (22, issue(816)),
-        (25, switch(70, 0, true)),
-        (95, switch(0, 70, false)),
-        (97, switch(70, 0, true)),
-        (99, switch(0, 70, false)),
+        (25, falls_asleep()),
+        (95, resumes()),
+        (97, falls_asleep()),
+        (99, resumes()),
         (100, window(64)),
         (110, touch(512)),
     ]);
@@ -78,10 +80,10 @@ fn late_event_of_a_fault_is_not_a_second_read() {
     take(6 * ms, window(64));
     take(10 * ms, touch(200));
     take(10 * ms + 1, EventData::Fault { inode: INODE, page: 200 });
-    take(10 * ms + 2, switch(70, 0, true));
-    take(11 * ms, switch(0, 70, false));
-    take(12 * ms, switch(70, 0, true));
-    take(30 * ms, switch(0, 70, false));
+    take(10 * ms + 2, falls_asleep());
+    take(11 * ms, resumes());
+    take(12 * ms, falls_asleep());
+    take(30 * ms, resumes());
     take(30 * ms + 1, window(192));
     records.extend(follow.finish(40 * ms));
     let actual: Vec<_> =
@@ -102,8 +104,8 @@ fn fault_maps_the_whole_folio() {
         (12, folio(192, 64)),
         (13, folio(256, 256)),
         (14, folio(512, 512)),
-        (15, switch(70, 0, true)),
-        (65, switch(0, 70, false)),
+        (15, falls_asleep()),
+        (65, resumes()),
         (66, window(192)),
         (70, touch(256)),
         (71, window(256)),

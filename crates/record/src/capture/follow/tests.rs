@@ -84,6 +84,18 @@ pub(super) fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
     }
 }
 
+/// Task 70 leaves its processor to sleep.
+pub(super) fn falls_asleep() -> EventData {
+    let is_waiting = true;
+    switch(70, 0, is_waiting)
+}
+
+/// Task 70 runs again.
+pub(super) fn resumes() -> EventData {
+    let is_waiting = false;
+    switch(0, 70, is_waiting)
+}
+
 /// Begin of a system call with these first arguments.
 pub(super) fn enter(call: SystemCall, arguments: [u64; 4]) -> EventData {
     let [a, b, c, d] = arguments;
@@ -111,12 +123,12 @@ fn read_record_has_file_offset_and_wait() {
             },
         ),
         (25, EventData::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
-        (26, switch(70, 0, true)),
+        (26, falls_asleep()),
         // The stack of the sleep, and the wake-up, are no end of the wait.
         (26, EventData::Stack { addresses: vec![1] }),
         (90, EventData::Complete { device: DISK, sector: 800, sectors: 64 }),
         (91, EventData::Wake { task: 70 }),
-        (96, switch(0, 70, false)),
+        (96, resumes()),
         (100, EventData::Exit(SystemCall::Read, 8192)),
         (110, enter(SystemCall::Read, [3, 0, 8192, 0])),
         (111, EventData::CacheRead { inode: INODE, first: 2, end: 4 }),
@@ -198,8 +210,8 @@ fn fault_records_end_when_their_task_resumes() {
     let records = records(vec![
         (10, EventData::Fault { inode: INODE, page: 7 }),
         (12, EventData::Insert { inode: INODE, first: 7, count: 1 }),
-        (15, switch(70, 0, true)),
-        (65, switch(0, 70, false)),
+        (15, falls_asleep()),
+        (65, resumes()),
         (66, EventData::Fault { inode: INODE, page: 7 }),
         (80, EventData::Fault { inode: INODE, page: 9 }),
         (90, EventData::MapPages { inode: INODE, first: 16, end: 32 }),
@@ -358,11 +370,11 @@ fn task_event_after_a_sleep_ends_the_wait() {
         (10, EventData::Fault { inode: INODE, page: 7 }),
         (11, EventData::Queue { device: DISK, sector: 80, sectors: 8, name: String::new() }),
         (12, EventData::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
-        (15, switch(70, 0, true)),
+        (15, falls_asleep()),
         (45, EventData::Complete { device: DISK, sector: 80, sectors: 8 }),
         (55, EventData::MapPages { inode: INODE, first: 0, end: 16 }),
         (60, EventData::Fault { inode: INODE, page: 9 }),
-        (65, switch(70, 0, true)),
+        (65, falls_asleep()),
         (95, EventData::Fault { inode: INODE, page: 9 }),
     ]);
     let actual: Vec<(u64, u64, u64)> =
@@ -411,9 +423,9 @@ fn direct_aio_read_ends_when_the_program_receives_it() {
         (20, EventData::Exit(SystemCall::IoSubmit, 2)),
         (25, complete(800)),
         (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
-        (31, switch(70, 0, true)),
+        (31, falls_asleep()),
         (60, complete(80)),
-        (66, switch(0, 70, false)),
+        (66, resumes()),
         (70, EventData::Exit(SystemCall::IoGetevents, 2)),
     ]);
     assert_eq!(spans(&records), [(65536, 12, 25, 0), (8192, 11, 70, 35)]);
@@ -435,12 +447,12 @@ fn buffered_aio_read_waits_in_its_submit_call() {
         (11, EventData::AioRead(plain(1, 8192))),
         (12, EventData::AioRead(plain(2, 65536))),
         (13, EventData::Insert { inode: INODE, first: 2, count: 1 }),
-        (14, switch(70, 0, true)),
-        (40, switch(0, 70, false)),
+        (14, falls_asleep()),
+        (40, resumes()),
         (41, cached(2)),
         (42, EventData::Insert { inode: INODE, first: 16, count: 1 }),
-        (43, switch(70, 0, true)),
-        (60, switch(0, 70, false)),
+        (43, falls_asleep()),
+        (60, resumes()),
         (61, cached(16)),
         (70, EventData::Exit(SystemCall::IoSubmit, 2)),
     ]);
@@ -470,8 +482,8 @@ fn io_uring_read_waits_in_its_enter_call() {
                 (at + 10, enter(SystemCall::UringEnter, [4, 1, 1, 1])),
                 (at + 11, first),
                 (at + 12, second),
-                (at + 15, switch(70, 0, true)),
-                (at + 60, switch(0, 70, false)),
+                (at + 15, falls_asleep()),
+                (at + 60, resumes()),
                 (at + 61, EventData::UringComplete { request: 9, result: 4096 }),
                 (at + 61, EventData::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
                 (at + 62, EventData::Exit(SystemCall::UringEnter, 1)),
@@ -508,8 +520,8 @@ fn reads_without_a_range_are_counted() {
         (10, enter(SystemCall::IoSubmit, [1, 3, 0, 0])),
         (20, EventData::Exit(SystemCall::IoSubmit, 3)),
         (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
-        (31, switch(70, 0, true)),
-        (66, switch(0, 70, false)),
+        (31, falls_asleep()),
+        (66, resumes()),
         (70, EventData::Exit(SystemCall::IoGetevents, 3)),
         (80, EventData::UringSubmit { request: 9, operation: "READ".to_owned() }),
         (81, EventData::UringComplete { request: 9, result: 4096 }),
