@@ -188,7 +188,7 @@ mod tests {
         // A second mapping replaces a part of it.
         maps.insert(7, 0x18_0000, mapping(0x19_0000, 0));
         assert_eq!(
-            [0x17_f000, 0x18_0000, 0x19_0000].map(|at| page(&maps, at)),
+            [0x17_f000, 0x18_0000, 0x19_0000].map(|address| page(&maps, address)),
             [Some(1 + 0x7f), Some(0), Some(1 + 0x90)]
         );
     }

@@ -58,11 +58,11 @@ mod tests {
         assert_eq!(detected("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(detected("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(
-            found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"),
+            detected("usr_0.csv", "1,usr,0,Read,4096,512,9\n"),
             Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))
         );
         assert_eq!(
-            found("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"),
+            detected("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"),
             Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse))
         );
         assert_eq!(
