@@ -241,8 +241,7 @@ fn print_results(
     let summary = MatrixSummary::of(judged);
     let summary_of = |is_held_out: bool| {
         // Workloads on real storage belong to neither set.
-        let is_in_set =
-            |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
+        let is_in_set = |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
         let part: Vec<JudgedCell> = judged.iter().filter(is_in_set).cloned().collect();
         (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };

@@ -115,8 +115,7 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
     let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
     if is_repeated {
         // The range of the runs stands behind the throughput, the first figure.
-        let range: Column<ResultRow> =
-            ("range", |row| format_range(row.runs_mib_per_s.as_deref()));
+        let range: Column<ResultRow> = ("range", |row| format_range(row.runs_mib_per_s.as_deref()));
         columns.insert(label_columns + 1, range);
     }
     let mut table = Table::of(&[], &columns, label_columns);

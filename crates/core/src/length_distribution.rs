@@ -34,7 +34,7 @@ const PRIOR_FACTOR_MAX: u64 = 4;
 /// 9, 10 to 11, …, 16 to 19, …, up to 2^32 pages.
 const FIRST_COARSE_LENGTH: u64 = 8;
 /// Number of steps of a single length: lengths 1 to 7.
-const FINE_STEPS: usize = 7;
+const FINE_STEPS: usize = FIRST_COARSE_LENGTH as usize - 1;
 /// Number of steps: the single lengths, then four for each octave from 2^3 to 2^32.
 const STEPS: usize = FINE_STEPS + 4 * (32 - 3);
 

@@ -219,10 +219,7 @@ impl Nfs {
         };
         let sent_at = self.link_to_client.queue_transfer(now, bytes);
         let latency = self.draw_one_way_latency();
-        self.events.add(
-            sent_at + latency,
-            NfsEvent::Answered(completion.id.0, completion.outcome),
-        );
+        self.events.add(sent_at + latency, NfsEvent::Answered(completion.id.0, completion.outcome));
     }
 
     /// Handles the reply to call `call_number` at the client: frees a slot, and completes the
@@ -266,12 +263,8 @@ impl Device for Nfs {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let calls_left = request.sectors.div_ceil(self.call_sectors_max);
         let contiguous_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let request_key = self.requests.add(NfsRequest {
-            request,
-            calls_left,
-            contiguous_bytes,
-            error: None,
-        });
+        let request_key =
+            self.requests.add(NfsRequest { request, calls_left, contiguous_bytes, error: None });
         let mut start = request.start;
         while start < request.end() {
             let sectors = (request.end() - start).min(u64::from(self.call_sectors_max)) as u32;

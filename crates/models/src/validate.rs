@@ -219,9 +219,8 @@ mod tests {
             (1..=20).map(request).collect::<Vec<_>>()
         };
         let (is_observed, seed) = (false, 1);
-        let run = |service_ns| {
-            replay(&traced(service_ns), &drive, GapMeaning::After, is_observed, seed)
-        };
+        let run =
+            |service_ns| replay(&traced(service_ns), &drive, GapMeaning::After, is_observed, seed);
         assert_eq!(run(1_000_000), run(9_876_543));
     }
 }

@@ -7,8 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::c::{self, memory_piece, ssize_t};
 use crate::layout::RecordRing;
 use crate::{
-    ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno,
-    thread,
+    ReadPosition, RecordedCall, errno, has_entered_sandbox, method, now_ns, ring, set_errno, thread,
 };
 
 /// Requests that are copied at once. The copies lie on the stack, which may be a small one.

@@ -154,8 +154,7 @@ fn record_read(
     (begin_ns, end_ns): (u64, u64),
 ) {
     let position = ReadPosition::At(offset);
-    let call =
-        RecordedCall { method: method::READ, descriptor, position, requested_bytes: None };
+    let call = RecordedCall { method: method::READ, descriptor, position, requested_bytes: None };
     call.record(ring, begin_ns, end_ns, bytes as i64);
 }
 

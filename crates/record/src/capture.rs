@@ -41,11 +41,10 @@ pub mod preload;
 mod ring;
 pub mod sampled;
 mod stacks;
-pub mod state_samples;
+mod state_samples;
 mod submitted;
 mod tables;
 mod time_split;
-mod uring_samples;
 
 pub use advise::{AdviceResult, StopReason, Waits};
 

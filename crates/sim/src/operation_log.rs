@@ -177,8 +177,7 @@ impl ProcessLog {
             if kind == LogKind::Trace {
                 let name = |file: &FileId| all_files[file.0 as usize].name.clone();
                 let files = files.iter().map(|file| (*file, name(file))).collect();
-                trace =
-                    Some(TraceLog { sink, files, opened: Vec::new(), time_base: Time::ZERO });
+                trace = Some(TraceLog { sink, files, opened: Vec::new(), time_base: Time::ZERO });
             } else {
                 values.push(ValueLog {
                     kind,

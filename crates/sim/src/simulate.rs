@@ -184,9 +184,8 @@ pub fn simulate_with(
     if let Some(observer) = observer {
         let mut make = policy_maker.unwrap_or_else(|| maker_of_policy(setup.readahead.clone()));
         let policy_observer = observer.clone();
-        machine.set_policy_maker(Box::new(move |limits| {
-            policy_observer.observe_policy(make(limits))
-        }));
+        machine
+            .set_policy_maker(Box::new(move |limits| policy_observer.observe_policy(make(limits))));
         world = world.with_observer(observer);
     } else if let Some(make) = policy_maker {
         machine.set_policy_maker(make);

@@ -35,8 +35,8 @@ const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 /// # Errors
 /// Returns the first line that is not a step.
 pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TraceError> {
-    let steps = numbered_lines(text)
-        .map(|(line, content)| parse_step(content).map_err(line_error(line)));
+    let steps =
+        numbered_lines(text).map(|(line, content)| parse_step(content).map_err(line_error(line)));
     steps.collect()
 }
 

@@ -128,7 +128,7 @@ fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
         row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();
     let [passes_before, measured_passes] = order.state.passes();
     let mut start = MeasurementStart::now();
-    let mut open = OpenAccesses::open_accesses(order.contender, row, &files)?;
+    let mut open = OpenAccesses::open_by(order.contender, row, &files)?;
     let mut sum = Checksum::default();
     if passes_before > 0 {
         for _ in 0..passes_before {
@@ -190,11 +190,7 @@ enum OpenAccesses {
 
 impl OpenAccesses {
     /// Opens the accesses of the row for one contender.
-    fn open_accesses(
-        contender: Contender,
-        row: &Row,
-        files: &[PathBuf],
-    ) -> io::Result<OpenAccesses> {
+    fn open_by(contender: Contender, row: &Row, files: &[PathBuf]) -> io::Result<OpenAccesses> {
         Ok(match contender.baseline() {
             None => OpenAccesses::Ours(LibraryAccesses::open(row.work, row.data, files)?),
             Some(baseline) => OpenAccesses::Baseline(open_baseline(baseline, row, files)?),

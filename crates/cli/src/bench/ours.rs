@@ -26,7 +26,10 @@ pub struct LibraryAccesses {
 /// Object that reports how the bytes were read, for the caveat.
 enum CaveatSource {
     /// `mode` is the mode of the open file; `None` if each pass opens the files itself.
-    Path { path: ReadPath, mode: Option<Mode> },
+    Path {
+        path: ReadPath,
+        mode: Option<Mode>,
+    },
     Mapping(Arc<MemoryFile<Mapping>>),
 }
 

@@ -89,11 +89,7 @@ pub fn judge_all(
 }
 
 /// Checks that the file or device is large enough for all workloads.
-fn check_bytes(
-    path: &Path,
-    workloads: &[MatrixWorkload],
-    size: CellSize,
-) -> Result<(), Failure> {
+fn check_bytes(path: &Path, workloads: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
     let bytes = |work: &MatrixWorkload| {
         let (_, end) = work.workload(size.seed, size.part).contiguous_starts();
         end

@@ -147,9 +147,8 @@ mod tests {
         }
         assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.items().len()));
         let mut numbered = (0..).zip(pictures.reads.items());
-        let is_spaced = |(index, read): (u64, &DrawnRead)| {
-            read.end_ns == index * pictures.reads.keep_every()
-        };
+        let is_spaced =
+            |(index, read): (u64, &DrawnRead)| read.end_ns == index * pictures.reads.keep_every();
         assert!(numbered.all(is_spaced));
     }
 }

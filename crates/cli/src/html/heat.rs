@@ -87,8 +87,7 @@ fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
     let height = ROW_HEIGHT - 2.0;
-    let shape =
-        format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.0}\"");
+    let shape = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.0}\"");
     format!(
         "<g><rect class=\"even\" {shape}/><rect class=\"{class}\" {shape} fill-opacity=\"{:.2}\">",
         strength.abs().powf(0.7)

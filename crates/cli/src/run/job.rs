@@ -48,8 +48,7 @@ pub fn run(
         let row = rows_to_run[row_index];
         let jobs = &plan.run.jobs;
         let row_number = row_index + 1;
-        let operations =
-            OperationLogs::create(jobs, &input_paths, row_number, rows_to_run.len())?;
+        let operations = OperationLogs::create(jobs, &input_paths, row_number, rows_to_run.len())?;
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
         let row_observers = (log.as_ref(), observer.as_ref());
         let measured = run_row(&plan.run, row, row_observers, &operations, &interrupt);

@@ -250,8 +250,7 @@ mod tests {
     use crate::eviction::{Lru, TwoLists};
     use crate::unit::PageRange;
 
-    const PREFETCHED: RunEntry =
-        RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+    const PREFETCHED: RunEntry = RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
     const REQUESTED: RunEntry = RunEntry { is_ahead: false, ..PREFETCHED };
 
     /// Adds `count` pages from `first` on, which the device delivers at once.

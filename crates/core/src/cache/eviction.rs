@@ -339,7 +339,7 @@ impl Cache {
         if let Some(refaults) = &mut self.refaults {
             refaults.record_eviction(self.frames[id.0 as usize].key());
         }
-        self.remove(id);
+        self.remove_page(id);
     }
 }
 

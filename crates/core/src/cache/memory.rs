@@ -408,7 +408,7 @@ impl Cache {
     /// Drops a filled page without pin, read or write in progress, mapped or not.
     pub fn discard_memory(&mut self, id: FrameId) {
         debug_assert!(self.frame(id).pins == 0 && !self.frame(id).memory.is_writing);
-        self.remove(id);
+        self.remove_page(id);
     }
 
     /// Puts an unpinned, filled page of memory on the list for its state.

@@ -192,8 +192,7 @@ mod tests {
     use super::*;
     use crate::eviction::TwoLists;
 
-    const PREFETCHED: RunEntry =
-        RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+    const PREFETCHED: RunEntry = RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
 
     /// Adds prefetched pages, which the device delivers at once. Returns their frames.
     fn add_filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {

@@ -209,8 +209,7 @@ impl PageTableIndex {
         file: FileId,
         range: PageRange,
     ) -> impl Iterator<Item = (u64, FrameId)> {
-        let with_frame =
-            move |(page, home)| Some((page, self.find_at(frames, home, file, page)?));
+        let with_frame = move |(page, home)| Some((page, self.find_at(frames, home, file, page)?));
         self.homes(file, range).filter_map(with_frame)
     }
 

@@ -56,9 +56,9 @@ impl Arc {
         self.target = match ghost_list {
             B1 => (self.target + (b2_ghosts * TARGET_UNITS / b1_ghosts).max(TARGET_UNITS))
                 .min(u64::from(self.pages) * TARGET_UNITS),
-            B2 => self
-                .target
-                .saturating_sub((b1_ghosts * TARGET_UNITS / b2_ghosts).max(TARGET_UNITS)),
+            B2 => {
+                self.target.saturating_sub((b1_ghosts * TARGET_UNITS / b2_ghosts).max(TARGET_UNITS))
+            }
         };
         Some(ghost_list)
     }

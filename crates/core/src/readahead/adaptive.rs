@@ -218,11 +218,7 @@ impl AdaptiveReadahead {
     }
 
     /// Returns the index of the most recent stream that the request continues.
-    fn find_continued_stream(
-        &self,
-        access: &AccessContext,
-        pages: &dyn PageView,
-    ) -> Option<usize> {
+    fn find_continued_stream(&self, access: &AccessContext, pages: &dyn PageView) -> Option<usize> {
         let request = access.request;
         self.reaches.find_last(request, |index| {
             let reach = self.streams[index].reach();
@@ -251,8 +247,8 @@ impl AdaptiveReadahead {
         self.falls = if is_below { self.falls + 1 } else { 0 };
         self.last_scattered = Some(scattered);
         let requested_pages_at_begin = pages.evidence().device.requested_pages();
-        let prefetches_nothing = self.advice == Advice::Random
-            && (stride.is_some() || !self.has_continued_stream);
+        let prefetches_nothing =
+            self.advice == Advice::Random && (stride.is_some() || !self.has_continued_stream);
         let begin = match self.advice {
             _ if stride.is_some() => RunBegin::Stride,
             Advice::Sequential => RunBegin::Sequential,

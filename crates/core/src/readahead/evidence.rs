@@ -159,8 +159,7 @@ impl DeviceEvidence {
         count: u64,
     ) -> u64 {
         let strides = self.lengths.of(RunBegin::Stride);
-        let quarters_that_go_on =
-            4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE;
+        let quarters_that_go_on = 4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE;
         match quarters_that_go_on {
             0 => 0,
             3.. => count,

@@ -208,8 +208,8 @@ impl AdaptiveScheduler {
     /// The process with parked reads that has the fewest reads in progress; `None` without one.
     fn parked_process_with_fewest_reads(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
-        let fewest = parked
-            .min_by_key(|(_, process)| (process.reads_in_progress(), process.parked_since));
+        let fewest =
+            parked.min_by_key(|(_, process)| (process.reads_in_progress(), process.parked_since));
         fewest.map(|(&id, _)| id)
     }
 

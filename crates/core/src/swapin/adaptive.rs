@@ -323,9 +323,11 @@ impl SwapinPlan {
             return self.read;
         }
         match self.read {
-            SwapRead::Slots(range) => SwapRead::Slots(
-                by_slot.nearest_part(range, room_pages, |slot| swapped.absent_page(slot).is_some()),
-            ),
+            SwapRead::Slots(range) => SwapRead::Slots(by_slot.nearest_part(
+                range,
+                room_pages,
+                |slot| swapped.absent_page(slot).is_some(),
+            )),
             SwapRead::Pages(range) => {
                 SwapRead::Pages(by_address.nearest_part(range, room_pages, |page| {
                     swapped.absent_slot(fault.memory, page).is_some()

@@ -189,8 +189,7 @@ mod tests {
     /// Faults without hits, far from each other. The first block has 8 slots by the initial hits.
     #[test]
     fn halving_option_halves_the_window_at_each_fault_without_hits() {
-        let table =
-            [(0, 100, (96, 8)), (0, 301, (300, 4)), (0, 501, (500, 2)), (0, 701, (701, 1))];
+        let table = [(0, 100, (96, 8)), (0, 301, (300, 4)), (0, 501, (500, 2)), (0, 701, (701, 1))];
         assert_trajectory("hits,halving=1", &table);
     }
 

@@ -71,8 +71,7 @@ impl FileFormat {
 fn parquet_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
     let end_offset = file_bytes - PARQUET_END_BYTES;
     let footer_offset = end_offset - PARQUET_FOOTER_BYTES;
-    let mut ranges =
-        vec![(end_offset, PARQUET_END_BYTES), (footer_offset, PARQUET_FOOTER_BYTES)];
+    let mut ranges = vec![(end_offset, PARQUET_END_BYTES), (footer_offset, PARQUET_FOOTER_BYTES)];
     let group_bytes = footer_offset / PARQUET_GROUPS;
     let chunk_bytes = group_bytes / PARQUET_COLUMNS;
     for group in 0..PARQUET_GROUPS {

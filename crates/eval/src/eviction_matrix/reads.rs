@@ -262,8 +262,8 @@ impl ZipfPages {
     /// Adds a file of `pages` pages, whose pages are read with a Zipf distribution.
     fn new(files: &mut LoadFiles, rng: &mut SeededRng, pages: u64) -> ZipfPages {
         let distribution = Distribution::Zipf { theta: 0.9, center: None };
-        let skew = SkewedPositions::new(&distribution, pages, rng.bits())
-            .expect("Zipf's law is skewed");
+        let skew =
+            SkewedPositions::new(&distribution, pages, rng.bits()).expect("Zipf's law is skewed");
         ZipfPages { file: files.add(pages * PAGE_BYTES), skew }
     }
 

@@ -146,8 +146,7 @@ mod tests {
     /// result.
     #[test]
     fn largest_difference_is_reported_first() {
-        let (run, best) =
-            (result(200.0, 48.0, 4.0, vec![]), result(100.0, 64.0, 4.2, vec![]));
+        let (run, best) = (result(200.0, 48.0, 4.0, vec![]), result(100.0, 64.0, 4.2, vec![]));
         let reported = differences(&run, &best);
         assert_eq!(reported, ["more requests (×2.00)", "more bytes (×1.50)"]);
         let (run, best) =

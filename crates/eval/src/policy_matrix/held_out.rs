@@ -118,11 +118,7 @@ mod tests {
         let tuning = all.iter().filter(|cell| CellSet::Tuning.has_cell(cell)).count();
         let held_out = all.iter().filter(|cell| CellSet::HeldOut.has_cell(cell)).count();
         assert_eq!(tuning + held_out, all.len());
-        assert!(
-            (all.len() / 5..all.len() / 2).contains(&tuning),
-            "{tuning} of {}",
-            all.len()
-        );
+        assert!((all.len() / 5..all.len() / 2).contains(&tuning), "{tuning} of {}", all.len());
         let devices = DEVICES.iter().filter(|(name, _)| is_one_in_three(name)).count();
         let is_count_held_out = |count: &&u32| is_one_in_three(&format!("processes-{count}"));
         let process_counts = PROCESSES.iter().filter(is_count_held_out).count();

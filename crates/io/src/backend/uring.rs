@@ -353,11 +353,9 @@ impl Backend for UringBackend {
                 let memory = one.iov_base.cast_const().cast();
                 opcode::WriteFixed::new(file, memory, segment_bytes(one), 0).offset(offset).build()
             }
-            (Op::Read, [one]) => {
-                opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one))
-                    .offset(offset)
-                    .build()
-            }
+            (Op::Read, [one]) => opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one))
+                .offset(offset)
+                .build(),
             (Op::Write, [one]) => {
                 opcode::Write::new(file, one.iov_base.cast_const().cast(), segment_bytes(one))
                     .offset(offset)

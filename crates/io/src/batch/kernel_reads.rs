@@ -233,8 +233,7 @@ impl KernelReads {
             let UnstartedRead { handle, offset, bytes, .. } = &kernel_read.unstarted;
             let file_waiters = waiters_by_file.entry(Arc::as_ptr(&handle.file)).or_default();
             // The first read of a file may exceed the total limit, so every file progresses.
-            if *file_waiters >= FILE_WAITERS_MAX
-                || *file_waiters > 0 && waiter_count >= WAITERS_MAX
+            if *file_waiters >= FILE_WAITERS_MAX || *file_waiters > 0 && waiter_count >= WAITERS_MAX
             {
                 continue;
             }

@@ -345,16 +345,11 @@ fn cancelled_call_receives_no_result() {
 #[derive(Clone, Debug)]
 enum HostileEvent {
     /// A reply with these results to the call with one of the sent ids.
-    Answer {
-        xid_index: prop::sample::Index,
-        body: Vec<u8>,
-    },
+    Answer { xid_index: prop::sample::Index, body: Vec<u8> },
     /// Arbitrary bytes.
     Noise(Vec<u8>),
     /// Time passes.
-    Pass {
-        ms: u64,
-    },
+    Pass { ms: u64 },
     /// The connection is lost.
     Cut,
     /// A GETATTR is started if a slot is free.

@@ -288,9 +288,8 @@ mod tests {
         );
         assert!(in_child(|| {
             let child = ProcessNumber::current();
-            let is_grandchild_new = || {
-                !parent.is_current() && !child.is_current() && ProcessNumber::current() != child
-            };
+            let is_grandchild_new =
+                || !parent.is_current() && !child.is_current() && ProcessNumber::current() != child;
             let is_child_new = child != parent && !parent.is_current() && child.is_current();
             is_child_new && in_child(is_grandchild_new)
         }));

@@ -107,11 +107,11 @@ impl MappingBuilder {
     /// Sets if a file may be served by the kernel's own mapping. Default: yes.
     ///
     /// - A file that is completely in the kernel page cache at `open` is mapped by the kernel
-    ///   ([`KernelMappingReason::InMemory`]): no byte is read again, and none is in memory twice. If
-    ///   the kernel evicts pages later, its own readahead brings them back.
+    ///   ([`KernelMappingReason::InMemory`]): no byte is read again, and none is in memory twice.
+    ///   If the kernel evicts pages later, its own readahead brings them back.
     /// - Without other options, the kernel also maps a file that it reads no slower than readpath
-    ///   ([`KernelMappingReason::KernelIsFast`]): on a fast device, with at most a hundred readahead
-    ///   windows.
+    ///   ([`KernelMappingReason::KernelIsFast`]): on a fast device, with at most a hundred
+    ///   readahead windows.
     /// - In a file that readpath serves, the kernel may serve windows of long runs, unless a
     ///   policy, window or backend is set ([`MappingStats::delegated_pages`]).
     #[must_use]

@@ -404,8 +404,8 @@ impl Areas {
     /// Puts a page of zeros at the frame's own address, where there is no page.
     fn put_zeros(&mut self, frame: u32) {
         let address = self.frame_area.address(u64::from(frame));
-        // SAFETY: this server owns the zeros, and the frame has no page of its own.
         let (zeros, is_protected) = (self.zeros.address(), false);
+        // SAFETY: this server owns the zeros, and the frame has no page of its own.
         let result = unsafe { self.frame_uffd.copy(address, zeros, PAGE, is_protected) };
         result.expect("a frame without a page takes one");
         self.add_present(1);

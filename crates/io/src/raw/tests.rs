@@ -90,7 +90,11 @@ impl FaultyBackend {
         let bytes: u64 = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
         let range = transfer.offset..transfer.offset + bytes;
         if is_due(faults.again_every) {
-            return if self.transfer_count.is_multiple_of(2) { -libc::EAGAIN } else { -libc::EINTR };
+            return if self.transfer_count.is_multiple_of(2) {
+                -libc::EAGAIN
+            } else {
+                -libc::EINTR
+            };
         }
         if faults.bad_byte.is_some_and(|bad| range.contains(&bad)) {
             return -libc::EIO;

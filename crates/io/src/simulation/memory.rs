@@ -24,10 +24,10 @@ use rustix::io::Errno;
 
 pub use kernel_mapping::Kernel;
 pub(crate) use system_calls::{
-    assert_readable, cached_pages, clear_event_fd, drop_cached, end_run_on_panic, has_locked_memory,
-    is_present, large_folio_pages, make_ioctl, map_file, move_into, open_uffd, queue,
-    read_messages, release_pages, signal_event_fd, sleep_for_event, system_memory, unlock, unmap,
-    wait_until_readable,
+    assert_readable, cached_pages, clear_event_fd, drop_cached, end_run_on_panic,
+    has_locked_memory, is_present, large_folio_pages, make_ioctl, map_file, move_into, open_uffd,
+    queue, read_messages, release_pages, signal_event_fd, sleep_for_event, system_memory, unlock,
+    unmap, wait_until_readable,
 };
 
 use super::world::World;

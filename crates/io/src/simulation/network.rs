@@ -292,7 +292,9 @@ impl World {
         let connection_state = &mut network.connections[connection];
         let mut count = connection_state.arrived_bytes.min(bytes_max);
         if count == 0 {
-            return connection_state.lost_errno.map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
+            return connection_state
+                .lost_errno
+                .map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
         }
         if self.happens_one_in(short_one_in) {
             count = 1 + self.random_below(count as u64) as usize;

@@ -323,8 +323,8 @@ impl Thread {
             }
         };
         let versions = if has_changed { self.visible_versions(before, &file) } else { versions };
-        let is_old = versions.inode == before.inode
-            && versions.opened_at_change < before.opened_at_change;
+        let is_old =
+            versions.inode == before.inode && versions.opened_at_change < before.opened_at_change;
         if is_old && self.shared.model.borrow().coherence == Coherence::WhenOpened {
             self.world.fail_run(format!("{versions:?} was not seen to have changed: {before:?}"));
         }
@@ -436,8 +436,7 @@ impl Thread {
         let mut position = offset;
         while position < offset + bytes {
             let bytes_to_page_end = PAGE_BYTES - position % PAGE_BYTES;
-            let read_start =
-                self.start_read(versions, (file_index, position, bytes_to_page_end));
+            let read_start = self.start_read(versions, (file_index, position, bytes_to_page_end));
             let first_count = self.shared.guard_counts.borrow().len() - 1;
             let filled = reader.fill_buf();
             let guards_max = self.guards_max_since(first_count);

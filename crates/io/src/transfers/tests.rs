@@ -90,8 +90,7 @@ fn completion_times(sleep: Sleep) -> (Time, Completion, Time) {
     let clock = Clock::start();
     let mut transfers = Transfers::with_backend(Box::new(script), 1, clock);
     let file = TransferFile::from_target(&target);
-    let start =
-        TransferStart { id: RequestId(9), file, op: Op::Read, offset: 0, bytes: 16_384 };
+    let start = TransferStart { id: RequestId(9), file, op: Op::Read, offset: 0, bytes: 16_384 };
     transfers.record_wait();
     let before = clock.now();
     // SAFETY: the scripted backend accesses no memory.

@@ -174,6 +174,6 @@ mod tests {
         assert_eq!([1, 2, 3, 6].map(|count| flow.arrival_ns(count)), [0, 0, 110, 140]);
         let arrived = [0, 109, 110, 139, 500].map(|time_ns| flow.arrived_sectors(time_ns));
         assert_eq!(arrived, [2, 2, 3, 5, 6]);
-        assert_eq!(MediumFlow::cached(8).arrived_at(0), 8);
+        assert_eq!(MediumFlow::cached(8).arrived_sectors(0), 8);
     }
 }

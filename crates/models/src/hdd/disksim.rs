@@ -275,11 +275,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         read_ahead_sectors_max: ahead_max as u32,
         read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { ahead_min as u32 },
         ahead_over_requested: over_requested,
-        releases: if keep_level < 0.0 {
-            ReleasePolicy::Requested
-        } else {
-            ReleasePolicy::Nothing
-        },
+        releases: if keep_level < 0.0 { ReleasePolicy::Requested } else { ReleasePolicy::Nothing },
         ahead_on_hit: disk.switch_or("Read-ahead on idle hit", false)?,
         caches_passing_sectors: disk.switch_or("Read any free blocks", false)?,
         joins_read_ahead: disk.switch_or("Allow almost read hits", false)?,

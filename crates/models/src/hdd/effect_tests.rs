@@ -207,7 +207,7 @@ fn read_ahead_to_the_track_end_skips_bad_sectors() {
 #[test]
 fn arriving_command_stops_read_ahead_after_the_current_sector() {
     let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
-    // Whether the third read hits the cache: that of `sector`, 100 ms after the second.
+    // Whether the third read, which reads `sector` 100 ms after the second, hits the cache.
     let is_hit = |changes: &[(&str, &str)], sector: u64| {
         let reads = [(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, sector, 1, 100)];
         let ms = service_times(changes, &reads);

@@ -116,9 +116,8 @@ impl Hdd {
             cost_state.cost_below(&self.mechanics, (position, op), limit)
         };
         let room_cost = || {
-            let cost = |position: &SectorPosition| {
-                cost_state.cost(&self.mechanics, position, Op::Write)
-            };
+            let cost =
+                |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
             write_cache.least_cost(time_ns, cost).unwrap_or(u64::MAX)
         };
         match self.queue.take_next(time_ns, cost, room_cost) {

@@ -45,13 +45,7 @@ pub(super) struct WriteCache {
 impl WriteCache {
     /// Creates an empty cache.
     pub(super) fn new(spec: WriteCacheSpec) -> WriteCache {
-        WriteCache {
-            spans: Vec::new(),
-            spec,
-            sectors: 0,
-            transfer_sectors: 0,
-            transfer_end_ns: 0,
-        }
+        WriteCache { spans: Vec::new(), spec, sectors: 0, transfer_sectors: 0, transfer_end_ns: 0 }
     }
 
     /// Returns true if no data waits for the medium. A transfer can still be in progress.
@@ -71,8 +65,7 @@ impl WriteCache {
             return true;
         }
         let is_transferring = time_ns < self.transfer_end_ns;
-        let held_sectors =
-            self.sectors + if is_transferring { self.transfer_sectors } else { 0 };
+        let held_sectors = self.sectors + if is_transferring { self.transfer_sectors } else { 0 };
         let is_span_left = self.spans.len() < self.spec.spans as usize;
         held_sectors + (end - start) <= self.spec.sectors
             && (is_span_left || self.continued_span(start).is_some())

@@ -80,9 +80,8 @@ fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
         // Among the cells with less load, the slowest is the strictest bound.
         for lighter_cells in [same_size.collect::<Vec<_>>(), same_depth.collect()] {
             let slowest = lighter_cells.into_iter().max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
-            let is_contradicted = |lighter: &&ProfileSample| {
-                heavier.mean_ns < lighter.mean_ns * (1.0 - DECREASE_MAX)
-            };
+            let is_contradicted =
+                |lighter: &&ProfileSample| heavier.mean_ns < lighter.mean_ns * (1.0 - DECREASE_MAX);
             if let Some(lighter) = slowest.filter(is_contradicted) {
                 let pair = |sample: &ProfileSample| (sample.cell, sample.mean_ns);
                 found.push(Contradiction { lighter: pair(lighter), heavier: pair(heavier) });

@@ -418,10 +418,8 @@ impl<N: FileNames> TaskTracker<N> {
         for InsertedRange { inode, first, end, at_ns } in inserted {
             let file = self.file_number(inode, None);
             let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
-            self.out.put(
-                end_ns,
-                Record::Insert(PagesInserted { at_ns, thread, file, offset, bytes }),
-            );
+            self.out
+                .put(end_ns, Record::Insert(PagesInserted { at_ns, thread, file, offset, bytes }));
         }
     }
 

@@ -153,8 +153,8 @@ impl Maps {
         let page = page_of(address);
         let huge_start = address / HUGE_BYTES * HUGE_BYTES;
         let is_within_mapping = huge_start >= start && huge_start + HUGE_BYTES <= end;
-        let is_aligned = is_within_mapping
-            && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
+        let is_aligned =
+            is_within_mapping && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
         let huge = is_aligned.then(|| PageRange::new(page_of(huge_start), HUGE_BYTES / PAGE_BYTES));
         Some(MappedPage { process, address, inode, page, pages, huge })
     }

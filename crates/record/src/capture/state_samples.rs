@@ -7,7 +7,7 @@
 //! activity, the first in the order of [`Activity`] that a thread is in, as in a recording by root
 //! ([`time_split`](super::time_split)).
 //!
-//! The same thread samples the reads by io_uring ([`uring_samples`](super::uring_samples)).
+//! The same thread samples the reads by io_uring ([`uring`]).
 //!
 //! Sampling takes at most a fiftieth of a processor: a longer sample delays the next one. A process
 //! that begins and ends between two searches of the descendants is missed.
@@ -24,7 +24,10 @@ use std::time::{Duration, Instant};
 
 use readpath_trace::recording::{Activity, Record, TimeSpent};
 
-use super::uring_samples::{UringRead, UringSamples};
+mod uring;
+
+pub(super) use uring::UringRead;
+use uring::UringSamples;
 
 /// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -249,7 +252,7 @@ impl Sampling {
             self.processes.remove(&process);
             return;
         }
-        // A call of `exec` replaces the program.
+        // A call of execve replaces the program.
         let has_own_numbers = has_own_numbers(process);
         let has_swapped = has_swapped(process);
         self.processes.insert(process, Process { threads, has_own_numbers, has_swapped });
@@ -482,7 +485,7 @@ fn call_kind(number: i64) -> CallKind {
     }
 }
 
-/// Number of `io_pgetevents`, which the crate `libc` lacks.
+/// Number of the call io_pgetevents, which the crate libc lacks.
 const SYS_IO_PGETEVENTS: i64 = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
 
 #[cfg(test)]

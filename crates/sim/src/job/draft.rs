@@ -6,10 +6,9 @@ use readpath_core::unit::Time;
 
 use super::value::ByteUnits;
 use super::{
-    AdviceHint, BlockSizes, BytesOrPercent, Distribution, ExitScope, FileService,
-    FlowShareRule, Generator, Job, JobEngine, JobError, JobPattern, LatencyTarget, LogOptions,
-    PauseRule, RandomSequence, RateLimits, ReplayOptions, StridedZones, SyncRule,
-    VerifyRule,
+    AdviceHint, BlockSizes, BytesOrPercent, Distribution, ExitScope, FileService, FlowShareRule,
+    Generator, Job, JobEngine, JobError, JobPattern, LatencyTarget, LogOptions, PauseRule,
+    RandomSequence, RateLimits, ReplayOptions, StridedZones, SyncRule, VerifyRule,
 };
 
 /// fio's default `randseed` (`fio --cmdhelp=randseed`).

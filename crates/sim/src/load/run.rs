@@ -347,7 +347,8 @@ impl<'a> RunningLoad<'a> {
         while !self.is_stopping {
             self.note_work(1, observer);
             let process = &mut self.processes[id as usize];
-            let Some(touch) = process.pending_touch.take().or_else(|| process.touches.next()) else {
+            let Some(touch) = process.pending_touch.take().or_else(|| process.touches.next())
+            else {
                 return Ok(());
             };
             if machine.touch(process.memory, touch.page, access_of(touch)) {

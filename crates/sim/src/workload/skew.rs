@@ -39,10 +39,18 @@ pub struct SkewedPositions {
 #[derive(Clone, Debug)]
 enum SkewKind {
     /// `norm` is the sum of the weights of all ranks, and `first_two` the sum of the first two.
-    Zipf { theta: f64, norm: f64, first_two: f64 },
-    Pareto { exponent: f64 },
+    Zipf {
+        theta: f64,
+        norm: f64,
+        first_two: f64,
+    },
+    Pareto {
+        exponent: f64,
+    },
     /// The deviation is in blocks.
-    Normal { deviation: u64 },
+    Normal {
+        deviation: u64,
+    },
 }
 
 impl SkewedPositions {
@@ -114,8 +122,7 @@ impl SkewedPositions {
         }
         let mut shift = self.random.below(deviation) as i64 - (deviation / 2) as i64;
         // A place outside of the area is moved half as far, until it is inside.
-        while shift != 0 && mean.checked_add_signed(shift).is_none_or(|rank| rank >= self.blocks)
-        {
+        while shift != 0 && mean.checked_add_signed(shift).is_none_or(|rank| rank >= self.blocks) {
             shift /= 2;
         }
         mean.wrapping_add_signed(shift)

@@ -117,10 +117,7 @@ impl FieldCodec for FieldDecoder<'_> {
 }
 
 /// Writes or reads a number below 2³².
-pub(super) fn code_u32(
-    code: &mut impl FieldCodec,
-    value: &mut u32,
-) -> Result<(), RecordProblem> {
+pub(super) fn code_u32(code: &mut impl FieldCodec, value: &mut u32) -> Result<(), RecordProblem> {
     let mut wide = u64::from(*value);
     code.number(&mut wide)?;
     *value = wide.try_into().map_err(|_| RecordProblem::Wrong("a number of more than 32 bits"))?;

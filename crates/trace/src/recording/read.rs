@@ -49,7 +49,8 @@ impl<R: io::Read> RecordingReader<R> {
     /// Fails if the source is not a recording or has another version.
     pub fn new(mut source: R) -> Result<RecordingReader<R>, TraceError> {
         let mut head = [0; 12];
-        let length = fill_buffer(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
+        let length =
+            fill_buffer(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
         let has_magic = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
         if !has_magic || length == 0 {
             return Err(TraceError::NoRecording);

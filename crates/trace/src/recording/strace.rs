@@ -90,7 +90,8 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            parser.parse_line(&line)
+            parser
+                .parse_line(&line)
                 .ok_or_else(|| unexpected(number, "`PID SECONDS call(…) = …`"))?;
         }
     }

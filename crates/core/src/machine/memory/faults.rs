@@ -54,8 +54,7 @@ impl MachineMemory {
             let is_ahead = base.frames.cache.take_for_fault(frame);
             if is_ahead {
                 self.swap.counters.hits += 1;
-                let fault =
-                    self.swap_fault(memory, page).expect("what was read ahead has a slot");
+                let fault = self.swap_fault(memory, page).expect("what was read ahead has a slot");
                 self.swap_in_at_hit(now, base, &fault, process);
             }
             (frame, if is_ahead { PageSource::Ahead } else { PageSource::Memory })

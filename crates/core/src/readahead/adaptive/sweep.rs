@@ -178,8 +178,7 @@ fn dense_region(
     let counted_requests = u64::from(counts.requests).saturating_sub(MIN_SAMPLES);
     let is_dense = counted_requests * file_pages >= 3 * file.scattered_requests * region.count();
     let cost_paid_pages = u64::from(counts.cost_paid_pages);
-    let is_paid =
-        budget_left_pages > 0 && cost_paid_pages.max(budget_left_pages) >= region.count();
+    let is_paid = budget_left_pages > 0 && cost_paid_pages.max(budget_left_pages) >= region.count();
     if !(is_dense && is_paid && region.count() <= read_pages_max(device)) {
         return None;
     }

@@ -486,11 +486,7 @@ mod tests {
                 };
                 let is_undisturbed =
                     self.requests_in_progress.iter().all(|&(.., other)| is_within_limit(other));
-                let served = ServedRead {
-                    bytes: BYTES,
-                    in_progress: in_device,
-                    is_undisturbed,
-                };
+                let served = ServedRead { bytes: BYTES, in_progress: in_device, is_undisturbed };
                 let processes = self.processes as u32;
                 let may_gain = self.process_limit.allowed().is_none_or(|few| 2 * few < processes);
                 let result = self.process_limit.completed(completion_time, served, || may_gain);

@@ -66,8 +66,7 @@ pub(super) struct TreeLoad {
 /// `slice_async` / `slice_sync` of that; a synchronous one at least two idle times.
 pub(super) fn tree_slice(tunables: &CfqTunables, load: TreeLoad) -> Jiffies {
     let target = tunables.target_latency;
-    let share =
-        target * Jiffies::from(load.queues) / Jiffies::from(load.queues_of_class.max(1));
+    let share = target * Jiffies::from(load.queues) / Jiffies::from(load.queues_of_class.max(1));
     let slice = match load.async_of_busy {
         Some((queues, busy)) => {
             let of_all = target * Jiffies::from(queues) / Jiffies::from(busy.max(1));

@@ -97,10 +97,7 @@ impl Cfq {
             let async_of_busy =
                 (kind == TreeKind::Async).then(|| (self.trees.busy_async(), self.trees.busy()));
             let queues_of_class = busy.max(average);
-            slices::tree_slice(
-                &self.tunables,
-                TreeLoad { queues, queues_of_class, async_of_busy },
-            )
+            slices::tree_slice(&self.tunables, TreeLoad { queues, queues_of_class, async_of_busy })
         };
         self.serving = ServedTree { class, kind, expires: Some(jiffy + slice) };
         self.log.log_with(now, || Decision::Tree {

@@ -170,7 +170,8 @@ impl BlockingPoolState {
                 .is_none_or(|&threads_on_device| threads_on_device < threads_max)
         };
         let mut files = self.takeable_files.iter();
-        let &(_, _, key) = files.find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
+        let &(_, _, key) =
+            files.find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
         self.threads_reading += 1;
         *self.devices.entry(key.device).or_default() += 1;
         let queued_task = self.with_file(key, |file| {

@@ -20,8 +20,7 @@ impl Handle {
         let Some(buffered_file) = self.resident_kernel_file(file, offset, bytes) else {
             return false;
         };
-        file.read(buffered_file, offset, bytes, buffers)
-            && self.record_resident_read(bytes, offset)
+        file.read(buffered_file, offset, bytes, buffers) && self.record_resident_read(bytes, offset)
     }
 
     /// Reads bytes from `offset` on that are known to be resident in the kernel into `buffer`,

@@ -443,8 +443,7 @@ mod tests {
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
         let mut last_check = check_before_an_interval();
         let stalled = SystemMemory { stall_us: 51_000, ..memory(16_384, 10_000) };
-        let limit =
-            elastic.limit_bytes(&mut last_check, 800 * MIB, MANY_REFAULT_BYTES, stalled);
+        let limit = elastic.limit_bytes(&mut last_check, 800 * MIB, MANY_REFAULT_BYTES, stalled);
         assert_eq!(limit, 8_752 * MIB);
     }
 

@@ -300,13 +300,12 @@ fn read_at_random(file: &File, content: &[u8], seed: u64, reads: u32) -> u32 {
             }
             Err(error) => {
                 let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
-                let ReadError::Device { error: DeviceError::Medium, offset: failed_offset } = *inner
+                let ReadError::Device { error: DeviceError::Medium, offset: failed_offset } =
+                    *inner
                 else {
                     panic!("seed {seed}: {} bytes at {offset}: {inner}", buffer.len());
                 };
-                assert!(
-                    (offset..offset + buffer.len() as u64).contains(&failed_offset)
-                );
+                assert!((offset..offset + buffer.len() as u64).contains(&failed_offset));
                 errors += 1;
             }
         }

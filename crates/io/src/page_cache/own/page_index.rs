@@ -323,9 +323,8 @@ impl<A: Atomics> PageIndex<A> {
             let frame = frames[position].0;
             let key = self.entries[frame as usize].key.load(Relaxed);
             let group = key >> GROUP_LOG2;
-            let (_, heads, is_read) = checked_group
-                .filter(|&(checked, ..)| checked == group)
-                .unwrap_or_else(|| {
+            let (_, heads, is_read) =
+                checked_group.filter(|&(checked, ..)| checked == group).unwrap_or_else(|| {
                     (group, self.group_heads(key), self.reader_slots.has_reader_in(key))
                 });
             checked_group = Some((group, heads, is_read));

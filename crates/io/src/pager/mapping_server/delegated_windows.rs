@@ -154,12 +154,7 @@ impl DelegatedWindows {
     /// Returns the budget if `pages` more pages fit into it at time `now`. Windows that are left or
     /// abandoned do not count: they can be taken back. The first call measures the device by test
     /// reads. On a slow device, no window is delegated any more.
-    fn budget_for(
-        &mut self,
-        target: &Target,
-        now: Time,
-        pages: u64,
-    ) -> Option<DelegationBudget> {
+    fn budget_for(&mut self, target: &Target, now: Time, pages: u64) -> Option<DelegationBudget> {
         let budget = self.budget.as_mut()?;
         if !budget.is_device_measured {
             budget.is_device_measured = true;
@@ -236,8 +231,7 @@ impl Areas {
             return false;
         };
         let now = self.now();
-        let Some(budget) =
-            self.delegated_windows.budget_for(&self.target, now, range.count())
+        let Some(budget) = self.delegated_windows.budget_for(&self.target, now, range.count())
         else {
             return false;
         };

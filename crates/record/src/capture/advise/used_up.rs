@@ -92,8 +92,7 @@ impl FileUse {
             return;
         }
         let last = self.last_piece;
-        let continues_piece =
-            !last.is_empty() && (last.first..=last.end).contains(&range.first);
+        let continues_piece = !last.is_empty() && (last.first..=last.end).contains(&range.first);
         let known_end = if continues_piece { self.last_piece.end } else { range.first };
         for page in known_end.max(range.first)..range.end {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
@@ -303,7 +302,11 @@ mod tests {
         let mut file_use = FileUse::new(6400);
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
-        assert_eq!(file_use.next_chunk(&estimate, (5000, CREDIT_PAGES), 0), None, "it does not fit");
+        assert_eq!(
+            file_use.next_chunk(&estimate, (5000, CREDIT_PAGES), 0),
+            None,
+            "it does not fit"
+        );
         let (pages, at_ns) = prefetch_all(&mut file_use);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;

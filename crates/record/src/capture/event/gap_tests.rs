@@ -55,9 +55,8 @@ impl EventFiles for FakeEvents {
                 source: io::ErrorKind::NotFound.into(),
             });
         }
-        let fields = FIELDS
-            .iter()
-            .filter(|field| !is_lacking_event || self.lacking_field != Some(**field));
+        let fields =
+            FIELDS.iter().filter(|field| !is_lacking_event || self.lacking_field != Some(**field));
         let line = |field: &&str| format!("\tfield:unsigned long {field};\toffset:8;\tsize:8;\n");
         let id = file.bytes().fold(7u16, |id, byte| id.wrapping_mul(31) ^ u16::from(byte));
         Ok(format!("name: x\nID: {id}\nformat:\n{}", fields.map(line).collect::<String>()))

@@ -254,8 +254,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// first page. Returns false if the request is of no asynchronous read.
     pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
-        let read =
-            state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
+        let read = state.submitted_request.and_then(|request| self.pending.uring.get_mut(&request));
         if let Some(read) = read {
             read.cache.get_or_insert(page);
             return true;

@@ -6,8 +6,7 @@ use readpath_trace::recording::{
     ReadMethod, ReadOutcome, ReadRecord, Record, RecordingWriter, Unseen,
 };
 
-use super::super::state_samples::StateSampler;
-use super::super::uring_samples::UringRead;
+use super::super::state_samples::{StateSampler, UringRead};
 use super::Preload;
 
 impl Preload {
@@ -40,7 +39,7 @@ impl Preload {
             return writer.put(Record::Unseen(unseen));
         };
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
-        let file = self.file((inode.device, inode.number), Some(name_and_size), writer)?;
+        let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
         let outcome = match u64::try_from(read.result) {
             Ok(bytes) => ReadOutcome::Bytes(bytes),
             Err(_) => ReadOutcome::Error(read.result.unsigned_abs()),

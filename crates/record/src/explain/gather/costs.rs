@@ -178,7 +178,11 @@ mod tests {
         let cost = costs.cost().unwrap();
         assert!((cost.request_ns(1e6) - 1_060_000.0).abs() < 1.0, "{cost:?}");
         assert!(
-            costs.all.classes.values().all(|class| class.sampled_waits_ns.len() <= SAMPLES_KEPT_MAX)
+            costs
+                .all
+                .classes
+                .values()
+                .all(|class| class.sampled_waits_ns.len() <= SAMPLES_KEPT_MAX)
         );
     }
 

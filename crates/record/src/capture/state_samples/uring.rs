@@ -8,7 +8,7 @@
 //!
 //! The times of requests and results within an interval between samples are not known. They are
 //! spread evenly over it, in their order. The number of reads in flight at each sample is exact, so
-//! the mean wait is right by Little's law; single waits are only as exact as the interval.
+//! the mean wait (reads in flight ÷ rate) is right; single waits are only as exact as the interval.
 //!
 //! The offsets within a ring are those that the kernel reports for a ring of the recorder.
 
@@ -21,9 +21,9 @@ use std::sync::mpsc::Sender;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::event::Inode;
-use super::names::{FileNames, NamedFile, System};
-use super::now_ns;
+use super::super::event::Inode;
+use super::super::names::{FileNames, NamedFile, System};
+use super::super::now_ns;
 
 /// Largest number of entries of a ring, as in the kernel.
 const ENTRIES_MAX: u32 = 1 << 16;
@@ -48,7 +48,7 @@ const DESCRIPTOR_NS: u64 = 100_000_000;
 
 /// A sampled read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct UringRead {
+pub(in super::super) struct UringRead {
     pub process: u32,
     /// File, and its name and size; `None` if it or the range of the read is unknown.
     pub file: FoundFile,
