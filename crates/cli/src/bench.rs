@@ -128,10 +128,11 @@ impl BenchDocument<'_> {
         let BenchDocument { readpath, kernel, processors, memory_bytes, .. } = self;
         let memory = memory_bytes.map(|bytes| format!(", {} GiB of memory", bytes >> 30));
         let memory = memory.unwrap_or_default();
-        let small =
+        let warning =
             if self.scale == Scale::Small { "; small: the figures are not meaningful" } else { "" };
         format!(
-            "Access patterns: readpath {readpath}, {kernel}, {processors} processors{memory}{small}"
+            "Access patterns: readpath {readpath}, {kernel}, {processors} \
+             processors{memory}{warning}"
         )
     }
 }
@@ -200,7 +201,8 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
     let folder = ScratchFolder::new(parent, FOLDER_PREFIX)?;
     let files = data_sets.iter().flat_map(|data| data.files(folder.path()));
     for (file_number, (path, bytes)) in files.enumerate() {
-        folder.add(&path, bytes, splitmix::mixed(file_number as u64 + 1), interrupt)?;
+        let seed = splitmix::mixed(file_number as u64 + 1);
+        folder.add(&path, bytes, seed, interrupt)?;
     }
     folder.sync()?;
     Ok(folder)

@@ -52,7 +52,7 @@ pub struct NamedTrace {
 /// Prints the miss ratios and, on request, draws them as a picture.
 pub fn run(args: &CachesimArgs) -> CommandResult {
     let policies = match &args.eviction {
-        Some(names) => input::specs(names)?,
+        Some(names) => input::parse_specs(names)?,
         None => eviction::policies().map(|policy| Spec::plain(policy.name)).collect(),
     };
     for policy in &policies {

@@ -1,4 +1,5 @@
-//! `readpath eval eviction`: judges an eviction policy, cell by cell.
+//! `readpath eval eviction`: judges an eviction policy, cell by cell. A *cell* is a load with less
+//! memory than it needs.
 
 use std::sync::Arc;
 
@@ -31,10 +32,12 @@ struct EvictionDocument<'a> {
 
 /// Runs the matrix, or the cells chosen by `--cells`.
 pub fn run(args: &EvalEvictionArgs) -> CommandResult {
-    let [policy] = &input::specs(&args.eviction)?[..] else {
+    let [policy] = &input::parse_specs(&args.eviction)?[..] else {
         return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
     };
-    eviction::build(policy, 1).map_err(Failure::usage)?;
+    // A cache of any size shows if the policy is valid.
+    let cache_pages = 1;
+    eviction::build(policy, cache_pages).map_err(Failure::usage)?;
     check_output_folder(args.html.as_deref())?;
     let chosen = select_cells(args)?;
     // An immediate end of the process is safe: a cell leaves no files behind.
@@ -67,8 +70,8 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
         let cell_of_size = |size: &cachesim::CacheSize| {
             EvictionCell::from_trace(&name, &size.text, trace.clone(), size.pages(&trace))
         };
-        let cells = sizes.iter().map(cell_of_size);
-        chosen.extend(cells.filter(|cell| cell.matches_name(&parts)));
+        let cells_of_trace = sizes.iter().map(cell_of_size);
+        chosen.extend(cells_of_trace.filter(|cell| cell.matches_name(&parts)));
     }
     if chosen.is_empty() {
         let parts = args.cells.join(",");
@@ -91,7 +94,8 @@ fn results_text(judged: &[JudgedEviction], summary: &EvictionSummary, shows_all:
     format!("{}\n\n{}\n{}", summary_sentence(summary), cells_table(&shown), policies_table(summary))
 }
 
-/// Table with one row per cell: costs of the best baseline, the judged policy and the optimum.
+/// Table with one row per cell: costs of the best baseline (the first), the judged policy and the
+/// optimum.
 fn cells_table(shown: &[&JudgedEviction]) -> Table {
     let columns: [Column<&JudgedEviction>; 7] = [
         ("cell", |cell| cell.cell.clone()),
@@ -102,7 +106,8 @@ fn cells_table(shown: &[&JudgedEviction]) -> Table {
         ("optimum", |cell| number(cell.optimum.as_ref().map(|run| run.cost_ratio), 4)),
         ("two-lists", |cell| number(cell.result_of("two-lists").map(|run| run.cost_ratio), 4)),
     ];
-    Table::of(shown, &columns, 2)
+    let numbers_from = 2;
+    Table::of(shown, &columns, numbers_from)
 }
 
 /// Table of each policy's result if it were used in every cell.
@@ -114,7 +119,8 @@ fn policies_table(summary: &EvictionSummary) -> Table {
         ("above 1.02", |policy| policy.above_102_percent.to_string()),
         ("to the optimum", |policy| number(policy.distance_to_optimum, 4)),
     ];
-    Table::of(&summary.fixed, &columns, 1)
+    let numbers_from = 1;
+    Table::of(&summary.fixed, &columns, numbers_from)
 }
 
 /// Summary of all cells in one sentence.

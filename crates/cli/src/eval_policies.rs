@@ -1,4 +1,5 @@
-//! `readpath eval policies`: compares the policy `adaptive` with the best baseline of each cell.
+//! `readpath eval policies`: compares the policy `adaptive` with the best baseline of each cell. A
+//! *cell* is one workload with a number of processes, on one device.
 
 mod page;
 mod real;
@@ -162,17 +163,17 @@ fn cells_in_set(args: &EvalPoliciesArgs, parts: &[&str]) -> Vec<MatrixCell> {
 }
 
 /// Returns the cells whose names contain the parts in `--cells`; an empty result is an error.
-/// `find_cells` returns the cells for a list of parts, and `names` describes the form of a name.
+/// `find_cells` returns the cells for a list of parts. `name_form` describes the form of a name.
 fn filter_cells<T>(
     args: &EvalPoliciesArgs,
     find_cells: impl FnOnce(&[&str]) -> Vec<T>,
-    names: &str,
+    name_form: &str,
 ) -> Result<Vec<T>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
     let chosen = find_cells(&parts);
     if chosen.is_empty() {
         let parts = args.cells.join(",");
-        return Err(Failure::Usage(format!("no cell is called `{parts}`; a name is {names}")));
+        return Err(Failure::Usage(format!("no cell is called `{parts}`; a name is {name_form}")));
     }
     Ok(chosen)
 }
@@ -206,8 +207,8 @@ fn judge_modelled(
     at_once::process_all(&cells, &judge, args.threads, interrupt)
 }
 
-/// Simulates the cells and writes the decisions of the tested policies to `path`. A failure if no
-/// policy keeps a log.
+/// Simulates the cells and writes the decisions of the tested policies to `path`, which must not be
+/// the file `earlier_baselines`. A failure if no policy keeps a log.
 fn log_decisions(
     path: &Path,
     cells: &[MatrixCell],
@@ -245,7 +246,8 @@ fn print_results(
         let part: Vec<JudgedCell> = judged.iter().filter(is_in_set).cloned().collect();
         (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };
-    let (developed, held_out) = (summary_of(false), summary_of(true));
+    let is_held_out = true;
+    let (developed, held_out) = (summary_of(!is_held_out), summary_of(is_held_out));
     let parts = [("developed", &developed), ("held out", &held_out)];
     let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
     let first_runs = first_runs.map(FirstRuns::of);
@@ -297,7 +299,7 @@ fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
 /// Parses the pair of policies in `--policies`; `None` without the option.
 fn parse_policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
     let Some(pair) = pair else { return Ok(None) };
-    let specs = input::specs(pair)?;
+    let specs = input::parse_specs(pair)?;
     let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
         return Err(Failure::Usage(format!(
             "--policies {pair}: name a readahead policy and a scheduler, as in adaptive,cfq"
@@ -309,7 +311,7 @@ fn parse_policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
 /// Baselines of an earlier run, by the name of the cell.
 struct EarlierBaselines {
     /// Option and path, for error messages.
-    file: String,
+    source: String,
     baselines: HashMap<String, Vec<MatrixResult>>,
 }
 
@@ -325,15 +327,15 @@ struct EarlierDocument {
 impl EarlierBaselines {
     /// Reads the document. Refuses other seeds or another size.
     fn read(path: &Path, size: CellSize) -> Result<EarlierBaselines, Failure> {
-        let file = format!("--earlier-baselines {}", path.display());
+        let source = format!("--earlier-baselines {}", path.display());
         let text = input_file::text(path, input_file::LIST_BYTES_MAX)
-            .map_err(|error| Failure::usage_of(&file, error))?;
+            .map_err(|error| Failure::usage_of(&source, error))?;
         let earlier: EarlierDocument =
-            serde_json::from_str(&text).map_err(|error| Failure::usage_of(&file, error))?;
+            serde_json::from_str(&text).map_err(|error| Failure::usage_of(&source, error))?;
         if (earlier.seed, earlier.seeds, earlier.smoke) != (size.seed, size.seeds, size.part > 1) {
             let EarlierDocument { seed, seeds, smoke, .. } = earlier;
             return Err(Failure::usage_of(
-                &file,
+                &source,
                 format!(
                     "was run with --seed {seed} --seeds {seeds}, smoke: {smoke}; give the same"
                 ),
@@ -341,13 +343,13 @@ impl EarlierBaselines {
         }
         let baselines =
             earlier.results.into_iter().map(|cell| (cell.name(), cell.baselines)).collect();
-        Ok(EarlierBaselines { file, baselines })
+        Ok(EarlierBaselines { source, baselines })
     }
 
     /// Returns the baselines of a cell; a missing cell is an error.
     fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
         let missing_cell =
-            || Failure::usage_of(&self.file, format!("lacks the cell {}", cell.name()));
+            || Failure::usage_of(&self.source, format!("lacks the cell {}", cell.name()));
         self.baselines
             .get(&cell.name())
             .filter(|baselines| !baselines.is_empty())
@@ -356,7 +358,8 @@ impl EarlierBaselines {
     }
 }
 
-/// Returns the output as text: the worst cells or all, causes, fixed pairs, and workloads.
+/// Returns the output as text: the worst cells (all if `shows_all`), causes, fixed pairs, and
+/// workloads.
 fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool) -> String {
     let mut shown: Vec<&JudgedCell> = judged.iter().collect();
     if !shows_all {
@@ -371,7 +374,7 @@ fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool)
     format!("{cells}\n{causes}\n{fixed}\n{workloads}")
 }
 
-/// Table with one row per cell: best baseline, tested policy, and its ratio.
+/// Table with one row per cell: best baseline (the first), tested policy, and its ratio.
 fn cells_table(shown: &[&JudgedCell]) -> Table {
     let columns: [Column<&JudgedCell>; 9] = [
         ("cell", |cell| cell.name()),
@@ -384,7 +387,8 @@ fn cells_table(shown: &[&JudgedCell]) -> Table {
         ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),
         ("depth", |cell| number(cell.adaptive.device_depth_mean, 1)),
     ];
-    Table::of(shown, &columns, 2)
+    let numbers_from = 2;
+    Table::of(shown, &columns, numbers_from)
 }
 
 /// Table of each pair's result if it were used in every cell.
@@ -395,7 +399,8 @@ fn policies_table(summary: &MatrixSummary) -> Table {
         ("geometric mean", |pair| number(Some(pair.geometric_mean), 3)),
         ("below 0.95", |pair| pair.below_95_percent.to_string()),
     ];
-    Table::of(&summary.fixed, &columns, 1)
+    let numbers_from = 1;
+    Table::of(&summary.fixed, &columns, numbers_from)
 }
 
 /// Returns the table of the workloads, in ascending order of their means: all of them if
@@ -409,5 +414,6 @@ fn workloads_table(summary: &MatrixSummary, shows_all: bool) -> Table {
     ];
     let is_shown = |workload: &&WorkloadSummary| shows_all || workload.geometric_mean < 1.0;
     let workloads: Vec<_> = summary.workloads.iter().filter(is_shown).cloned().collect();
-    Table::of(&workloads, &columns, 1)
+    let numbers_from = 1;
+    Table::of(&workloads, &columns, numbers_from)
 }

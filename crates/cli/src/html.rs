@@ -17,6 +17,16 @@ use std::path::Path;
 use crate::exit::{CommandResult, Failure};
 use crate::table::Table;
 
+/// Numbers of the colours of bars, lines and rectangles, as page.css defines them.
+pub mod colours {
+    pub const BLUE: usize = 0;
+    pub const ORANGE: usize = 1;
+    pub const GREEN: usize = 2;
+    pub const MAGENTA: usize = 3;
+    pub const VIOLET: usize = 6;
+    pub const GREY: usize = 7;
+}
+
 /// Builder of a page.
 #[derive(Clone, Debug)]
 pub struct Page {

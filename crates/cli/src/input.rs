@@ -17,7 +17,7 @@ pub fn path_argument_parser() -> impl TypedValueParser<Value = String> {
 }
 
 /// Parses a list of policies or devices.
-pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {
+pub fn parse_specs(text: &str) -> Result<Vec<Spec>, Failure> {
     Spec::parse_all(text).map_err(Failure::usage)
 }
 
@@ -29,7 +29,7 @@ pub fn size(option: &str, text: &str) -> Result<u64, Failure> {
 
 /// Reads a text input file. `form` describes the format in the error, for example `a job file is
 /// text`.
-pub fn text(path: &Path, form: &str) -> Result<String, Failure> {
+pub fn read_text(path: &Path, form: &str) -> Result<String, Failure> {
     let text = input_file::bytes(path, input_file::TEXT_BYTES_MAX).map_err(|error| {
         let what_to_do = match error.kind() {
             ErrorKind::NotFound => "; check the path of the job file",
@@ -45,7 +45,7 @@ pub fn text(path: &Path, form: &str) -> Result<String, Failure> {
 
 /// Parses the scheduler in `--scheduler`.
 pub fn parse_scheduler(text: &str) -> Result<Spec, Failure> {
-    <[Spec; 1]>::try_from(specs(text)?).map(|[policy]| policy).map_err(|_| {
+    <[Spec; 1]>::try_from(parse_specs(text)?).map(|[policy]| policy).map_err(|_| {
         Failure::Usage(format!(
             "--scheduler {text}: name one scheduler; run the command once for each"
         ))

@@ -1,6 +1,6 @@
 //! `readpath replay RECORDING`: predicts the time of a recorded program on other devices, with
-//! other policies and other memory. Rows run on device models, or on real storage through the
-//! library or the kernel.
+//! other policies and other memory. A *row* is the program with one storage, policies and memory
+//! size. Rows run on device models, or on real storage through the library or the kernel.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::bars::{self, ChartBar};
-use crate::html::{Page, check_output_folder};
+use crate::html::{Page, check_output_folder, colours};
 use crate::input;
 use crate::input::parse_scheduler;
 use crate::output::{print, print_json};
@@ -38,10 +38,10 @@ use real::{RealRow, RealStorage, kernel_policies};
 /// Maximum number of rows named in the summary sentence.
 const SUMMARY_ROWS_MAX: usize = 8;
 
-/// Spare memory when the memory exceeds all files.
+/// Memory in addition to all files, for a cache that never evicts, in bytes.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// True if the file is a recording.
+/// True if the file begins with the mark of a recording. False for an unreadable file.
 pub fn is_recording(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
@@ -55,6 +55,7 @@ struct Predicted {
     readahead: Option<String>,
     scheduler: Option<String>,
     eviction: Option<String>,
+    /// Memory of the page cache; `None` if unknown, or without a limit.
     memory_bytes: Option<u64>,
     /// Duration of the program.
     seconds: f64,
@@ -63,7 +64,9 @@ struct Predicted {
     reads: u64,
     device_requests: Option<u64>,
     device_bytes: Option<u64>,
+    /// Bytes read from the device ÷ bytes requested.
     amplification: Option<f64>,
+    /// Share of the requested bytes that was in the cache.
     coverage: Option<f64>,
     note: Option<String>,
 }
@@ -71,10 +74,10 @@ struct Predicted {
 /// Replays the reads in every requested combination.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
-    let storages = storages(&args.storages)?;
+    let storages = parse_storages(&args.storages)?;
     let policies = PolicyChoices {
-        readaheads: input::specs(&args.readahead)?,
-        evictions: input::specs(&args.eviction)?,
+        readaheads: input::parse_specs(&args.readahead)?,
+        evictions: input::parse_specs(&args.eviction)?,
         scheduler: parse_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
     };
     let mut gathered = RecordingInput::default();
@@ -87,25 +90,25 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
             time";
         Failure::usage_of(args.events.display(), problem)
     })?;
-    let memories = memories(&args.memory, recorded.memory_bytes)?;
+    let memory_sizes = parse_memory_sizes(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
-    let mut real = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
-    let plans = policies.rows(&storages, &memories);
-    plans.iter().try_for_each(|plan| plan.check(&real))?;
+    let mut real_storage = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
+    let plans = policies.row_plans(&storages, &memory_sizes);
+    plans.iter().try_for_each(|plan| plan.check(&real_storage))?;
     let mut rows = vec![recorded_row(&recorded)];
     for plan in &plans {
         let row = match plan.storage {
             Storage::Modelled(device) => {
                 simulate_row(plan, device, &recorded, args.seed, &interrupt)?
             }
-            _ => replay_real(plan, &recorded, &mut real)?,
+            _ => replay_real(plan, &recorded, &mut real_storage)?,
         };
         if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
         rows.push(row);
     }
-    drop(real);
+    drop(real_storage);
     if let Some(path) = &args.html {
         replay_page(&recorded, &rows).write(path)?;
     }
@@ -116,7 +119,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
 }
 
 /// Parses the storages of `--on`.
-fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
+fn parse_storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
     let storages = Storage::parse_all(texts)?;
     let refused = |storage: &&Storage| matches!(storage, Storage::Nfs(_) | Storage::Region(_));
     match storages.iter().find(refused) {
@@ -128,9 +131,9 @@ fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
     }
 }
 
-/// Parses the values of `--memory`. `+SIZE` adds to the memory of the recorded machine. The
-/// default, `None`, is the memory of the machine.
-fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, Failure> {
+/// Parses the values of `--memory`, in bytes. `+SIZE` adds to `recorded_bytes`, the memory of the
+/// recorded machine (0 if unknown). Without values, returns one `None`: the default of the storage.
+fn parse_memory_sizes(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, Failure> {
     if texts.is_empty() {
         return Ok(vec![None]);
     }
@@ -161,16 +164,20 @@ struct RowPlan<'a> {
 }
 
 impl PolicyChoices {
-    /// Returns every combination once. The kernel has its own policies.
-    fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<RowPlan<'a>> {
-        let mut rows = Vec::new();
+    /// Returns every combination once. The kernel has its own policies: one row per memory size.
+    fn row_plans<'a>(
+        &'a self,
+        storages: &'a [Storage],
+        memory_sizes: &[Option<u64>],
+    ) -> Vec<RowPlan<'a>> {
+        let mut plans = Vec::new();
         for storage in storages {
             let policies_max = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
             for readahead in self.readaheads.iter().take(policies_max) {
                 for eviction in self.evictions.iter().take(policies_max) {
-                    for &memory_bytes in memories {
+                    for &memory_bytes in memory_sizes {
                         let scheduler = &self.scheduler;
-                        rows.push(RowPlan {
+                        plans.push(RowPlan {
                             storage,
                             readahead,
                             eviction,
@@ -181,7 +188,7 @@ impl PolicyChoices {
                 }
             }
         }
-        rows
+        plans
     }
 }
 
@@ -200,7 +207,7 @@ impl RowPlan<'_> {
     }
 
     /// Checks that the row can run, as far as the check is cheap. Fails with the reason.
-    fn check(&self, real: &RealStorage<'_>) -> CommandResult {
+    fn check(&self, real_storage: &RealStorage<'_>) -> CommandResult {
         let Some(row) = self.real_row()? else { return Ok(()) };
         let memory = rustix::system::sysinfo();
         let machine_bytes = memory.totalram as u64 * u64::from(memory.mem_unit);
@@ -211,7 +218,7 @@ impl RowPlan<'_> {
                 self.storage,
                 machine_bytes >> 20
             ))),
-            _ => real.check(row.folder),
+            _ => real_storage.check_free_space(row.folder),
         }
     }
 }
@@ -221,10 +228,10 @@ impl RowPlan<'_> {
 fn replay_real(
     plan: &RowPlan<'_>,
     recorded: &RecordedProgram,
-    real: &mut RealStorage<'_>,
+    real_storage: &mut RealStorage<'_>,
 ) -> Result<Predicted, Failure> {
     let row = plan.real_row()?.expect("what is no model is real storage");
-    let (played, note) = real.replay(&row)?;
+    let (played, note) = real_storage.replay(&row)?;
     let seconds = played.seconds + recorded.time_after_last_read.seconds();
     let (readahead, scheduler, eviction) = match &row.policies {
         Some(policies) => (
@@ -269,10 +276,10 @@ fn simulate_row(
     let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
     let _modelled = interrupt.begin_modelled_run();
     let mut on_progress = |progress| bar.update(progress);
-    let (row, time) = recorded
+    let (result, duration) = recorded
         .simulate(&setup, RunObserver::progress(&mut on_progress))
         .map_err(|error| Failure::usage_of(&setup.device, error))?;
-    Ok(predicted_row(recorded, &setup, memory_bytes, &row, time.seconds()))
+    Ok(predicted_row(recorded, &setup, memory_bytes, &result, duration.seconds()))
 }
 
 /// Returns the default memory of a modelled row in bytes: the memory of the recorded machine. If
@@ -294,6 +301,7 @@ fn simulation_setup(
 ) -> SimulationSetup {
     let default_setup = SimulationSetup::new(device.clone());
     let window_bytes = match recorded.readahead_bytes {
+        // The recording does not have the window.
         0 => default_setup.window_bytes,
         bytes => bytes.next_multiple_of(PAGE_BYTES),
     };
@@ -330,12 +338,13 @@ fn recorded_row(recorded: &RecordedProgram) -> Predicted {
     }
 }
 
-/// Row of a simulated prediction.
+/// Row of a simulated prediction. `memory_bytes` is the requested memory, of which the setup has at
+/// most as much as all files need.
 fn predicted_row(
     recorded: &RecordedProgram,
     setup: &SimulationSetup,
     memory_bytes: u64,
-    row: &ResultRow,
+    result: &ResultRow,
     seconds: f64,
 ) -> Predicted {
     Predicted {
@@ -347,16 +356,16 @@ fn predicted_row(
         seconds,
         times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
         reads: recorded.reads,
-        device_requests: row.device_requests,
-        device_bytes: row.device_bytes,
-        amplification: row.amplification,
-        coverage: row.coverage,
-        note: row.note.clone(),
+        device_requests: result.device_requests,
+        device_bytes: result.device_bytes,
+        amplification: result.amplification,
+        coverage: result.coverage,
+        note: result.note.clone(),
     }
 }
 
-/// Table of the rows, one row each.
-fn table(rows: &[Predicted]) -> Table {
+/// Table with one line per row.
+fn rows_table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),
         ("readahead", |row| crate::table::text_or_dash(row.readahead.as_ref())),
@@ -370,16 +379,19 @@ fn table(rows: &[Predicted]) -> Table {
         ("read amp", |row| number(row.amplification, 2)),
         ("coverage", |row| number(row.coverage, 2)),
     ];
-    Table::of(rows, &columns, 4)
+    let numbers_from = 4;
+    Table::of(rows, &columns, numbers_from)
 }
 
 /// Formats the sentence, the table and the caveats.
 fn results_text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let notes: String = notes(recorded, rows).map(|note| format!("{note}\n")).collect();
-    format!("{} {}.\n\n{}{notes}", summary_start(recorded), summary(recorded, rows), table(rows))
+    let start = summary_start(recorded);
+    format!("{start} {}.\n\n{}{notes}", summary(recorded, rows), rows_table(rows))
 }
 
-/// Summarizes the rows in a sentence; of many rows, only the fastest.
+/// Summarizes the rows in a sentence; of many rows, only the fastest. The first row is the program
+/// as recorded.
 fn summary(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let (first, others) = rows.split_first().expect("as recorded is the first");
     let row_text = |row: &Predicted| {
@@ -395,13 +407,14 @@ fn summary(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     format!("as recorded {:.2} s; {}", first.seconds, parts.join("; "))
 }
 
-/// Describes a row by its differences from the others.
+/// Describes a row by its storage, by the policies in which rows of this storage differ, and by its
+/// memory if that is not the default.
 fn describe_differences(
     recorded: &RecordedProgram,
     row: &Predicted,
     others: &[Predicted],
 ) -> String {
-    let is_one_of_several = |value_of: fn(&Predicted) -> &Option<String>| {
+    let differs_between_rows = |value_of: fn(&Predicted) -> &Option<String>| {
         let mut rows_of_storage = others.iter().filter(|other| other.storage == row.storage);
         rows_of_storage.any(|other| value_of(other) != value_of(row))
     };
@@ -412,7 +425,7 @@ fn describe_differences(
         parts.extend(
             value_of(row)
                 .as_ref()
-                .filter(|_| is_one_of_several(value_of))
+                .filter(|_| differs_between_rows(value_of))
                 .map(|policy| format!("`{policy}`")),
         );
     }
@@ -432,15 +445,15 @@ fn describe_differences(
 
 /// Caveats about the rows.
 fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
-    let RecordedProgram { cached_before, lost, .. } = *recorded;
-    let cached_note = (cached_before > 0).then(|| {
+    let RecordedProgram { cached_before: cached_reads, lost: lost_events, .. } = *recorded;
+    let cached_note = (cached_reads > 0).then(|| {
         format!(
-            "{cached_before} reads hit pages that were in memory before; they hit again in every \
+            "{cached_reads} reads hit pages that were in memory before; they hit again in every \
                 row"
         )
     });
-    let lost_note =
-        (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
+    let lost_note = (lost_events > 0)
+        .then(|| format!("{lost_events} events were lost: the rows lack their reads"));
     let row_notes =
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
     cached_note.into_iter().chain(lost_note).chain(row_notes)
@@ -456,19 +469,21 @@ fn replay_page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
         let policies = [&row.readahead, &row.eviction].into_iter().flatten().cloned();
         let memory = row.memory_bytes.map(|bytes| format!("{} MiB", bytes >> 20));
         let parts = std::iter::once(row.storage.clone()).chain(policies).chain(memory);
-        let series = usize::from(row.readahead.is_none());
-        ChartBar::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, series)
+        // Only the row as recorded has no readahead policy.
+        let colour = if row.readahead.is_none() { colours::ORANGE } else { colours::BLUE };
+        ChartBar::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, colour)
     };
     let bars: Vec<ChartBar> = rows.iter().map(bar).collect();
     let caption =
         "Seconds of the program, less is better: orange as recorded, blue as it would be.";
     page.picture(caption, &bars::draw("Time of the program in each row", "s", &bars));
-    page.table("A row for each device, policies and memory", &table(rows));
+    page.table("A row for each device, policies and memory", &rows_table(rows));
     page.notes(notes(recorded, rows));
     page
 }
 
-/// Start of the summary sentence, with the name of the program.
+/// Start of the summary sentence, with the name of the program. The name is empty if the recording
+/// has none, or is merged from recordings of several programs.
 fn summary_start(recorded: &RecordedProgram) -> String {
     match recorded.program.as_str() {
         "" => "The time of the programs:".to_owned(),

@@ -28,7 +28,7 @@ enum TaskReadMethod {
 
 impl Tasks {
     /// Creates tasks that read through the library's futures.
-    pub fn ours(file: File, pattern: AccessPattern) -> io::Result<Tasks> {
+    pub fn through_library(file: File, pattern: AccessPattern) -> io::Result<Tasks> {
         Tasks::new(pattern, TaskReadMethod::Async(file))
     }
 
@@ -50,7 +50,7 @@ impl Accesses for Tasks {
         let pattern = *pattern;
         runtime.block_on(async {
             let tasks: Vec<JoinHandle<io::Result<Checksum>>> = (0..pattern.threads)
-                .map(|task| tokio::spawn(read_each(read_method.clone(), pattern, task)))
+                .map(|task| tokio::spawn(run_task(read_method.clone(), pattern, task)))
                 .collect();
             let mut sum = Checksum::default();
             for task in tasks {
@@ -63,7 +63,7 @@ impl Accesses for Tasks {
 
 /// Performs the reads of task number `task`, one after the other. Returns the checksum of their
 /// data.
-async fn read_each(
+async fn run_task(
     read_method: TaskReadMethod,
     pattern: AccessPattern,
     task: u64,

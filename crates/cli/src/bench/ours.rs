@@ -27,7 +27,7 @@ pub struct LibraryAccesses {
 enum CaveatSource {
     /// `mode` is the mode of the open file; `None` if each pass opens the files itself.
     Path {
-        path: ReadPath,
+        read_path: ReadPath,
         mode: Option<Mode>,
     },
     Mapping(Arc<MemoryFile<Mapping>>),
@@ -51,15 +51,17 @@ impl LibraryAccesses {
             let caveat_source = CaveatSource::Mapping(mapping);
             return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
-        let path = ReadPath::builder().build().map_err(io::Error::other)?;
+        let read_path = ReadPath::builder().build().map_err(io::Error::other)?;
         if let RowAccesses::WholeFiles { threads } = work {
-            let caveat_source = CaveatSource::Path { path: path.clone(), mode: None };
-            let open = move |name: &Path| Ok(Box::new(LibraryFile(open_file(&path, name)?)) as _);
+            let caveat_source = CaveatSource::Path { read_path: read_path.clone(), mode: None };
+            let open =
+                move |path: &Path| Ok(Box::new(LibraryFile(open_file(&read_path, path)?)) as _);
             let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
             return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
-        let file = open_file(&path, first_file)?;
-        let caveat_source = CaveatSource::Path { path: path.clone(), mode: Some(file.mode()) };
+        let file = open_file(&read_path, first_file)?;
+        let caveat_source =
+            CaveatSource::Path { read_path: read_path.clone(), mode: Some(file.mode()) };
         let accesses: Box<dyn Accesses> = match work {
             RowAccesses::Offsets(pattern) => {
                 Box::new(PatternReads::over(Arc::new(LibraryFile(file)), pattern, ByteUse::Copied))
@@ -70,9 +72,9 @@ impl LibraryAccesses {
                 Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
             }
             RowAccesses::Batch { pattern, depth } => {
-                Box::new(BatchReads::over(&path, file, pattern, depth))
+                Box::new(BatchReads::over(&read_path, file, pattern, depth))
             }
-            RowAccesses::Futures(pattern) => Box::new(Tasks::ours(file, pattern)?),
+            RowAccesses::Futures(pattern) => Box::new(Tasks::through_library(file, pattern)?),
             RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
                 unreachable!("opened above")
             }
@@ -84,9 +86,9 @@ impl LibraryAccesses {
     /// I/O, if the I/O backend is not the best one, or if the kernel serves the mapping.
     pub fn note(&self) -> Option<String> {
         match &self.caveat_source {
-            CaveatSource::Path { path, mode } => {
+            CaveatSource::Path { read_path, mode } => {
                 let mode = mode.filter(|&mode| mode != Mode::Direct).map(|mode| mode.to_string());
-                note::join(mode, path.stats().backend.and_then(note::backend_caveat))
+                note::join(mode, read_path.stats().backend.and_then(note::backend_caveat))
             }
             CaveatSource::Mapping(mapping) => match mapping.0.mode() {
                 readpath::pager::MappingMode::Served => None,
@@ -97,8 +99,8 @@ impl LibraryAccesses {
 }
 
 /// Opens a file on the read path, with the error as an I/O error.
-fn open_file(path: &ReadPath, name: &Path) -> io::Result<File> {
-    path.open(name).map_err(io::Error::other)
+fn open_file(read_path: &ReadPath, path: &Path) -> io::Result<File> {
+    read_path.open(path).map_err(io::Error::other)
 }
 
 /// Library file as a [`ReadAt`].
@@ -127,9 +129,9 @@ struct BatchReads {
 
 impl BatchReads {
     /// Creates batched reads of the pattern, with `depth` reads in flight.
-    fn over(path: &ReadPath, file: File, pattern: AccessPattern, depth: u32) -> BatchReads {
+    fn over(read_path: &ReadPath, file: File, pattern: AccessPattern, depth: u32) -> BatchReads {
         let buffer = PageBuffer::of(pattern.read_bytes);
-        BatchReads { batch: path.batch(), file, pattern, depth: depth as usize, buffer }
+        BatchReads { batch: read_path.batch(), file, pattern, depth: depth as usize, buffer }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::table::number;
 /// Largest ratio on the scale. Ratios above it or below its inverse are drawn at the edge.
 const RATIO_MAX: f64 = 16.0;
 
-/// Marks of the scale.
+/// Marks of the scale: ratio and label.
 const MARKS: [(f64, &str); 5] =
     [(0.0625, "1/16"), (0.25, "1/4"), (1.0, "1"), (4.0, "4"), (16.0, "16")];
 
@@ -98,18 +98,19 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
 /// and `bottom` the lower end of the scale's lines, in pixels.
 fn draw_field_header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     let middle = left + FIELD_WIDTH / 2.0;
-    let mut centred = |y: f64, size: u32, text: &str| {
+    let mut draw_centred = |y: f64, font_size: u32, text: &str| {
         append_line(
             svg,
             &format!(
-                "<text x=\"{middle}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"middle\">{text}</text>"
+                "<text x=\"{middle}\" y=\"{y}\" font-size=\"{font_size}\" text-anchor=\"middle\">{text}</text>"
             ),
         );
     };
-    centred(44.0, 13, summary.state.name());
+    draw_centred(44.0, 13, summary.state.name());
     let mean = number(summary.geometric_mean, 2);
-    centred(60.0, 11, &format!("mean {mean}, min {}", number(summary.minimum, 2)));
-    centred(74.0, 11, &format!("{} of {} miss the goal", summary.missed_goals, summary.cells));
+    draw_centred(60.0, 11, &format!("mean {mean}, min {}", number(summary.minimum, 2)));
+    let missed = format!("{} of {} miss the goal", summary.missed_goals, summary.cells);
+    draw_centred(74.0, 11, &missed);
     for (ratio, label) in MARKS {
         let x = ratio_x(left, ratio);
         let colour = if ratio == 1.0 { "#24292f" } else { "#d0d7de" };
@@ -131,7 +132,8 @@ fn draw_field_header(svg: &mut String, left: f64, bottom: f64, summary: &StateSu
 }
 
 /// Draws the dot of a cell with its figures as a tooltip. A cell without a figure of the library is
-/// a cross at the edge.
+/// a cross at the edge. `left` is the left edge of its field, and `y` the middle of its line, in
+/// pixels.
 fn draw_cell(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let colour = match cell.is_met {
         Some(true) => MET_COLOUR,

@@ -51,8 +51,8 @@ impl DeniedInterface {
             DeniedInterface::Userfaultfd => {
                 let (equal, length) = (SeccompCmpOp::Eq, SeccompCmpArgLen::Dword);
                 // Argument 1 of the system call ioctl is its request code.
-                let is_new = SeccompCondition::new(1, length, equal, NEW_USERFAULTFD)?;
-                let new_from_device = SeccompRule::new(vec![is_new])?;
+                let creates_userfaultfd = SeccompCondition::new(1, length, equal, NEW_USERFAULTFD)?;
+                let new_from_device = SeccompRule::new(vec![creates_userfaultfd])?;
                 vec![(libc::SYS_userfaultfd, Vec::new()), (libc::SYS_ioctl, vec![new_from_device])]
             }
         })

@@ -254,11 +254,11 @@ impl<'r> Matrix<'_, 'r> {
 impl RowState<'_> {
     /// Shortest time of a baseline in seconds, if one has completed.
     fn fastest_baseline_seconds(&self) -> Option<f64> {
-        let peers = Contender::ALL
+        let baselines = Contender::ALL
             .iter()
             .zip(&self.contenders)
             .filter(|(contender, _)| contender.baseline().is_some());
-        let seconds = peers.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
+        let seconds = baselines.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
         seconds.min_by(f64::total_cmp)
     }
 
@@ -271,11 +271,12 @@ impl RowState<'_> {
         };
         let limit = match (self.fastest_baseline_seconds(), cold_pass_seconds) {
             (Some(fastest), _) => {
-                // The wait includes the first pass, which may take far longer.
+                // The wait includes the unmeasured first pass, which may take far longer.
                 let data_bytes = self.row.data.bytes() as f64;
-                let first_pass = cold_pass_seconds.unwrap_or(data_bytes / COLD_BYTES_PER_SECOND);
-                let first_pass = if self.state == CacheState::Second { first_pass } else { 0.0 };
-                Duration::from_secs_f64(fastest + first_pass) * limit_factor
+                let cold_seconds = cold_pass_seconds.unwrap_or(data_bytes / COLD_BYTES_PER_SECOND);
+                let first_pass_seconds =
+                    if self.state == CacheState::Second { cold_seconds } else { 0.0 };
+                Duration::from_secs_f64(fastest + first_pass_seconds) * limit_factor
             }
             (None, Some(cold_pass_seconds)) => {
                 let passes: u32 = self.state.passes().iter().sum();
@@ -384,12 +385,13 @@ mod tests {
         assert_eq!(limit_seconds(CacheState::Cold, None, Contender::Direct, None), 60.0);
         assert_eq!(limit_seconds(CacheState::Cold, Some(2.0), Contender::Direct, Some(2.0)), 6.5);
         assert_eq!(limit_seconds(CacheState::Cold, Some(2.0), Contender::Ours, Some(2.0)), 20.5);
-        // The first pass takes 3 s, or 2.68 s at 100 MB/s if its time is not known.
+        // Three times the sum of the second pass (1 s) and the first: 3 s, or 2.68 s at 100 MB/s
+        // if its time is not known.
         let second = limit_seconds(CacheState::Second, Some(1.0), Contender::Direct, Some(3.0));
         assert_eq!(second, 12.5);
         let second = limit_seconds(CacheState::Second, Some(1.0), Contender::Direct, None);
         assert!((second - 11.553).abs() < 0.001, "{second}");
-        // Two passes of 1 s each.
+        // Two passes of 1 s each, times 4.
         assert_eq!(limit_seconds(CacheState::Short, None, Contender::Direct, Some(1.0)), 8.5);
     }
 }

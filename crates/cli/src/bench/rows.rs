@@ -11,8 +11,12 @@ use readpath_eval::access_patterns::positional_reads::{AccessOrder, AccessPatter
 use readpath_eval::access_patterns::whole_files;
 use serde::{Deserialize, Serialize};
 
+/// Bytes in a KiB and in a MiB.
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+
+/// Bytes that a touch of a mapping reads.
+const TOUCH_BYTES: u64 = 8;
 
 /// Scale of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,12 +203,14 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     }
     rows.extend(mapped_rows(large_bytes, divisor));
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, 1);
+        let threads = 1;
+        let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, threads);
         let work = RowAccesses::Batch { pattern, depth: 32 };
         rows.push(row_of_large_file(format!("batch/{}/32-deep", format_size(read_bytes)), work));
     }
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, 32);
+        let tasks = 32;
+        let pattern = AccessPattern::random(large_bytes, read_bytes, count / divisor, tasks);
         let work = RowAccesses::Futures(pattern);
         rows.push(row_of_large_file(format!("futures/{}/32-tasks", format_size(read_bytes)), work));
     }
@@ -292,8 +298,9 @@ fn mapped_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
         rows.push(row(name, stream(block_bytes), ByteUse::Copied, None));
     }
     rows.push(row("map/stream/whole".to_owned(), stream(large_bytes), ByteUse::Copied, None));
-    let touches = AccessPattern::random(large_bytes, 8, 8192 / divisor, 1);
-    let slices = AccessPattern::random(large_bytes, 64 * KIB, 2048 / divisor, 1);
+    let threads = 1;
+    let touches = AccessPattern::random(large_bytes, TOUCH_BYTES, 8192 / divisor, threads);
+    let slices = AccessPattern::random(large_bytes, 64 * KIB, 2048 / divisor, threads);
     rows.push(row("map/touches".to_owned(), touches, ByteUse::InPlace, None));
     rows.push(row("map/slices/64KiB".to_owned(), slices, ByteUse::InPlace, None));
     // Larger than memory: the mapping is limited to a quarter of the file.
@@ -323,7 +330,9 @@ mod tests {
 
     use super::*;
 
-    /// The full scale has a third file size: three rows of reads, three of a reader, and a copy.
+    /// 45 rows: 14 sequential, 9 random, 4 strided or backward, 2 of whole files, 3 of formats, 8
+    /// mapped, 2 of batches and 3 of futures. The full scale has a third file size, with three more
+    /// rows of reads, three of a reader, and a copy.
     #[test]
     fn row_names_are_unique_at_every_scale() {
         for (scale, count) in [(Scale::Small, 45), (Scale::Usual, 45), (Scale::Full, 52)] {
@@ -346,8 +355,8 @@ mod tests {
             };
             assert_eq!(pattern.count % pattern.threads, 0, "{}", row.name);
             for thread in 0..pattern.threads {
-                let end =
-                    pattern.of_thread(thread).map(|at| at + pattern.read_bytes).max().unwrap();
+                let ends = pattern.of_thread(thread).map(|start| start + pattern.read_bytes);
+                let end = ends.max().unwrap();
                 assert!(end <= row.data.bytes(), "{}", row.name);
             }
         }

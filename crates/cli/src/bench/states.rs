@@ -124,7 +124,7 @@ pub struct CellGoal {
     pub cpu_ratio_max: Option<f64>,
 }
 
-/// Brings the files into the state. Returns the number of pages that are not in it.
+/// Brings the files into the cache state. Returns the number of pages that are in another one.
 ///
 /// Files for a cold state are read first and dropped then. Every contender thus finds the same free
 /// memory. A virtual machine may return free memory to its host; the first contender without free

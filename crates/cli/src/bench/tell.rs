@@ -36,7 +36,8 @@ pub fn cells_table(rows: &[&BenchCell]) -> Table {
         ("read MiB", |cell| mib(cell.ours.device_bytes)),
         ("misses goal", |cell| miss_reason(cell)),
     ];
-    Table::of(rows, &columns, 1)
+    let numbers_from = 1;
+    Table::of(rows, &columns, numbers_from)
 }
 
 /// Text of one state: title, table and caveats.
@@ -61,14 +62,15 @@ fn throughput(figures: &Figures) -> String {
     }
 }
 
-/// Returns the reason for which a cell misses its goal; empty if it does not.
+/// Returns the reason for which a cell misses its goal; empty if it does not. `<` stands for the
+/// ratio to the fastest baseline, which has its own column.
 fn miss_reason(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();
     }
     match (cell.judged_ratio, cell.goal_baseline) {
         (Some(ratio), _) if ratio >= cell.ratio_min => "processor time".to_owned(),
-        (Some(ratio), Some(peer)) => format!("{ratio:.2} of {peer}"),
+        (Some(ratio), Some(baseline)) => format!("{ratio:.2} of {baseline}"),
         (Some(_), None) => "<".to_owned(),
         (None, _) => "no figure".to_owned(),
     }

@@ -35,7 +35,8 @@ pub fn matrix_page(
         .filter_map(|cell| Some(format!("{}: {}", cell.name(), cell.cause.as_ref()?.line)));
     page.notes(causes);
     page.heading("Workloads");
-    page.table("Over all cells of each", &workloads_table(summary, true));
+    let shows_all = true;
+    page.table("Over all cells of each", &workloads_table(summary, shows_all));
     page.heading("One pair of policies everywhere");
     page.table("Its throughput ÷ that of the best of each cell", &policies_table(summary));
     page
@@ -44,15 +45,15 @@ pub fn matrix_page(
 /// Heat map with one row per workload and one column per device.
 fn heat_map(judged: &[JudgedCell]) -> HeatMap {
     let mut map = HeatMap::default();
-    let index_of = |names: &mut Vec<String>, name: &str| {
+    let index_or_append = |names: &mut Vec<String>, name: &str| {
         names.iter().position(|other| other == name).unwrap_or_else(|| {
             names.push(name.to_owned());
             names.len() - 1
         })
     };
     for cell in judged {
-        let row = index_of(&mut map.rows, &cell.workload);
-        let column = index_of(&mut map.columns, &cell.device);
+        let row = index_or_append(&mut map.rows, &cell.workload);
+        let column = index_or_append(&mut map.columns, &cell.device);
         let best = &cell.baselines[0];
         let tooltip = format!(
             "{}: {:.3}; {:.2} MiB/s, {} {:.2}",

@@ -60,7 +60,7 @@ pub fn judge_all(
 ) -> Result<FirstAndSecond, Failure> {
     let is_folder = path.is_dir();
     if !is_folder {
-        check_bytes(path, workloads, size)?;
+        check_storage_size(path, workloads, size)?;
     }
     let bar = ProgressBar::new(workloads.len() as u64);
     let mut judged = FirstAndSecond::default();
@@ -89,7 +89,11 @@ pub fn judge_all(
 }
 
 /// Checks that the file or device is large enough for all workloads.
-fn check_bytes(path: &Path, workloads: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
+fn check_storage_size(
+    path: &Path,
+    workloads: &[MatrixWorkload],
+    size: CellSize,
+) -> Result<(), Failure> {
     let bytes = |work: &MatrixWorkload| {
         let (_, end) = work.workload(size.seed, size.part).contiguous_starts();
         end
@@ -178,8 +182,8 @@ enum Contender {
     Kernel,
 }
 
-/// Runs all contenders. Returns the rows of the first and of the second runs by contender; the
-/// tested one comes first.
+/// Runs all contenders in every round. Returns the rows of the first and of the second runs by
+/// contender; the tested one comes first.
 fn run_contenders(
     data: &Data,
     work: &MatrixWorkload,
@@ -187,12 +191,12 @@ fn run_contenders(
     size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<[Vec<Vec<ResultRow>>; 2], Failure> {
-    let classic = |readahead| {
+    let classic_contender = |readahead| {
         let scheduler = Spec::plain("noop");
         Contender::Library(Some(Policies { readahead, scheduler, ..Policies::default() }))
     };
     let mut contenders = vec![Contender::Library(policies.cloned()), Contender::Kernel];
-    contenders.extend(classic_readaheads().map(classic));
+    contenders.extend(classic_readaheads().map(classic_contender));
     let no_rows: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut rows = [no_rows.clone(), no_rows];
     for round in 0..ROUNDS {
@@ -209,8 +213,8 @@ fn run_contenders(
                 };
                 row.map_err(|error| Failure::usage_of(data.paths[0].display(), error))
             };
-            for rows_of_pass in &mut rows {
-                rows_of_pass[contender_index].push(measure()?);
+            for rows_of_run in &mut rows {
+                rows_of_run[contender_index].push(measure()?);
             }
         }
     }
@@ -231,7 +235,9 @@ fn run_library(
     let mut builder = ReadPath::builder();
     if let Some(Policies { readahead, scheduler, .. }) = policies {
         // Named policies are judged on readpath's own cache.
-        builder = builder.page_cache(PageCache::Own { bytes: None }).kernel_cache(false);
+        let uses_kernel_cache = false;
+        builder =
+            builder.page_cache(PageCache::Own { bytes: None }).kernel_cache(uses_kernel_cache);
         builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
     }
     let read_path = builder.build()?;
@@ -274,7 +280,7 @@ fn run_kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std:
 }
 
 /// Performs the workload with one thread per process and one handle per file. `open` opens the file
-/// with a path index. Returns the row of the measurement.
+/// with a path index. Returns the row of the measurement, with the name `storage`.
 fn read_all(
     workload: Workload,
     storage: &str,
@@ -304,7 +310,8 @@ fn read_all(
     for read_counters in counters_by_process {
         total.add(&read_counters?);
     }
-    Ok(ResultRow::new("listed", storage, &total))
+    let job_name = "listed";
+    Ok(ResultRow::new(job_name, storage, &total))
 }
 
 /// Performs the reads of one process sequentially, after all threads have reached the barrier
@@ -315,6 +322,7 @@ fn read_process(
     file_starts: &[FileStart],
     start: &Barrier,
 ) -> io::Result<ReadCounters> {
+    // Writing ones makes the pages of the buffer resident before the first read.
     let mut buffer = vec![1; process.block_bytes_max() as usize];
     start.wait();
     let clock = Clock::start();

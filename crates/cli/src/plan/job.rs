@@ -182,10 +182,10 @@ impl Policies {
     /// Parses the policies on the command line, with the default of each kind that it lacks.
     fn of(args: &RunArgs) -> Result<Policies, Failure> {
         Ok(Policies {
-            readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
-            schedulers: input::specs(args.scheduler.as_deref().unwrap_or("adaptive"))?,
+            readaheads: input::parse_specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
+            schedulers: input::parse_specs(args.scheduler.as_deref().unwrap_or("adaptive"))?,
             eviction: eviction_policy(args.eviction.as_deref().unwrap_or("adaptive"))?,
-            chunkings: input::specs(args.chunking.as_deref().unwrap_or(CHUNKING_DEFAULT))?,
+            chunkings: input::parse_specs(args.chunking.as_deref().unwrap_or(CHUNKING_DEFAULT))?,
         })
     }
 
@@ -310,7 +310,7 @@ impl JobRun {
                 library: LibraryOptions::of(args),
             });
         }
-        let text = input::text(path, "a job file is text in fio's format")?;
+        let text = input::read_text(path, "a job file is text in fio's format")?;
         let jobs = environment::parse(&text, path)
             .map_err(|error| Failure::usage_of(printable(&path.display().to_string()), error))?;
         let jobs = match args.runtime.as_deref() {

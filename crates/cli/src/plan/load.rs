@@ -72,8 +72,8 @@ impl LoadPlan {
     pub fn of(args: &RunArgs) -> Result<LoadPlan, Failure> {
         refuse_options_of_jobs(args)?;
         let storages = Storage::parse_all(&args.storages)?;
-        let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), input::specs)?;
-        let schedulers = input::specs(args.scheduler.as_deref().unwrap_or("adaptive"))?;
+        let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), input::parse_specs)?;
+        let schedulers = input::parse_specs(args.scheduler.as_deref().unwrap_or("adaptive"))?;
         let loads = read_loads(args)?;
         refuse_unused_policies(&storages, &swapins)?;
         if args.eviction.is_some() && storages.iter().all(|on| matches!(on, Storage::Kernel(_))) {
@@ -197,7 +197,7 @@ fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
 
 /// Reads the file of loads. `--memory` replaces the memory of every load.
 fn read_loads(args: &RunArgs) -> Result<Vec<MemoryLoad>, Failure> {
-    let text = input::text(&args.job, "loads are text in TOML")?;
+    let text = input::read_text(&args.job, "loads are text in TOML")?;
     let mut loads = file::parse(&text, &args.job).map_err(Failure::usage)?;
     if let Some(text) = &args.memory {
         let memory_bytes = input::size("--memory", text)?;

@@ -42,7 +42,7 @@ impl Storage {
                 Some(("region", path)) => storages.push(Storage::Region(decode_path(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(decode_path(text, path)?)),
                 _ => {
-                    let specs = input::specs(text)?;
+                    let specs = input::parse_specs(text)?;
                     specs.iter().for_each(print_unmodelled);
                     storages.extend(specs.into_iter().map(Storage::Modelled));
                 }

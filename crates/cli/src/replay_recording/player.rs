@@ -1,8 +1,8 @@
 //! `readpath worker replay`: replays one row on real storage in its own process. `readpath replay`
 //! starts it.
 //!
-//! It is a [`worker`](crate::worker) of that run. The protocol: [`ReplayOrder`], answered by
-//! [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
+//! The process is a [`worker`](crate::worker) of that run. The protocol: [`ReplayOrder`], answered
+//! by [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
 //!
 //! The loop is closed, as in the model. Each recorded thread is replayed by one worker thread per
 //! read that it had in flight. After a read, a worker takes the next one, waits for the recorded
@@ -98,34 +98,36 @@ fn load_recording(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
 
 /// Size of the buffers of all workers of a thread, in bytes.
 fn all_buffers_bytes(thread: &ReadList) -> u64 {
-    let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(0);
+    let largest_bytes = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(0);
     // Bytes of a mapping are resident twice: in the mapping and in the copy.
-    2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
+    2 * u64::from(thread.depth) * largest_bytes.next_multiple_of(PAGE_BYTES)
 }
 
-/// Makes all reads with all workers, and measures them. Returns the first error.
+/// Makes all reads with all workers, and measures them from the workers' common start. Returns the
+/// first error.
 fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
     let methods = ReadMethods::new(order, recorded)?;
     let recorded_threads: Vec<RecordedThread<'_>> =
         recorded.threads().iter().map(|thread| RecordedThread::new(thread, &methods)).collect();
-    let workers: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
-    let barrier = Barrier::new(workers + 1);
-    let (clock, is_over) = (OnceLock::new(), AtomicBool::new(false));
+    let worker_count: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
+    // All workers and this thread.
+    let barrier = Barrier::new(worker_count + 1);
+    let (clock, has_failed) = (OnceLock::new(), AtomicBool::new(false));
     let last_end = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for recorded_thread in &recorded_threads {
             for _ in 0..recorded_thread.thread.depth {
                 let memory = RawMemory::new(worker_buffer_bytes(recorded_thread.thread) as usize);
                 let memory = memory.map_err(|error| error.to_string());
-                let (barrier, clock, is_over) = (&barrier, &clock, &is_over);
+                let (barrier, clock, has_failed) = (&barrier, &clock, &has_failed);
                 threads.push(scope.spawn(move || {
                     barrier.wait();
                     let clock = *clock.get_or_init(Clock::start);
-                    let worked = memory.and_then(|mut memory| {
-                        recorded_thread.replay_reads(&mut memory, clock, is_over)
+                    let result = memory.and_then(|mut memory| {
+                        recorded_thread.replay_reads(&mut memory, clock, has_failed)
                     });
-                    is_over.fetch_or(worked.is_err(), Ordering::Relaxed);
-                    worked
+                    has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                    result
                 }));
             }
         }
@@ -144,17 +146,18 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
 
 /// Returns the size of one worker's buffer in bytes: the thread's largest read, in whole pages.
 fn worker_buffer_bytes(thread: &ReadList) -> u64 {
-    let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(1);
-    largest.next_multiple_of(PAGE_BYTES)
+    let largest_bytes = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(1);
+    largest_bytes.next_multiple_of(PAGE_BYTES)
 }
 
 /// Reads of one recorded thread, shared by its workers.
 struct RecordedThread<'a> {
+    /// Reads in their order, with the think time before each.
     thread: &'a ReadList,
     /// Read methods of the row.
     methods: &'a ReadMethods<'a>,
     /// Index of the last read of each file, after which the file is closed.
-    last_of: BTreeMap<FileId, usize>,
+    last_read_indices: BTreeMap<FileId, usize>,
     cursor: Mutex<ReplayCursor>,
 }
 
@@ -162,11 +165,11 @@ struct RecordedThread<'a> {
 #[derive(Default)]
 struct ReplayCursor {
     /// Index of the next read.
-    next: usize,
+    next_index: usize,
     /// Time at which the last read was started.
     last_start: Time,
-    /// Files that are open.
-    open: BTreeMap<FileId, Arc<ReadFn>>,
+    /// Read functions of the files that are open.
+    open_files: BTreeMap<FileId, Arc<ReadFn>>,
 }
 
 impl<'a> RecordedThread<'a> {
@@ -174,10 +177,12 @@ impl<'a> RecordedThread<'a> {
     fn new(thread: &'a ReadList, methods: &'a ReadMethods<'a>) -> RecordedThread<'a> {
         let indices = thread.reads.iter().enumerate().map(|(index, reading)| (reading.file, index));
         // A later read of a file replaces the index of an earlier one.
-        RecordedThread { thread, methods, last_of: indices.collect(), cursor: Mutex::default() }
+        let last_read_indices = indices.collect();
+        RecordedThread { thread, methods, last_read_indices, cursor: Mutex::default() }
     }
 
-    /// Makes reads until none is left or a worker has failed. Returns the end of its last read.
+    /// Makes reads until none is left or a worker has failed. Returns the end of this worker's last
+    /// read, or 0 without a read.
     fn replay_reads(
         &self,
         memory: &mut RawMemory,
@@ -193,7 +198,8 @@ impl<'a> RecordedThread<'a> {
                 false => reading.bytes,
             };
             read_fn(&mut memory[..bytes as usize], reading.offset).map_err(|problem| {
-                format!("{} at byte {}: {problem}", self.methods.name(reading.file), reading.offset)
+                let name = self.methods.file_name(reading.file);
+                format!("{name} at byte {}: {problem}", reading.offset)
             })?;
             last_end = clock.now();
         }
@@ -209,19 +215,19 @@ impl<'a> RecordedThread<'a> {
         clock: Clock,
     ) -> Result<Option<(GivenRead, Arc<ReadFn>)>, String> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = cursor.next;
+        let index = cursor.next_index;
         let Some(&reading) = self.thread.reads.get(index) else { return Ok(None) };
-        cursor.next += 1;
-        let read_fn = match cursor.open.get(&reading.file) {
+        cursor.next_index += 1;
+        let read_fn = match cursor.open_files.get(&reading.file) {
             Some(opened) => Arc::clone(opened),
             None => {
-                let read_fn = Arc::new(self.methods.open(reading.file, self.thread)?);
-                cursor.open.insert(reading.file, Arc::clone(&read_fn));
+                let read_fn = Arc::new(self.methods.open_file(reading.file, self.thread)?);
+                cursor.open_files.insert(reading.file, Arc::clone(&read_fn));
                 read_fn
             }
         };
-        if self.last_of[&reading.file] == index {
-            cursor.open.remove(&reading.file);
+        if self.last_read_indices[&reading.file] == index {
+            cursor.open_files.remove(&reading.file);
         }
         wait_until(last_end.max(cursor.last_start) + self.thread.think_times[index], clock);
         cursor.last_start = clock.now();

@@ -68,7 +68,7 @@ pub struct ReadMethods<'a> {
 
 /// State shared by all handles of the library.
 struct LibraryState {
-    path: ReadPath,
+    read_path: ReadPath,
     /// Opened files, kept open to the end. Their cached pages thus stay, as the kernel's would.
     files: Mutex<BTreeMap<FileId, File>>,
     mappings: BTreeMap<FileId, Arc<Mapping>>,
@@ -77,7 +77,7 @@ struct LibraryState {
 }
 
 impl Policies {
-    /// Sets the policies of a read path with a page cache of its own.
+    /// Returns the builder with these policies, and with a page cache of the library's own.
     pub fn apply(&self, builder: Builder) -> Builder {
         let Policies { readahead, eviction, scheduler } = self;
         let builder = builder.page_cache(PageCache::Own { bytes: None });
@@ -91,7 +91,7 @@ impl<'a> ReadMethods<'a> {
         order: &'a ReplayOrder,
         recorded: &'a RecordedProgram,
     ) -> Result<ReadMethods<'a>, String> {
-        raise_open_files();
+        raise_open_file_limit();
         let library = order
             .policies
             .as_ref()
@@ -111,16 +111,16 @@ impl<'a> ReadMethods<'a> {
     }
 
     /// Name of a file in the recording.
-    pub fn name(&self, file: FileId) -> &str {
+    pub fn file_name(&self, file: FileId) -> &str {
         &self.recorded.files()[file.0 as usize].name
     }
 
     /// Opens a file with the method of a recorded thread. Returns the function that performs a read
     /// of it.
-    pub fn open(&self, file: FileId, thread: &ReadList) -> Result<ReadFn, String> {
+    pub fn open_file(&self, file: FileId, thread: &ReadList) -> Result<ReadFn, String> {
         let path = &self.order.files[file.0 as usize].0;
         match &self.library {
-            Some(library) => library.open(file, path, thread),
+            Some(library) => library.open_file(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
                 Some(mapping) if thread.engine == JobEngine::Mmap => {
                     Ok(copying_read_fn(mapping, |mapping| {
@@ -138,8 +138,8 @@ impl<'a> ReadMethods<'a> {
     /// where they are not counted.
     pub fn device_counts(&self) -> (Option<u64>, Option<u64>) {
         let counting_library = self.library.as_ref().filter(|library| !library.has_direct_reads);
-        if let Some(library) = counting_library.filter(|library| library.is_counted()) {
-            let stats = library.path.stats();
+        if let Some(library) = counting_library.filter(|library| library.counts_all_requests()) {
+            let stats = library.read_path.stats();
             let mapping_stats = library.mappings.values().map(|mapping| mapping.stats());
             let (requests, bytes) = mapping_stats.fold((0, 0), |(requests, bytes), stats| {
                 (requests + stats.device_reads, bytes + stats.device_read_bytes)
@@ -159,7 +159,7 @@ impl<'a> ReadMethods<'a> {
         let mut modes = library.mappings.values().map(|mapping| mapping.mode());
         let mapping_note =
             modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapping_caveat);
-        let backend_note = library.path.stats().backend.and_then(note::backend_caveat);
+        let backend_note = library.read_path.stats().backend.and_then(note::backend_caveat);
         let limit_note = (library.mappings.len() > 1 && self.order.memory_bytes.is_some())
             .then(|| "the memory limit applies to each mapped file".to_owned());
         note::join(note::join(mapping_note, backend_note), limit_note)
@@ -179,14 +179,14 @@ impl LibraryState {
             Some(bytes) => builder.memory(bytes),
             None => builder,
         };
-        let path = builder.build().map_err(|error| error.to_string())?;
+        let read_path = builder.build().map_err(|error| error.to_string())?;
         let mappings = map_files(order, recorded, |path| map_by_library(path, order, policies))?;
         let has_direct_reads = recorded.threads().iter().any(|thread| thread.is_direct);
-        Ok(LibraryState { path, files: Mutex::default(), mappings, has_direct_reads })
+        Ok(LibraryState { read_path, files: Mutex::default(), mappings, has_direct_reads })
     }
 
     /// True if the library issues all requests to the device itself.
-    fn is_counted(&self) -> bool {
+    fn counts_all_requests(&self) -> bool {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.values().all(|file| file.page_cache() != PageCache::Kernel)
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
@@ -194,7 +194,7 @@ impl LibraryState {
 
     /// Returns the function that reads the file for a thread: from a mapping, direct, or through
     /// the cache.
-    fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
+    fn open_file(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
         if thread.engine == JobEngine::Mmap {
             return Ok(copying_read_fn(&self.mappings[&file], |mapping| mapping.as_slice()));
         }
@@ -208,7 +208,7 @@ impl LibraryState {
         let file = match files.get(&file) {
             Some(open) => open.reopen(),
             None => {
-                let open = self.path.open(path).map_err(|error| error.to_string())?;
+                let open = self.read_path.open(path).map_err(|error| error.to_string())?;
                 let handle = open.reopen();
                 files.insert(file, open);
                 handle
@@ -233,12 +233,15 @@ fn map_files<M>(
     files.into_iter().map(mapped_file).collect()
 }
 
-/// Returns a read function that copies out of a mapping. `bytes` returns the bytes of the mapping.
-fn copying_read_fn<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> ReadFn {
+/// Returns a read function that copies out of a mapping. `bytes_of` returns the mapped bytes.
+fn copying_read_fn<M: Send + Sync + 'static>(
+    mapping: &Arc<M>,
+    bytes_of: fn(&M) -> &[u8],
+) -> ReadFn {
     let mapping = Arc::clone(mapping);
     Box::new(move |memory, offset| {
         let start = offset as usize;
-        let block = &bytes(&mapping)[start..start + memory.len()];
+        let block = &bytes_of(&mapping)[start..start + memory.len()];
         // SAFETY: the row ends with the first error, and no later access to the mapping follows.
         let copied = unsafe { copy_mapped(block, memory) };
         copied.map_err(|_| "a bus error: its storage failed there".to_owned())
@@ -279,7 +282,7 @@ fn open_kernel(path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
 
 /// Raises the limit of open files of this process to its maximum. The recorded program may have had
 /// more open files than this process may have by default.
-fn raise_open_files() {
+fn raise_open_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -71,8 +71,8 @@ impl<'a> RealStorage<'a> {
         RealStorage { recording, recorded, seed, interrupt, scratch_folders: BTreeMap::new() }
     }
 
-    /// Checks that the folder has enough free space for the files. Creates nothing.
-    pub fn check(&self, folder: &Path) -> Result<(), Failure> {
+    /// Checks that the folder exists and has enough free space for the files. Creates nothing.
+    pub fn check_free_space(&self, folder: &Path) -> Result<(), Failure> {
         let failure = |problem: String| Err(Failure::usage_of(folder.display(), problem));
         if !folder.is_dir() {
             return failure(
@@ -123,7 +123,8 @@ impl<'a> RealStorage<'a> {
             ReplayReply::Played(_) => return Err(run_failure(&"it answered before it was asked")),
             ReplayReply::Failed(message) => return Err(run_failure(&message)),
         };
-        // Locals drop in reverse order: the process ends before its group is removed.
+        // Locals drop in reverse order. The worker is therefore bound again after its group: the
+        // process ends before the group is removed.
         let group = match (&row.policies, row.memory_bytes) {
             (None, Some(bytes)) => Some(memory_group(bytes + own_bytes)?),
             _ => None,
@@ -132,7 +133,7 @@ impl<'a> RealStorage<'a> {
         if let Some(group) = &group {
             group.add(worker.id()).map_err(|error| run_failure(&error))?;
         }
-        let warm_note = self.make_cold(&paths)?;
+        let warm_note = self.make_all_cold(&paths)?;
         worker.send_order(&ReplayBegin).map_err(|error| run_failure(&error))?;
         let played = match worker.receive_answer(None, self.interrupt).map_err(answer_failure)? {
             ReplayReply::Played(played) => played,
@@ -168,7 +169,7 @@ impl<'a> RealStorage<'a> {
 
     /// Drops the files' pages from the kernel page cache. Returns a caveat if some stayed,
     /// otherwise `None`.
-    fn make_cold(&self, paths: &[PathBuf]) -> Result<Option<String>, Failure> {
+    fn make_all_cold(&self, paths: &[PathBuf]) -> Result<Option<String>, Failure> {
         let (mut resident, mut pages) = (0, 0);
         for path in paths {
             let residency = make_cold(path, &mut || !self.interrupt.is_signalled())?;
