@@ -34,8 +34,8 @@ pub fn verify_read(
     }
 }
 
-/// Expected bytes of the word with this index.
-fn word(seed: u64, index: u64) -> [u8; WORD_BYTES as usize] {
+/// Expected bytes of the word with this index in the file.
+fn expected_word(seed: u64, index: u64) -> [u8; WORD_BYTES as usize] {
     splitmix::mixed(seed ^ index.wrapping_mul(splitmix::STEP)).to_le_bytes()
 }
 
@@ -52,7 +52,7 @@ fn for_each_word(
         let file_offset = offset + buffer_offset as u64;
         let skipped = (file_offset % WORD_BYTES) as usize;
         let byte_count = (WORD_BYTES as usize - skipped).min(length - buffer_offset);
-        let word = word(seed, file_offset / WORD_BYTES);
+        let word = expected_word(seed, file_offset / WORD_BYTES);
         if !visit(buffer_offset..buffer_offset + byte_count, &word[skipped..skipped + byte_count]) {
             return;
         }
@@ -94,17 +94,19 @@ mod tests {
     /// word that begins at byte 4096 + 72 = 4168 of the file.
     #[test]
     fn filled_data_matches_only_at_its_own_offset_and_seed() {
+        const SEED: u64 = 7;
+        const OFFSET: u64 = 4096;
         let mut whole = vec![0; 256];
-        fill(7, 4096, &mut whole);
+        fill(SEED, OFFSET, &mut whole);
         for (start, length) in [(0, 256), (8, 8), (3, 20), (100, 1), (255, 1)] {
             let piece = &whole[start..start + length];
-            assert_eq!(compare(7, 4096 + start as u64, piece), Ok(()));
+            assert_eq!(compare(SEED, OFFSET + start as u64, piece), Ok(()));
             // Shorter pieces may be equal by chance.
-            assert!(length < 8 || compare(7, 8192 + start as u64, piece).is_err());
-            assert!(length < 8 || compare(8, 4096 + start as u64, piece).is_err());
+            assert!(length < 8 || compare(SEED, 2 * OFFSET + start as u64, piece).is_err());
+            assert!(length < 8 || compare(SEED + 1, OFFSET + start as u64, piece).is_err());
         }
         whole[77] ^= 1;
-        let error = compare(7, 4096, &whole).unwrap_err();
+        let error = compare(SEED, OFFSET, &whole).unwrap_err();
         assert!(error.contains("at byte 4168"), "{error}");
     }
 }

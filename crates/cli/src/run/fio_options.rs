@@ -6,7 +6,7 @@ use crate::exit::CommandResult;
 use crate::output::print;
 use crate::table::{Column, Table};
 
-/// Columns of the table of options; all are text.
+/// Columns of the table of options.
 const OPTION_COLUMNS: [Column<&FioOption>; 3] = [
     ("option", |option| {
         let names = [option.name].into_iter().chain(option.aliases.iter().copied());
@@ -28,7 +28,7 @@ const OPTION_COLUMNS: [Column<&FioOption>; 3] = [
     }),
 ];
 
-/// Columns of the table of engines; all are text.
+/// Columns of the table of engines.
 const ENGINE_COLUMNS: [Column<FioEngine>; 3] = [
     ("ioengine", |engine| engine.name.to_owned()),
     ("class", |engine| match engine.class {
@@ -46,7 +46,9 @@ const ENGINE_COLUMNS: [Column<FioEngine>; 3] = [
 /// Prints the table of options and the table of engines.
 pub fn print_all() -> CommandResult {
     let fio_options: Vec<&FioOption> = options().collect();
-    print(&Table::of(&fio_options, &OPTION_COLUMNS, 3).to_string())?;
+    // Behind the last column: all are text.
+    let numbers_from = 3;
+    print(&Table::of(&fio_options, &OPTION_COLUMNS, numbers_from).to_string())?;
     print("\n")?;
-    print(&Table::of(ENGINES, &ENGINE_COLUMNS, 3).to_string())
+    print(&Table::of(ENGINES, &ENGINE_COLUMNS, numbers_from).to_string())
 }

@@ -212,8 +212,8 @@ pub fn run_raw_batch(
     figures: &mut ProcessFigures,
     batch: &mut RawBatch<'_>,
 ) -> Result<(), Failure> {
-    let bytes = process.block_bytes_max() as usize;
-    let free_memory = RawMemory::several(process.depth() as usize, bytes);
+    let buffer_bytes = process.block_bytes_max() as usize;
+    let free_memory = RawMemory::several(process.depth() as usize, buffer_bytes);
     let mut free_memory = free_memory.map_err(Failure::usage)?;
     let mut in_flight = IssuedOperations::new();
     shared.begin();

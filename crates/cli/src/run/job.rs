@@ -26,11 +26,12 @@ use crate::scratch_files::ScratchFiles;
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the job on every storage. All storages are checked before the first row: bad input then
-/// fails at once. `recorded_events` collects the recorded events of each row; rows in real time and
-/// of traces have none.
+/// fails at once. After the last run, adds the median run of each row to `finished_rows`.
+/// `recorded_events` collects the recorded events of each row; rows in real time and of traces have
+/// none.
 pub fn run(
     plan: &JobPlan,
-    rows: &mut Vec<ResultRow>,
+    finished_rows: &mut Vec<ResultRow>,
     mut recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
     let interrupt = Interrupt::listen();
@@ -68,9 +69,12 @@ pub fn run(
             recorded_events.push(observer.take());
         }
     }
-    rows.extend(runs_of_rows.into_iter().filter_map(repeated::median_run));
+    finished_rows.extend(runs_of_rows.into_iter().filter_map(repeated::median_run));
     log.map_or(Ok(()), |log| log.finish())?;
-    if interrupt.is_signalled() { Err(Failure::Interrupted) } else { failed_operations(rows) }
+    match interrupt.is_signalled() {
+        true => Err(Failure::Interrupted),
+        false => fail_if_operations_failed(finished_rows),
+    }
 }
 
 /// Returns pairs of round and row index, in the order of the runs. All rows run in the first round,
@@ -161,9 +165,12 @@ fn simulate(
         observers.decisions.map(|log| |decision: &LoggedDecision| log.write_decision(decision));
     let on_decision =
         on_decision.as_mut().map(|on_decision| on_decision as &mut dyn FnMut(&LoggedDecision));
-    let mut prepare = |workload: &mut _| observers.operations.attach(&run.jobs, workload);
-    let run_observer =
-        RunObserver { on_progress: &mut on_progress, on_decision, on_workload: Some(&mut prepare) };
+    let mut attach_logs = |workload: &mut _| observers.operations.attach(&run.jobs, workload);
+    let run_observer = RunObserver {
+        on_progress: &mut on_progress,
+        on_decision,
+        on_workload: Some(&mut attach_logs),
+    };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let is_real = false;
@@ -179,7 +186,7 @@ fn simulate(
 }
 
 /// Turns failed operations in the rows into a failure of the command. `Ok` if none has failed.
-fn failed_operations(rows: &[ResultRow]) -> CommandResult {
+fn fail_if_operations_failed(rows: &[ResultRow]) -> CommandResult {
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
     let first_failed = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
     match first_failed {

@@ -25,7 +25,8 @@ pub fn open_and_lay_out(
 /// without sizes uses the whole file.
 pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     if let Some(trace) = &run.trace {
-        return trace.workload(have_bytes, true).map(|(workload, _)| workload);
+        let is_real = true;
+        return trace.workload(have_bytes, is_real).map(|(workload, _)| workload);
     }
     let job_failure = |error| Failure::usage(run.job_file_error(error));
     let seed = run.seed;

@@ -44,7 +44,8 @@ use crate::real_file::make_cold;
 pub fn check(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<(), Failure> {
     check_file(run, path)?;
     check_policies(setup)?;
-    build_read_path(run, setup, false).map(drop)
+    let logs_decisions = false;
+    build_read_path(run, setup, logs_decisions).map(drop)
 }
 
 /// Checks that the job can run on the file.
@@ -100,7 +101,8 @@ pub fn run(
 
 /// Checks that [`run_nfs`] could start, without running.
 pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<(), Failure> {
-    open_nfs(run, url, path_builder(run, setup, false)).map(drop)
+    let logs_decisions = false;
+    open_nfs(run, url, path_builder(run, setup, logs_decisions)).map(drop)
 }
 
 /// Runs the job on a file of an NFS server and returns its row. The note names the READ size and
@@ -247,10 +249,11 @@ struct LibraryRun {
     /// Mapping of the file, for jobs with `ioengine=mmap`.
     mapping: Option<Mapping>,
     backend: BackendKind,
-    /// Bytes requested by reads through the cache, and the part of them found there.
+    /// Bytes requested by reads through the cache.
     requested_bytes: AtomicU64,
+    /// Part of the requested bytes that was in the cache.
     cached_bytes: AtomicU64,
-    /// Part of these bytes that the kernel page cache had.
+    /// Part of the cached bytes that the kernel page cache had.
     kernel_cached_bytes: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! Execution of the rows of loads on memory.
+//! Execution of the rows of loads on memory. A *load* has processes that touch their memory under a
+//! limit. A *row* is one load on one storage under one combination of policies.
 
 use readpath_core::decision::LoggedDecision;
 use readpath_sim::load::{LoadRow, LoadSetup, simulate_load_with};
@@ -15,11 +16,11 @@ use crate::progress::{Interrupt, RunProgress};
 /// Maximum number of recorded requests in a row.
 const EVENTS_MAX: usize = 20_000;
 
-/// Runs the loads on every storage. `recorded_events` collects the recorded events of each row;
-/// rows on real storage have none.
+/// Runs the planned rows and adds each to `finished_rows`, which keeps them if a later one fails.
+/// `recorded_events` collects the recorded events of each row; rows on real storage have none.
 pub fn run(
     plan: &LoadPlan,
-    rows: &mut Vec<LoadRow>,
+    finished_rows: &mut Vec<LoadRow>,
     mut recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
@@ -28,7 +29,7 @@ pub fn run(
     for row in &plan.rows {
         let bar = RunProgress::new(format!("{} {}", row.load.name, row.storage), interrupt.clone());
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
-        rows.push(match &row.runner {
+        finished_rows.push(match &row.runner {
             LoadRunner::Modelled(setup) => {
                 let _modelled = interrupt.begin_modelled_run();
                 simulate(row, setup, &bar, log.as_ref(), observer.clone())
@@ -45,7 +46,7 @@ pub fn run(
         }
     }
     log.map_or(Ok(()), |log| log.finish())?;
-    fail_if_unmeasured(rows)
+    fail_if_unmeasured(finished_rows)
 }
 
 /// Simulates one row on its device model.

@@ -4,7 +4,7 @@ use readpath_sim::load::LoadRow;
 use readpath_sim::observe::{Events, ReadEvent};
 use readpath_sim::report::ResultRow;
 
-use crate::html::Page;
+use crate::html::{Page, colours};
 use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
@@ -38,7 +38,7 @@ pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     let distributions: Vec<ChartLine> = rows
         .iter()
         .enumerate()
-        .filter_map(|(index, row)| latency_distribution(index, row))
+        .filter_map(|(row_index, row)| latency_distribution(row_index, row))
         .collect();
     if !distributions.is_empty() {
         page.heading("Latency");
@@ -54,9 +54,9 @@ pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     page.notes(
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
     );
-    let moments =
+    let rows_with_events =
         rows.iter().zip(recorded_events).filter(|(_, events)| !events.requests.is_empty());
-    for (row, events) in moments.take(ROWS_MAX) {
+    for (row, events) in rows_with_events.take(ROWS_MAX) {
         page.heading(&format!("Moment by moment: {}", row_name(row)));
         add_timeline(&mut page, events);
     }
@@ -81,9 +81,9 @@ pub fn load_page(rows: &[LoadRow], recorded_events: &[Events]) -> Page {
     page.notes(
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
     );
-    let moments =
+    let rows_with_events =
         rows.iter().zip(recorded_events).filter(|(_, events)| !events.requests.is_empty());
-    for (row, events) in moments.take(ROWS_MAX) {
+    for (row, events) in rows_with_events.take(ROWS_MAX) {
         page.heading(&format!("Moment by moment: {}", load_name(row)));
         add_timeline(&mut page, events);
     }
@@ -98,12 +98,12 @@ fn add_fault_picture(page: &mut Page, rows: &[LoadRow]) {
         .filter(|row| row.major_faults.is_some())
         .flat_map(|row| {
             let name = load_name(row);
-            let bar = |kind: &str, faults: Option<u64>, series| {
+            let bar = |kind: &str, faults: Option<u64>, colour| {
                 faults
-                    .map(|faults| ChartBar::new(&format!("{name}, {kind}"), faults as f64, series))
+                    .map(|faults| ChartBar::new(&format!("{name}, {kind}"), faults as f64, colour))
             };
-            let found = bar("found", row.minor_faults, 2);
-            bar("waited", row.major_faults, 1).into_iter().chain(found)
+            let found = bar("found", row.minor_faults, colours::GREEN);
+            bar("waited", row.major_faults, colours::ORANGE).into_iter().chain(found)
         })
         .collect();
     if !bars.is_empty() {
@@ -133,18 +133,19 @@ fn row_colour(row: &ResultRow) -> usize {
     storage_colour(&row.storage)
 }
 
-/// Returns the colour number of a storage: kernel 1, library 2, model 0.
+/// Returns the colour number of a storage: the kernel, the library or a model.
 fn storage_colour(storage: &str) -> usize {
     match storage.split_once(':').map(|(kind, _)| kind) {
-        Some("kernel") => 1,
-        Some("file" | "nfs" | "region") => 2,
-        _ => 0,
+        Some("kernel") => colours::ORANGE,
+        Some("file" | "nfs" | "region") => colours::GREEN,
+        _ => colours::BLUE,
     }
 }
 
 /// Returns the cumulative distribution of a row's latencies: time in µs and share of the
 /// operations. `None` without operations.
-fn latency_distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
+fn latency_distribution(row_index: usize, row: &ResultRow) -> Option<ChartLine> {
+    // Latency in nanoseconds and number of operations.
     let mut counts: Vec<(u64, u64)> = row
         .sections
         .iter()
@@ -155,7 +156,7 @@ fn latency_distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
     let operation_count: u64 = counts.iter().map(|(_, count)| count).sum();
     let mut operations_below = 0;
     let mut points = Vec::new();
-    // A few hundred points suffice for the resolution of the picture.
+    // Points at steps of at least 0.002 suffice for the resolution of the picture.
     for (ns, count) in counts {
         let share_before = operations_below as f64 / operation_count as f64;
         operations_below += count;
@@ -170,9 +171,9 @@ fn latency_distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
     }
     (operation_count > 0).then(|| ChartLine {
         name: row_name(row),
-        series: index,
+        series: row_index,
         // The eight colours repeat, with dashes.
-        dashes: if index >= 8 { DASHED } else { "" },
+        dashes: if row_index >= 8 { DASHED } else { "" },
         has_steps: true,
         points,
     })
@@ -220,14 +221,14 @@ fn add_timeline(page: &mut Page, events: &Events) {
         events.requests.iter().map(|event| request_rectangle(event)[3]).fold(0.0, f64::max);
     let mut all_series = vec![DotSeries {
         name: "read".to_owned(),
-        series: 0,
+        series: colours::BLUE,
         is_thin: true,
         pieces: rectangles(fetched),
     }];
     if !written.is_empty() {
         all_series.push(DotSeries {
             name: "written".to_owned(),
-            series: 3,
+            series: colours::MAGENTA,
             is_thin: true,
             pieces: rectangles(written),
         });
@@ -247,7 +248,7 @@ fn add_timeline(page: &mut Page, events: &Events) {
         let axis_max = windows.iter().map(|window| window[3]).fold(0.0, f64::max);
         let all_series = [DotSeries {
             name: "read ahead".to_owned(),
-            series: 6,
+            series: colours::VIOLET,
             is_thin: false,
             pieces: thinned(windows),
         }];
@@ -284,13 +285,13 @@ fn add_reads_picture(page: &mut Page, events: &Events, plot_area: &dyn Fn(&str, 
     let all_series = [
         DotSeries {
             name: "waited for the device".to_owned(),
-            series: 1,
+            series: colours::ORANGE,
             is_thin: true,
             pieces: thinned(misses),
         },
         DotSeries {
             name: "found in memory".to_owned(),
-            series: 2,
+            series: colours::GREEN,
             is_thin: false,
             pieces: thinned(hits),
         },

@@ -48,10 +48,10 @@ pub struct ProcessesShared<'a> {
     /// File on which all files of the job are laid out.
     pub path: &'a Path,
     /// Start offset of each of them in that file.
-    starts: &'a [u64],
-    start: &'a PhaseStart,
+    file_starts: &'a [u64],
+    phase_start: &'a PhaseStart,
     /// Bytes transferred so far by all processes.
-    bytes: &'a AtomicU64,
+    transferred_bytes: &'a AtomicU64,
     /// Returns true once the run was interrupted.
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
     /// True once this process has reported that its preparation is done.
@@ -61,15 +61,15 @@ pub struct ProcessesShared<'a> {
 impl ProcessesShared<'_> {
     /// Returns the offset of an operation in the file at `path`, which holds all files of the job.
     pub fn offset(&self, operation: ProcessOperation) -> u64 {
-        self.starts[operation.file.0 as usize] + operation.offset
+        self.file_starts[operation.file.0 as usize] + operation.offset
     }
 
     /// Reports that this process has its files and its memory, and waits until all processes of its
     /// phase have theirs. The clock of the run stands still until then.
     pub fn begin(&self) {
         self.is_prepared.set(true);
-        self.start.on_prepared();
-        self.start.wait_until_prepared();
+        self.phase_start.on_prepared();
+        self.phase_start.wait_until_prepared();
     }
 
     /// Returns the clock of the run, which does not count preparation.
@@ -77,7 +77,7 @@ impl ProcessesShared<'_> {
     /// # Panics
     /// The process has not begun.
     pub fn clock(&self) -> Clock {
-        self.start.clock().expect("a process that has begun")
+        self.phase_start.clock().expect("a process that has begun")
     }
 
     /// Returns the time of the run, without preparation.
@@ -90,9 +90,9 @@ impl Drop for ProcessesShared<'_> {
     fn drop(&mut self) {
         // A process that fails before it begins keeps no other one waiting.
         if !self.is_prepared.get() {
-            self.start.on_prepared();
+            self.phase_start.on_prepared();
         }
-        self.start.on_ended();
+        self.phase_start.on_ended();
     }
 }
 
@@ -133,7 +133,7 @@ impl ProcessFigures {
                     ended,
                     operation.bytes,
                 );
-                shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
+                shared.transferred_bytes.fetch_add(operation.bytes, Ordering::Relaxed);
             }
             Err(error) => {
                 self.read_write_counters[operation.op as usize].record_error(issued, ended);
@@ -219,15 +219,20 @@ pub fn run_processes(
 ) -> Result<RunFigures, Failure> {
     let bar = observers.bar;
     observers.operations.attach(&run.jobs, &mut workload);
-    let (starts, _) = workload.contiguous_starts();
+    let (file_starts, _) = workload.contiguous_starts();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.should_continue();
-    let bytes = AtomicU64::new(0);
-    let phase_shared =
-        PhaseShared { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
+    let transferred_bytes = AtomicU64::new(0);
+    let phase_shared = PhaseShared {
+        path,
+        file_starts: &file_starts,
+        transferred_bytes: &transferred_bytes,
+        is_stopping: &is_stopping,
+    };
     // Time of the run at which the next phase begins, and processor time of the phases so far.
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
 
+    // Counters of the reads and of the writes of each job.
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
     let mut first_error = None;
@@ -237,16 +242,17 @@ pub fn run_processes(
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
-        let start = PhaseStart::new(waiting.len(), time);
+        let phase_start = PhaseStart::new(waiting.len(), time);
         let mut report_progress = || {
             poll_observer();
-            let now = start.clock().map_or(time, |clock| clock.now());
-            let bytes = bytes.load(Ordering::Relaxed);
+            let now = phase_start.clock().map_or(time, |clock| clock.now());
+            let bytes = transferred_bytes.load(Ordering::Relaxed);
             bar.update(Progress { now, bytes, bytes_total });
         };
-        let phase = run_phase(waiting, &phase_shared, &start, run_process, &mut report_progress)?;
-        (time, cpu_seconds) = (start.end(), cpu_seconds + start.cpu_seconds());
-        for (process, figures) in phase {
+        let ended =
+            run_phase(waiting, &phase_shared, &phase_start, run_process, &mut report_progress)?;
+        (time, cpu_seconds) = (phase_start.end(), cpu_seconds + phase_start.cpu_seconds());
+        for (process, figures) in ended {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = figures.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
@@ -282,8 +288,8 @@ struct EndedProcess {
 /// State that the processes of all phases share.
 struct PhaseShared<'a> {
     path: &'a Path,
-    starts: &'a [u64],
-    bytes: &'a AtomicU64,
+    file_starts: &'a [u64],
+    transferred_bytes: &'a AtomicU64,
     is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -292,15 +298,22 @@ struct PhaseShared<'a> {
 fn run_phase(
     processes: Vec<Process>,
     shared: &PhaseShared<'_>,
-    start: &PhaseStart,
+    phase_start: &PhaseStart,
     run_process: &RunProcess<'_>,
     report_progress: &mut dyn FnMut(),
 ) -> Result<Vec<(EndedProcess, ProcessFigures)>, Failure> {
-    let PhaseShared { path, starts, bytes, is_stopping } = *shared;
+    let PhaseShared { path, file_starts, transferred_bytes, is_stopping } = *shared;
     std::thread::scope(|scope| {
         let run = move |process: Process| {
             let is_prepared = Cell::new(false);
-            let shared = ProcessesShared { path, starts, start, bytes, is_stopping, is_prepared };
+            let shared = ProcessesShared {
+                path,
+                file_starts,
+                phase_start,
+                transferred_bytes,
+                is_stopping,
+                is_prepared,
+            };
             run_process(process, &shared)
         };
         let threads: Vec<_> = processes
@@ -313,7 +326,7 @@ fn run_phase(
                 (ended_process, scope.spawn(move || run(process)))
             })
             .collect();
-        while !start.wait_for_end(Duration::from_millis(5)) {
+        while !phase_start.wait_for_end(Duration::from_millis(5)) {
             report_progress();
         }
         report_progress();

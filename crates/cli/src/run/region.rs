@@ -19,7 +19,7 @@ use crate::exit::Failure;
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 
-/// Size of a page in bytes, as an index.
+/// Size of a page in bytes, for indices.
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of touches between two checks of the interrupt.
 const TOUCHES_PER_INTERRUPT_CHECK: usize = 4096;
@@ -46,13 +46,16 @@ pub fn run(
     };
     let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
     let start = Instant::now();
-    on_threads(&mut region, load, |_, memory| {
-        memory.chunks_exact_mut(PAGE).enumerate().for_each(|(page, bytes)| fill_page(page, bytes));
+    run_on_threads(&mut region, load, |_, memory| {
+        let pages = memory.chunks_exact_mut(PAGE).enumerate();
+        pages.for_each(|(page, bytes)| fill_page(page, bytes));
         Ok(())
     })?;
     row.fill_seconds = Some(start.elapsed().as_secs_f64());
     let (before, cpu_before, start) = (region.stats(), CpuTime::of_process(), Instant::now());
-    on_threads(&mut region, load, |process, memory| touch_all(run, interrupt, process, memory))?;
+    run_on_threads(&mut region, load, |process, memory| {
+        touch_all(run, interrupt, process, memory)
+    })?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = CpuTime::of_process().since(cpu_before).seconds();
     let after = region.stats();
@@ -86,7 +89,7 @@ fn with_figures(
 
 /// Runs `body` in one thread per process, each with the memory of that process. Returns the first
 /// failure.
-fn on_threads(
+fn run_on_threads(
     region: &mut Region,
     load: &MemoryLoad,
     body: impl Fn(u32, &mut [u8]) -> Result<(), Failure> + Sync,
@@ -134,16 +137,18 @@ fn touch_all(
     Ok(())
 }
 
-/// Fills a page with words that no other page has. The first one is the page's mark.
+/// Fills the page with this index with words that no other page has. The first one is its mark.
 fn fill_page(page: usize, bytes: &mut [u8]) {
     let mut value = page_mark(page);
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&value.to_ne_bytes());
+        // 2⁶⁴ ÷ the golden ratio, a multiplier that spreads the bits.
         value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
     }
 }
 
 /// First word of a page, by which a touch identifies it. Never 0, the content of untouched memory.
 fn page_mark(page: usize) -> u64 {
+    // A multiplier of the hash function MurmurHash3.
     (page as u64 + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1
 }
