@@ -25,11 +25,13 @@ use crate::table::Table;
 
 mod picture;
 
-/// Misses of one policy on one trace with one cache size.
+/// Misses of one policy on one trace with one cache size. A block takes one page of the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissCell {
     trace: String,
+    /// Number of references in the trace.
     references: usize,
+    /// Number of distinct blocks in the trace.
     blocks: u32,
     /// Cache size as given on the command line.
     size: String,
@@ -56,7 +58,9 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
         None => eviction::policies().map(|policy| Spec::plain(policy.name)).collect(),
     };
     for policy in &policies {
-        eviction::build(policy, 1).map_err(Failure::usage)?;
+        // A cache of any size shows if the policy is valid.
+        let cache_pages = 1;
+        eviction::build(policy, cache_pages).map_err(Failure::usage)?;
     }
     let sizes = CacheSize::parse_all(&args.sizes)?;
     check_output_folder(args.html.as_deref())?;
@@ -68,11 +72,11 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
             .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &args.html {
-        page(&cells, &policies).write(path)?;
+        miss_ratio_page(&cells, &policies).write(path)?;
     }
     match args.json {
         true => print_json(&cells, None),
-        false => print(&format!("{}\n{}", verdict(&cells), table(&cells, &policies))),
+        false => print(&format!("{}\n{}", verdict(&cells), miss_ratio_table(&cells, &policies))),
     }
 }
 
@@ -110,6 +114,7 @@ impl CacheSize {
             Some(percent) => {
                 let percent: f64 = percent.parse().map_err(|_| syntax_failure())?;
                 let is_part = percent > 0.0 && percent <= 100.0;
+                // One percent is 10,000 millionths.
                 let millionths = is_part.then_some((percent * 1e4).round() as u64);
                 Amount::Millionths(millionths.ok_or_else(syntax_failure)?)
             }
@@ -193,10 +198,10 @@ fn simulate(
         .collect();
     // An immediate end of the process is safe: a cell leaves no files behind.
     let interrupt = Interrupt::without_cleanup();
-    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
+    let simulate_task = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
         Ok(simulate_cell(named, size, policy))
     };
-    at_once::process_all(&tasks, &work, None, &interrupt)
+    at_once::process_all(&tasks, &simulate_task, None, &interrupt)
 }
 
 /// Simulates one policy, or Belady's optimum for `None`, on one trace and size.
@@ -230,12 +235,13 @@ fn verdict(cells: &[MissCell]) -> String {
     // The optimum comes last in each row.
     let policy_count = rows[0].len() - 1;
     let least_misses = |row: &[MissCell]| row[..policy_count].iter().map(|cell| cell.misses).min();
-    let rows_won = |policy: usize| {
-        rows.iter().filter(|row| Some(row[policy].misses) == least_misses(row)).count()
+    let rows_won = |policy_index: usize| {
+        rows.iter().filter(|row| Some(row[policy_index].misses) == least_misses(row)).count()
     };
-    let mean_ratio = |policy: usize| {
-        let ratios =
-            rows.iter().map(|row| row[policy].misses as f64 / row[policy_count].misses as f64);
+    let mean_ratio = |policy_index: usize| {
+        let ratios = rows
+            .iter()
+            .map(|row| row[policy_index].misses as f64 / row[policy_count].misses as f64);
         ratios.sum::<f64>() / rows.len() as f64
     };
     let best = (0..policy_count)
@@ -255,11 +261,12 @@ fn verdict(cells: &[MissCell]) -> String {
 }
 
 /// Table with one row per trace and size and one column per policy.
-fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
+fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
     let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
     header.extend(policies.iter().map(Spec::to_string));
     header.push(OPTIMUM.to_owned());
-    let mut table = Table::with_header(header, 1);
+    let numbers_from = 1;
+    let mut table = Table::with_header(header, numbers_from);
     for row in cells.chunks(policies.len() + 1) {
         let mut line = vec![row[0].trace.clone(), row[0].size.clone(), row[0].pages.to_string()];
         line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
@@ -269,7 +276,7 @@ fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
 }
 
 /// HTML page with the curves and the table.
-fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
+fn miss_ratio_page(cells: &[MissCell], policies: &[Spec]) -> Page {
     let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
                 optimum is Belady's, which knows what is to come: no policy can miss less.";
     let mut page = Page::new("Miss ratios", lead);
@@ -277,6 +284,6 @@ fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
         let curves = picture::curves(cells);
         page.picture(&format!("{}: less is better.", picture::caption(cells)), &curves.svg);
     }
-    page.table("Miss ratio, by policy", &table(cells, policies));
+    page.table("Miss ratio, by policy", &miss_ratio_table(cells, policies));
     page
 }

@@ -32,7 +32,7 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
         }
         None => SCRATCH_FILE_BYTES,
     };
-    let steps = steps(args, file_bytes)?;
+    let steps = steps_to_compare(args, file_bytes)?;
     let mut scratch = ScratchFiles::default();
     let path = args.file.clone().map_or_else(|| make_scratch_file(&mut scratch), Ok)?;
     let kernel = oracle::record(&path, &steps).map_err(recording_failure)?;
@@ -52,7 +52,7 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
 }
 
 /// Returns the steps to compare: from a list, or generated for a file of `file_bytes` bytes.
-fn steps(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Failure> {
+fn steps_to_compare(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {
             let text = input_file::text(list, input_file::LIST_BYTES_MAX)

@@ -60,16 +60,16 @@ impl DecisionFile {
 
     /// Writes a line, unless an earlier write failed.
     fn write(&self, line: std::fmt::Arguments<'_>) {
-        let mut failed = self.write_error.borrow_mut();
-        if failed.is_none() {
-            *failed = writeln!(self.out.borrow_mut(), "{line}").err();
+        let mut write_error = self.write_error.borrow_mut();
+        if write_error.is_none() {
+            *write_error = writeln!(self.out.borrow_mut(), "{line}").err();
         }
     }
 
     /// Flushes the file and returns the first write error.
     pub fn finish(&self) -> CommandResult {
-        let failed = self.write_error.borrow_mut().take();
-        match failed.or_else(|| self.out.borrow_mut().flush().err()) {
+        let write_error = self.write_error.borrow_mut().take();
+        match write_error.or_else(|| self.out.borrow_mut().flush().err()) {
             None => Ok(()),
             Some(error) => Err(Failure::Run(format!(
                 "--log {}: {error}; the log is not complete",

@@ -27,7 +27,8 @@ fn print_list() -> CommandResult {
 /// Prints the limits and the table of parameters of one device.
 fn print_device(name: &str) -> CommandResult {
     let spec = Spec::parse(with_example_members(name)).map_err(Failure::usage)?;
-    let device = registry::build(&spec, 1).map_err(Failure::usage)?;
+    let seed = 1;
+    let device = registry::build(&spec, seed).map_err(Failure::usage)?;
     print_unmodelled(&spec);
     let caps = device.caps();
     let columns: [Column<DeviceParameter>; 5] = [
@@ -38,8 +39,9 @@ fn print_device(name: &str) -> CommandResult {
         ("what it is, and the source", |parameter| parameter.source.clone()),
     ];
     let parameters = registry::describe(&spec).map_err(Failure::usage)?;
-    // The numeric columns would begin at column 9: none of the five columns is numeric.
-    let table = Table::of(&parameters, &columns, 9);
+    // Behind the last column: none of the five is numeric.
+    let numbers_from = 9;
+    let table = Table::of(&parameters, &columns, numbers_from);
     print(&format!(
         "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",
         (caps.sectors * SECTOR_BYTES) as f64 / 1e9,

@@ -80,7 +80,7 @@ pub fn run(args: &EmulateArgs) -> CommandResult {
 
     let end = wait_for_end(&signals, parent, &session);
     let is_detached = end_mount(session, &args.folder, end);
-    let reported = print_report(&engine.answered());
+    let reported = print_report(&engine.answer_counters());
     if is_detached {
         notice::print(format_args!(
             "{} was still in use and has been detached; programs that have it open get errors",

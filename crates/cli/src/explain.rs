@@ -90,7 +90,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
         if args.gains == MeasureGains::Auto {
             args.gains = MeasureGains::Never;
         }
-        return explain(&recording, &args);
+        return print_explanation(&recording, &args);
     }
     let program = ProgramArgs {
         command: std::mem::take(&mut args.command),
@@ -105,7 +105,9 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     let recorded = record::record_into(program, path.clone(), is_kept);
     // Failure::Run reports a program that failed; its reads were recorded all the same.
     match recorded {
-        Ok(()) | Err(Failure::Run(_)) if path.exists() => explain(&path, &args).and(recorded),
+        Ok(()) | Err(Failure::Run(_)) if path.exists() => {
+            print_explanation(&path, &args).and(recorded)
+        }
         other => other,
     }
 }
@@ -134,8 +136,8 @@ impl Drop for TemporaryRecording {
     }
 }
 
-/// Analyzes a recording and prints the explanation.
-fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
+/// Analyzes a recording, measures the gains if requested, and prints the explanation.
+fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());
     for_each_record(recording, |record| {
@@ -147,6 +149,7 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     })?;
     let mut explanation = explainer.finish();
     if args.gains != MeasureGains::Never {
+        // A signal that ended the recording does not end the measurement; a further one does.
         let signals_before = signals::signal_count();
         explain::measure(&mut explanation, &mut || signals::signal_count() == signals_before);
     }
@@ -337,7 +340,11 @@ fn file_and_thread_tables(shape: &ReadShape) -> [Table; 2] {
         ("MiB returned", |thread| table::mib(Some(thread.got_bytes))),
         ("waited s", |thread| table::number(Some(thread.waited_seconds), 3)),
     ];
-    [Table::of(&shape.files, &files, 1), Table::of(&shape.threads, &threads, 1)]
+    let numbers_from = 1;
+    [
+        Table::of(&shape.files, &files, numbers_from),
+        Table::of(&shape.threads, &threads, numbers_from),
+    ]
 }
 
 /// Formats bytes in the largest unit up to the number, rounded down.

@@ -1,4 +1,7 @@
 //! `readpath devices measure`: real storage, measured gently, as a device that `--on` takes.
+//!
+//! A *cell* is one access pattern with a request size and a queue depth. A *doubtful* cell has
+//! rounds that disagree, or contradicts another cell.
 
 mod storage;
 mod tell;
@@ -194,7 +197,13 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Measures the cell at `cell_index` once more, for at most `time_max` and `bytes_max` bytes.
-    fn measure(&mut self, cell_index: usize, time_max: Duration, bytes_max: u64) -> CommandResult {
+    /// Adds the sample to its rounds, and takes its bytes from the rest of the limit.
+    fn measure_cell(
+        &mut self,
+        cell_index: usize,
+        time_max: Duration,
+        bytes_max: u64,
+    ) -> CommandResult {
         let cell = self.cells[cell_index];
         let limits = CellLimits { span_ns: time_max.as_nanos() as u64, bytes: bytes_max };
         let seed = splitmix::mixed(self.seed + self.measurement_count);
@@ -224,7 +233,7 @@ impl Rounds<'_> {
                     self.cells.iter().position(|known| known == cell).expect("it was measured");
                 let remaining_measurements =
                     ((doubtful.len() - index) * (REPEATS_MAX - repeat)) as u32;
-                self.measure(
+                self.measure_cell(
                     cell_index,
                     time_left / remaining_measurements,
                     self.bytes_left / u64::from(remaining_measurements),
@@ -251,20 +260,20 @@ fn measure_all(
         Rounds { file, bytes, seed, interrupt, cells, rounds, bytes_left, measurement_count: 0 };
     let bar = ProgressBar::new((count * ROUNDS) as u64);
     let start = Instant::now();
-    let first_time = budget.time - budget.time / REPEAT_BUDGET_DIVISOR;
+    let rounds_time = budget.time - budget.time / REPEAT_BUDGET_DIVISOR;
     let repeat_bytes = budget.bytes / u64::from(REPEAT_BUDGET_DIVISOR);
-    for index in 0..count * ROUNDS {
-        let time_left = first_time.saturating_sub(start.elapsed());
+    for measurement_index in 0..count * ROUNDS {
+        let time_left = rounds_time.saturating_sub(start.elapsed());
         let bytes_left = measurement.bytes_left.saturating_sub(repeat_bytes);
         // The first round measures every cell, even when the time or bytes are spent.
-        if index >= count && (time_left.is_zero() || bytes_left == 0) {
+        if measurement_index >= count && (time_left.is_zero() || bytes_left == 0) {
             break;
         }
-        let cells_left = (count * ROUNDS - index) as u32;
-        measurement.measure(
-            index % count,
-            time_left / cells_left,
-            bytes_left / u64::from(cells_left),
+        let measurements_left = (count * ROUNDS - measurement_index) as u32;
+        measurement.measure_cell(
+            measurement_index % count,
+            time_left / measurements_left,
+            bytes_left / u64::from(measurements_left),
         )?;
         bar.inc(1);
     }

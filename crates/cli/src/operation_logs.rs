@@ -119,7 +119,7 @@ struct SharedLogFile(Arc<Mutex<LogFile>>);
 impl LogSink for SharedLogFile {
     /// Appends a line, and flushes a full buffer.
     fn line(&mut self, line: fmt::Arguments<'_>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).line(line);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).append_line(line);
     }
 
     /// Returns the time of the first entry in the file, which is `now` at the first call.
@@ -148,13 +148,13 @@ impl LogFile {
         let mut file =
             LogFile { path, lines: String::new(), first_entry_time: None, write_error: None };
         if kind == LogKind::Trace {
-            file.line(format_args!("{TRACE_HEADER}"));
+            file.append_line(format_args!("{TRACE_HEADER}"));
         }
         Ok(file)
     }
 
     /// Appends a line. Writes the lines to the file when the buffer is full.
-    fn line(&mut self, line: fmt::Arguments<'_>) {
+    fn append_line(&mut self, line: fmt::Arguments<'_>) {
         writeln!(self.lines, "{line}").expect("a string takes all lines");
         if self.lines.len() >= BUFFER_BYTES {
             self.flush();

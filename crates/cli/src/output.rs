@@ -139,7 +139,8 @@ fn format_range(runs: Option<&[f64]>) -> String {
 
 /// Table of the rows of loads.
 pub fn load_table(rows: &[LoadRow]) -> Table {
-    Table::of(rows, &LOAD_COLUMNS, 5)
+    let numbers_from = 5;
+    Table::of(rows, &LOAD_COLUMNS, numbers_from)
 }
 
 /// Adds an indented row below the job's row for each section, with its throughput and latency.

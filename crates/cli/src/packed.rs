@@ -67,9 +67,9 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         return Ok((name, compressed));
     };
     let unpack: Unpack = match ending {
-        "gz" => gzip,
-        "xz" => xz,
-        "zst" => zstd,
+        "gz" => unpack_gzip,
+        "xz" => unpack_xz,
+        "zst" => unpack_zstd,
         _ => return Ok((name, compressed)),
     };
     match unpack(&compressed, bytes_max_unpacked) {
@@ -88,18 +88,18 @@ fn half_of_memory_bytes() -> u64 {
 }
 
 /// Unpacks a gzip file of at most `bytes_max` bytes.
-fn gzip(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
+fn unpack_gzip(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     read_at_most(flate2::read::MultiGzDecoder::new(compressed), bytes_max).map_err(error_text)
 }
 
 /// Unpacks a zstd file of at most `bytes_max` bytes.
-fn zstd(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
+fn unpack_zstd(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(error_text)?;
     read_at_most(decoder, bytes_max).map_err(error_text)
 }
 
 /// Unpacks an xz file of at most `bytes_max` bytes.
-fn xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
+fn unpack_xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
     lzma_rs::xz_decompress(&mut compressed, &mut unpacked).map_err(error_text)?;
     Ok(unpacked.bytes)
@@ -141,7 +141,8 @@ mod tests {
     /// 16 MiB is enough, and one byte less is not.
     #[test]
     fn decompressed_size_is_limited() {
-        let decoders: [(&str, Unpack); 3] = [("gzip", gzip), ("xz", xz), ("zstd", zstd)];
+        let decoders: [(&str, Unpack); 3] =
+            [("gzip", unpack_gzip), ("xz", unpack_xz), ("zstd", unpack_zstd)];
         for (program, unpack) in decoders {
             let text = format!("head -c 16777216 /dev/zero | {program} -c");
             let compressed = std::process::Command::new("sh").args(["-c", &text]).output().unwrap();

@@ -20,7 +20,7 @@ enum PolicyKind {
     Eviction,
 }
 
-/// Each kind with its name and its policies, registered ones included.
+/// Each kind with its name on the command line and its policies, registered ones included.
 fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 5] {
     [
         (PolicyKind::Readahead, "readahead", readahead::policies().collect()),
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn policy_name_of_two_kinds_is_qualified_by_its_kind() {
-        let kinds = |name: &str| -> Vec<PolicyKind> {
+        let kinds_of = |name: &str| -> Vec<PolicyKind> {
             find_policies(name).unwrap().iter().map(|found| found.kind).collect()
         };
-        assert_eq!(kinds("none"), [PolicyKind::Readahead, PolicyKind::SwapIn]);
-        assert_eq!(kinds("swap-in/none"), [PolicyKind::SwapIn]);
+        assert_eq!(kinds_of("none"), [PolicyKind::Readahead, PolicyKind::SwapIn]);
+        assert_eq!(kinds_of("swap-in/none"), [PolicyKind::SwapIn]);
         assert!(find_policies("scheduler/none").is_err());
     }
 }

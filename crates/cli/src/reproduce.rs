@@ -159,7 +159,8 @@ fn grid_table(grid: &Grid) -> Table {
     let columns = grid.columns.iter().map(u32::to_string);
     let header =
         ["".to_owned(), "policies".to_owned(), grid.over.clone()].into_iter().chain(columns);
-    let mut table = Table::with_header(header.collect(), 3);
+    let numbers_from = 3;
+    let mut table = Table::with_header(header.collect(), numbers_from);
     for row in &grid.rows {
         let is_published = row.published.iter().any(Option::is_some);
         // Only the first line of a row has the label and the policies.
@@ -198,7 +199,8 @@ fn rows_table(reproduced: &ReproducedTable) -> Table {
         columns.push(("pages in", |row| count(row.pages_in)));
         columns.push(("pages out", |row| count(row.pages_out)));
     }
-    Table::of(&reproduced.rows, &columns, 2)
+    let numbers_from = 2;
+    Table::of(&reproduced.rows, &columns, numbers_from)
 }
 
 #[cfg(test)]

@@ -159,6 +159,7 @@ fn create_failure(path: &Path, error: &io::Error) -> Failure {
 /// Fills a file with `bytes` bytes that no file system can compress. An interrupt ends it with an
 /// error.
 fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
+    // The generator never leaves the state 0.
     let mut state = seed | 1;
     let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
     let mut bytes_left = bytes;

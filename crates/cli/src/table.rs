@@ -73,20 +73,20 @@ impl Table {
     }
 
     /// Text of the table with lines of at most `columns_max` characters.
-    fn fitted(&self, columns_max: usize) -> String {
+    fn fitted_text(&self, columns_max: usize) -> String {
         let widths = self.widths();
         let columns: Vec<usize> = (0..self.header.len()).collect();
         if line_width(&widths, &columns) <= columns_max {
             return self.aligned_lines(&widths, &columns);
         }
         match self.is_in_blocks {
-            true => self.blocks(&widths, columns_max),
+            true => self.text_in_blocks(&widths, columns_max),
             false => self.without_least_columns(&widths, columns_max),
         }
     }
 
     /// Text of all columns, in blocks that repeat the columns of text.
-    fn blocks(&self, widths: &[usize], columns_max: usize) -> String {
+    fn text_in_blocks(&self, widths: &[usize], columns_max: usize) -> String {
         let names: Vec<usize> = (0..self.numbers_from).collect();
         let mut blocks = vec![names.clone()];
         for column in self.numbers_from..self.header.len() {
@@ -266,7 +266,7 @@ pub fn columns_max() -> Option<usize> {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.fitted(columns_max().unwrap_or(usize::MAX)))
+        f.write_str(&self.fitted_text(columns_max().unwrap_or(usize::MAX)))
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
     /// one as well.
     #[test]
     fn narrow_table_leaves_out_empty_equal_and_last_columns() {
-        let fitted = |columns_max| wide_table().fitted(columns_max);
+        let fitted = |columns_max| wide_table().fitted_text(columns_max);
         let all = "storage  policy  MiB/s   p99  empty  cpu s\n\
                    hdd      none      8.5  1 ms      -    0.2\n\
                    ssd      none       99  2 ms      -      1\n";
@@ -363,7 +363,7 @@ mod tests {
                       storage  policy  empty  cpu s\n\
                       hdd      none        -    0.2\n\
                       ssd      none        -      1\n";
-        assert_eq!(table.fitted(30), blocks);
+        assert_eq!(table.fitted_text(30), blocks);
     }
 
     /// 28 characters: 6 for the names, 2 between the columns, and 20 for the text.
@@ -375,7 +375,7 @@ mod tests {
         let expected = "name    text\n\
                         a       one two three four\n        five six seven\n\
                         bcdefg  eight\n";
-        assert_eq!(table.fitted(28), expected);
+        assert_eq!(table.fitted_text(28), expected);
         assert_eq!(wrap_lines("  one two three\nshort\n", 9), "  one two\n  three\nshort\n");
     }
 }

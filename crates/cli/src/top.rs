@@ -94,9 +94,9 @@ pub fn run(args: &TopArgs) -> CommandResult {
         }
         let end_ns = recorder.elapsed_ns();
         let seconds = (end_ns - begin_ns) as f64 / 1e9;
-        let (processes, lost) = reads.end_interval(end_ns, is_alive);
+        let (processes, lost_events) = reads.end_interval(end_ns, is_alive);
         begin_ns = end_ns;
-        print_interval(&processes, seconds, lost, args.json)?;
+        print_interval(&processes, seconds, lost_events, args.json)?;
         shown += 1;
     }
     if signals::is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
@@ -163,18 +163,18 @@ fn is_alive(process: u32) -> bool {
     std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
 }
 
-/// Writes the table or the JSON object (`is_json`) of an interval to standard output. In a terminal
+/// Writes the table, or the JSON object if `is_json`, of an interval of `seconds`. In a terminal
 /// a table replaces the last one and is cut at the height of the terminal.
 fn print_interval(
     processes: &[LiveProcess],
     seconds: f64,
-    lost: u64,
+    lost_events: u64,
     is_json: bool,
 ) -> CommandResult {
     let mut output = std::io::stdout().lock();
     let text = match is_json {
-        true => format!("{}\n", interval_json(processes, seconds, lost)),
-        false => interval_text(processes, seconds, lost),
+        true => format!("{}\n", interval_json(processes, seconds, lost_events)),
+        false => interval_text(processes, seconds, lost_events),
     };
     let text = match output.is_terminal() && !is_json {
         true => {
@@ -190,7 +190,7 @@ fn print_interval(
 }
 
 /// JSON object of an interval.
-fn interval_json(processes: &[LiveProcess], seconds: f64, lost: u64) -> serde_json::Value {
+fn interval_json(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> serde_json::Value {
     let process = |live: &LiveProcess| {
         let explanation = &live.explanation;
         json!({
@@ -207,19 +207,19 @@ fn interval_json(processes: &[LiveProcess], seconds: f64, lost: u64) -> serde_js
         })
     };
     let processes: Vec<_> = processes.iter().map(process).collect();
-    json!({ "seconds": seconds, "lost": lost, "processes": processes })
+    json!({ "seconds": seconds, "lost": lost_events, "processes": processes })
 }
 
 /// Table of an interval, with a line above it.
-fn interval_text(processes: &[LiveProcess], seconds: f64, lost: u64) -> String {
+fn interval_text(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> String {
     let has_finding = |live: &&LiveProcess| !live.explanation.findings.is_empty();
     let mut text = format!(
         "{seconds:.1} s: {} programs read, {} of them lost time to a cause\n",
         processes.len(),
         processes.iter().filter(has_finding).count(),
     );
-    if lost > 0 {
-        text += &format!("{lost} events were lost: figures are too low\n");
+    if lost_events > 0 {
+        text += &format!("{lost_events} events were lost: figures are too low\n");
     }
     let header = [
         "process",
@@ -231,26 +231,28 @@ fn interval_text(processes: &[LiveProcess], seconds: f64, lost: u64) -> String {
         "cached",
         "in flight",
     ];
-    let mut table = Table::with_header(header.map(str::to_owned).to_vec(), 3);
+    let numbers_from = 3;
+    let mut table = Table::with_header(header.map(str::to_owned).to_vec(), numbers_from);
     for live in processes {
         add_process_rows(live, seconds, &mut table);
     }
     text + &table.to_string() + "\n"
 }
 
-/// Adds the rows of a process and of its files.
+/// Adds the rows of a process and of its files, with rates over an interval of `seconds`.
 fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let explanation = &live.explanation;
     let shape = &explanation.shape;
-    let cells = |waited: f64, reads: u64, got: u64, fetched: u64, depth: String| {
-        // Part of the returned bytes that no device fetched, in percent.
-        let cached = (got > 0).then(|| 100.0 * (1.0 - (fetched as f64 / got as f64).min(1.0)));
+    let cells = |waited_seconds: f64, reads: u64, got_bytes: u64, fetched_bytes: u64, depth| {
+        // Part of the returned bytes that no device fetched.
+        let fetched_share = (fetched_bytes as f64 / got_bytes as f64).min(1.0);
+        let cached_percent = (got_bytes > 0).then(|| 100.0 * (1.0 - fetched_share));
         let per_second = |count: f64| Some(count / seconds);
         [
-            format!("{:.0} %", (100.0 * waited / seconds).min(100.0)),
+            format!("{:.0} %", (100.0 * waited_seconds / seconds).min(100.0)),
             table::number(per_second(reads as f64), 0),
-            table::number(per_second(got as f64 / f64::from(1 << 20)), 1),
-            cached.map_or_else(|| "-".to_owned(), |cached| format!("{cached:.0} %")),
+            table::number(per_second(got_bytes as f64 / f64::from(1 << 20)), 1),
+            cached_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
             depth,
         ]
     };

@@ -1,6 +1,6 @@
 //! `readpath worker touch`: worker process of a load, started only by `readpath run`.
 //!
-//! It is a [`worker`](crate::worker) of that run. The protocol: [`TouchTask`], answered by
+//! The process is a [`worker`](crate::worker) of that run. The protocol: [`TouchTask`], answered by
 //! [`TouchReply::Filled`]; then [`TouchBegin`], answered by [`TouchReply::Touched`].
 
 use std::time::Instant;

@@ -96,7 +96,8 @@ fn report_text(rows: &[ValidationRow]) -> String {
         ("within 0.5 ms", |row| number(Some(row.met_within_half_ms), 2)),
         ("req/s at 16", |row| number(row.requests_per_s_at_depth_16, 0)),
     ];
-    let table = Table::of(rows, &columns, 1);
+    let numbers_from = 1;
+    let table = Table::of(rows, &columns, numbers_from);
     format!(
         "{table}\nTimes in ms. rms distance: root mean square horizontal distance between the two \
          distributions\nof service times. as described: the description alone, the phase \

@@ -1,8 +1,8 @@
 //! Worker process of this program that does one part of a run, and the communication with it.
 //!
-//! The hidden subcommand `worker` starts it. It reads orders as lines of JSON from standard input
-//! and writes answers to standard output in the same form. It does nothing before the first line,
-//! which allows the parent to put it into a memory cgroup.
+//! The hidden subcommand `worker` starts the process. The worker reads orders as lines of JSON from
+//! standard input, and writes answers to standard output in the same form. Before the first line it
+//! does nothing, which allows the parent to put it into a memory cgroup.
 
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
 use std::os::unix::process::CommandExt;

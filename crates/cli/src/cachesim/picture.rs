@@ -7,6 +7,7 @@ use readpath_trace::references::OPTIMUM;
 use super::MissCell;
 use crate::exit::Failure;
 use crate::html::axes::{Axis, Chart, PlotArea, format_number};
+use crate::html::colours;
 use crate::html::lines::{self, ChartLine, DASHED, DOTTED};
 use crate::html::standalone;
 
@@ -80,10 +81,10 @@ pub fn curves(cells: &[MissCell]) -> Chart {
             .map(|cell| (pages(cell), cell.miss_ratio))
             .collect();
         points.sort_by(|left, right| left.0.total_cmp(&right.0));
-        // The optimum has the grey colour alone, the policies the seven others.
+        // The optimum alone has the grey colour, the last one. The policies have the others.
         let (series, dashes) = match policy {
-            OPTIMUM => (7, ""),
-            _ => (index % 7, ["", DASHED, DOTTED][index / 7 % 3]),
+            OPTIMUM => (colours::GREY, ""),
+            _ => (index % colours::GREY, ["", DASHED, DOTTED][index / colours::GREY % 3]),
         };
         let name = policy.to_owned();
         lines.push(ChartLine { name, points, series, dashes, has_steps: false });

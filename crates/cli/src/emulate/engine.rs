@@ -49,7 +49,7 @@ struct ServedState {
     /// Completed requests whose answers are due, with their due times.
     finished: Vec<(Time, Pending)>,
     /// One entry per answer: from its due time to the time it was given.
-    answered: ReadCounters,
+    answer_counters: ReadCounters,
     /// True if the thread must end when no request is in flight.
     is_stopping: bool,
 }
@@ -79,7 +79,7 @@ impl RealTimeDevice {
             requests: BTreeMap::new(),
             next_number: 0,
             finished: Vec::new(),
-            answered: ReadCounters::default(),
+            answer_counters: ReadCounters::default(),
             is_stopping: false,
         };
         let shared = Arc::new(EngineShared {
@@ -110,8 +110,8 @@ impl RealTimeDevice {
     }
 
     /// Counters of the answered requests. The latencies are the lateness of the answers.
-    pub fn answered(&self) -> ReadCounters {
-        self.shared.lock().answered.clone()
+    pub fn answer_counters(&self) -> ReadCounters {
+        self.shared.lock().answer_counters.clone()
     }
 
     /// Orders the thread to stop once no request is in flight, and waits for its end.
@@ -152,7 +152,7 @@ impl EngineShared {
                 let answered = self.give_answers(finished);
                 state = self.lock();
                 for (due, answered_at, bytes) in answered {
-                    state.answered.record(due, answered_at, bytes);
+                    state.answer_counters.record(due, answered_at, bytes);
                 }
                 continue;
             }
@@ -161,9 +161,9 @@ impl EngineShared {
             }
             state = match state.device.next_event() {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(at) => {
-                    let rest = self.clock.until(at);
-                    let waited = self.wake.wait_timeout(state, rest);
+                Some(event_time) => {
+                    let time_left = self.clock.until(event_time);
+                    let waited = self.wake.wait_timeout(state, time_left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
@@ -184,15 +184,16 @@ impl EngineShared {
 }
 
 impl ServedState {
-    /// Executes all events of the model that are due by `now`.
+    /// Executes all events of the model that are due by `now`, and submits queued parts into freed
+    /// slots. Requests that end are added to `finished`.
     fn advance(&mut self, now: Time) {
-        while let Some(at) = self.device.next_event()
-            && at <= now
+        while let Some(event_time) = self.device.next_event()
+            && event_time <= now
         {
-            while let Some(completion) = self.device.poll(at) {
+            while let Some(completion) = self.device.poll(event_time) {
                 self.complete_part(completion.id.0, completion.at, completion.outcome);
             }
-            self.submit_waiting(at);
+            self.submit_waiting(event_time);
         }
     }
 
@@ -299,10 +300,10 @@ mod tests {
         assert!(clock.now() >= Time::from_ms(60), "{}", clock.now());
         assert_eq!(answers, [(0, Ok(())), (4_096, Ok(())), (1 << 20, Ok(()))]);
         // The engine counts an answer just after giving it.
-        while engine.answered().operations < 3 {
+        while engine.answer_counters().operations < 3 {
             std::thread::yield_now();
         }
-        assert_eq!(engine.answered().bytes, 3 * 4_096);
+        assert_eq!(engine.answer_counters().bytes, 3 * 4_096);
     }
 
     /// The sector of 512 bytes at 1 MiB is bad. Requests are split into parts of 64 KiB, and the

@@ -38,6 +38,7 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 pub struct Mount {
     engine: Arc<RealTimeDevice>,
     backing: File,
+    /// Length of the file.
     bytes: u64,
     /// Time of the mount, reported as the time of the file.
     mounted_at: SystemTime,

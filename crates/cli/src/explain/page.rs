@@ -5,7 +5,7 @@ use readpath_sim::job::printable;
 
 use super::pictures::{DrawnRead, Pictures};
 use super::{file_and_thread_tables, gains, headline, no_findings_text, other_reads_text};
-use crate::html::Page;
+use crate::html::{Page, colours};
 use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
@@ -49,8 +49,10 @@ pub fn explanation_page(explanation: &Explanation, pictures: &Pictures) -> Page 
 /// Adds a bar chart of the costs, and a paragraph for each finding.
 fn add_findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
-    let bars: Vec<ChartBar> =
-        findings.iter().map(|finding| ChartBar::new(&finding.title, finding.seconds, 1)).collect();
+    let bars: Vec<ChartBar> = findings
+        .iter()
+        .map(|finding| ChartBar::new(&finding.title, finding.seconds, colours::ORANGE))
+        .collect();
     let caption = "Seconds of waits, or of small reads, for each finding.";
     page.picture(caption, &bars::draw("Cost of each finding", "s", &bars));
     for finding in findings {
@@ -72,15 +74,19 @@ fn split_by_wait(
     reads: &[&DrawnRead],
     rectangle: impl Fn(&DrawnRead) -> [f64; 4],
 ) -> [DotSeries; 2] {
-    let rectangles = |waited: bool| {
-        let reads = reads.iter().filter(|read| (read.waited_ns > 0) == waited);
+    let rectangles = |has_waited: bool| {
+        let reads = reads.iter().filter(|read| (read.waited_ns > 0) == has_waited);
         reads.map(|read| rectangle(read)).collect()
     };
-    let dot_series = |name: &str, series, waited| {
+    let dot_series = |name: &str, series, has_waited| {
         let name = name.to_owned();
-        DotSeries { name, series, is_thin: waited, pieces: rectangles(waited) }
+        DotSeries { name, series, is_thin: has_waited, pieces: rectangles(has_waited) }
     };
-    [dot_series("waited for a device", 1, true), dot_series("did not wait", 2, false)]
+    let has_waited = true;
+    [
+        dot_series("waited for a device", colours::ORANGE, has_waited),
+        dot_series("did not wait", colours::GREEN, !has_waited),
+    ]
 }
 
 /// Draws the offsets of the reads over time, one picture per file.
@@ -149,7 +155,7 @@ fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     let depth_axis = Axis::linear("requests", depth_max, format_number);
     let plot_area = PlotArea::new(time_axis(pictures), depth_axis, 200.0);
     let name = "reading requests at the devices".to_owned();
-    let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
+    let line = ChartLine { name, points, series: colours::BLUE, dashes: "", has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";
     page.picture(caption, &lines::draw("Depth over time", &plot_area, &[line]));
 }
@@ -159,10 +165,10 @@ fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;
     let bars = [
-        ChartBar::new("returned to the program", mib(shape.got_bytes), 2),
-        ChartBar::new("fetched from devices", mib(shape.fetched_bytes), 0),
-        ChartBar::new("of that, fetched before", mib(shape.again_bytes), 1),
-        ChartBar::new("of that, not requested", mib(shape.unused_bytes), 1),
+        ChartBar::new("returned to the program", mib(shape.got_bytes), colours::GREEN),
+        ChartBar::new("fetched from devices", mib(shape.fetched_bytes), colours::BLUE),
+        ChartBar::new("of that, fetched before", mib(shape.again_bytes), colours::ORANGE),
+        ChartBar::new("of that, not requested", mib(shape.unused_bytes), colours::ORANGE),
     ];
     let caption = "MiB. Bytes that were returned but not fetched were in memory.";
     page.picture(caption, &bars::draw("Bytes returned, fetched, and unused", "MiB", &bars));
@@ -172,15 +178,15 @@ fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
 fn add_working_set_picture(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
-    let Some(most) = points.last().map(|point| point.0) else { return };
+    let Some(&(largest_mib, _)) = points.last() else { return };
     page.heading("Working set");
     let plot_area = PlotArea::new(
-        Axis::logarithmic("MiB of memory", points[0].0, most, format_number),
+        Axis::logarithmic("MiB of memory", points[0].0, largest_mib, format_number),
         Axis::linear("not found in memory", 1.0, format_percent),
         260.0,
     );
     let name = "pages that a memory of that size would not hold".to_owned();
-    let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
+    let line = ChartLine { name, points, series: colours::BLUE, dashes: "", has_steps: true };
     let caption =
         "Where the line falls, a memory of that size holds pages that the program reads again.";
     page.picture(caption, &lines::draw("Working set", &plot_area, &[line]));

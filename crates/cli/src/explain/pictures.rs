@@ -124,7 +124,8 @@ mod tests {
     }
 
     /// Spans of 1 ms: two requests of 2 ms that start at 0 and at 1 ms. A third at 600 ms exceeds
-    /// 512 spans: spans of 2 ms then hold the means of two earlier ones.
+    /// 512 spans: spans of 2 ms then hold the means of two earlier ones. The third takes 1 ms, half
+    /// of span 300.
     #[test]
     fn queue_depths_are_averaged_per_time_span() {
         const MS: u64 = 1_000_000;

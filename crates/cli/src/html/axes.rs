@@ -94,6 +94,8 @@ const TOP: f64 = 10.0;
 const BELOW: f64 = 44.0;
 /// Height of a line of the legend, in pixels.
 const LEGEND_LINE_HEIGHT: f64 = 18.0;
+/// Estimated width of a character of the legend, in pixels.
+const CHARACTER_WIDTH: f64 = 7.2;
 
 impl PlotArea {
     /// Creates a plot area of this height in pixels.
@@ -116,13 +118,14 @@ impl PlotArea {
         self.chart(label, inner, legend).svg
     }
 
-    /// Draws `inner` in the plot area. The legend below has a name and a CSS class for each series.
+    /// Draws `inner` in the plot area, with `label` as the drawing's title. The legend below has a
+    /// name and a CSS class for each series.
     pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
         // Lines of the legend: text, and horizontal end in pixels.
         let mut lines = vec![(String::new(), LEFT)];
         for (name, class) in legend {
-            let width = 34.0 + 7.2 * name.chars().count() as f64;
+            let width = 34.0 + CHARACTER_WIDTH * name.chars().count() as f64;
             if lines.last().is_some_and(|&(_, end)| end + width > WIDTH && end > LEFT) {
                 lines.push((String::new(), LEFT));
             }
@@ -148,13 +151,13 @@ impl PlotArea {
         for mark in self.x.marks() {
             let x = self.x(mark);
             // A label centred below the right end would not fit.
-            let is_last = x > WIDTH - RIGHT - 8.0;
+            let is_at_end = x > WIDTH - RIGHT - 8.0;
             svg += &format!(
                 "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
                  <text class=\"faint\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"{}\">{}</text>\n",
-                if is_last { WIDTH } else { x },
+                if is_at_end { WIDTH } else { x },
                 bottom + 16.0,
-                if is_last { "end" } else { "middle" },
+                if is_at_end { "end" } else { "middle" },
                 escaped(&(self.x.format_label)(mark))
             );
         }

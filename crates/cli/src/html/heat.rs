@@ -30,13 +30,15 @@ pub struct HeatCell {
 const ROW_HEIGHT: f64 = 18.0;
 /// Height of the column names, in pixels.
 const HEADER_HEIGHT: f64 = 92.0;
+/// Estimated width of a character of a row's name, in pixels.
+const CHARACTER_WIDTH: f64 = 7.4;
 /// Factor from 1 at which the colour is strongest.
 const FULL_COLOUR_FACTOR: f64 = 2.0;
 
 /// Draws the map.
 pub fn draw(label: &str, map: &HeatMap) -> String {
     let name_chars_max = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let left = 16.0 + 7.4 * name_chars_max as f64;
+    let left = 16.0 + CHARACTER_WIDTH * name_chars_max as f64;
     let column_width = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
     let (width, height) = (
         (left + column_width * map.columns.len() as f64 + 60.0).max(600.0),

@@ -7,14 +7,15 @@ use super::axes::Chart;
 use super::escaped;
 
 /// Height of a caption, in pixels.
-const CAPTION: f64 = 24.0;
+const CAPTION_HEIGHT: f64 = 24.0;
 /// Margin around the charts, in pixels.
 const MARGIN: f64 = 10.0;
 
 /// Draws charts with their captions, in the order from the top. Returns the text of the SVG.
 pub fn svg(charts: &[(String, Chart)]) -> String {
     let width = charts.iter().map(|(_, chart)| chart.width).fold(0.0, f64::max) + 2.0 * MARGIN;
-    let height: f64 = charts.iter().map(|(_, chart)| CAPTION + chart.height + 2.0 * MARGIN).sum();
+    let height: f64 =
+        charts.iter().map(|(_, chart)| CAPTION_HEIGHT + chart.height + 2.0 * MARGIN).sum();
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          width=\"{width}\" height=\"{height}\">\n<style>\n{}</style>\n\
@@ -27,12 +28,12 @@ pub fn svg(charts: &[(String, Chart)]) -> String {
             "<text class=\"caption\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
              <g transform=\"translate({MARGIN} {})\">\n{}</g>\n",
             width / 2.0,
-            top + CAPTION,
+            top + CAPTION_HEIGHT,
             escaped(caption),
-            top + CAPTION + MARGIN,
+            top + CAPTION_HEIGHT + MARGIN,
             chart.svg
         );
-        top += CAPTION + chart.height + 2.0 * MARGIN;
+        top += CAPTION_HEIGHT + chart.height + 2.0 * MARGIN;
     }
     text + "</svg>\n"
 }

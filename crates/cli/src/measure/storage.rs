@@ -12,7 +12,7 @@ use crate::progress::Interrupt;
 pub struct RealStorage<'f> {
     batch: RawBatch<'f>,
     /// Buffers by ticket; `None` during a read.
-    memory: Vec<Option<RawMemory>>,
+    buffers: Vec<Option<RawMemory>>,
     /// Size of each request.
     bytes: usize,
     clock: Instant,
@@ -27,10 +27,10 @@ impl<'f> RealStorage<'f> {
         interrupt: &'f Interrupt,
     ) -> Result<RealStorage<'f>, Failure> {
         let bytes = cell.bytes as usize;
-        let memory = || RawMemory::new(bytes).map(Some).map_err(unavailable);
+        let new_buffer = || RawMemory::new(bytes).map(Some).map_err(unavailable);
         Ok(RealStorage {
             batch: file.batch(cell.depth).map_err(unavailable)?,
-            memory: (0..cell.depth).map(|_| memory()).collect::<Result<_, _>>()?,
+            buffers: (0..cell.depth).map(|_| new_buffer()).collect::<Result<_, _>>()?,
             bytes,
             clock: Instant::now(),
             interrupt,
@@ -45,10 +45,10 @@ impl RequestExecutor for RealStorage<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Starts a read of `bytes` bytes at `offset`, into the memory of the ticket.
+    /// Starts a read of `bytes` bytes at `offset`, into the buffer of the ticket.
     fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Failure> {
-        let memory = self.memory[ticket].take().expect("a ticket has one read under way");
-        let started = self.batch.read(memory, bytes as usize, offset, ticket as u64);
+        let buffer = self.buffers[ticket].take().expect("a ticket has one read under way");
+        let started = self.batch.read(buffer, bytes as usize, offset, ticket as u64);
         started.map_err(Failure::usage)
     }
 
@@ -65,7 +65,7 @@ impl RequestExecutor for RealStorage<'_> {
             return Err(Failure::Run(problem.to_owned()));
         }
         let ticket = completed.ticket as usize;
-        self.memory[ticket] = Some(completed.memory);
+        self.buffers[ticket] = Some(completed.memory);
         Ok(ticket)
     }
 }

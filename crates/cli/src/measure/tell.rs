@@ -31,16 +31,16 @@ pub fn cell_name(cell: &MeasurementCell) -> String {
 /// Returns the summary and the tables as text.
 pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> String {
     let mut text = summary(description);
-    for (what, lines) in
+    for (order_text, lines) in
         [("at random", &description.random), ("sequential", &description.following)]
     {
-        text += &format!("\ntime of a request, {what}, by queue depth\n");
+        text += &format!("\ntime of a request, {order_text}, by queue depth\n");
         text += &depth_table(description, lines);
     }
-    let is_alone = |sample: &&ProfileSample| {
+    let is_by_distance = |sample: &&ProfileSample| {
         matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_))
     };
-    let rows: Vec<&ProfileSample> = samples.iter().filter(is_alone).collect();
+    let rows: Vec<&ProfileSample> = samples.iter().filter(is_by_distance).collect();
     let columns: [Column<&ProfileSample>; 4] = [
         ("one in flight", |sample| cell_name(&sample.cell)),
         ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
@@ -48,14 +48,16 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
         ("p99", |sample| duration(Some(sample.quantile_ns(0.99) as f64 / 1e3))),
     ];
     text += "\nby distance from the end of the last request\n";
-    text + &Table::of(&rows, &columns, 1).to_string()
+    let numbers_from = 1;
+    text + &Table::of(&rows, &columns, numbers_from).to_string()
 }
 
 /// Table with one row per size and one column per depth.
 fn depth_table(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let depths = description.depths.iter().map(u32::to_string);
     let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
-    let mut table = Table::with_header(header.collect(), 1);
+    let numbers_from = 1;
+    let mut table = Table::with_header(header.collect(), numbers_from);
     for line in lines {
         let mut cells = vec![format_size(line.bytes)];
         cells.extend(
@@ -96,14 +98,16 @@ fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
 fn summary(description: &StorageDescription) -> String {
     let (first, last) = (&description.random[0], description.random.last());
     let last = last.unwrap_or(first);
-    let rate_max = description.random.iter().chain(&description.following);
-    let rate_max = rate_max.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
-    // Smallest depth that reaches nine tenths of the best rate.
+    let lines = description.random.iter().chain(&description.following);
+    let bytes_per_us_max =
+        lines.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
+    // Requests per µs at the depth with this index. The summary names the smallest depth that
+    // reaches nine tenths of the best rate.
     let rate = |index: usize| f64::from(description.depths[index]) / first.us[index];
     let best_rate = (0..first.us.len()).map(rate).fold(0.0, f64::max);
     let sufficient_index =
         (0..first.us.len()).find(|&index| rate(index) >= 0.9 * best_rate).unwrap_or(0);
-    let nearest = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
+    let nearest_us = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
     format!(
         "{}: {:.1} GB\n{}; {:.0} MB/s at most\n{} \
             of 4 KiB at once are {:.1} times as fast as one; more bring little\na sequential one \
@@ -111,11 +115,11 @@ fn summary(description: &StorageDescription) -> String {
         description.name,
         description.bytes as f64 / 1e9,
         random_cost(first, last),
-        rate_max,
+        bytes_per_us_max,
         description.depths[sufficient_index],
         rate(sufficient_index) / rate(0),
         duration(Some(description.following[0].us[0])),
-        duration(Some(nearest)),
+        duration(Some(nearest_us)),
         match description.is_rotational {
             true => "so distance matters",
             false => "so distance does not matter",
@@ -196,6 +200,7 @@ struct MeasuredCell {
     mib_per_s: f64,
 }
 
+/// Latencies of a cell's requests, in µs.
 #[derive(Serialize)]
 struct Latency {
     mean: f64,

@@ -140,7 +140,7 @@ struct Bins {
     /// Latency in nanoseconds and number of operations.
     recorded: Vec<(u64, u64)>,
     /// Number of all operations.
-    all: u64,
+    operation_count: u64,
 }
 
 impl Bins {
@@ -150,7 +150,7 @@ impl Bins {
             directions.iter().flat_map(|direction| direction.recorded.iter().copied()).collect();
         recorded.sort_unstable();
         let operation_count = recorded.iter().map(|(_, count)| count).sum();
-        Bins { recorded, all: operation_count }
+        Bins { recorded, operation_count }
     }
 
     /// Percentage of operations in each bin. A bin ends at one of `bounds`, in units of `unit_ns`
@@ -163,7 +163,10 @@ impl Bins {
         let mut add = |name: String, low: u64, high: u64| {
             let inside = self.recorded.iter().filter(|(ns, _)| (low..high).contains(ns));
             let count: u64 = inside.map(|(_, count)| count).sum();
-            let percent = if self.all > 0 { 100.0 * count as f64 / self.all as f64 } else { 0.0 };
+            let percent = match self.operation_count {
+                0 => 0.0,
+                all => 100.0 * count as f64 / all as f64,
+            };
             shares.insert(name, json!(percent));
         };
         for bound in bounds {

@@ -105,7 +105,9 @@ pub fn load_verdicts(rows: &[LoadRow]) -> String {
     text
 }
 
-/// Returns the rows with a figure, with their names. Rows without a figure are left out.
+/// Returns the rows with a figure, with their names. Rows without a figure are left out. `parts`
+/// returns the parts of a row's name: its storage and policies. `figure` returns its figure and the
+/// summary of its runs.
 fn rows_with_figure<R>(
     rows: &[R],
     parts: impl Fn(&R) -> Vec<String>,
@@ -133,22 +135,23 @@ fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> Strin
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|a, b| b.figure.total_cmp(&a.figure));
     let (first, last) = (order[0], order[order.len() - 1]);
-    let figure = |row: &Measured| match row.runs {
+    let figure_text = |row: &Measured| match row.runs {
         Some(RunSummary { least, most, .. }) => {
             format!("{:.decimals$} ({least:.decimals$} to {most:.decimals$})", row.figure)
         }
         None => format!("{:.decimals$}", row.figure),
     };
     if order.iter().all(|row| first.is_level_with(row)) {
-        return format!("All rows are level: {} to {} {unit}.", figure(last), figure(first));
+        let (lowest, highest) = (figure_text(last), figure_text(first));
+        return format!("All rows are level: {lowest} to {highest} {unit}.");
     }
     let level: Vec<&str> =
         order.iter().take_while(|row| first.is_level_with(row)).map(|row| &*row.name).collect();
-    let (names, are) = match &level[..] {
+    let (names, verb) = match &level[..] {
         [one] => ((*one).to_owned(), "is"),
         many => (many.join(", "), "are level and"),
     };
-    let mut text = format!("{names} {are} fastest: {} {unit}", figure(first));
+    let mut text = format!("{names} {verb} fastest: {} {unit}", figure_text(first));
     let next = order[level.len()];
     if !std::ptr::eq(next, last) {
         text += &format!(", {} times {}", ratio_text(first, next), next.name);

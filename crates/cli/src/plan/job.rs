@@ -243,7 +243,9 @@ impl Policies {
 /// Parses and validates the eviction policy. Rows of the kernel would not detect an unknown one.
 pub(super) fn eviction_policy(text: &str) -> Result<Spec, Failure> {
     let policy = Spec::parse(text).map_err(Failure::usage)?;
-    eviction::build(&policy, 1).map_err(Failure::usage)?;
+    // A cache of any size shows if the policy is valid.
+    let cache_pages = 1;
+    eviction::build(&policy, cache_pages).map_err(Failure::usage)?;
     Ok(policy)
 }
 
@@ -353,9 +355,8 @@ impl JobRun {
     }
 }
 
-/// Refuses three combinations: a chunking policy without raw jobs, raw jobs on an NFS file, and on
-/// `file:` raw jobs together with others. The last two kinds of jobs take different paths on
-/// `file:`.
+/// Refuses three combinations: a chunking policy without raw jobs, raw jobs on an NFS file, and raw
+/// jobs together with others on `file:`, where the two kinds take different paths.
 fn refuse_raw_combinations(
     run: &JobRun,
     is_policy_named: bool,

@@ -140,7 +140,9 @@ impl LoadOnStorage<'_> {
                 check_swap_storage(path, self.args.overwrite)?;
                 let default = || Spec::plain(REGION_SWAPIN_DEFAULT);
                 let swapin = swapin.cloned().unwrap_or_else(default);
-                swapin::build(&swapin, false).map_err(Failure::usage)?;
+                // The validity of a policy does not depend on the device.
+                let is_rotational = false;
+                swapin::build(&swapin, is_rotational).map_err(Failure::usage)?;
                 refuse_shared_region(self.load)?;
                 LoadRunner::Region { path: path.clone(), swapin, eviction: setup.eviction }
             }
@@ -242,7 +244,8 @@ fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResu
 fn parse_page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
     policy.only(&["page_cluster"]).map_err(Failure::usage)?;
     let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
-    let value = policy.integer("page_cluster", 0, bounds).map_err(Failure::usage)? as u32;
+    let default = 0;
+    let value = policy.integer("page_cluster", default, bounds).map_err(Failure::usage)? as u32;
     Ok(policy.parameters.contains_key("page_cluster").then_some(value))
 }
 

@@ -48,7 +48,10 @@ pub fn check_load(storage: &Storage, swapin: &Spec, scheduler: &Spec) -> Command
             "--log: {storage} keeps no log; name a modelled device, on which the same policies decide"
         )));
     }
-    let keeps_log = swapin::build(swapin, false).map_err(Failure::usage)?.keeps_log();
+    // The ability to keep a log does not depend on the device.
+    let is_rotational = false;
+    let policy = swapin::build(swapin, is_rotational).map_err(Failure::usage)?;
+    let keeps_log = policy.keeps_log();
     check_any_log(keeps_log, ("swap-in", swapin), scheduler)
 }
 

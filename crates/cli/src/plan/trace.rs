@@ -28,7 +28,7 @@ pub struct TraceSource {
     format: TraceFormat,
     /// Summary of the requests.
     pub summary: TraceSummary,
-    /// Event that replaced queued requests, as text for a caveat.
+    /// Caveat: the event that is read in place of queued requests, in a trace without them.
     note: Option<&'static str>,
     /// Speed of the replay in thousandths of the recorded speed. `None`: operations follow each
     /// other without their recorded times.
@@ -123,6 +123,7 @@ impl TraceSource {
                 "is no trace in a format that is known",
             )
         })?;
+        // Ten thousandths of the recorded speed per percent.
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let transform = RequestTransform { scale: scale.into(), align_bytes, skips };
         let job = &jobs.jobs[0];

@@ -276,7 +276,7 @@ const CACHE_BLOCKS: u32 = 100;
 
 /// Returns four rounds of a loop over 130 blocks, then a hot set of 60, then a scan of 120 mixed
 /// with the hot set.
-fn references() -> BlockTrace {
+fn demo_trace() -> BlockTrace {
     // Pseudorandom numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;
     let mut random_below = |end: u64| {
@@ -294,7 +294,7 @@ fn references() -> BlockTrace {
 
 /// Draws the hits and misses of each reference.
 fn draw_eviction(policy: Spec) -> Result<Scene, SpecError> {
-    let trace = references();
+    let trace = demo_trace();
     let mut cache = Simulation::new(eviction::build(&policy, CACHE_BLOCKS)?, CACHE_BLOCKS);
     let mut misses = 0u64;
     let marks = trace.references.iter().enumerate().map(|(index, &block)| {
@@ -327,7 +327,7 @@ mod tests {
     /// 240 of the mixed scan, and 4 rounds of the loop over the blocks 180 to 309.
     #[test]
     fn eviction_policies_miss_at_least_as_often_as_the_optimum() {
-        let trace = references();
+        let trace = demo_trace();
         assert_eq!(trace.references.len(), 150 + 240 + 4 * 130);
         let misses_min = belady(&trace, CACHE_BLOCKS);
         assert!(misses_min >= 310, "each block is missed once at least: {misses_min}");
@@ -338,10 +338,10 @@ mod tests {
         }
         let lru = draw_eviction(Spec::plain("lru")).unwrap();
         // `lru` never hits in a loop larger than memory.
-        let of_loop = lru.marks.iter().filter(|mark| mark.y.0 >= 180.0);
+        let loop_marks = lru.marks.iter().filter(|mark| mark.y.0 >= 180.0);
         assert!(
-            of_loop.clone().count() == 520
-                && of_loop.into_iter().all(|mark| mark.colour == Colour::Waste)
+            loop_marks.clone().count() == 520
+                && loop_marks.into_iter().all(|mark| mark.colour == Colour::Waste)
         );
     }
 
@@ -354,8 +354,8 @@ mod tests {
         assert_eq!(scene.marks[130..520].iter().filter(is_missed).count(), 3 * 31);
     }
 
-    /// Without readahead the device reads only the requested bytes: 192 reads of 16 KiB in order,
-    /// 20 at random.
+    /// Without readahead the device reads only the requested bytes: 3 MiB ÷ 16 KiB = 192 reads in
+    /// order, and 320 KiB ÷ 16 KiB = 20 at random.
     #[test]
     fn readahead_none_transfers_no_unused_bytes() {
         let scene = draw_readahead(Spec::plain("none"));
@@ -363,7 +363,7 @@ mod tests {
         assert!(scene.figures_line.starts_with("212 reads, 2"), "{}", scene.figures_line);
     }
 
-    /// A transfer of 4 MiB in chunks of 512 KiB: `kiobuf` has one chunk in flight, `ring` several.
+    /// A transfer of 4 MiB in chunks of 512 KiB: `ring` has several of them in flight.
     #[test]
     fn ring_policy_overlaps_chunks_in_flight() {
         let overlaps = |policy: &str| {

@@ -3,27 +3,27 @@
 use readpath_record::capture::{AdviceResult, StopReason};
 
 /// Lines of the report, without the name of the command.
-pub fn report_lines(help: &AdviceResult) -> Vec<String> {
+pub fn report_lines(result: &AdviceResult) -> Vec<String> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    if help.prefetched_bytes == 0 {
+    if result.prefetched_bytes == 0 {
         return vec!["no page was prefetched: no read was predictable".to_owned()];
     }
-    let used_bytes = help.used_bytes.min(help.prefetched_bytes);
-    let percent = used_bytes as f64 / help.prefetched_bytes as f64 * 100.0;
+    let used_bytes = result.used_bytes.min(result.prefetched_bytes);
+    let percent = used_bytes as f64 / result.prefetched_bytes as f64 * 100.0;
     let mut lines = vec![format!(
         "brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({percent:.0} %); at most {:.1} MiB \
             were unused at a time, {:.1} MiB by the kernel's count",
-        mib(help.prefetched_bytes),
-        help.files,
-        if help.files == 1 { "file" } else { "files" },
+        mib(result.prefetched_bytes),
+        result.files,
+        if result.files == 1 { "file" } else { "files" },
         mib(used_bytes),
-        mib(help.unused_bytes_max),
-        mib(help.resident_bytes_max),
+        mib(result.unused_bytes_max),
+        mib(result.resident_bytes_max),
     )];
-    if let Some(stop_reason) = help.stop_reason {
-        lines.push(stop_line(help, stop_reason, percent));
+    if let Some(stop_reason) = result.stop_reason {
+        lines.push(stop_line(result, stop_reason, percent));
     }
-    let measured_waits = [("without", help.without), ("with", help.with)];
+    let measured_waits = [("without", result.without), ("with", result.with)];
     for (when, waits) in measured_waits.into_iter().filter(|(_, waits)| waits.read_bytes > 0) {
         lines.push(format!(
             "{when} advice it waited {:.2} s for {:.1} MiB",
@@ -41,14 +41,14 @@ pub fn report_lines(help: &AdviceResult) -> Vec<String> {
 
 /// Line with the reason for which advice stopped, and how often it did. `percent` is the used part
 /// of the prefetched bytes.
-fn stop_line(help: &AdviceResult, stop_reason: StopReason, percent: f64) -> String {
+fn stop_line(result: &AdviceResult, stop_reason: StopReason, percent: f64) -> String {
     let reason = match stop_reason {
         // Over the whole run half or more was used: only a part of the run was below.
         StopReason::Unused if percent >= 50.0 => "for a while less than half was used".to_owned(),
         StopReason::Unused => format!("{percent:.0} % of what was brought in was used"),
         StopReason::WaitsGrew => "the program waited longer with advice than without".to_owned(),
     };
-    let pauses_text = match (help.pauses, help.is_stopped) {
+    let pauses_text = match (result.pauses, result.is_stopped) {
         (0, _) => String::new(),
         (pauses, true) => format!("; advice did not pay {pauses} times, and was given up"),
         (1, false) => "; advice did not pay and rested".to_owned(),
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn advice_without_benefit_is_reported_as_stopped() {
         let mib = 1 << 20;
-        let help = AdviceResult {
+        let result = AdviceResult {
             prefetched_bytes: 4 * mib,
             used_bytes: mib / 4,
             files: 1,
@@ -78,11 +78,11 @@ mod tests {
             stop_reason: Some(StopReason::Unused),
             ..AdviceResult::default()
         };
-        let report = report_lines(&help).join("\n");
+        let report = report_lines(&result).join("\n");
         assert!(report.contains("stopped: 6 % of what was brought in was used"), "{report}");
         assert!(report.contains("without advice it waited 0.04 s for 0.0 MiB"), "{report}");
         assert!(!report.contains("a MiB") && report.contains("no measure of a gain"), "{report}");
-        let used_advice = AdviceResult { stop_reason: None, pauses: 0, ..help };
+        let used_advice = AdviceResult { stop_reason: None, pauses: 0, ..result };
         assert!(!report_lines(&used_advice).join("\n").contains("stopped"));
     }
 }

@@ -24,15 +24,15 @@ const NAMED_FILES_MAX: usize = 3;
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
 /// Waits for its end, at most `time_max`.
 pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> CommandResult {
-    let mut set = RecordedSet::default();
+    let mut recorded_set = RecordedSet::default();
     for path in &plan.from {
-        set.begin_recording();
+        recorded_set.begin_recording();
         for_each_record(path, |record| {
-            set.take(&record);
+            recorded_set.take(&record);
             Ok(())
         })?;
     }
-    if set.is_empty() {
+    if recorded_set.is_empty() {
         let problem = "has no read of a file; record the program by `readpath record`";
         return Err(Failure::usage_of(plan.from[0].display(), problem));
     }
@@ -41,7 +41,7 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
     let began = Instant::now();
     let (brought_in, duration, ended) = std::thread::scope(|scope| {
         let prefetch_thread = scope.spawn(|| {
-            let brought_in = set.bring_in(bytes_max, &is_over);
+            let brought_in = recorded_set.bring_in(bytes_max, &is_over);
             (brought_in, began.elapsed())
         });
         let is_stopped = || {
@@ -58,10 +58,12 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
     if status.is_none() {
         notice::print("the program runs on");
     }
-    program_failure(&name, status, false)
+    let is_recorded = false;
+    program_failure(&name, status, is_recorded)
 }
 
-/// Runs the program until it ends. Returns `None` if `is_stopped` comes first.
+/// Starts the program and returns its exit status. Returns `None` if `is_stopped` returns true
+/// before the end; the program then continues.
 fn run_program(
     command: &mut Command,
     is_stopped: impl Fn() -> bool,

@@ -61,7 +61,8 @@ fn open_direct(path: &Path) -> Result<File, Failure> {
     })
 }
 
-/// Finds a long file below a folder, on the file system with number `device`.
+/// Returns the longest readable file that a search below `folder` finds on the file system with
+/// number `device`. A bounded search may miss longer ones. A short file is an error.
 fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
     let (began, mut entries) = (Instant::now(), 0);
     let mut longest: Option<(u64, PathBuf)> = None;
@@ -113,7 +114,8 @@ fn trial_text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> S
         ("highest", |(_, window)| format_rate(window.seconds_per_byte[0])),
     ];
     let rows: Vec<(usize, &TriedWindow)> = trial.tried.iter().enumerate().collect();
-    let table = Table::of(&rows, &columns, 0);
+    let numbers_from = 0;
+    let table = Table::of(&rows, &columns, numbers_from);
     // Window 0 is the present one.
     let [present, chosen] =
         [0, trial.chosen].map(|window_index| trial.tried[window_index].bytes >> 10);

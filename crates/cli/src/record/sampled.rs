@@ -59,7 +59,10 @@ pub fn print_samples(samples: &Samples) -> CommandResult {
     text += &format!("{looks} samples, MiB:\n\n");
     match rows.is_empty() {
         true => text += "no open file was read or is cached\n",
-        false => text += &Table::of(&rows, &COLUMNS, 2).to_string(),
+        false => {
+            let numbers_from = 2;
+            text += &Table::of(&rows, &COLUMNS, numbers_from).to_string();
+        }
     }
     let left_out = files.len() - rows.len();
     if left_out > 0 {

@@ -3,7 +3,7 @@
 use readpath_eval::reproduce::{Grid, ReproducedTable};
 
 use super::figures_table;
-use crate::html::Page;
+use crate::html::{Page, colours};
 use crate::html::axes::{Axis, PlotArea, format_number};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine, DASHED};
@@ -41,9 +41,10 @@ fn bar_chart(table: &ReproducedTable) -> String {
         .iter()
         .flat_map(|row| {
             let label = format!("{} ({})", row.label, row.policies);
-            let published =
-                row.published.map(|value| ChartBar::new(&format!("{label}, published"), value, 1));
-            published.into_iter().chain([ChartBar::new(&label, row.modelled, 0)])
+            let published = row.published.map(|value| {
+                ChartBar::new(&format!("{label}, published"), value, colours::ORANGE)
+            });
+            published.into_iter().chain([ChartBar::new(&label, row.modelled, colours::BLUE)])
         })
         .collect();
     bars::draw(&table.title, "", &bars)

@@ -1,5 +1,5 @@
 //! `readpath reproduce C --server URL`: the first half of table C on a real connection. The reads
-//! go through the cache, the library's only way to an NFS file.
+//! go through the cache, the library's only way to an NFS file. A *READ* is NFS's read call.
 //!
 //! A proxy between this program and the server forwards all bytes, parses the calls on its own, and
 //! records each READ. It delays the answers, to count the READs sent before the first answer.
@@ -76,7 +76,8 @@ pub fn rows_text(rows: &[WireRow]) -> String {
         ("KiB mean", |row| number(Some(row.read_kib_mean), 1)),
         ("before an answer", |row| row.reads_before_answer.to_string()),
     ];
-    let table = Table::of(rows, &columns, 2);
+    let numbers_from = 2;
+    let table = Table::of(rows, &columns, numbers_from);
     let server = rows.first().map_or("", |row| row.server.as_str());
     format!(
         "Table C: READs of one read of {READ_BYTES} bytes, counted on the wire to {server}\n\n{table}\n"
