@@ -276,13 +276,11 @@ fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     })
 }
 
-/// Name and release of the running kernel.
 fn kernel_release() -> String {
     let system = rustix::system::uname();
     format!("Linux {}", system.release().to_string_lossy())
 }
 
-/// Number of processors available to this process.
 fn processor_count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -144,7 +144,6 @@ fn format_names() -> String {
     BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the trace format of that name.
 fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
         let names = format_names();
@@ -275,7 +274,6 @@ fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
     table.in_blocks()
 }
 
-/// HTML page with the curves and the table.
 fn miss_ratio_page(cells: &[MissCell], policies: &[Spec]) -> Page {
     let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
                 optimum is Belady's, which knows what is to come: no policy can miss less.";

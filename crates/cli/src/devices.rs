@@ -14,7 +14,6 @@ pub fn run(name: Option<&str>) -> CommandResult {
     name.map_or_else(print_list, print_device)
 }
 
-/// Prints the names of the device models, one line each.
 fn print_list() -> CommandResult {
     let mut text = String::new();
     for (name, line) in registry::devices() {

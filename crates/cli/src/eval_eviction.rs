@@ -123,7 +123,6 @@ fn policies_table(summary: &EvictionSummary) -> Table {
     Table::of(&summary.fixed, &columns, numbers_from)
 }
 
-/// Summary of all cells in one sentence.
 fn summary_sentence(summary: &EvictionSummary) -> String {
     format!(
         "{} cells: maximum {}, geometric mean {}, {} above 1.02; to two-lists \
@@ -136,7 +135,6 @@ fn summary_sentence(summary: &EvictionSummary) -> String {
     )
 }
 
-/// HTML page with every cell.
 fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     let title = "Eviction policies, cell by cell";
     let mut page = Page::new(title, &summary_sentence(summary));

@@ -232,7 +232,6 @@ fn log_decisions(
     log.finish()
 }
 
-/// Prints the results and writes the requested page.
 fn print_results(
     args: &EvalPoliciesArgs,
     policies: &Policies,
@@ -282,7 +281,6 @@ fn print_results(
     print(&format!("{}\n\n{}", sentences.join("\n"), results_text(judged, &summary, args.all)))
 }
 
-/// Summary of a set of cells in one sentence.
 fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
     format!(
         "{name}: {} cells: minimum {}, geometric mean {} ({} without gains that no classic \

@@ -282,7 +282,6 @@ fn measure_all(
     Ok(measurement.samples())
 }
 
-/// Measures one cell once on the real storage.
 fn measure_one(
     file: &RawFile,
     cell: MeasurementCell,

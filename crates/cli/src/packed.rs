@@ -87,18 +87,15 @@ fn half_of_memory_bytes() -> u64 {
     (system.totalram as u64).saturating_mul(system.mem_unit.into()) / 2
 }
 
-/// Unpacks a gzip file of at most `bytes_max` bytes.
 fn unpack_gzip(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     read_at_most(flate2::read::MultiGzDecoder::new(compressed), bytes_max).map_err(error_text)
 }
 
-/// Unpacks a zstd file of at most `bytes_max` bytes.
 fn unpack_zstd(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(error_text)?;
     read_at_most(decoder, bytes_max).map_err(error_text)
 }
 
-/// Unpacks an xz file of at most `bytes_max` bytes.
 fn unpack_xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
     lzma_rs::xz_decompress(&mut compressed, &mut unpacked).map_err(error_text)?;
@@ -128,7 +125,6 @@ impl Write for BoundedBuffer {
     }
 }
 
-/// Text of an error, as the decompressors' common error type.
 fn error_text(error: impl Display) -> String {
     error.to_string()
 }

@@ -99,7 +99,6 @@ fn find_policies(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     Ok(found)
 }
 
-/// Full descriptions of the found policies.
 fn full_text(found: &[FoundPolicy]) -> String {
     let pages: Vec<String> = found
         .iter()

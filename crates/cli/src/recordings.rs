@@ -158,7 +158,6 @@ impl Output {
         Ok(Output { writer, path })
     }
 
-    /// Writes a piece of text.
     fn write_text(&mut self, text: impl Display) -> CommandResult {
         let written = write!(self.writer, "{text}");
         written.map_err(|error| self.write_failure(error))

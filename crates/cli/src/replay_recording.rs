@@ -319,7 +319,6 @@ fn simulation_setup(
     }
 }
 
-/// Row of the program as recorded.
 fn recorded_row(recorded: &RecordedProgram) -> Predicted {
     Predicted {
         storage: "as recorded".to_owned(),
@@ -364,7 +363,6 @@ fn predicted_row(
     }
 }
 
-/// Table with one line per row.
 fn rows_table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),
@@ -459,7 +457,6 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
     cached_note.into_iter().chain(lost_note).chain(row_notes)
 }
 
-/// Rows as an HTML page.
 fn replay_page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
     let lead = "Replay of a recorded program's reads, on modelled devices in virtual time and on \
         real storage in real time. Each thread waits for its reads and keeps its recorded think \

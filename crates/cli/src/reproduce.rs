@@ -136,7 +136,6 @@ fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
     pairs
 }
 
-/// Returns the figures of one table.
 fn figures_table(reproduced: &ReproducedTable) -> Table {
     match &reproduced.grid {
         Some(grid) => grid_table(grid),
@@ -144,7 +143,6 @@ fn figures_table(reproduced: &ReproducedTable) -> Table {
     }
 }
 
-/// Formats a table with its title and the machine.
 fn table_text(reproduced: &ReproducedTable) -> String {
     let table = figures_table(reproduced);
     format!(

@@ -127,7 +127,6 @@ impl Drop for ScratchFolder {
     }
 }
 
-/// Failure to write the cleanup journal.
 fn journal_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::Unavailable(format!(
         "{}: the cleanup journal can't be written, so the file would stay if this run is killed: \

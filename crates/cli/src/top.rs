@@ -158,7 +158,6 @@ fn collect_until(
     Ok(())
 }
 
-/// True if a process with this id exists.
 fn is_alive(process: u32) -> bool {
     std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
 }

@@ -19,11 +19,9 @@ use crate::worker::{Orders, WorkerTask, write_answer};
 /// Task of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TouchTask {
-    /// Load on memory.
     pub load: MemoryLoad,
     /// Number of this process within the load.
     pub process: u32,
-    /// Seed of the run.
     pub seed: u64,
     /// File descriptor of the shared memory; `None` for private memory.
     pub object: Option<i32>,

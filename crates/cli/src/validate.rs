@@ -62,7 +62,6 @@ fn replay_rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<Vali
     rows
 }
 
-/// Row of one replay.
 fn replay_row(
     replay: &str,
     validation: &ModelAccuracy,

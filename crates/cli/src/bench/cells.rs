@@ -13,17 +13,12 @@ use super::states::CacheState;
 /// Cell of the table and of the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchCell {
-    /// Name of the row.
     pub row: String,
-    /// Cache state.
     pub state: CacheState,
     /// Bytes requested by the accesses in one pass.
     pub bytes: u64,
-    /// Figures of the library.
     pub ours: Figures,
-    /// Figures of `pread(2)`, through the kernel page cache.
     pub pread: Figures,
-    /// Figures of `mmap(2)`.
     pub mmap: Figures,
     /// Figures of `O_DIRECT`, which bypasses the kernel page cache.
     pub o_direct: Figures,
@@ -72,13 +67,11 @@ pub struct Figures {
 /// Summary of the cells of one state.
 #[derive(Clone, Debug, Serialize)]
 pub struct StateSummary {
-    /// Cache state.
     pub state: CacheState,
     /// Number of cells that have a ratio.
     pub cells: usize,
     /// Geometric mean of the ratios to the fastest baseline.
     pub geometric_mean: Option<f64>,
-    /// Smallest ratio.
     pub minimum: Option<f64>,
     /// Row with the smallest ratio.
     pub minimum_row: Option<String>,

@@ -69,9 +69,7 @@ impl Contender {
 pub struct MeasurementOrder {
     /// Name of the row at that scale.
     pub row: String,
-    /// Scale of the matrix.
     pub scale: Scale,
-    /// Contender to measure.
     pub contender: Contender,
     /// Cache state. The parent process has already prepared it.
     pub state: CacheState,

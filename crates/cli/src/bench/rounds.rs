@@ -49,11 +49,8 @@ const OOM_KILLS_MAX: u32 = 3;
 
 /// Plan of the measurements.
 pub struct Matrix<'a, 'r> {
-    /// Rows to measure.
     pub rows: &'r [Row],
-    /// Scale of the rows.
     pub scale: Scale,
-    /// Cache states to measure.
     pub states: &'a [CacheState],
     /// Number of runs of each cell and contender.
     pub runs: u32,
@@ -69,9 +66,7 @@ pub struct Matrix<'a, 'r> {
 
 /// Row in one state, with its measurements.
 pub struct RowState<'r> {
-    /// Row of the matrix.
     pub row: &'r Row,
-    /// Cache state.
     pub state: CacheState,
     /// Runs of each contender, in the order of [`Contender::ALL`].
     pub contenders: [ContenderRuns; 4],

@@ -132,7 +132,6 @@ impl Drop for RealTimeDevice {
 }
 
 impl EngineShared {
-    /// Locks the state that the thread and the file system share.
     fn lock(&self) -> MutexGuard<'_, ServedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

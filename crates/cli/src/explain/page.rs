@@ -14,8 +14,11 @@ use crate::html::lines::{self, ChartLine};
 /// Maximum number of files with a picture of their reads.
 const FILES_MAX: usize = 4;
 
-/// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
+
+/// Heights of the plot areas, in pixels.
+const PLOT_HEIGHT: f64 = 260.0;
+const DEPTH_PLOT_HEIGHT: f64 = 200.0;
 
 /// Page with the findings, the pictures, and the tables of files and threads.
 pub fn explanation_page(explanation: &Explanation, pictures: &Pictures) -> Page {
@@ -107,7 +110,7 @@ fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) 
         let plot_area = PlotArea::new(
             time_axis(pictures),
             Axis::linear("MiB in the file", end_max, format_number),
-            260.0,
+            PLOT_HEIGHT,
         );
         let sampling = match pictures.reads.keep_every() {
             1 => String::new(),
@@ -133,7 +136,7 @@ fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     let plot_area = PlotArea::new(
         time_axis(pictures),
         Axis::logarithmic("it took", latency_min, latency_max, format_us),
-        260.0,
+        PLOT_HEIGHT,
     );
     let rectangle = |read: &DrawnRead| {
         let begin_seconds = read.begin_ns as f64 / 1e9;
@@ -153,7 +156,7 @@ fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     page.heading("Queue depth");
     let depth_max = points.iter().map(|point| point.1).fold(1.0, f64::max);
     let depth_axis = Axis::linear("requests", depth_max, format_number);
-    let plot_area = PlotArea::new(time_axis(pictures), depth_axis, 200.0);
+    let plot_area = PlotArea::new(time_axis(pictures), depth_axis, DEPTH_PLOT_HEIGHT);
     let name = "reading requests at the devices".to_owned();
     let line = ChartLine { name, points, series: colours::BLUE, dashes: "", has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";
@@ -183,7 +186,7 @@ fn add_working_set_picture(page: &mut Page, shape: &ReadShape) {
     let plot_area = PlotArea::new(
         Axis::logarithmic("MiB of memory", points[0].0, largest_mib, format_number),
         Axis::linear("not found in memory", 1.0, format_percent),
-        260.0,
+        PLOT_HEIGHT,
     );
     let name = "pages that a memory of that size would not hold".to_owned();
     let line = ChartLine { name, points, series: colours::BLUE, dashes: "", has_steps: true };

@@ -10,7 +10,6 @@ pub struct Axis {
     least: f64,
     most: f64,
     is_logarithmic: bool,
-    /// Formats the label of a mark.
     format_label: fn(f64) -> String,
 }
 

@@ -5,9 +5,7 @@ use super::escaped;
 /// Heat map: rows, columns and cells.
 #[derive(Clone, Debug, Default)]
 pub struct HeatMap {
-    /// Names of the rows.
     pub rows: Vec<String>,
-    /// Names of the columns.
     pub columns: Vec<String>,
     /// Cells of the map, in any order.
     pub cells: Vec<HeatCell>,
@@ -16,13 +14,10 @@ pub struct HeatMap {
 /// Ratio in a cell. Several ratios with the same row and column are drawn side by side.
 #[derive(Clone, Debug)]
 pub struct HeatCell {
-    /// Number of the row.
     pub row: usize,
-    /// Number of the column.
     pub column: usize,
     /// Ratio; 1 is even.
     pub ratio: f64,
-    /// Text of the tooltip.
     pub tooltip: String,
 }
 

@@ -48,11 +48,8 @@ pub struct JobPlan {
 pub struct JobRun {
     /// Name of the job in the rows.
     pub name: String,
-    /// Path of the job file.
     pub path: PathBuf,
-    /// Parsed job file.
     pub jobs: JobFile,
-    /// Seed of the run.
     pub seed: u64,
     /// Options of the library for files, as given on the command line.
     pub library: LibraryOptions,

@@ -35,11 +35,9 @@ pub struct LoadPlan {
 
 /// Row to run.
 pub struct LoadRun {
-    /// Load on memory.
     pub load: MemoryLoad,
     /// Storage as named by `--on`.
     pub storage: String,
-    /// Seed of the run.
     pub seed: u64,
     /// Runner of the row.
     pub runner: LoadRunner,
@@ -53,9 +51,7 @@ pub enum LoadRunner {
     Region {
         /// Folder or block device.
         path: PathBuf,
-        /// Swap-in policy.
         swapin: Spec,
-        /// Eviction policy.
         eviction: Spec,
     },
     /// Kernel's own swap, on a folder, file or block device.

@@ -14,7 +14,6 @@ use crate::exit::{CommandResult, Failure};
 
 /// Requested log.
 pub struct Log {
-    /// Log file.
     pub path: PathBuf,
     /// Input files of the run, which the log must not overwrite.
     pub input_paths: Vec<PathBuf>,

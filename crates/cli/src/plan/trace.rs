@@ -23,10 +23,8 @@ const OPEN_BYTES_REAL: u64 = 1 << 30;
 
 /// Trace after one pass over its file.
 pub struct TraceSource {
-    /// Path of the trace.
     pub path: PathBuf,
     format: TraceFormat,
-    /// Summary of the requests.
     pub summary: TraceSummary,
     /// Caveat: the event that is read in place of queued requests, in a trace without them.
     note: Option<&'static str>,
@@ -248,7 +246,6 @@ impl TraceSource {
     }
 }
 
-/// Returns the trace format of that name.
 fn find_format(name: &str) -> Result<TraceFormat, Failure> {
     let entry = FORMATS.iter().find(|(format_name, _)| *format_name == name);
     entry.map(|(_, format)| *format).ok_or_else(|| {

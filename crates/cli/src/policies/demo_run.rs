@@ -76,7 +76,6 @@ fn simulate_job(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     (row, observer.take())
 }
 
-/// Converts ns to ms.
 fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }

@@ -128,7 +128,6 @@ fn request_event(request: &RequestRecord) -> serde_json::Value {
     })
 }
 
-/// Converts ns to µs.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

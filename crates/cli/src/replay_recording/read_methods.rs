@@ -29,7 +29,6 @@ use crate::worker::OrderPath;
 /// Order of a replay.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayOrder {
-    /// Path of the recording.
     pub recording: OrderPath,
     /// Scratch files, in the order of [`RecordedProgram::files`].
     pub files: Vec<OrderPath>,
@@ -42,11 +41,8 @@ pub struct ReplayOrder {
 /// Names of the library's policies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Policies {
-    /// Readahead policy.
     pub readahead: String,
-    /// Eviction policy.
     pub eviction: String,
-    /// Scheduler.
     pub scheduler: String,
 }
 
@@ -110,7 +106,6 @@ impl<'a> ReadMethods<'a> {
         })
     }
 
-    /// Name of a file in the recording.
     pub fn file_name(&self, file: FileId) -> &str {
         &self.recorded.files()[file.0 as usize].name
     }
@@ -248,14 +243,12 @@ fn copying_read_fn<M: Send + Sync + 'static>(
     })
 }
 
-/// Maps a file with `mmap(2)`.
 fn map_by_kernel(path: &Path) -> Result<PlainMapping, String> {
     let mapping = fs::File::open(path).and_then(|file| PlainMapping::of(&file));
     let mapping = mapping.map_err(|error| error.to_string())?;
     mapping.ok_or_else(|| "the scratch file is empty".to_owned())
 }
 
-/// Maps a file through the library.
 fn map_by_library(
     path: &Path,
     order: &ReplayOrder,

@@ -8,6 +8,9 @@ use crate::html::axes::{Axis, PlotArea, format_number};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine, DASHED};
 
+/// Height of the plot area of a grid, in pixels.
+const GRID_HEIGHT: f64 = 300.0;
+
 /// Page with a picture for each table, and the READs counted at a server as notes.
 pub fn reproduction_page(tables: &[ReproducedTable], counted: Option<String>) -> Page {
     let lead = "Figures published in the classic threads, compared with the simulation of the \
@@ -78,7 +81,7 @@ fn grid_chart(table: &ReproducedTable, grid: &Grid) -> String {
     let plot_area = PlotArea::new(
         Axis::linear(&grid.over, x_max, format_number),
         Axis::linear(&table.unit, y_max, format_number),
-        300.0,
+        GRID_HEIGHT,
     );
     lines::draw(&table.title, &plot_area, &drawn)
 }

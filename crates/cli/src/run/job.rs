@@ -153,7 +153,6 @@ fn run_row(
     }
 }
 
-/// Simulates one row on its device model.
 fn simulate(
     run: &JobRun,
     row: &JobRow,

@@ -42,7 +42,6 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     Ok(row)
 }
 
-/// Kernel readahead window of the device, in KiB.
 fn window_kib(queue: &QueueLimits) -> u64 {
     queue.read_ahead_bytes / 1024
 }

@@ -49,7 +49,6 @@ pub fn run(
     fail_if_unmeasured(finished_rows)
 }
 
-/// Simulates one row on its device model.
 fn simulate(
     row: &LoadRun,
     setup: &LoadSetup,

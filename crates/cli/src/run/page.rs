@@ -17,6 +17,9 @@ const ROWS_MAX: usize = 8;
 const RECTANGLES_MAX: usize = 3_000;
 
 const MIB: f64 = 1_048_576.0;
+/// Heights of the plot areas, in pixels.
+const DISTRIBUTION_HEIGHT: f64 = 300.0;
+const TIMELINE_HEIGHT: f64 = 260.0;
 /// Bytes in a sector of a device request.
 const SECTOR_BYTES: f64 = 512.0;
 /// KiB in a page.
@@ -187,7 +190,7 @@ fn draw_distributions(distributions: &[ChartLine]) -> String {
     let plot_area = PlotArea::new(
         Axis::logarithmic("latency", latency_min, latency_max, format_us),
         Axis::linear("share of operations", 1.0, format_percent),
-        300.0,
+        DISTRIBUTION_HEIGHT,
     );
     lines::draw("Distribution of latencies", &plot_area, distributions)
 }
@@ -200,7 +203,7 @@ fn add_timeline(page: &mut Page, events: &Events) {
     let end_ms_max = end_times.fold(0.0, f64::max);
     let plot_area = |axis_name: &str, axis_max: f64| {
         let x = Axis::linear("time in ms", end_ms_max, format_number);
-        PlotArea::new(x, Axis::linear(axis_name, axis_max, format_number), 260.0)
+        PlotArea::new(x, Axis::linear(axis_name, axis_max, format_number), TIMELINE_HEIGHT)
     };
 
     if !events.reads.is_empty() {

@@ -32,7 +32,6 @@ pub struct ProcessFigures {
     engine: Option<&'static str>,
     /// Delays of operations that a trace replayed after their time.
     trace_lateness: Lateness,
-    /// Requests to the device.
     pub counted: RequestCounts,
 }
 
