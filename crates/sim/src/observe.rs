@@ -197,19 +197,19 @@ struct ObservedPolicy {
 
 impl ObservedPolicy {
     /// Calls the policy by `call`, and records the pages that it added, if `is_recorded` returns
-    /// true for its answer. The call is for `count` pages from `page` on.
+    /// true for its answer. The call is for `page_count` pages from `first_page` on.
     fn call_and_record<T>(
         &mut self,
-        page: u64,
-        count: u64,
+        first_page: u64,
+        page_count: u64,
         pages: &mut dyn PageView,
         call: impl FnOnce(&mut dyn ReadaheadPolicy, &mut dyn PageView) -> T,
         is_recorded: impl FnOnce(&T) -> bool,
     ) -> T {
         let mut counting = CountingPages {
             pages,
-            page,
-            end: page + count,
+            first_page,
+            end: first_page + page_count,
             requested_pages: 0,
             prefetched_pages: 0,
         };
@@ -218,8 +218,14 @@ impl ObservedPolicy {
         if is_recorded(&answer) {
             let mut log = self.observer.log();
             let (now_ns, handle) = (log.now.ns(), self.handle);
-            let event =
-                PolicyCallEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
+            let event = PolicyCallEvent {
+                now_ns,
+                handle,
+                page: first_page,
+                pages: page_count,
+                demand_pages,
+                ahead_pages,
+            };
             let ObserverLog { events, events_max, .. } = &mut *log;
             push_or_drop(&mut events.windows, &mut events.dropped, *events_max, event);
         }
@@ -245,7 +251,8 @@ impl ReadaheadPolicy for ObservedPolicy {
         let fault = |policy: &mut dyn ReadaheadPolicy, pages: &mut dyn PageView| {
             policy.fault(page, read, pages);
         };
-        self.call_and_record(page, 1, pages, fault, |()| true);
+        let page_count = 1;
+        self.call_and_record(page, page_count, pages, fault, |()| true);
     }
 
     /// Calls the policy for the next page of a read. The call is recorded if the policy has this
@@ -259,7 +266,8 @@ impl ReadaheadPolicy for ObservedPolicy {
         let demand = |policy: &mut dyn ReadaheadPolicy, pages: &mut dyn PageView| {
             policy.demand(page, read_request, pages)
         };
-        self.call_and_record(page, 1, pages, demand, |&demand| demand == Demand::Page)
+        let page_count = 1;
+        self.call_and_record(page, page_count, pages, demand, |&demand| demand == Demand::Page)
     }
 
     /// Passes the advice to the policy.
@@ -283,10 +291,13 @@ impl ReadaheadPolicy for ObservedPolicy {
 /// Wraps a page table and counts added pages, within and outside the requested range.
 struct CountingPages<'a> {
     pages: &'a mut dyn PageView,
-    page: u64,
+    /// First page of the requested range.
+    first_page: u64,
     /// End of the requested range, exclusive.
     end: u64,
+    /// Number of pages added within the range.
     requested_pages: u64,
+    /// Number of pages added outside of it.
     prefetched_pages: u64,
 }
 
@@ -328,7 +339,7 @@ impl PageView for CountingPages<'_> {
         if is_added {
             let range = folio.range();
             let requested_pages =
-                range.end.min(self.end).saturating_sub(range.first.max(self.page));
+                range.end.min(self.end).saturating_sub(range.first.max(self.first_page));
             self.requested_pages += requested_pages;
             self.prefetched_pages += range.count() - requested_pages;
         }

@@ -78,8 +78,8 @@ fn file_name(
     }
 }
 
-/// Returns the logs that a process of `job` writes, with their file names. `process_number` counts
-/// the processes over all jobs, from 1.
+/// Returns the logs that a process of `job` writes, with their file names. `row` is a part of each
+/// name, empty for a run with one row. `process_number` counts the processes of all jobs, from 1.
 pub fn files_of(job: &Job, row: &str, process_number: u32) -> Vec<(LogKind, String)> {
     let logs = &job.logs;
     let kinds = [
@@ -106,7 +106,7 @@ pub struct ProcessLog {
     columns: LogColumns,
     /// Length of a window, or 0 for a line per operation.
     window_ms: u64,
-    /// Windows contain the maximum latency instead of the mean.
+    /// True if windows contain the maximum latency, false for the mean.
     logs_maximum: bool,
 }
 
@@ -349,7 +349,7 @@ impl ValueLog {
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
-            let WindowSums { count, sum_ns, max_ns: most_ns, bytes } =
+            let WindowSums { count, sum_ns, max_ns, bytes } =
                 std::mem::take(&mut self.window_sums[op as usize]);
             if count == 0 || self.kind == LogKind::Submission {
                 continue;
@@ -357,7 +357,7 @@ impl ValueLog {
             let value = match self.kind {
                 LogKind::Bandwidth => bytes * 1000 / 1024 / window_ms,
                 LogKind::Operations => count * 1000 / window_ms,
-                _ if logs_maximum => most_ns,
+                _ if logs_maximum => max_ns,
                 _ => (sum_ns / u128::from(count)) as u64,
             };
             let line = LogValue { ms, value, op, bytes_and_offset: None, issued: None, columns };
@@ -466,10 +466,12 @@ mod tests {
         let expected =
             ["p_lat.7.log", "p_clat.7.log", "p_slat.7.log", "j_bw.7.log", "q_iops.7.log"];
         assert_eq!(names, expected);
-        assert_eq!(logs[0].1[..2], ["5, 5000000, 0, 4096, 0, 0", "15, 5000000, 1, 4096, 8192, 0"]);
-        assert_eq!((&logs[1].1, logs[2].1.len()), (&logs[0].1, 0));
-        assert_eq!(logs[3].1[0], "5, 819, 0, 4096, 0, 0");
-        assert_eq!(logs[4].1[4], "45, 1, 0, 4096, 32768, 0");
+        let [latency, completion, submission, bandwidth, operations] =
+            [0, 1, 2, 3, 4].map(|index: usize| &logs[index].1);
+        assert_eq!(latency[..2], ["5, 5000000, 0, 4096, 0, 0", "15, 5000000, 1, 4096, 8192, 0"]);
+        assert_eq!((completion, submission.len()), (latency, 0));
+        assert_eq!(bandwidth[0], "5, 819, 0, 4096, 0, 0");
+        assert_eq!(operations[4], "45, 1, 0, 4096, 32768, 0");
         let options = "write_iops_log=q\nprio=3\nlog_prio=1\nlog_issue_time=1\nper_job_logs=0";
         let logs = logs_of_five_operations(options);
         assert_eq!(

@@ -102,7 +102,7 @@ struct RunningProcess {
     handles: Vec<(workload::FileId, HandleId)>,
     /// Operations that wait until their batch is full.
     batch: Vec<ProcessOperation>,
-    /// Raw operation in progress.
+    /// Raw operation (one transfer in chunks) in progress.
     raw: Option<RawOperation>,
     /// End of the processor time for the last operations.
     busy_until: Time,
@@ -138,14 +138,14 @@ pub fn run(
     machine: &mut Machine,
     mut workload: Workload,
     environment: &mut SimulatedEnvironment,
-    mut watch: RunObserver<'_>,
+    mut observer: RunObserver<'_>,
 ) -> Result<RunMeasurements, RunError> {
-    if let Some(prepare) = &mut watch.on_workload {
-        prepare(&mut workload);
+    if let Some(on_workload) = &mut observer.on_workload {
+        on_workload(&mut workload);
     }
-    watch.begin(machine);
+    observer.begin(machine);
     let mut run = RunningJob::new(machine, workload, environment).map_err(RunError::TooLarge)?;
-    run.run_steps(machine, &mut watch).map_err(RunError::Stuck)?;
+    run.run_steps(machine, &mut observer).map_err(RunError::Stuck)?;
     Ok(run.into_measurements())
 }
 
@@ -171,11 +171,11 @@ struct RunningJob<'a> {
     /// Processes of later phases, the next one last.
     later_phases: Vec<u32>,
     /// Number of processes of this and earlier phases that have not ended.
-    running: usize,
+    unended_processes: usize,
     jobs: Vec<[ReadCounters; 2]>,
     flushes_in_flight: u32,
-    bytes: u64,
-    bytes_total: Option<u64>,
+    bytes_moved: u64,
+    bytes_planned: Option<u64>,
     first_error: Option<String>,
     is_stopping: bool,
     /// Failed operations at one time, and the error after too many of them.
@@ -196,7 +196,7 @@ impl<'a> RunningJob<'a> {
     ) -> Result<RunningJob<'a>, BeyondDevice> {
         let files = add_files(machine, &workload)?;
         let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
-        let bytes_total = workload.bytes_planned();
+        let bytes_planned = workload.bytes_planned();
         let mut processes = Vec::new();
         for process in workload.processes {
             if let Some(priority) = process.priority() {
@@ -223,11 +223,11 @@ impl<'a> RunningJob<'a> {
             operations_in_flight: Slab::new(),
             chunks: ChunksInFlight::default(),
             later: BinaryHeap::new(),
-            running: 0,
+            unended_processes: 0,
             jobs: vec![Default::default(); job_count.unwrap_or(0)],
             flushes_in_flight: 0,
-            bytes: 0,
-            bytes_total,
+            bytes_moved: 0,
+            bytes_planned,
             first_error: None,
             is_stopping: false,
             failures: Steps::default(),
@@ -252,7 +252,8 @@ impl<'a> RunningJob<'a> {
             step_count = step_count.wrapping_add(1);
             if step_count.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
-                let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
+                let (bytes, bytes_total) = (self.bytes_moved, self.bytes_planned);
+                let progress = Progress { now, bytes, bytes_total };
                 if (observer.on_progress)(progress) == ProgressAnswer::Stop && !self.is_stopping {
                     self.stop();
                     continue;
@@ -288,7 +289,7 @@ impl<'a> RunningJob<'a> {
     fn do_present_work(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
         machine.take_completions(now, self);
-        if self.running == 0 {
+        if self.unended_processes == 0 {
             self.start_next_phase(now);
         }
         while let Some(&Reverse((time, process))) = self.later.peek() {
@@ -303,7 +304,7 @@ impl<'a> RunningJob<'a> {
         while let Some(process) = self.ready.pop() {
             self.run_process(machine, now, process);
         }
-        let is_phase_over = self.running == 0 && !self.later_phases.is_empty();
+        let is_phase_over = self.unended_processes == 0 && !self.later_phases.is_empty();
         machine.step(now, self) || is_phase_over
     }
 
@@ -316,7 +317,7 @@ impl<'a> RunningJob<'a> {
             && phase_of(self, id) == phase
         {
             self.later_phases.pop();
-            self.running += 1;
+            self.unended_processes += 1;
             let start = self.processes[id as usize].process.start_delay().max(now);
             self.later.push(Reverse((start, id)));
         }
@@ -375,8 +376,7 @@ impl<'a> RunningJob<'a> {
         self.processes[id as usize].batch = batch;
     }
 
-    /// Records the end of a process. A failure counts as an error of its job. The machine is
-    /// informed of the end.
+    /// Records the end of a process, also in the machine. A failure counts as an error of its job.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
@@ -386,7 +386,7 @@ impl<'a> RunningJob<'a> {
             self.first_error.get_or_insert_with(|| failure.to_owned());
         }
         machine.process_ended(now, ProcessId(id));
-        self.running -= 1;
+        self.unended_processes -= 1;
     }
 
     /// Issues an operation of process number `process` at time `now`.
@@ -458,7 +458,7 @@ impl<'a> RunningJob<'a> {
                 let moved_bytes = in_flight.next_byte + bytes - in_flight.operation.offset;
                 self.complete_operation(machine, now, tag, Ok(moved_bytes));
             }
-            // Counts the program's bytes. The transfer can have more.
+            // Only the program's bytes count: a cached write is extended to whole device units.
             Ok(_) if is_write => {
                 let bytes = in_flight.operation.bytes;
                 self.complete_operation(machine, now, tag, Ok(bytes));
@@ -491,7 +491,7 @@ impl<'a> RunningJob<'a> {
                     read_counters.record(issued, ended, bytes);
                     running.stream.record(issued, ended, bytes);
                 }
-                self.bytes += bytes;
+                self.bytes_moved += bytes;
             }
             Err(error) => {
                 read_counters.record_error(issued, ended);
@@ -515,7 +515,7 @@ impl<'a> RunningJob<'a> {
         file: workload::FileId,
     ) -> HandleId {
         let running = &mut self.processes[process as usize];
-        if let Some(&(_, handle)) = running.handles.iter().find(|opened| opened.0 == file) {
+        if let Some(&(_, handle)) = running.handles.iter().find(|(opened, _)| *opened == file) {
             return handle;
         }
         let handle = machine.open(self.files[file.0 as usize]);
@@ -540,7 +540,7 @@ impl<'a> RunningJob<'a> {
         let is_on_file =
             |other: &OperationInFlight| (other.process, other.operation.file) == (process, file);
         let handles = &mut self.processes[process as usize].handles;
-        if let Some(index) = handles.iter().position(|opened| opened.0 == file)
+        if let Some(index) = handles.iter().position(|(opened, _)| *opened == file)
             && !self.operations_in_flight.iter().any(|(_, other)| is_on_file(other))
         {
             machine.close(handles.remove(index).1);

@@ -162,9 +162,9 @@ pub fn simulate_with_callbacks(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    observer: RunObserver<'_>,
+    callbacks: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
-    simulate_with(job, job_file, setup, Participants::default(), observer)
+    simulate_with(job, job_file, setup, Participants::default(), callbacks)
 }
 
 /// Simulates a job file like [`simulate_with_callbacks`], with additional participants.
@@ -182,13 +182,15 @@ pub fn simulate_with(
     let mut world = SimulatedEnvironment::new(device, setup.host);
     let Participants { policy_maker, observer } = participants;
     if let Some(observer) = observer {
-        let mut make = policy_maker.unwrap_or_else(|| maker_of_policy(setup.readahead.clone()));
+        let mut make_policy =
+            policy_maker.unwrap_or_else(|| maker_of_policy(setup.readahead.clone()));
         let policy_observer = observer.clone();
-        machine
-            .set_policy_maker(Box::new(move |limits| policy_observer.observe_policy(make(limits))));
+        machine.set_policy_maker(Box::new(move |limits| {
+            policy_observer.observe_policy(make_policy(limits))
+        }));
         world = world.with_observer(observer);
-    } else if let Some(make) = policy_maker {
-        machine.set_policy_maker(make);
+    } else if let Some(make_policy) = policy_maker {
+        machine.set_policy_maker(make_policy);
     }
     let measured = run(&mut machine, workload, &mut world, callbacks).map_err(run_error)?;
     let mut row = measured
@@ -211,12 +213,12 @@ pub fn simulate_workload(
     job: Option<(&str, &JobFile)>,
     workload: Workload,
     setup: &SimulationSetup,
-    watch: RunObserver<'_>,
+    callbacks: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut machine = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
-    let measured = run(&mut machine, workload, &mut world, watch).map_err(run_error)?;
+    let measured = run(&mut machine, workload, &mut world, callbacks).map_err(run_error)?;
     let device = setup.device.to_string();
     let mut row = match job {
         Some((name, job_file)) => measured.row(name, &device, job_file),
@@ -283,8 +285,8 @@ fn prepare(
 
 /// Returns a maker of the readahead policy that `spec` names, one for each opened file.
 fn maker_of_policy(spec: Spec) -> PolicyMaker {
-    let policy = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
-    Box::new(move |limits| policy(limits).expect("the path was built with this policy"))
+    let build_policy = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
+    Box::new(move |limits| build_policy(limits).expect("the path was built with this policy"))
 }
 
 /// Error: the cache memory is too small for a single read of a job.
@@ -314,9 +316,8 @@ pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMe
 /// Returns the maximum cache memory whose bookkeeping, 64 bytes per page, fits into half of the
 /// machine's memory.
 pub fn memory_bytes_max(machine_bytes: u64) -> u64 {
-    /// Bytes of bookkeeping per page.
-    const BOOKKEEPING_BYTES: u64 = 64;
-    machine_bytes / 2 / BOOKKEEPING_BYTES * PAGE_BYTES
+    const BOOKKEEPING_BYTES_PER_PAGE: u64 = 64;
+    machine_bytes / 2 / BOOKKEEPING_BYTES_PER_PAGE * PAGE_BYTES
 }
 
 impl fmt::Display for SmallMemory {

@@ -27,9 +27,9 @@ const STEPS_AT_ONE_TIME_MAX: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Steps {
     /// Time of the last step.
-    at: Time,
+    time: Time,
     /// Number of steps at that time.
-    steps: u64,
+    steps_at_time: u64,
 }
 
 impl Steps {
@@ -39,12 +39,12 @@ impl Steps {
     /// Fails if there were too many steps at this time.
     #[inline]
     pub(crate) fn count(&mut self, now: Time, state: impl FnOnce() -> String) -> Result<(), Stuck> {
-        if self.at < now {
-            *self = Steps { at: now, steps: 0 };
+        if self.time < now {
+            *self = Steps { time: now, steps_at_time: 0 };
         }
-        self.steps += 1;
-        match self.steps > STEPS_AT_ONE_TIME_MAX {
-            true => Err(Stuck { at: now, steps: self.steps, state: state() }),
+        self.steps_at_time += 1;
+        match self.steps_at_time > STEPS_AT_ONE_TIME_MAX {
+            true => Err(Stuck { at: now, steps: self.steps_at_time, state: state() }),
             false => Ok(()),
         }
     }

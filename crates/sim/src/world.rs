@@ -105,8 +105,8 @@ impl SimulatedEnvironment {
         self.now
     }
 
-    /// Handles a completion. After a partial transfer it submits the rest again, as the kernel
-    /// does, and returns `None`.
+    /// Submits the rest of a partial transfer, as the kernel does, and returns `None`. Any other
+    /// completion is returned, and a transfer without progress after all retries as a failure.
     fn resubmit_rest(&mut self, completion: Completion) -> Option<Completion> {
         let Outcome::Short { bytes } = completion.outcome else { return Some(completion) };
         let queued = &mut self.requests[completion.id.0 as usize];
@@ -138,7 +138,7 @@ impl SimulatedEnvironment {
     }
 
     /// Charges the processor time of a completed transfer: a fault, or an operation with the copy
-    /// of its data. Returns that time.
+    /// of its data. Returns that time. Also reports the transfer to the observer.
     pub fn charge_completion(&mut self, machine: &Machine, done: &Done) -> Time {
         if let Some(observer) = &self.observer {
             observer.on_done(self.now, machine, done);
@@ -147,6 +147,7 @@ impl SimulatedEnvironment {
         if machine.is_fault(done.read) {
             return self.charge(Time(self.host.fault_ns));
         }
+        // A direct read has no frames of the cache, from which its data would be copied.
         let copied_bytes = if machine.read_frames(done.read).is_empty() { 0 } else { bytes };
         self.charge(Time(self.host.operation_ns + copied_bytes * self.host.byte_ps / 1000))
     }

@@ -132,7 +132,7 @@ impl Default for JobDraft {
                 is_time_based: false,
                 ramp: Time::ZERO,
                 pauses: PauseRule::default(),
-                rate: RateLimits { cycle: Time::from_s(1), ..RateLimits::default() },
+                rate: RateLimits { check_period: Time::from_s(1), ..RateLimits::default() },
                 latency_max: None,
                 latency_target: None,
                 flow: None,
@@ -208,11 +208,11 @@ impl Default for JobDraft {
 }
 
 impl JobDraft {
-    /// Returns this draft as the start of a job whose section is at `line`.
+    /// Returns this draft of the global options as the start of a job whose section is at `line`.
     pub fn for_job(mut self, section: &str, line: usize) -> JobDraft {
         section.clone_into(&mut self.job.name);
         self.job.line = line;
-        // In a global section, `stonewall` applies to the jobs after it, `name` to none.
+        // The option `name` of a global section applies to no job.
         self.name = None;
         self
     }
@@ -245,8 +245,9 @@ impl JobDraft {
         });
         let mut job = self.job;
         job.name = self.name.unwrap_or(job.name);
-        let named = [&mut job.logs.latency, &mut job.logs.bandwidth, &mut job.logs.operations];
-        for prefix in named.into_iter().flatten().filter(|prefix| prefix.is_empty()) {
+        // A log without a name is named after the job.
+        let logs = [&mut job.logs.latency, &mut job.logs.bandwidth, &mut job.logs.operations];
+        for prefix in logs.into_iter().flatten().filter(|prefix| prefix.is_empty()) {
             prefix.clone_from(&job.name);
         }
         let read_write = self
@@ -265,7 +266,7 @@ impl JobDraft {
                 level: level.unwrap_or_default(),
             }),
         };
-        job.has_random_map &= !is_aligned_otherwise(&job);
+        job.has_random_map &= !has_own_alignment(&job);
         job.strides = strides;
         job.latency_target = latency_target;
         job.verify = verify.filter(|verify| verify.at_end || verify.backlog > 0 || verify.is_only);
@@ -285,7 +286,7 @@ impl JobDraft {
             (job.sync.writes, job.sync.data_writes) = self.writes_per_sync;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
-        // Raw I/O always bypasses the page cache, and so do commands to a driver.
+        // Raw I/O always bypasses the page cache, and so do fio's engines of driver commands.
         job.is_direct |= job.engine == JobEngine::Raw
             || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
         // A file here has a fixed size and is full at its end.
@@ -309,7 +310,7 @@ impl JobDraft {
         // 0 means polling in fio: available completions are collected, as with 1.
         job.batch_complete = job.batch_complete.clamp(1, job.depth);
         job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
-        match zones_conflict.or(conflict(&job)) {
+        match zones_conflict.or_else(|| rates_conflict(&job.rate)) {
             Some(what) => {
                 Err(JobError::Conflict { line: job.line, job: job.name, what: what.to_owned() })
             }
@@ -346,7 +347,7 @@ impl JobDraft {
 
 /// Returns true for random offsets with another alignment than their smallest blocks. fio then
 /// keeps no map of the used blocks.
-fn is_aligned_otherwise(job: &Job) -> bool {
+fn has_own_alignment(job: &Job) -> bool {
     const READ: usize = 0;
     const WRITE: usize = 1;
     let differs = |direction: usize| {
@@ -356,24 +357,21 @@ fn is_aligned_otherwise(job: &Job) -> bool {
     job.pattern.is_random && (differs(READ) || differs(WRITE))
 }
 
-/// Returns the description of two contradictory options, with a remedy. `None` if the options
-/// agree.
-fn conflict(job: &Job) -> Option<&'static str> {
-    rates_conflict(&job.rate)
-}
-
 /// Returns the message for rates that fio refuses: rates in both units, or a minimum above the
 /// maximum. `None` if the rates are valid.
 fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
-    let has_bytes = rate.bytes != [0; 2] || rate.least_bytes != [0; 2];
-    let has_operations = rate.operations != [0; 2] || rate.least_operations != [0; 2];
+    let RateLimits {
+        bytes_per_s, operations_per_s, least_bytes_per_s, least_operations_per_s, ..
+    } = *rate;
+    let has_bytes = bytes_per_s != [0; 2] || least_bytes_per_s != [0; 2];
+    let has_operations = operations_per_s != [0; 2] || least_operations_per_s != [0; 2];
     if has_bytes && has_operations {
         return Some("rate and rate_iops exclude each other: give one of them");
     }
     let is_minimum_above = (0..2).any(|direction| {
-        (rate.bytes[direction] > 0 && rate.bytes[direction] < rate.least_bytes[direction])
-            || (rate.operations[direction] > 0
-                && rate.operations[direction] < rate.least_operations[direction])
+        (bytes_per_s[direction] > 0 && bytes_per_s[direction] < least_bytes_per_s[direction])
+            || (operations_per_s[direction] > 0
+                && operations_per_s[direction] < least_operations_per_s[direction])
     });
     is_minimum_above
         .then_some("the least rate is above the most: make `rate_min` smaller than `rate`")

@@ -146,7 +146,7 @@ pub enum Generator {
 /// Sizes of the operations of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSizes {
-    /// One size in bytes.
+    /// A single size in bytes.
     One(u64),
     /// A random size between the bounds, in steps of the smallest (`bsrange`).
     Range {
@@ -155,7 +155,7 @@ pub enum BlockSizes {
         /// Largest size.
         most: u64,
     },
-    /// Several sizes, each with a share in percent (`bssplit`).
+    /// Several sizes in bytes, each with its share in percent (`bssplit`).
     Split(Vec<(u64, u8)>),
 }
 
@@ -164,7 +164,7 @@ impl BlockSizes {
     pub fn largest_bytes(&self) -> u64 {
         match self {
             BlockSizes::One(bytes) | BlockSizes::Range { most: bytes, .. } => *bytes,
-            BlockSizes::Split(parts) => parts.iter().map(|part| part.0).max().unwrap_or(0),
+            BlockSizes::Split(parts) => parts.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
         }
     }
 
@@ -172,7 +172,7 @@ impl BlockSizes {
     pub fn smallest_bytes(&self) -> u64 {
         match self {
             BlockSizes::One(bytes) | BlockSizes::Range { least: bytes, .. } => *bytes,
-            BlockSizes::Split(parts) => parts.iter().map(|part| part.0).min().unwrap_or(0),
+            BlockSizes::Split(parts) => parts.iter().map(|(bytes, _)| *bytes).min().unwrap_or(0),
         }
     }
 }
@@ -232,15 +232,15 @@ pub enum FileServiceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimits {
     /// Maximum bytes per second (`rate`), reads and writes.
-    pub bytes: [u64; 2],
+    pub bytes_per_s: [u64; 2],
     /// Maximum operations per second (`rate_iops`).
-    pub operations: [u32; 2],
+    pub operations_per_s: [u32; 2],
     /// Minimum bytes per second (`rate_min`).
-    pub least_bytes: [u64; 2],
+    pub least_bytes_per_s: [u64; 2],
     /// Minimum operations per second (`rate_iops_min`).
-    pub least_operations: [u32; 2],
+    pub least_operations_per_s: [u32; 2],
     /// Period over which the minimum rates are checked (`rate_cycle`).
-    pub cycle: Time,
+    pub check_period: Time,
     /// True for exponentially distributed intervals (`rate_process=poisson`), false for equal ones.
     pub is_poisson: bool,
     /// True if pauses are not made up for (`rate_ignore_thinktime`).
@@ -250,12 +250,14 @@ pub struct RateLimits {
 impl RateLimits {
     /// Returns true if there is any limit.
     pub fn has_any(&self) -> bool {
-        self.has_maximum() || self.least_bytes != [0; 2] || self.least_operations != [0; 2]
+        self.has_maximum()
+            || self.least_bytes_per_s != [0; 2]
+            || self.least_operations_per_s != [0; 2]
     }
 
     /// Returns true if there is a maximum rate.
     pub fn has_maximum(&self) -> bool {
-        self.bytes != [0; 2] || self.operations != [0; 2]
+        self.bytes_per_s != [0; 2] || self.operations_per_s != [0; 2]
     }
 }
 

@@ -64,7 +64,7 @@ pub fn parse_job_file(text: &str, environment: &Environment<'_>) -> Result<JobFi
             }
         }
     }
-    // `exitall` in one job applies to all, as in fio. The jobs that end with it are its own choice.
+    // As in fio, `exitall` in one job applies to all jobs. `exit_what` is an option of each job.
     for job in jobs.iter_mut().filter(|_| !exits_all) {
         job.exit_scope = ExitScope::OnlyItself;
     }
@@ -96,7 +96,9 @@ struct OptionLine {
 /// The `include` line through which a file was read.
 struct IncludedFrom {
     line: usize,
+    /// Name of the included file.
     file: String,
+    /// The line that included the file with this line.
     included_from: Option<Rc<IncludedFrom>>,
 }
 
@@ -133,7 +135,7 @@ impl JobSection {
             .map(str::trim)
             .filter(|name| !name.is_empty())
             .ok_or_else(|| JobError::BadSection { line, text: super::printable(content) })?;
-        // fio compares the first six letters only, so `[global2]` is global too.
+        // fio compares only the first six letters, so a section `[global2]` is global too.
         let is_global = name.starts_with("global");
         let name = (!is_global).then(|| name.to_owned());
         Ok(JobSection { name, line, options: Vec::new() })
@@ -259,8 +261,8 @@ impl Environment<'_> {
         };
         let mut result = String::new();
         let mut rest = text;
-        while let Some((before, behind)) = rest.split_once("${") {
-            let Some((name, after)) = behind.split_once('}') else { break };
+        while let Some((before, reference)) = rest.split_once("${") {
+            let Some((name, after)) = reference.split_once('}') else { break };
             result.push_str(before);
             match self.variable.map(|variable| variable(name)) {
                 Some(Some(value)) => result.push_str(&value),
@@ -300,8 +302,9 @@ impl Environment<'_> {
             }
         }
         // fio also evaluates arithmetic around such a word without brackets.
-        let is_sum = is_changed && result.contains(['+', '-', '*', '/']) && !result.contains('(');
-        Ok(if is_sum { format!("({result})") } else { result })
+        let is_arithmetic =
+            is_changed && result.contains(['+', '-', '*', '/']) && !result.contains('(');
+        Ok(if is_arithmetic { format!("({result})") } else { result })
     }
 }
 

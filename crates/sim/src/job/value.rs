@@ -133,7 +133,7 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// Parses a decimal number within bounds.
+    /// Parses a decimal number, with or without fraction, within bounds.
     pub fn fraction(self, bounds: RangeInclusive<f64>) -> Result<f64, ExpectedForm> {
         let number = self.text.trim().parse::<f64>().ok();
         number
@@ -207,13 +207,13 @@ fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     if suffix.is_empty() || suffix == "b" {
         return Some(count);
     }
-    let (plain, with_ib) = match kilo {
+    let (short_base, ib_base) = match kilo {
         ByteUnits::Binary => (1024_u64, 1000),
         ByteUnits::Decimal => (1000, 1024),
     };
     let (prefix, base) = match suffix.strip_suffix("ib") {
-        Some(prefix) => (prefix, with_ib),
-        None => (suffix.strip_suffix(['b', 'i']).unwrap_or(&suffix), plain),
+        Some(prefix) => (prefix, ib_base),
+        None => (suffix.strip_suffix(['b', 'i']).unwrap_or(&suffix), short_base),
     };
     let power = 1 + ["k", "m", "g", "t", "p"].iter().position(|unit| *unit == prefix)?;
     count.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)

@@ -1,6 +1,6 @@
 //! Results of a memory load: one row of the table.
 //!
-//! Keys that job rows also have (`crate::report::Row`) have the same meaning. A touch counts as one
+//! Keys that job rows also have have the same meaning. A touch counts as one
 //! page. A value that was not measured, or cannot be, is `None` (`null`), never 0.
 
 use readpath_core::unit::PAGE_BYTES;

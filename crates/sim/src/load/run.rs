@@ -65,8 +65,8 @@ impl LoadSetup {
     }
 }
 
-/// Runs a load with `setup`. `watch` receives the progress of the whole run, and the decisions of
-/// the measured touches.
+/// Runs a load with `setup`. The callbacks receive the progress of the whole run, and the decisions
+/// of the measured touches.
 ///
 /// # Errors
 /// Fails before the run if a name, a parameter or a size is wrong, or later if the run makes no
@@ -74,9 +74,9 @@ impl LoadSetup {
 pub fn simulate_load(
     load: &MemoryLoad,
     setup: &LoadSetup,
-    watch: RunObserver<'_>,
+    callbacks: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
-    simulate_load_with(load, setup, None, watch)
+    simulate_load_with(load, setup, None, callbacks)
 }
 
 /// Simulates a load like [`simulate_load`]. An `observer` receives the device requests made after
@@ -88,18 +88,18 @@ pub fn simulate_load_with(
     load: &MemoryLoad,
     setup: &LoadSetup,
     observer: Option<Observer>,
-    mut watch: RunObserver<'_>,
+    mut callbacks: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
     let (environment, mut machine) = prepare(load, setup)?;
     let mut run = RunningLoad::new(load, setup, environment);
-    let filled = run.fill(&mut machine, &mut RunObserver::progress(watch.on_progress));
-    filled.map_err(SimulateError::Stuck)?;
-    let filled = LoadCounts::of(&machine);
+    let fill_result = run.fill(&mut machine, &mut RunObserver::progress(callbacks.on_progress));
+    fill_result.map_err(SimulateError::Stuck)?;
+    let counts_after_fill = LoadCounts::of(&machine);
     if let Some(observer) = observer {
         run.environment = run.environment.with_observer(observer);
     }
-    run.touch_all(&mut machine, &mut watch).map_err(SimulateError::Stuck)?;
-    Ok(run.row(&machine, setup, &filled))
+    run.measure_touches(&mut machine, &mut callbacks).map_err(SimulateError::Stuck)?;
+    Ok(run.row(&machine, setup, &counts_after_fill))
 }
 
 /// Simulates a load like [`simulate_load`] and also returns the device requests made after filling,
@@ -114,8 +114,8 @@ pub fn observe_load(
 ) -> Result<(LoadRow, Events), SimulateError> {
     let observer = Observer::new(events_max);
     let mut never_stop = |_: Progress| ProgressAnswer::Continue;
-    let watch = RunObserver::progress(&mut never_stop);
-    let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
+    let callbacks = RunObserver::progress(&mut never_stop);
+    let row = simulate_load_with(load, setup, Some(observer.clone()), callbacks)?;
     Ok((row, observer.take()))
 }
 
@@ -166,11 +166,12 @@ struct LoadProcess {
     touches: Touches,
     /// A touch that is drawn and not yet performed.
     pending_touch: Option<Touch>,
-    /// Start time of its fault.
+    /// Start time of the last fault.
     fault_start: Time,
 }
 
-/// Work of one step of the machine, in touches: a step may look at every page.
+/// Touches that one step of the machine counts as, in the work between two progress reports. A step
+/// may examine every page.
 const STEP_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
 /// State of a simulation.
@@ -247,9 +248,13 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Writes every page of every mapping once, in order. Swaps out pages once memory is full. The
-    /// counters start again afterwards.
-    fn fill(&mut self, machine: &mut Machine, observer: &mut RunObserver<'_>) -> Result<(), Stuck> {
+    /// Writes every page of every mapping once, in order. Swaps out pages once memory is full.
+    /// Resets the counters afterwards.
+    fn fill(
+        &mut self,
+        machine: &mut Machine,
+        callbacks: &mut RunObserver<'_>,
+    ) -> Result<(), Stuck> {
         let filling = MemoryLoad {
             pattern: super::TouchPattern::Sequential,
             writes_percent: 100,
@@ -258,14 +263,16 @@ impl<'a> RunningLoad<'a> {
         };
         let mut measured = Vec::new();
         for (process, running) in self.processes.iter_mut().enumerate() {
-            let fills = (process as u32) < self.load.mappings();
-            let touches =
-                MemoryLoad { touches: if fills { filling.touches } else { 0 }, ..filling.clone() };
-            // The first process of a shared mapping fills it from its start.
-            let touches = touches.touches_of(process as u32, 0);
+            // The first process of a shared mapping fills it from its start, without the others.
+            let is_filler = (process as u32) < self.load.mappings();
+            let fill_touches = if is_filler { filling.touches } else { 0 };
+            let fill_load = MemoryLoad { touches: fill_touches, ..filling.clone() };
+            // Sequential writes do not depend on the seed.
+            let run_seed = 0;
+            let touches = fill_load.touches_of(process as u32, run_seed);
             measured.push(std::mem::replace(&mut running.touches, touches));
         }
-        self.run_steps(machine, observer)?;
+        self.run_steps(machine, callbacks)?;
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
@@ -273,51 +280,52 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    /// Runs all processes to their ends. Counts the time from now, without the time of filling.
-    fn touch_all(
+    /// Runs all processes to their ends, and measures their touches. The measured time starts with
+    /// this call, after the filling.
+    fn measure_touches(
         &mut self,
         machine: &mut Machine,
-        observer: &mut RunObserver<'_>,
+        callbacks: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
-        observer.begin(machine);
+        callbacks.begin(machine);
         self.measurement_start = self.environment.now();
-        self.run_steps(machine, observer)
+        self.run_steps(machine, callbacks)
     }
 
     /// Adds `touch_count` touches to the completed work. Reports the progress after each
-    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the observer demands it.
-    fn note_work(&mut self, touch_count: u32, observer: &mut RunObserver<'_>) {
+    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the callback demands it.
+    fn count_work(&mut self, touch_count: u32, callbacks: &mut RunObserver<'_>) {
         self.unreported_touches += touch_count;
         if self.unreported_touches >= STEPS_PER_PROGRESS {
             self.unreported_touches = 0;
             let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
             let (now, bytes) = (self.environment.now(), self.read_counters.bytes);
             let progress = Progress { now, bytes, bytes_total: Some(bytes_total) };
-            self.is_stopping |= (observer.on_progress)(progress) == ProgressAnswer::Stop;
+            self.is_stopping |= (callbacks.on_progress)(progress) == ProgressAnswer::Stop;
         }
     }
 
     /// Runs all processes until their touches are used up. Reports progress and decisions to the
-    /// observer.
+    /// callbacks.
     fn run_steps(
         &mut self,
         machine: &mut Machine,
-        observer: &mut RunObserver<'_>,
+        callbacks: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let start = self.environment.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let mut steps = Steps::default();
         loop {
             let now = self.environment.now();
-            observer.forward_decisions(machine);
-            self.note_work(STEP_TOUCHES, observer);
+            callbacks.forward_decisions(machine);
+            self.count_work(STEP_TOUCHES, callbacks);
             steps.count(now, || format!("faults and touches: {}", state_of(machine)))?;
             let next_touch = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()
                 && time <= now
             {
                 self.ready.pop();
-                self.run_process(machine, now, id, observer)?;
+                self.run_process(machine, now, id, callbacks)?;
                 continue;
             }
             let next_time = [next_touch, machine.next_wake()].into_iter().flatten().min();
@@ -326,7 +334,7 @@ impl<'a> RunningLoad<'a> {
                 return Ok(());
             }
             self.environment.advance(next_time)?;
-            self.step_machine(machine, observer)?;
+            self.step_machine(machine, callbacks)?;
         }
     }
 
@@ -337,15 +345,16 @@ impl<'a> RunningLoad<'a> {
         machine: &mut Machine,
         now: Time,
         id: u32,
-        observer: &mut RunObserver<'_>,
+        callbacks: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let next_ready = self.ready.peek().map(|Reverse((time, _))| *time);
         let events = [next_ready, self.environment.next_event(), machine.next_wake()];
+        // Up to the next event elsewhere, no other process or device can affect this one.
         let horizon = events.into_iter().flatten().min();
         let touch_time = Time(self.host.touch_ns);
         let mut time = now;
         while !self.is_stopping {
-            self.note_work(1, observer);
+            self.count_work(1, callbacks);
             let process = &mut self.processes[id as usize];
             let Some(touch) = process.pending_touch.take().or_else(|| process.touches.next())
             else {
@@ -359,7 +368,7 @@ impl<'a> RunningLoad<'a> {
                 }
             } else if time == now {
                 process.pending_touch = Some(touch);
-                return self.submit_fault(machine, now, (id, touch), observer);
+                return self.submit_fault(machine, now, (id, touch), callbacks);
             } else {
                 // The process is ahead of the machine: its fault waits for the machine's time.
                 process.pending_touch = Some(touch);
@@ -376,7 +385,7 @@ impl<'a> RunningLoad<'a> {
         machine: &mut Machine,
         now: Time,
         (id, touch): (u32, Touch),
-        observer: &mut RunObserver<'_>,
+        callbacks: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let running = &mut self.processes[id as usize];
         running.fault_start = now;
@@ -388,7 +397,7 @@ impl<'a> RunningLoad<'a> {
             tag: id.into(),
         };
         machine.fault(now, fault).expect("a process has one fault at a time");
-        self.step_machine(machine, observer)
+        self.step_machine(machine, callbacks)
     }
 
     /// Performs all work of the machine at the present time. Pages are unmapped before any request
@@ -396,14 +405,14 @@ impl<'a> RunningLoad<'a> {
     fn step_machine(
         &mut self,
         machine: &mut Machine,
-        watch: &mut RunObserver<'_>,
+        callbacks: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let now = self.environment.now();
         let mut steps = Steps::default();
         machine.take_completions(now, self);
         machine.unmap(now, self);
         while machine.step(now, self) {
-            self.note_work(STEP_TOUCHES, watch);
+            self.count_work(STEP_TOUCHES, callbacks);
             steps.count(now, || format!("turns of the machine: {}", state_of(machine)))?;
         }
         Ok(())
@@ -427,10 +436,10 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Builds the row from the counters since filling.
-    fn row(&self, machine: &Machine, setup: &LoadSetup, filled: &LoadCounts) -> LoadRow {
-        let counted = LoadCounts::of(machine);
+    fn row(&self, machine: &Machine, setup: &LoadSetup, after_fill: &LoadCounts) -> LoadRow {
+        let counts = LoadCounts::of(machine);
         let since_fill = |counter: fn(&SwapCounters) -> u64| {
-            Some(counter(&counted.swap) - counter(&filled.swap))
+            Some(counter(&counts.swap) - counter(&after_fill.swap))
         };
         let seconds = self.read_counters.last.since(self.measurement_start).seconds();
         let meter = machine.meter();
@@ -443,8 +452,8 @@ impl<'a> RunningLoad<'a> {
                 since_fill(|swap| swap.swap_out_pages),
             )
             .with_device(
-                counted.device_requests - filled.device_requests,
-                counted.device_bytes - filled.device_bytes,
+                counts.device_requests - after_fill.device_requests,
+                counts.device_bytes - after_fill.device_bytes,
             );
         row.swapin = Some(setup.swapin.to_string());
         row.scheduler = Some(setup.scheduler.to_string());
@@ -454,7 +463,8 @@ impl<'a> RunningLoad<'a> {
         row.minor_faults = since_fill(|swap| swap.faults_minor);
         row.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         row.device_depth_max = row.device_requests.filter(|&n| n > 0).map(|_| meter.depth_max);
-        row.waste_bytes = Some(counted.waste_pages.saturating_sub(filled.waste_pages) * PAGE_BYTES);
+        let waste_pages = counts.waste_pages.saturating_sub(after_fill.waste_pages);
+        row.waste_bytes = Some(waste_pages * PAGE_BYTES);
         row.decisions = Some(format!("{:016x}", self.environment.decisions()));
         row.note = match &self.first_error {
             Some(error) => {

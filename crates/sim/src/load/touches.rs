@@ -154,8 +154,8 @@ fn hot_pages(mapping_pages: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Two of 16 pages are hot. The sweep starts with the third page and returns to it after the
-    /// last.
+    /// Two of 16 pages (an eighth) are hot. The sweep over the others starts at page 2 and returns
+    /// to it after page 15.
     #[test]
     fn sweep_alternates_with_touches_of_the_hot_pages() {
         let mut load = MemoryLoad::new("swept", 16 * 4096, MIB);

@@ -79,7 +79,7 @@ impl ProcessShare {
     }
 
     /// Bytes per second over the process's own time, or 0 without data.
-    fn rate(&self) -> f64 {
+    fn bytes_per_s(&self) -> f64 {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         ratio(self.bytes as f64, seconds).unwrap_or(0.0)
     }
@@ -104,13 +104,13 @@ pub struct ProcessRow {
 
 /// Returns the rows of all processes.
 pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessRow> {
-    let sum: f64 = streams.iter().map(ProcessShare::rate).sum();
+    let total_rate: f64 = streams.iter().map(ProcessShare::bytes_per_s).sum();
     let row = |stream: &ProcessShare| ProcessRow {
         name: job_file.jobs[stream.job].name.clone(),
         process: stream.process_index,
         bytes: stream.bytes,
-        mib_per_s: mib(1) * stream.rate(),
-        share: ratio(stream.rate(), sum),
+        mib_per_s: mib(1) * stream.bytes_per_s(),
+        share: ratio(stream.bytes_per_s(), total_rate),
         latency_us_max: stream.latency_max.map(|latency| latency.ns() as f64 / 1e3),
     };
     streams.iter().map(row).collect()
@@ -123,8 +123,8 @@ pub fn jain_index(streams: &[ProcessShare]) -> Option<f64> {
     if streams.len() < 2 || streams.iter().any(|stream| stream.phase != phase) {
         return None;
     }
-    let sum: f64 = streams.iter().map(ProcessShare::rate).sum();
-    let squares: f64 = streams.iter().map(|stream| stream.rate().powi(2)).sum();
+    let sum: f64 = streams.iter().map(ProcessShare::bytes_per_s).sum();
+    let squares: f64 = streams.iter().map(|stream| stream.bytes_per_s().powi(2)).sum();
     ratio(sum * sum, streams.len() as f64 * squares)
 }
 

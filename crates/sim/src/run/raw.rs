@@ -25,10 +25,10 @@ pub(super) struct RawOperation {
     tag: u32,
     /// Division of the operation into chunks.
     transfer: RawTransfer,
-    /// A chunk that is being pinned. It is submitted when the process is free again.
-    pinned: Option<Chunk>,
-    /// Offset and error of the lowest chunk that failed.
-    error: Option<(u64, ReadError)>,
+    /// A chunk whose memory is being pinned, and which is submitted at the end of pinning.
+    pinning: Option<Chunk>,
+    /// Offset in bytes and error of the lowest chunk that failed.
+    lowest_error: Option<(u64, ReadError)>,
 }
 
 /// Chunks in flight with the numbers of their processes, by tag.
@@ -63,7 +63,7 @@ impl RunningJob<'_> {
             Op::Write => 1,
         };
         let transfer = RawTransfer::new(operation.offset, operation.bytes, alignment_bytes);
-        let raw = RawOperation { tag, transfer, pinned: None, error: None };
+        let raw = RawOperation { tag, transfer, pinning: None, lowest_error: None };
         let running = &mut self.processes[process as usize];
         assert!(running.raw.replace(raw).is_none(), "one raw operation at a time");
         self.pin_next(machine, now, process);
@@ -73,9 +73,9 @@ impl RunningJob<'_> {
     /// busy until the end of pinning, and submits the chunk then.
     fn pin_next(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
-        let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
+        let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinning.is_none()) else { return };
         let Some(chunk) = raw.transfer.poll_chunk(machine.chunking_policy()) else { return };
-        raw.pinned = Some(chunk);
+        raw.pinning = Some(chunk);
         let pin_time = self.world.charge_pinning(chunk.bytes);
         running.busy_until = running.busy_until.max(now) + pin_time;
         self.later.push(Reverse((running.busy_until, process)));
@@ -86,7 +86,7 @@ impl RunningJob<'_> {
     pub(super) fn submit_pinned(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = &mut running.raw else { return };
-        let Some(chunk) = raw.pinned.take() else { return };
+        let Some(chunk) = raw.pinning.take() else { return };
         let operation = self.operations_in_flight[raw.tag as usize].operation;
         let handle = self.open_once(machine, now, process, operation.file);
         let transfer = Transfer {
@@ -131,8 +131,8 @@ impl RunningJob<'_> {
             Ok(bytes) if bytes == chunk.bytes => Outcome::Done,
             Ok(bytes) => Outcome::Short { bytes },
             Err(error) => {
-                if raw.error.is_none_or(|(lowest, _)| chunk.offset < lowest) {
-                    raw.error = Some((chunk.offset, error));
+                if raw.lowest_error.is_none_or(|(lowest, _)| chunk.offset < lowest) {
+                    raw.lowest_error = Some((chunk.offset, error));
                 }
                 // The transfer only needs to know that the chunk failed. The error is stored
                 // separately.
@@ -145,7 +145,7 @@ impl RunningJob<'_> {
         }
         let raw = running.raw.take().expect("it was here above");
         let end = raw.transfer.end();
-        let result = match (end.error, raw.error) {
+        let result = match (end.error, raw.lowest_error) {
             (Some(_), Some((_, error))) => Err(error),
             _ => Ok(end.bytes),
         };

@@ -26,7 +26,7 @@ pub enum ProgressAnswer {
     Stop,
 }
 
-/// Observer of a run in progress.
+/// Callbacks that observe a run in progress.
 pub struct RunObserver<'a> {
     /// Receives progress reports and decides whether the run goes on.
     pub on_progress: &'a mut dyn FnMut(Progress) -> ProgressAnswer,

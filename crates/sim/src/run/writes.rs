@@ -7,19 +7,19 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 use super::RunningJob;
 
 /// First identifier of flushes, one per process. Requests have smaller identifiers.
-const FLUSHES: u32 = 1 << 31;
+const FIRST_FLUSH_ID: u32 = 1 << 31;
 
 /// All writes of a job count as synchronous for the schedulers.
 pub(super) const IS_SYNC: bool = true;
 
 /// Returns the identifier of a process's flush.
 pub(super) fn flush_of(process: u32) -> RequestId {
-    RequestId(FLUSHES + process)
+    RequestId(FIRST_FLUSH_ID + process)
 }
 
 /// Returns the process of a flush, or `None` for the identifier of a request.
 pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
-    id.0.checked_sub(FLUSHES)
+    id.0.checked_sub(FIRST_FLUSH_ID)
 }
 
 impl RunningJob<'_> {
@@ -34,14 +34,14 @@ impl RunningJob<'_> {
         self.ready.push(process);
     }
 
-    /// Returns the transfer of a cached write. It extends to whole units of the device, within the
+    /// Returns the transfer of a cached write, extended to whole units of the device within the
     /// file, because the kernel writes whole units.
     pub(super) fn extend_to_units(machine: &Machine, transfer: Transfer) -> Transfer {
         let unit_bytes = u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES;
         let file_end = machine.file_bytes(transfer.handle) / unit_bytes * unit_bytes;
         let offset = transfer.offset / unit_bytes * unit_bytes;
         let end = (transfer.offset + transfer.bytes).next_multiple_of(unit_bytes).min(file_end);
-        // Bytes in the file's last partial unit include the preceding unit.
+        // A write in the file's last partial unit becomes a write of the last whole unit.
         let offset = offset.min(file_end.saturating_sub(unit_bytes));
         Transfer { offset, bytes: end - offset, ..transfer }
     }

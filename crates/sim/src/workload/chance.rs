@@ -26,8 +26,8 @@ struct RandomStreams {
     positions: Generator,
     /// Sizes of reads and of writes.
     sizes: [Generator; 2],
-    /// Random or sequential, for reads and for writes.
-    is_random: [Taus88; 2],
+    /// Choice between a random and a sequential position, for reads and for writes.
+    position_kinds: [Taus88; 2],
     direction: Taus88,
     mix: ReadWriteMix,
     files: Taus88,
@@ -60,7 +60,7 @@ impl RandomStreams {
             positions: sized_generator(seeds.position_seed()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
                 .map(|stream| sized_generator(seeds.stream_seed(stream))),
-            is_random: [RandomStream::IsRandom; 2].map(small_generator),
+            position_kinds: [RandomStream::IsRandom; 2].map(small_generator),
             direction: small_generator(RandomStream::Direction),
             mix: ReadWriteMix { op: Op::Read, issued: [0; 2], direction_kept_until: 0 },
             files: small_generator(RandomStream::Files),
@@ -159,7 +159,7 @@ impl RandomChoices {
 
     /// Draws whether the position of the next operation is random, with `percent` as the share.
     pub fn draw_is_random(&mut self, op: Op, percent: u8) -> bool {
-        percent == 100 || self.streams.is_random[op as usize].draw_percent(percent)
+        percent == 100 || self.streams.position_kinds[op as usize].draw_percent(percent)
     }
 
     /// Draws the number of the next file, below `files`.
@@ -179,16 +179,16 @@ impl RandomChoices {
     }
 
     /// Draws the size of an operation in bytes. A random size is drawn again if `fits` rejects
-    /// it; `None` if no size fits. A fixed size is not checked. `direction` selects the sizes; for
-    /// sizes by order, 0 is sequential and 1 is random.
+    /// it; `None` if no size fits. A fixed size is not checked. `stream_index` selects the random
+    /// stream: 0 for reads and 1 for writes; for sizes by order, 0 is sequential and 1 is random.
     pub fn draw_size(
         &mut self,
         sizes: &BlockSizes,
-        direction: usize,
+        stream_index: usize,
         is_unaligned: bool,
         fits: impl Fn(u64) -> bool,
     ) -> Option<u64> {
-        let stream = &mut self.streams.sizes[direction];
+        let stream = &mut self.streams.sizes[stream_index];
         let (min, max) = match sizes {
             BlockSizes::One(bytes) => return Some(*bytes),
             sizes => (sizes.smallest_bytes(), sizes.largest_bytes()),
@@ -199,6 +199,7 @@ impl RandomChoices {
         loop {
             let drawn = match sizes {
                 BlockSizes::Split(parts) => stream.draw_by_share(parts, &fits),
+                // As in fio, the sum can exceed the maximum, which limits the size below.
                 _ => min + stream.below(max),
             };
             let aligned = if is_unaligned { drawn } else { drawn - drawn % min };
@@ -211,8 +212,8 @@ impl RandomChoices {
 }
 
 impl Generator {
-    /// Draws one of the sizes by their shares in percent. Sizes that do not fit are skipped.
-    /// Returns it in bytes.
+    /// Draws one of the sizes, in bytes, by their shares in percent. Sizes that do not fit are
+    /// skipped.
     fn draw_by_share(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
         let (drawn, max) = match self {
             Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),

@@ -73,6 +73,7 @@ impl<'a> FileLayout<'a> {
         let count = names.len() as u64;
         let mut areas = Vec::new();
         for (file_index, name) in names.into_iter().enumerate() {
+            // Stated sizes are spread evenly from the minimum to the maximum.
             let stated_bytes = job.file_bytes.map(|(min, max)| match count {
                 1 => min,
                 count => {
@@ -126,9 +127,10 @@ impl<'a> FileLayout<'a> {
         let assumed_bytes = match self.source {
             // The default size starts after the beginning of the areas of all processes of the job.
             FileSource::Assumed { file_bytes } => Some(
-                in_bytes(job.offset)
+                fixed_bytes(job.offset)
                     .saturating_add(
-                        in_bytes(job.offset_increment).saturating_mul(u64::from(job.processes - 1)),
+                        fixed_bytes(job.offset_increment)
+                            .saturating_mul(u64::from(job.processes - 1)),
                     )
                     .saturating_add(file_bytes),
             ),
@@ -189,7 +191,7 @@ impl<'a> FileLayout<'a> {
 }
 
 /// Returns an extent in bytes, or 0 for a percentage: the file has no known size yet.
-fn in_bytes(extent: BytesOrPercent) -> u64 {
+fn fixed_bytes(extent: BytesOrPercent) -> u64 {
     match extent {
         BytesOrPercent::Bytes(bytes) => bytes,
         BytesOrPercent::Percent(_) => 0,

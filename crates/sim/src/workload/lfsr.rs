@@ -71,8 +71,8 @@ pub struct Lfsr {
     state: u64,
     /// Bound: all numbers are below it.
     count: u64,
-    /// Number of numbers returned since the last start.
-    numbers_returned: u64,
+    /// How many numbers were returned since the last start.
+    returned_count: u64,
     /// Mask of the highest bit.
     top_mask: u64,
     /// Mask of the other taps.
@@ -90,7 +90,7 @@ impl Lfsr {
         let taps = TAPS[(bits - BITS_MIN) as usize];
         let tap_mask = taps.iter().fold(0, |mask, tap| mask | 1 << (tap - 1));
         let mut lfsr =
-            Lfsr { state: 0, count, numbers_returned: 0, top_mask: 1 << (bits - 1), tap_mask };
+            Lfsr { state: 0, count, returned_count: 0, top_mask: 1 << (bits - 1), tap_mask };
         lfsr.restart(seed);
         lfsr.step();
         Some(lfsr)
@@ -103,7 +103,7 @@ impl Lfsr {
         if self.state == all_ones {
             self.state = 0; // the state of all ones never changes
         }
-        self.numbers_returned = 0;
+        self.returned_count = 0;
     }
 
     /// Advances the register by one state.
@@ -114,10 +114,10 @@ impl Lfsr {
 
     /// Returns the next number, or `None` after all numbers.
     pub fn next(&mut self) -> Option<u64> {
-        if self.numbers_returned == self.count {
+        if self.returned_count == self.count {
             return None;
         }
-        self.numbers_returned += 1;
+        self.returned_count += 1;
         loop {
             self.step();
             if self.state < self.count {

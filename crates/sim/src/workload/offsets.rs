@@ -46,35 +46,35 @@ pub struct PositionRules {
     /// True if random blocks are drawn again as soon as all were used.
     is_restarted_at_once: bool,
     /// True if sequential offsets restart after the end of the area, within one pass.
-    wraps_in_order: bool,
+    wraps_sequential: bool,
 }
 
 impl PositionRules {
     /// Creates the rules of a job that uses `files` files.
     pub fn new(job: &Job, files: usize) -> PositionRules {
-        let least_bytes = [0, 1].map(|direction| job.block_sizes[direction].smallest_bytes());
+        let smallest_bytes = [0, 1].map(|direction| job.block_sizes[direction].smallest_bytes());
         PositionRules {
             sizes: job.block_sizes.clone(),
             is_unaligned: job.is_unaligned,
             is_size_by_order: job.is_size_by_order,
             align_bytes: [0, 1].map(|direction| match job.align_bytes[direction] {
                 Some(bytes) if job.pattern.is_random => bytes,
-                _ => least_bytes[direction],
+                _ => smallest_bytes[direction],
             }),
-            map_block_bytes: least_bytes[0]
-                .min(least_bytes[1])
+            map_block_bytes: smallest_bytes[0]
+                .min(smallest_bytes[1])
                 .min(job.trim_block_sizes.smallest_bytes()),
             is_random: job.pattern.is_random,
             random_percent: job.random_percent,
             sequence: job.sequence,
             strides: job.strides,
             is_restarted_at_once: job.is_time_based && job.generator != Generator::Permutation,
-            wraps_in_order: job.is_time_based && files == 1,
+            wraps_sequential: job.is_time_based && files == 1,
         }
     }
 
-    /// Returns the smallest operation of each direction.
-    pub fn least_bytes_of_directions(&self) -> [u64; 2] {
+    /// Returns the smallest size of each direction in bytes.
+    pub fn smallest_bytes_by_direction(&self) -> [u64; 2] {
         [0, 1].map(|direction| self.sizes[direction].smallest_bytes())
     }
 
@@ -110,7 +110,7 @@ enum BlockOrder {
     Permuted(Box<PermutedBlocks>),
     /// With a skewed distribution.
     Skewed { next: Box<SkewedPositions>, at_pass_start: Box<SkewedPositions> },
-    /// By zones with shares. Without a map, as in fio.
+    /// By zones with shares. Without a map, as in fio. `lfsr` is a register with its seed.
     Zoned { zones: [Vec<DistributionZone>; 2], is_absolute: bool, lfsr: Option<(Lfsr, u64)> },
 }
 
@@ -171,7 +171,7 @@ impl ProcessOffsets {
                 };
                 // In units of the smallest block of both directions, even if the job has one
                 // direction.
-                let [read, write] = rules.least_bytes_of_directions();
+                let [read, write] = rules.smallest_bytes_by_direction();
                 let blocks = area_bytes.div_ceil(read.min(write)).max(1);
                 let skew = SkewedPositions::new(skewed, blocks, seed)
                     .expect("the others have gone before");
@@ -193,22 +193,22 @@ impl ProcessOffsets {
     /// Returns the first byte and the length of the next operation of this direction, or `None` at
     /// the end of this pass.
     ///
-    /// `is_drawn` requests a random offset. `is_between` is set if the offset is not random. It
-    /// stays set if a file had no offset left, and then this operation is not marked in the map
-    /// either, as in fio.
+    /// `is_drawn` requests a random offset. `skips_map_mark` is set if the offset of a random job
+    /// is not random. If it is set before the call, because another file had no offset left, this
+    /// operation is not marked in the map either, as in fio.
     pub fn next(
         &mut self,
         rules: &PositionRules,
         op: Op,
         is_drawn: bool,
-        is_between: &mut bool,
+        skips_map_mark: &mut bool,
         random: &mut RandomChoices,
     ) -> Option<(u64, u64)> {
         let direction = op as usize;
         let is_random = rules.is_random
             && is_drawn
             && random.draw_is_random(op, rules.random_percent[direction]);
-        *is_between |= rules.is_random && !is_random;
+        *skips_map_mark |= rules.is_random && !is_random;
         let zone_offset = self.next_in_zone(rules, direction, is_drawn, is_random, random)?;
         let start = self.zone_start.checked_add(zone_offset)?;
         if zone_offset >= self.area_bytes || start >= self.file_bytes {
@@ -222,7 +222,7 @@ impl ProcessOffsets {
         if start.checked_add(bytes).is_none_or(|end| end > self.file_bytes) {
             return None;
         }
-        if is_random && !*is_between {
+        if is_random && !*skips_map_mark {
             bytes = self.mark_used(rules, direction, zone_offset, bytes);
         }
         self.last_start[direction] = Some(start);
@@ -318,13 +318,12 @@ impl ProcessOffsets {
     }
 
     /// Returns the offset after the last operation and the job's gap, counted from the start of the
-    /// zone. `None` at the end of the file. Gaps wrap at the end of the file. fio compares the
-    /// file's length with an offset in the zone.
+    /// zone. `None` at the end of the file. Gaps wrap at the end of the file.
     fn sequential_offset(&mut self, rules: &PositionRules, direction: usize) -> Option<u64> {
         let skip_bytes = rules.sequence.skip_bytes;
         let end = self.area_start.saturating_add(self.area_bytes);
         let last_end = &mut self.last_end[direction];
-        if rules.wraps_in_order && *last_end >= end {
+        if rules.wraps_sequential && *last_end >= end {
             *last_end = self.zone_start;
         }
         if *last_end >= self.file_bytes {
@@ -340,13 +339,15 @@ impl ProcessOffsets {
         }
         let next = position.wrapping_add_signed(skip_bytes);
         Some(match next {
+            // fio compares the file's length with an offset in the zone.
             next if next < self.file_bytes => next,
             _ if skip_bytes > 0 => self.zone_start,
             _ => backwards_from.wrapping_add_signed(skip_bytes),
         })
     }
 
-    /// Marks the blocks of a random operation. Returns the number of its bytes that were free.
+    /// Marks the blocks of a random operation. Returns its size in bytes, cut before the first used
+    /// block. Not cut if its first block was used.
     fn mark_used(
         &mut self,
         rules: &PositionRules,
@@ -359,13 +360,13 @@ impl ProcessOffsets {
         };
         let block_bytes = rules.sizes[direction].smallest_bytes();
         let (first, count) = (zone_offset / block_bytes, bytes.div_ceil(block_bytes).max(1));
-        let taken_blocks = map.mark_used(first, count);
+        let marked_blocks = map.mark_used(first, count);
         // A partial block at the end has no bit.
-        let is_to_the_end = first + taken_blocks >= map.blocks();
-        match taken_blocks {
+        let reaches_map_end = first + marked_blocks >= map.blocks();
+        match marked_blocks {
             0 => bytes,
-            _ if is_to_the_end => bytes,
-            taken_blocks => bytes.min(taken_blocks * block_bytes),
+            _ if reaches_map_end => bytes,
+            marked_blocks => bytes.min(marked_blocks * block_bytes),
         }
     }
 

@@ -20,7 +20,7 @@ pub struct RateControl {
     /// Maximum bytes per second for reads and writes, 0 for no limit.
     bytes_per_s: [u64; 2],
     /// Size in bytes of the smallest operation of each direction.
-    least_bytes: [u64; 2],
+    smallest_bytes: [u64; 2],
     /// Start of the process.
     start: Time,
     /// Bytes issued since then, per direction. Pauses count as issued bytes if they are not caught
@@ -38,22 +38,28 @@ pub struct RateControl {
 }
 
 impl RateControl {
-    /// Creates the rates of a job. `least_bytes` are the sizes of its smallest operations, by
-    /// direction. `is_used` is true for the directions of the job.
-    pub fn new(rate: &RateLimits, least_bytes: [u64; 2], is_used: [bool; 2]) -> RateControl {
+    /// Creates the rates of a job. `smallest_bytes` are the sizes of its smallest operations, by
+    /// direction. `has_direction` is true for the directions of the job.
+    pub fn new(
+        rate: &RateLimits,
+        smallest_bytes: [u64; 2],
+        has_direction: [bool; 2],
+    ) -> RateControl {
         // An unused direction cannot be too slow.
         let mut rate = *rate;
-        for direction in (0..2).filter(|direction| !is_used[*direction]) {
-            (rate.least_bytes[direction], rate.least_operations[direction]) = (0, 0);
+        for direction in (0..2).filter(|direction| !has_direction[*direction]) {
+            (rate.least_bytes_per_s[direction], rate.least_operations_per_s[direction]) = (0, 0);
         }
-        let bytes_per_s = [0, 1].map(|direction| match rate.operations[direction] {
-            0 => rate.bytes[direction],
-            operations => u64::from(operations).saturating_mul(least_bytes[direction]),
+        let bytes_per_s = [0, 1].map(|direction| match rate.operations_per_s[direction] {
+            0 => rate.bytes_per_s[direction],
+            operations_per_s => {
+                u64::from(operations_per_s).saturating_mul(smallest_bytes[direction])
+            }
         });
         RateControl {
             rate,
             bytes_per_s,
-            least_bytes,
+            smallest_bytes,
             start: Time::ZERO,
             issued_bytes: [0; 2],
             drawn_time: [Time::ZERO; 2],
@@ -98,7 +104,7 @@ impl RateControl {
         self.issued_bytes[direction] = self.issued_bytes[direction].saturating_add(bytes);
         let run_ns = match self.rate.is_poisson {
             true => {
-                let mean_ns = span_ns(self.least_bytes[direction], bytes_per_s) as f64;
+                let mean_ns = span_ns(self.smallest_bytes[direction], bytes_per_s) as f64;
                 self.drawn_time[direction] += Time((-random.draw_unit(op).ln() * mean_ns) as u64);
                 self.drawn_time[direction].ns()
             }
@@ -107,18 +113,19 @@ impl RateControl {
         self.due[direction] = self.start + Time(run_ns);
     }
 
-    /// Counts a pause after an operation of this direction as the bytes of its time, if the job
-    /// does not catch up pauses. The first operation after the pause is excluded.
+    /// Counts the bytes that the rate allows during a pause as issued, if the job does not catch up
+    /// pauses. The first operation after the pause is excluded. `op` is the last direction.
     pub fn on_pause(&mut self, op: Op, pause: Time) {
         let direction = op as usize;
-        let (bytes_per_s, least_bytes) = (self.bytes_per_s[direction], self.least_bytes[direction]);
+        let bytes_per_s = self.bytes_per_s[direction];
+        let smallest_bytes = self.smallest_bytes[direction];
         if !self.rate.ignores_pauses || bytes_per_s == 0 {
             return;
         }
         let missed_bytes = u128::from(bytes_per_s) * u128::from(pause.ns()) / u128::from(SECOND_NS);
         let missed_bytes = u64::try_from(missed_bytes).unwrap_or(u64::MAX / 4);
         let first_bytes =
-            if span_ns(least_bytes, bytes_per_s) <= pause.ns() { least_bytes } else { 0 };
+            if span_ns(smallest_bytes, bytes_per_s) <= pause.ns() { smallest_bytes } else { 0 };
         let issued_bytes = &mut self.issued_bytes[direction];
         *issued_bytes = issued_bytes.saturating_add(missed_bytes.saturating_sub(first_bytes));
         self.drawn_time[direction] += pause;
@@ -130,26 +137,26 @@ impl RateControl {
         self.done_operations[op as usize] += 1;
     }
 
-    /// Returns true if the rate since the last check is below a minimum rate. Checks only after a
-    /// full period, and begins the next one.
-    pub fn is_too_slow(&mut self, now: Time) -> bool {
+    /// Returns false if the rate since the last check is below a minimum rate. A check ends the
+    /// check period and begins the next. Before the end of the period the result is true.
+    pub fn check_minimum_rates(&mut self, now: Time) -> bool {
         let rate = &self.rate;
-        if (rate.least_bytes, rate.least_operations) == ([0; 2], [0; 2]) {
-            return false;
+        if (rate.least_bytes_per_s, rate.least_operations_per_s) == ([0; 2], [0; 2]) {
+            return true;
         }
         let period = now.since(self.last_checked);
-        if period < rate.cycle.max(Time::from_ms(1)) {
-            return false;
+        if period < rate.check_period.max(Time::from_ms(1)) {
+            return true;
         }
         let per_s = |count: u64| count as f64 * SECOND_NS as f64 / period.ns() as f64;
         let is_slow = (0..2).any(|direction| {
-            per_s(self.done_bytes[direction]) < rate.least_bytes[direction] as f64
+            per_s(self.done_bytes[direction]) < rate.least_bytes_per_s[direction] as f64
                 || per_s(self.done_operations[direction])
-                    < f64::from(rate.least_operations[direction])
+                    < f64::from(rate.least_operations_per_s[direction])
         });
         self.last_checked = now;
         (self.done_bytes, self.done_operations) = ([0; 2], [0; 2]);
-        is_slow
+        !is_slow
     }
 }
 
@@ -313,8 +320,8 @@ mod tests {
     #[test]
     fn a_rate_spaces_operations() {
         let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
-        let (least_bytes, is_used) = ([4096; 2], [true; 2]);
-        let mut control = RateControl::new(&job.rate, least_bytes, is_used);
+        let (smallest_bytes, has_direction) = ([4096; 2], [true; 2]);
+        let mut control = RateControl::new(&job.rate, smallest_bytes, has_direction);
         let (process_number, run_seed, is_wide, own_seed) = (0, 1, false, 0);
         let mut random = RandomChoices::new(&job, process_number, run_seed, is_wide, own_seed);
         control.begin(Time::from_s(1));

@@ -54,9 +54,9 @@ impl Permutation {
         for round in 0..ROUNDS {
             let key = self.key.wrapping_add(round.wrapping_mul(splitmix::STEP));
             if round % 2 == 0 {
-                left = wrap(left + mixed(right ^ key, self.rows), self.rows);
+                left = wrap_around(left + mixed(right ^ key, self.rows), self.rows);
             } else {
-                right = wrap(right + mixed(left ^ key, self.columns), self.columns);
+                right = wrap_around(right + mixed(left ^ key, self.columns), self.columns);
             }
         }
         left * self.columns + right
@@ -64,12 +64,12 @@ impl Permutation {
 }
 
 /// Returns `sum` modulo `bound`, for a sum below twice the bound.
-fn wrap(sum: u64, bound: u64) -> u64 {
+fn wrap_around(sum: u64, bound: u64) -> u64 {
     if sum >= bound { sum - bound } else { sum }
 }
 
-/// Returns a number below `bound` that depends on every bit of `input`. It multiplies the mixed
-/// input instead of dividing. `bound` is below 2^33, the square root of the maximum count.
+/// Returns a number below `bound` that depends on every bit of `input`: the high half of a product
+/// instead of a remainder. `bound` is below 2^33, about the square root of the maximum count.
 fn mixed(input: u64, bound: u64) -> u64 {
     ((u128::from(splitmix::mixed(input)) * u128::from(bound)) >> 64) as u64
 }

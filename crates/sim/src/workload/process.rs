@@ -120,9 +120,9 @@ pub struct Process {
     areas: Vec<AreaState>,
     /// Reads that replace the job's positions, the next one last.
     remaining_reads: Option<Vec<GivenRead>>,
-    /// For each of them, true if it is the last of its file. The next one last.
+    /// For each remaining read, true if no later one uses its file. The next one last.
     closes_after_read: Vec<bool>,
-    /// Think time before each of them, the next one last.
+    /// Think time before each remaining read, the next one last.
     think_times: Vec<Time>,
     /// End of the present think time.
     think_end: Option<Time>,
@@ -139,11 +139,11 @@ pub struct Process {
     state: ProcessState,
     started_at: Option<Time>,
     file_selection: FileSelection,
-    /// Operations up to the one whose place is drawn, that one included (`rw=randread:8`).
+    /// Operations up to and including the next one at a random position (`rw=randread:8`).
     operations_until_draw: u32,
-    /// True after an operation between random places found no place: the next one is not marked in
-    /// the map, as in fio.
-    is_after_failed_draw: bool,
+    /// True if the next operation is not marked in the random map: an operation between random
+    /// ones found no position in its file, as in fio.
+    skips_map_mark: bool,
     /// State of the draws at the start of the pass, to which the verification returns.
     pass_start: PassStart,
     /// Direction of the last operation.
@@ -171,7 +171,7 @@ pub struct Process {
     /// reset the counter, as in fio.
     batch_operations: u32,
     collected_operations: u64,
-    /// Value of `collected_operations` or `issued_operations` when the last pause was decided.
+    /// Count of collected or issued operations (the one that the job names) at the last pause.
     count_at_pause: u64,
     /// True if an operation was issued since the last check for a pause.
     is_pause_unchecked: bool,
@@ -196,7 +196,7 @@ struct PassStart {
     random: RandomChoices,
     file_selection: FileSelection,
     operations_until_draw: u32,
-    is_after_failed_draw: bool,
+    skips_map_mark: bool,
 }
 
 /// The file whose turn it is. A *turn* is a number of operations in one file (option
@@ -282,9 +282,9 @@ impl Process {
                 random: random.clone(),
                 file_selection: FileSelection::default(),
                 operations_until_draw: 1,
-                is_after_failed_draw: false,
+                skips_map_mark: false,
             },
-            is_after_failed_draw: false,
+            skips_map_mark: false,
             areas: area_states,
             remaining_reads: None,
             closes_after_read: Vec::new(),
@@ -296,7 +296,7 @@ impl Process {
             dependencies,
             pace: RateControl::new(
                 &job.rate,
-                position_rules.least_bytes_of_directions(),
+                position_rules.smallest_bytes_by_direction(),
                 [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100],
             ),
             verification: Verification::new(job.verify, job.pattern.reads_percent < 100),

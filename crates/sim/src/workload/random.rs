@@ -21,8 +21,8 @@ pub enum RandomStream {
     /// Choice of the next file.
     Files = 5,
     /// Positions, if runs differ (`randrepeat=0`).
-    Places = 6,
-    /// Decides between random and sequential; each direction has a generator with this seed.
+    Positions = 6,
+    /// Choice between random and sequential. The generators of both directions have this seed.
     IsRandom = 10,
     /// The times between reads.
     ReadTimes = 15,
@@ -70,7 +70,7 @@ impl ProcessSeeds {
     pub fn position_seed(&self) -> u64 {
         match self.is_repeatable {
             true => self.with_run_seed(POSITIONS_SEED.wrapping_mul(self.number)),
-            false => self.stream_seed(RandomStream::Places),
+            false => self.stream_seed(RandomStream::Positions),
         }
     }
 

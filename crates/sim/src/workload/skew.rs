@@ -121,7 +121,7 @@ impl SkewedPositions {
             return mean;
         }
         let mut shift = self.random.below(deviation) as i64 - (deviation / 2) as i64;
-        // A place outside of the area is moved half as far, until it is inside.
+        // A position outside of the area is shifted half as far, until it is inside.
         while shift != 0 && mean.checked_add_signed(shift).is_none_or(|rank| rank >= self.blocks) {
             shift /= 2;
         }
@@ -154,10 +154,11 @@ pub fn hash_of_name(name: &str) -> u32 {
     }
     let mut last = [0; 12];
     last[..remaining.len()].copy_from_slice(remaining);
-    let word = |index: usize| {
-        u32::from_le_bytes([last[index], last[index + 1], last[index + 2], last[index + 3]])
+    let word_at = |byte: usize| {
+        u32::from_le_bytes([last[byte], last[byte + 1], last[byte + 2], last[byte + 3]])
     };
-    (a, b, c) = (a.wrapping_add(word(0)), b.wrapping_add(word(4)), c.wrapping_add(word(8)));
+    (a, b, c) =
+        (a.wrapping_add(word_at(0)), b.wrapping_add(word_at(4)), c.wrapping_add(word_at(8)));
     for rotations in [[14, 11, 25], [16, 4, 14]] {
         c = (c ^ b).wrapping_sub(b.rotate_left(rotations[0]));
         a = (a ^ c).wrapping_sub(c.rotate_left(rotations[1]));

@@ -14,12 +14,12 @@ use crate::job::{ExitScope, FlowShareRule, Job};
 #[derive(Clone, Debug, Default)]
 pub struct ProcessDependencies {
     exit_scope: ExitScope,
-    /// Flags that end all processes, its phase, or its group.
-    ends: [Arc<AtomicBool>; 3],
+    /// Flags that end all processes, its phase, or its reporting group, in this order.
+    end_flags: [Arc<AtomicBool>; 3],
     /// Number of processes of its own job that have not ended.
-    job_processes: Arc<AtomicU64>,
-    /// Number of running processes of the job that it waits for.
-    waits_for: Option<Arc<AtomicU64>>,
+    unended_in_job: Arc<AtomicU64>,
+    /// Number of processes that have not ended, of the job that this process waits for.
+    unended_in_awaited_job: Option<Arc<AtomicU64>>,
     flow: Option<FlowShare>,
 }
 
@@ -45,12 +45,12 @@ struct FlowTotals {
 impl ProcessDependencies {
     /// Returns true if another job has ended this process.
     pub fn is_ended_by_other(&self) -> bool {
-        self.ends.iter().any(|end| end.load(Ordering::Relaxed))
+        self.end_flags.iter().any(|end| end.load(Ordering::Relaxed))
     }
 
-    /// Returns true if the job that it waits for is still running.
+    /// Returns true if the job that this process waits for has processes that have not ended.
     pub fn is_waiting(&self) -> bool {
-        self.waits_for.as_ref().is_some_and(|job| job.load(Ordering::Relaxed) > 0)
+        self.unended_in_awaited_job.as_ref().is_some_and(|count| count.load(Ordering::Relaxed) > 0)
     }
 
     /// Returns the flow, with its wait time, if the process has issued more than its share of the
@@ -75,16 +75,16 @@ impl ProcessDependencies {
     /// Records the end of the process. Ends the other processes that the exit scope names, frees
     /// processes that wait for its job, and leaves the flow.
     pub fn record_end(&mut self) {
-        let end = match self.exit_scope {
+        let flag_index = match self.exit_scope {
             ExitScope::OnlyItself => None,
             ExitScope::All => Some(0),
             ExitScope::Phase => Some(1),
             ExitScope::Group => Some(2),
         };
-        if let Some(index) = end {
-            self.ends[index].store(true, Ordering::Relaxed);
+        if let Some(index) = flag_index {
+            self.end_flags[index].store(true, Ordering::Relaxed);
         }
-        self.job_processes.fetch_sub(1, Ordering::Relaxed);
+        self.unended_in_job.fetch_sub(1, Ordering::Relaxed);
         if let Some(share) = self.flow.take() {
             share.all.weight.fetch_sub(u64::from(share.rule.weight), Ordering::Relaxed);
             share.all.operations.fetch_sub(share.own_operations, Ordering::Relaxed);
@@ -104,7 +104,7 @@ pub struct DependencyBuilder {
     /// Flags that end the processes of a reporting group, by its number.
     group_ends: BTreeMap<u32, Arc<AtomicBool>>,
     /// Number of processes of each job that have not ended, by its name.
-    running: BTreeMap<String, Arc<AtomicU64>>,
+    unended: BTreeMap<String, Arc<AtomicU64>>,
     /// Totals of the flows, by their numbers.
     flows: BTreeMap<u32, Arc<FlowTotals>>,
 }
@@ -119,12 +119,12 @@ impl DependencyBuilder {
         if job.is_new_group || job.has_stonewall {
             self.group += 1;
         }
-        let waits_for = match &job.wait_for {
+        let unended_in_awaited_job = match &job.wait_for {
             None => None,
-            Some(name) => Some(self.running.get(name).ok_or_else(|| name.clone())?.clone()),
+            Some(name) => Some(self.unended.get(name).ok_or_else(|| name.clone())?.clone()),
         };
-        let running = Arc::new(AtomicU64::new(u64::from(job.processes)));
-        self.running.insert(job.name.clone(), running.clone());
+        let unended = Arc::new(AtomicU64::new(u64::from(job.processes)));
+        self.unended.insert(job.name.clone(), unended.clone());
         let flow = job.flow.map(|rule| {
             let total = self.flows.entry(rule.id).or_default().clone();
             let weight = u64::from(rule.weight) * u64::from(job.processes);
@@ -133,13 +133,13 @@ impl DependencyBuilder {
         });
         Ok(ProcessDependencies {
             exit_scope: job.exit_scope,
-            ends: [
+            end_flags: [
                 self.all_end.clone(),
                 self.phase_ends.entry(phase).or_default().clone(),
                 self.group_ends.entry(self.group).or_default().clone(),
             ],
-            job_processes: running,
-            waits_for,
+            unended_in_job: unended,
+            unended_in_awaited_job,
             flow,
         })
     }

@@ -20,12 +20,12 @@ pub const TABLE: &[FioOption] = &[
                 return Err(names.join(", "));
             };
             match engine.class {
-                EngineClass::Supported(ours) => {
-                    draft.job.engine = ours;
+                EngineClass::Supported(job_engine) => {
+                    draft.job.engine = job_engine;
                     draft.job.engine_named = None;
                 }
-                EngineClass::Replaced { replacement: by, .. } => {
-                    draft.job.engine = by;
+                EngineClass::Replaced { replacement, .. } => {
+                    draft.job.engine = replacement;
                     draft.job.engine_named = Some(engine.name);
                 }
                 EngineClass::Refused { because } => draft.rejection = Some(because),

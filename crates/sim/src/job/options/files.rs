@@ -110,7 +110,7 @@ fn parse_names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     Ok(names)
 }
 
-/// Returns the last_name name of a list.
+/// Returns the last name of a list.
 fn last_name(names: &mut [String]) -> &mut String {
     names.last_mut().expect("the list starts with one name")
 }

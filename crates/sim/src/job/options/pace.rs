@@ -59,14 +59,16 @@ pub const TABLE: &[FioOption] = &[
         },
     ),
     supported("rate", &[], "bytes a second at most, or READS,WRITES (0: any)", |draft, value| {
-        value.for_each_direction(&mut draft.job.rate.bytes, |part| part.bytes_in(0..=u64::MAX))
+        value.for_each_direction(&mut draft.job.rate.bytes_per_s, |part| {
+            part.bytes_in(0..=u64::MAX)
+        })
     }),
     supported(
         "rate_iops",
         &[],
         "operations a second at most, or READS,WRITES (0: any)",
         |draft, value| {
-            value.for_each_direction(&mut draft.job.rate.operations, |part| {
+            value.for_each_direction(&mut draft.job.rate.operations_per_s, |part| {
                 part.integer(0..=u32::MAX)
             })
         },
@@ -76,7 +78,7 @@ pub const TABLE: &[FioOption] = &[
         &["ratemin"],
         "bytes a second at least, or READS,WRITES: a job that is slower ends with an error",
         |draft, value| {
-            value.for_each_direction(&mut draft.job.rate.least_bytes, |part| {
+            value.for_each_direction(&mut draft.job.rate.least_bytes_per_s, |part| {
                 part.bytes_in(0..=u64::MAX)
             })
         },
@@ -86,7 +88,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "operations a second at least, or READS,WRITES: a job that is slower ends with an error",
         |draft, value| {
-            value.for_each_direction(&mut draft.job.rate.least_operations, |part| {
+            value.for_each_direction(&mut draft.job.rate.least_operations_per_s, |part| {
                 part.integer(0..=u32::MAX)
             })
         },
@@ -95,7 +97,7 @@ pub const TABLE: &[FioOption] = &[
         "rate_cycle",
         &["ratecycle"],
         "over which time the least rates must be reached, in milliseconds (1000)",
-        |draft, value| value.span(MILLISECOND).map(|time| draft.job.rate.cycle = time),
+        |draft, value| value.span(MILLISECOND).map(|time| draft.job.rate.check_period = time),
     ),
     supported(
         "rate_process",

@@ -193,9 +193,10 @@ fn parse_zones(
         };
         parsed.push((share, length));
     }
-    // Zones without a length share the remaining part equally.
-    let percent_left = 100_u64.saturating_sub(parsed.iter().filter_map(|zone| zone.1).sum());
-    let open_zones = parsed.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
+    // Zones without a length, which only lengths in percent allow, share the rest equally.
+    let given_percent = parsed.iter().filter_map(|(_, length)| *length).sum();
+    let percent_left = 100_u64.saturating_sub(given_percent);
+    let open_zones = parsed.iter().filter(|(_, length)| length.is_none()).count().max(1) as u64;
     let zone = |(share, length): (u8, Option<u64>)| DistributionZone {
         share,
         length: length.unwrap_or(percent_left / open_zones),

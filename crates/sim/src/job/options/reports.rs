@@ -8,7 +8,9 @@ use super::{FioOption, refused, supported, without_effect};
 const FIGURES: &str = "the figures that are printed are always the same";
 /// Reason why switches of latency measurement have no effect.
 const MEASURED: &str = "all latencies are measured";
+/// Reason why options about the memory of logs have no effect.
 const WRITTEN: &str = "logs are written as they come, and take no memory";
+/// Reason why other averaging times have no effect.
 const WINDOW: &str = "log_avg_msec alone says over which time";
 const HISTOGRAM: &str =
     "no logs of histograms are written: write_lat_log has each latency, --json the percentiles";

@@ -175,8 +175,8 @@ fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
         };
         parts.push((bytes.ok_or_else(expected)?, share));
     }
-    let given_percent: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
-    let open_parts = parts.iter().filter(|part| part.1.is_none()).count() as u32;
+    let given_percent: u32 = parts.iter().filter_map(|(_, share)| *share).map(u32::from).sum();
+    let open_parts = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
     if given_percent > 100 || parts.len() > SPLIT_PARTS_MAX {
         return Err(expected());
     }

@@ -92,6 +92,7 @@ impl Process {
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
             let needed = match self.in_flight > depth {
+                // The search for a depth has lowered the depth.
                 true => 1,
                 false => self.rules.batch_complete.max(self.rules.depth - self.rules.low),
             };
@@ -118,7 +119,7 @@ impl Process {
         }
         if !self.is_pass_over()
             && !self.verification.is_checking()
-            && let Some(is_data_enough) = self.sync_due()
+            && let Some(is_data_enough) = self.due_sync()
         {
             self.state = match self.rules.is_direct {
                 true => ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue },
@@ -167,7 +168,9 @@ impl Process {
         let begun = self.started_at.expect("it has begun");
         let script = self.script.as_mut().expect("the caller has looked");
         match script.take_state_at(now.since(begun)) {
-            TraceState::At(at) => Some(NextAction::WaitUntil(begun + at)),
+            TraceState::NotBefore(run_time) => {
+                Some(NextAction::WaitUntil(begun + run_time))
+            },
             TraceState::Over => {
                 self.state = ProcessState::Draining(AfterDrain::End);
                 None
@@ -196,7 +199,7 @@ impl Process {
             (self.issued_bytes, self.issued_operations) = (0, 0);
         }
         let has_passed = |runtime: Time| run_time >= runtime + self.rules.ramp;
-        if self.is_ramp_over && self.pace.is_too_slow(now) {
+        if self.is_ramp_over && !self.pace.check_minimum_rates(now) {
             self.failure = Some("the rate has fallen below rate_min or rate_iops_min");
         }
         let is_time_up = self.rules.runtime.is_some_and(has_passed);
@@ -256,12 +259,15 @@ impl Process {
 
     /// Returns `Some` if a sync is due before the next operation, with true if the files' data
     /// suffices. `fsync` precedes `fdatasync`, as in fio.
-    fn sync_due(&self) -> Option<bool> {
-        let is_due = |every: u32| every > 0 && self.writes_issued.is_multiple_of(every.into());
+    fn due_sync(&self) -> Option<bool> {
+        let (full_sync, data_sync) = (Some(false), Some(true));
+        let is_due = |interval_writes: u32| {
+            interval_writes > 0 && self.writes_issued.is_multiple_of(interval_writes.into())
+        };
         match self.rules.sync {
             _ if self.is_synced || self.writes_issued == 0 => None,
-            sync if is_due(sync.writes) => Some(false),
-            sync if is_due(sync.data_writes) => Some(true),
+            sync if is_due(sync.writes) => full_sync,
+            sync if is_due(sync.data_writes) => data_sync,
             _ => None,
         }
     }
@@ -270,13 +276,13 @@ impl Process {
     /// the wait. A sync that is due at the end comes first, then verification, then another pass.
     pub(super) fn state_after_drain(&mut self, next: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
-        let sync_due = |then| ProcessState::SyncDue { is_data_enough: false, then };
+        let sync_then = |then| ProcessState::SyncDue { is_data_enough: false, then };
         match next {
             AfterDrain::Sync { is_data_enough } => {
                 ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue }
             }
-            AfterDrain::NextPass if syncs_at_end => sync_due(AfterSync::NextPass),
-            AfterDrain::End if syncs_at_end => sync_due(AfterSync::End),
+            AfterDrain::NextPass if syncs_at_end => sync_then(AfterSync::NextPass),
+            AfterDrain::End if syncs_at_end => sync_then(AfterSync::End),
             AfterDrain::ToggleBacklog => {
                 self.verification.toggle_backlog();
                 ProcessState::Issuing
@@ -291,7 +297,7 @@ impl Process {
                 self.verification.toggle_backlog();
                 ProcessState::Issuing
             }
-            AfterDrain::NextPass if self.verification.begin_pass() => {
+            AfterDrain::NextPass if self.verification.begin_repeated_pass() => {
                 self.begin_verification_pass();
                 ProcessState::Issuing
             }
@@ -321,7 +327,7 @@ impl Process {
             random: self.random.clone(),
             file_selection: self.file_selection,
             operations_until_draw: self.operations_until_draw,
-            is_after_failed_draw: self.is_after_failed_draw,
+            skips_map_mark: self.skips_map_mark,
         };
     }
 
@@ -331,7 +337,7 @@ impl Process {
         self.random = start.random;
         self.file_selection = start.file_selection;
         self.operations_until_draw = start.operations_until_draw;
-        self.is_after_failed_draw = start.is_after_failed_draw;
+        self.skips_map_mark = start.skips_map_mark;
         for area in &mut self.areas {
             area.offsets.rewind();
             area.is_done = false;
@@ -398,13 +404,14 @@ impl Process {
             return Some(self.count_issued(read, Op::Read));
         }
         let no_drawn_op = None;
-        while self.verification.count_pass_operation() {
+        while self.verification.count_repeated_operation() {
+            // The repeated pass draws all operations again, and reads those that were writes.
             let (op, read) = self.next_position(no_drawn_op)?;
             if op == Op::Write {
                 return Some(self.count_issued(read, Op::Read));
             }
         }
-        if self.verification.is_in_pass() || self.is_pass_over() {
+        if self.verification.is_repeating_pass() || self.is_pass_over() {
             return None;
         }
         let drawn_op = self.drawn_op.take();
@@ -426,8 +433,8 @@ impl Process {
         Some(self.count_issued(read, op))
     }
 
-    /// Counts an operation as issued and in flight, and returns it. It ends a batch if the batch or
-    /// the queue is full.
+    /// Counts an operation as issued and in flight, and returns it. The operation ends a batch if
+    /// the batch or the queue is full.
     fn count_issued(&mut self, read: GivenRead, op: Op) -> ProcessOperation {
         let GivenRead { file, offset, bytes } = read;
         self.in_flight += 1;
@@ -468,12 +475,12 @@ impl Process {
                 &self.position_rules,
                 op,
                 is_drawn,
-                &mut self.is_after_failed_draw,
+                &mut self.skips_map_mark,
                 &mut self.random,
             ) {
                 Some((offset, bytes)) => {
                     self.zone_bytes += bytes;
-                    self.is_after_failed_draw = false;
+                    self.skips_map_mark = false;
                     self.random.on_issue(op);
                     return Some((op, GivenRead { file: area_state.area.file, offset, bytes }));
                 }

@@ -49,8 +49,8 @@ impl Lateness {
 pub enum TraceState {
     /// This step is due.
     Due(ScriptStep),
-    /// The next step is due at this time.
-    At(Time),
+    /// The next step is due at this time since the start of the process.
+    NotBefore(Time),
     /// The trace has ended.
     Over,
 }
@@ -65,7 +65,7 @@ impl TraceSteps {
     pub fn take_state_at(&mut self, run_time: Time) -> TraceState {
         match self.0.peek() {
             None => TraceState::Over,
-            Some(ScriptStep { at: Some(at), .. }) if *at > run_time => TraceState::At(*at),
+            Some(ScriptStep { at: Some(at), .. }) if *at > run_time => TraceState::NotBefore(*at),
             Some(step) => {
                 let step = *step;
                 self.0.next();

@@ -13,6 +13,7 @@ use crate::job::VerifyRule;
 #[derive(Debug)]
 pub struct Verification {
     rule: Option<VerifyRule>,
+    /// True if the job writes.
     writes: bool,
     /// Writes that wait for verification, if it is not done at the end.
     backlog: VecDeque<GivenRead>,
@@ -114,9 +115,8 @@ impl Verification {
         self.backlog.pop_front()
     }
 
-    /// Starts the repetition of the pass, if the job demands it and has written. Returns true in
-    /// that case.
-    pub fn begin_pass(&mut self) -> bool {
+    /// Starts the repetition of the pass and returns true, if the job demands it and has written.
+    pub fn begin_repeated_pass(&mut self) -> bool {
         let is_due =
             self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);
         let begins = is_due && self.activity == VerificationActivity::Work && self.pass_writes > 0;
@@ -127,13 +127,13 @@ impl Verification {
     }
 
     /// Returns true during the repetition of the pass.
-    pub fn is_in_pass(&self) -> bool {
+    pub fn is_repeating_pass(&self) -> bool {
         matches!(self.activity, VerificationActivity::Pass { .. })
     }
 
     /// Counts an operation of the repeated pass. Returns false at its end, and if no pass is
     /// repeated.
-    pub fn count_pass_operation(&mut self) -> bool {
+    pub fn count_repeated_operation(&mut self) -> bool {
         let VerificationActivity::Pass { left } = &mut self.activity else { return false };
         let is_left = *left > 0;
         *left -= u64::from(is_left);
