@@ -129,9 +129,9 @@ impl KernelFile {
             is_direct,
         };
         let flags = if is_direct { libc::O_DIRECT } else { 0 };
-        let mut options_of_open = File::options();
-        options_of_open.read(true).write(is_writable).custom_flags(flags);
-        let file = options_of_open.open(path).map_err(open_error)?;
+        let mut open_options = File::options();
+        open_options.read(true).write(is_writable).custom_flags(flags);
+        let file = open_options.open(path).map_err(open_error)?;
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0));
         let bytes = bytes.map_err(|errno| open_error(errno.into()))?;
         let advice_error =

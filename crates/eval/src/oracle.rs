@@ -103,12 +103,12 @@ impl std::fmt::Display for OracleError {
                 "cannot touch byte {offset} of {}: it lies past the end of the file",
                 path.display()
             ),
-            OracleError::NoQueue { path, folder: looked } => write!(
+            OracleError::NoQueue { path, folder } => write!(
                 f,
                 "{}: its device has no readahead settings in {}; \
                  use a file on a local disk (ext4, xfs)",
                 path.display(),
-                looked.display()
+                folder.display()
             ),
             OracleError::NotCold { path, pages } => write!(
                 f,
@@ -154,7 +154,7 @@ pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleErro
     loop {
         match record_once(path, steps, &signals) {
             Err(OracleError::Reclaimed { .. }) if run < RUNS_MAX => run += 1,
-            ended => return ended,
+            result => return result,
         }
     }
 }

@@ -305,12 +305,12 @@ impl MatrixCell {
         on_decision: &mut dyn FnMut(&LoggedDecision),
     ) -> Result<bool, SimulateError> {
         let MatrixTask::Reads(pattern) = self.task else { return Ok(false) };
-        let watch = RunObserver {
+        let observer = RunObserver {
             on_progress: &mut |_| ProgressAnswer::Continue,
             on_decision: Some(on_decision),
             on_workload: None,
         };
-        self.run_reads(pattern, policies, size.seed, size.part, watch)?;
+        self.run_reads(pattern, policies, size.seed, size.part, observer)?;
         Ok(true)
     }
 
@@ -419,7 +419,8 @@ impl MatrixResult {
         }
     }
 
-    /// Averages several results of the same work. The throughput is computed from the mean time.
+    /// Averages results of the same work with several seeds. The throughput is computed from the
+    /// mean time.
     fn mean(mut runs: Vec<MatrixResult>) -> MatrixResult {
         if runs.len() == 1 {
             return runs.remove(0);

@@ -36,18 +36,18 @@ pub const EXPERIMENTS: &[Experiment] =
     &[a::EXPERIMENT, b::EXPERIMENT, c::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
 
 impl Experiment {
-    /// Simulates every row of the experiment's tables, in output order. `shortened` divides the
-    /// length of each simulation: 1 for the full results, more for a quick look.
+    /// Simulates every row of the experiment's tables, in output order. `divisor` divides the work
+    /// of each simulation: 1 for the full results, more for a quick look.
     ///
     /// # Errors
     /// Fails if a job or a device is described wrongly, which is a bug of the experiment.
     pub fn run(
         &self,
         seed: u64,
-        shortened: u32,
+        divisor: u32,
         on_progress: &mut ProgressCallback<'_>,
     ) -> Result<Vec<ReproducedTable>, SimulateError> {
-        (self.run)(seed, shortened.max(1), on_progress)
+        (self.run)(seed, divisor.max(1), on_progress)
     }
 }
 
@@ -117,8 +117,8 @@ pub struct TableRow {
     pub pages_out: Option<u64>,
 }
 
-/// A row to simulate: label, job and setup that represent it, and the published value.
-struct SimulatedRow {
+/// A row to simulate: label, text of the job and setup that represent it, and published value.
+struct SimulationCase {
     label: &'static str,
     job: String,
     setup: SimulationSetup,
@@ -127,7 +127,7 @@ struct SimulatedRow {
 
 /// Simulates the cases. Returns a row for each, in MB/s (10⁶ bytes) and as a ratio to the first.
 fn simulate_rows(
-    cases: Vec<SimulatedRow>,
+    cases: Vec<SimulationCase>,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<TableRow>, SimulateError> {
     let published_first = cases.first().and_then(|case| case.published);

@@ -82,9 +82,9 @@ impl StepGenerator {
             self.steps.push(HandleStep::Advise(Advice::DontNeed));
         }
         if self.random.one_in(4) {
-            let exponents: [u64; 2] =
+            let [exponent_min, exponent_max]: [u64; 2] =
                 [ARENA_BYTES_MIN, ARENA_BYTES_MAX].map(|bytes| bytes.ilog2().into());
-            let bytes_max = 1 << self.random.between(exponents[0], exponents[1]);
+            let bytes_max = 1 << self.random.between(exponent_min, exponent_max);
             let bytes = self.random.between(bytes_max / 2, bytes_max).min(self.file_bytes);
             let free_bytes = self.file_bytes - bytes;
             let start = match self.random.below(3) {
@@ -136,11 +136,11 @@ impl StepGenerator {
     /// Appends `reads` reads of two to five sequential streams in rotation, on one open file.
     fn append_interleaved(&mut self, reads: usize, bytes: u64) {
         let count = self.random.between(2, 5) as usize;
-        let mut streams: Vec<u64> = (0..count).map(|_| self.draw_offset()).collect();
+        let mut next_offsets: Vec<u64> = (0..count).map(|_| self.draw_offset()).collect();
         for index in 0..reads {
-            let stream = &mut streams[index % count];
-            let offset = *stream;
-            *stream += bytes;
+            let next_offset = &mut next_offsets[index % count];
+            let offset = *next_offset;
+            *next_offset += bytes;
             self.append_read(offset, bytes);
         }
     }
@@ -166,17 +166,17 @@ impl StepGenerator {
     /// Appends small reads, each up to 127 pages before or after one of the last two.
     fn append_near_last(&mut self, reads: usize) {
         let mut offset = self.draw_offset();
-        let mut end = offset;
+        let mut previous_end = offset;
         for _ in 0..reads {
             let bytes = self.draw_page_bytes(4);
             self.append_read(offset, bytes);
             let distance_bytes = self.draw_page_bytes(7) - PAGE_BYTES;
             let next = match self.random.below(3) {
-                0 => end + distance_bytes,
+                0 => previous_end + distance_bytes,
                 1 => offset + bytes + distance_bytes,
                 _ => offset.saturating_sub(distance_bytes),
             };
-            end = offset + bytes;
+            previous_end = offset + bytes;
             offset = next;
         }
     }
@@ -225,9 +225,9 @@ impl StepGenerator {
         }
     }
 
-    /// Draws a size of 1 to `1 << doublings` pages, in bytes. Each doubling is equally likely.
-    fn draw_page_bytes(&mut self, doublings: u64) -> u64 {
-        let pages_max = 1 << self.random.between(0, doublings);
+    /// Draws a size of 1 to `1 << doublings_max` pages, in bytes. Each doubling is equally likely.
+    fn draw_page_bytes(&mut self, doublings_max: u64) -> u64 {
+        let pages_max = 1 << self.random.between(0, doublings_max);
         self.random.between(1, pages_max) * PAGE_BYTES
     }
 

@@ -283,9 +283,10 @@ struct FileScan {
     file: FileId,
     file_bytes: u64,
     step_bytes: u64,
+    /// Offset of the next read.
     offset: u64,
-    /// Bytes that the scan is entitled to and has not yet read, less than a step.
-    credit_bytes: u64,
+    /// Bytes of the advance so far that are not read yet, less than a step.
+    unread_bytes: u64,
 }
 
 impl FileScan {
@@ -298,14 +299,14 @@ impl FileScan {
     /// Creates a scan over an existing file, with its size rounded up to whole steps.
     fn over_file(file: FileId, bytes: u64, step_bytes: u64) -> FileScan {
         let file_bytes = bytes.next_multiple_of(step_bytes);
-        FileScan { file, file_bytes, step_bytes, offset: 0, credit_bytes: 0 }
+        FileScan { file, file_bytes, step_bytes, offset: 0, unread_bytes: 0 }
     }
 
     /// Advances the scan by `bytes` bytes: appends the whole steps that all bytes so far cover.
     fn append_steps(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
-        self.credit_bytes += bytes;
-        while self.credit_bytes >= self.step_bytes {
-            self.credit_bytes -= self.step_bytes;
+        self.unread_bytes += bytes;
+        while self.unread_bytes >= self.step_bytes {
+            self.unread_bytes -= self.step_bytes;
             let FileScan { file, offset, step_bytes: bytes, .. } = *self;
             list.push(GivenRead { file, offset, bytes });
             self.offset = (offset + bytes) % self.file_bytes;

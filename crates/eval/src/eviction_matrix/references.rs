@@ -30,12 +30,12 @@ const LOOP_SIZES: &[u64] = &[20, 50, 80, 90, 95];
 pub(super) const LOADS: &[ReferenceLoad] = &[
     ReferenceLoad { name: "zipf", generate: zipf, sizes_percent: SIZES },
     ReferenceLoad { name: "zipf-scans", generate: zipf_scans, sizes_percent: SIZES },
-    ReferenceLoad { name: "drifting", generate: drifting, sizes_percent: SIZES },
-    ReferenceLoad { name: "recent", generate: recent, sizes_percent: SIZES },
-    ReferenceLoad { name: "correlated", generate: correlated, sizes_percent: SIZES },
-    ReferenceLoad { name: "database", generate: database, sizes_percent: SIZES },
+    ReferenceLoad { name: "drifting", generate: drifting_set, sizes_percent: SIZES },
+    ReferenceLoad { name: "recent", generate: recency_stack, sizes_percent: SIZES },
+    ReferenceLoad { name: "correlated", generate: short_repetitions, sizes_percent: SIZES },
+    ReferenceLoad { name: "database", generate: index_and_rows, sizes_percent: SIZES },
     ReferenceLoad { name: "two-tenants", generate: two_tenants, sizes_percent: SIZES },
-    ReferenceLoad { name: "phases", generate: phases, sizes_percent: SIZES },
+    ReferenceLoad { name: "phases", generate: phase_sequence, sizes_percent: SIZES },
     ReferenceLoad { name: "loop", generate: one_loop, sizes_percent: LOOP_SIZES },
     ReferenceLoad { name: "loops", generate: several_loops, sizes_percent: LOOP_SIZES },
     ReferenceLoad { name: "to-and-fro", generate: back_and_forth, sizes_percent: LOOP_SIZES },
@@ -106,23 +106,23 @@ fn zipf_scans(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 }
 
 /// Generates references to a working set with uniform use that changes block by block.
-fn drifting(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+fn drifting_set(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let working_set_blocks = references / rng.between(20, 200);
     let references_per_block = rng.between(3, 12);
     let block = |index: u64| index / references_per_block + rng.below(working_set_blocks);
     (0..references).map(block).collect()
 }
 
-/// Maximum number of blocks in the stack of [`recent`].
+/// Maximum number of blocks in the stack of [`recency_stack`].
 const STACK_BLOCKS_MAX: usize = 20_000;
 
 /// Generates references to blocks that are reused soon or never. The used blocks form a stack, and
 /// the next one is new or has a random depth in it.
-fn recent(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+fn recency_stack(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let references_per_new_block = rng.between(4, 12);
     let mut stack: Vec<u64> = Vec::new();
     let mut last_new_block = 0;
-    let mut next = || {
+    let mut next_block = || {
         let depth_max = stack.len() as u64;
         let block = if depth_max == 0 || rng.one_in(references_per_new_block) {
             last_new_block += 1;
@@ -139,29 +139,30 @@ fn recent(rng: &mut SeededRng, references: u64) -> Vec<u64> {
         }
         block
     };
-    (0..references).map(|_| next()).collect()
+    (0..references).map(|_| next_block()).collect()
 }
 
 /// Generates references to new blocks, each used a few times in short succession, and to a set of
 /// blocks with a Zipf distribution.
-fn correlated(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+fn short_repetitions(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(10, 30);
     let mut hot = ZipfBlocks::new(rng, 0, blocks);
     let repetitions_max = rng.between(1, 4);
     let distance = rng.between(1, 8);
-    // Index from which a block is due again, and the block.
+    // Index of the reference from which a block is due again, and the block.
     let mut repetitions: Vec<(u64, u64)> = Vec::new();
     let mut last_new_block = blocks;
     let mut blocks_read = Vec::new();
     while (blocks_read.len() as u64) < references {
-        let now = blocks_read.len() as u64;
-        if let Some(due) = repetitions.iter().position(|&(index, _)| index <= now) {
-            blocks_read.push(repetitions.remove(due).1);
+        let index = blocks_read.len() as u64;
+        if let Some(due) = repetitions.iter().position(|&(due_index, _)| due_index <= index) {
+            let (_, block) = repetitions.remove(due);
+            blocks_read.push(block);
         } else if rng.one_in(3) {
             last_new_block += 1;
             blocks_read.push(last_new_block);
             let count = rng.between(0, repetitions_max);
-            repetitions.extend((1..=count).map(|nth| (now + nth * distance, last_new_block)));
+            repetitions.extend((1..=count).map(|nth| (index + nth * distance, last_new_block)));
         } else {
             blocks_read.push(hot.draw_block());
         }
@@ -171,17 +172,17 @@ fn correlated(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 
 /// Generates references of a database: an index that every look-up uses, rows of a table, and
 /// occasionally the whole table.
-fn database(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+fn index_and_rows(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let rows = references / rng.between(6, 12);
     let index_blocks = rows / rng.between(20, 60);
     let mut row = ZipfBlocks::new(rng, index_blocks, rows);
     let scans = rng.between(1, 3);
     let references_per_scan = references / (scans + 1);
     let mut blocks_read = Vec::new();
-    let mut next_scan_at = references_per_scan;
+    let mut next_scan_index = references_per_scan;
     while (blocks_read.len() as u64) < references {
-        if blocks_read.len() as u64 >= next_scan_at {
-            next_scan_at += references_per_scan;
+        if blocks_read.len() as u64 >= next_scan_index {
+            next_scan_index += references_per_scan;
             blocks_read.extend(index_blocks..index_blocks + rows);
         }
         let row_block = row.draw_block();
@@ -199,18 +200,18 @@ fn two_tenants(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let loop_blocks = blocks / rng.between(1, 4);
     let references_per_loop_block = rng.between(2, 5);
     let mut loop_position = 0;
-    let mut next = || match rng.one_in(references_per_loop_block) {
+    let mut next_block = || match rng.one_in(references_per_loop_block) {
         true => {
             loop_position = (loop_position + 1) % loop_blocks;
             blocks + loop_position
         }
         false => hot.draw_block(),
     };
-    (0..references).map(|_| next()).collect()
+    (0..references).map(|_| next_block()).collect()
 }
 
 /// Generates phases in sequence: a hot set, a loop, another hot set, a walk to and fro, a scan.
-fn phases(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+fn phase_sequence(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(20, 60);
     let mut blocks_read = Vec::new();
     let mut phase = 0;

@@ -43,7 +43,7 @@ impl TransferEngine for Calls {
     }
 
     /// Returns at once, because each transfer has ended when it was started.
-    fn wait(&mut self, _at_most: Option<Duration>) -> io::Result<()> {
+    fn wait(&mut self, _time_max: Option<Duration>) -> io::Result<()> {
         Ok(())
     }
 

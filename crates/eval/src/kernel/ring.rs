@@ -45,9 +45,9 @@ impl UringEngine {
     fn enter(&mut self, count: usize, time_max: Option<Duration>) -> io::Result<()> {
         let entered = match time_max {
             None => self.ring.submit_and_wait(count),
-            Some(span) => {
-                let span = types::Timespec::from(span);
-                let args = types::SubmitArgs::new().timespec(&span);
+            Some(time_max) => {
+                let time_max = types::Timespec::from(time_max);
+                let args = types::SubmitArgs::new().timespec(&time_max);
                 self.ring.submitter().submit_with_args(count, &args)
             }
         };
@@ -74,14 +74,15 @@ impl TransferEngine for UringEngine {
         unsafe { self.ring.submission().push(&entry.user_data(call.token.into())) }
             .expect("no more than the depth are in flight");
         let queued = self.ring.submission().len();
-        let awaited = 0;
-        if queued >= SUBMISSION_BATCH { self.enter(awaited, None) } else { Ok(()) }
+        let no_wait = 0;
+        if queued >= SUBMISSION_BATCH { self.enter(no_wait, None) } else { Ok(()) }
     }
 
     /// Submits the queued transfers. Waits for an answer, at most `time_max`, if there is none yet.
     fn wait(&mut self, time_max: Option<Duration>) -> io::Result<()> {
         let has_answers = !self.ring.completion().is_empty();
-        if has_answers { self.enter(0, None) } else { self.enter(1, time_max) }
+        let (no_wait, one_answer) = (0, 1);
+        if has_answers { self.enter(no_wait, None) } else { self.enter(one_answer, time_max) }
     }
 
     fn next_answer(&mut self) -> Option<TransferAnswer> {

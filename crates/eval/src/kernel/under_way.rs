@@ -31,12 +31,12 @@ pub(super) trait TransferEngine {
     /// The memory stays in place, without other users, until the result has arrived.
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()>;
 
-    /// Submits the started transfers and sleeps until a result arrives or the time is over. It may
+    /// Submits the started transfers and sleeps until a result arrives, at most `time_max`. May
     /// return early without a result.
     ///
     /// # Errors
     /// The kernel refuses the submission.
-    fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()>;
+    fn wait(&mut self, time_max: Option<Duration>) -> io::Result<()>;
 
     /// Returns the next result, or `None` if none has arrived.
     fn next_answer(&mut self) -> Option<TransferAnswer>;
@@ -158,8 +158,8 @@ impl FileTransfers {
         if !self.ended.is_empty() || in_flight == 0 && deadline.is_none() {
             return Ok(());
         }
-        let at_most = deadline.map(|deadline| self.clock.until(deadline));
-        self.engine.wait(at_most)?;
+        let time_max = deadline.map(|deadline| self.clock.until(deadline));
+        self.engine.wait(time_max)?;
         let now = self.clock.now();
         let last_check = std::mem::replace(&mut self.last_checked, now);
         while let Some(answer) = self.engine.next_answer() {
@@ -193,7 +193,7 @@ impl FileTransfers {
     }
 
     /// Processes an answer of the kernel: requests the rest of a short transfer, or ends the
-    /// transfer with its outcome.
+    /// transfer with its outcome. `not_before` is the earliest possible time of its completion.
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
         let slot = &mut self.transfers[answer.token as usize];
         let transfer = slot.as_mut().expect("only what is under way is answered");

@@ -103,11 +103,11 @@ impl MemoryGroup {
         let value = |name| text(name).trim().parse().ok();
         match self.version {
             Version::One => GroupCounts {
-                oom_kills: field(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
+                oom_kills: field_value(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
                 bytes_max: value("memory.max_usage_in_bytes"),
             },
             Version::Two => GroupCounts {
-                oom_kills: field(&text("memory.events"), "oom_kill").unwrap_or(0),
+                oom_kills: field_value(&text("memory.events"), "oom_kill").unwrap_or(0),
                 bytes_max: value("memory.peak"),
             },
         }
@@ -116,8 +116,9 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
+        const ATTEMPTS: u32 = 200;
         // A process that was waited for may still be leaving the group.
-        for _ in 0..200 {
+        for _ in 0..ATTEMPTS {
             match fs::remove_dir(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(Duration::from_millis(10));
@@ -156,7 +157,7 @@ fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
 }
 
 /// Returns the number after `name` on a line of its own, or `None` without that line.
-pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn field_value(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line?.trim().parse().ok()
 }
@@ -246,8 +247,7 @@ impl<'a> Mount<'a> {
 mod tests {
     use super::*;
 
-    /// Lines of a machine with both versions, of a container, and of a machine with systemd, as in
-    /// proc(5) and cgroups(7).
+    /// Lines of a machine with both versions, and of a container, as in proc(5) and cgroups(7).
     #[test]
     fn cgroup_v1_memory_hierarchy_is_found() {
         let groups = "5:devices:/\n4:memory:/jobs/one\n0::/\n";
@@ -288,7 +288,8 @@ mod tests {
     #[test]
     fn group_field_is_matched_by_its_whole_name() {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\nswapcached 4096\nswap 8192\n";
-        assert_eq!((field(text, "oom_kill"), field(text, "swap")), (Some(3), Some(8192)));
-        assert_eq!(field(text, "oom"), None);
+        assert_eq!(field_value(text, "oom_kill"), Some(3));
+        assert_eq!(field_value(text, "swap"), Some(8192));
+        assert_eq!(field_value(text, "oom"), None);
     }
 }

@@ -215,16 +215,18 @@ mod tests {
     #[test]
     #[should_panic(expected = "page 1 of 1 is not in the mapping")]
     fn page_outside_the_mapping_panics() {
-        let memory = LoadMemory::private(PAGE_BYTES, 0).unwrap();
+        let tag = 0;
+        let memory = LoadMemory::private(PAGE_BYTES, tag).unwrap();
         let _ = memory.read(1);
     }
 
     /// No whole pages, more than the address space, and more than the shared object has.
     #[test]
     fn impossible_mapping_sizes_are_errors() {
-        assert!(LoadMemory::private(100, 0).is_err());
-        assert!(LoadMemory::private(1 << 62, 0).is_err());
+        let tag = 0;
+        assert!(LoadMemory::private(100, tag).is_err());
+        assert!(LoadMemory::private(1 << 62, tag).is_err());
         let object = shared_object(PAGE_BYTES).unwrap();
-        assert!(LoadMemory::shared(&object, 2 * PAGE_BYTES, 0).is_err());
+        assert!(LoadMemory::shared(&object, 2 * PAGE_BYTES, tag).is_err());
     }
 }

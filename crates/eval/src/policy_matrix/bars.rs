@@ -45,7 +45,8 @@ fn run_one_process(device: &str, pattern: ReadPattern, memory_bytes: u64) -> Res
     .unwrap()
 }
 
-/// Touches of single pages, and random blocks of a tenth of a file.
+/// Touches of single pages, and random blocks of a tenth of a file. At most a tenth or a fifth more
+/// bytes are read from the device than were requested.
 #[test]
 fn random_reads_are_hardly_amplified_on_any_device() {
     for (device, _) in DEVICES {
@@ -92,10 +93,11 @@ fn strides_within_disk_readahead_reach_90_percent_of_every_baseline() {
 #[test]
 fn thirty_two_streams_on_one_handle_get_large_requests() {
     let pattern = ReadPattern::Interleaved { streams: 32, is_one_handle: true };
+    let memory_bytes = 256 << 20;
     for device in
         ["hdd,drive=sata2010", "raid0:12xhdd,hdd.drive=sata2010", "nvme", "nfs:ssd,rtt=5ms"]
     {
-        let row = run_one_process(device, pattern, 256 << 20);
+        let row = run_one_process(device, pattern, memory_bytes);
         assert!(row.device_request_kib_mean.unwrap() >= 128.0, "{device}: {row:?}");
     }
 }
@@ -107,10 +109,11 @@ fn thirty_two_streams_on_one_handle_get_large_requests() {
 #[test]
 fn more_streams_than_memory_can_buffer_waste_few_pages() {
     let pattern = ReadPattern::Interleaved { streams: 128, is_one_handle: false };
-    let row = run_one_process("hdd,drive=sata2010", pattern, 32 << 20);
+    let memory_bytes = 32 << 20;
+    let row = run_one_process("hdd,drive=sata2010", pattern, memory_bytes);
     let ahead_bytes = row.coverage.unwrap() * row.bytes as f64;
-    let wasted = row.waste_bytes.unwrap() as f64 / ahead_bytes;
-    assert!(wasted <= 0.02, "{wasted}: {row:?}");
+    let waste_share = row.waste_bytes.unwrap() as f64 / ahead_bytes;
+    assert!(waste_share <= 0.02, "{waste_share}: {row:?}");
     assert!(row.coverage.unwrap() >= 0.9, "{row:?}");
 }
 

@@ -17,11 +17,11 @@ const DIFFERENCE_RATIO_MIN: f64 = 1.1;
 /// Cause of a regret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegretCause {
-    /// Ratio of this readahead or swap-in policy under the best baseline's scheduler. Null where
-    /// such policies have no effect.
+    /// Ratio of the readahead or swap-in policy under test with the best baseline's scheduler. Null
+    /// where such policies have no effect.
     pub under_best_scheduler: Option<f64>,
-    /// Ratio of the best baseline's readahead or swap-in policy under this scheduler. Null in the
-    /// same cases.
+    /// Ratio of the best baseline's readahead or swap-in policy with the scheduler under test. Null
+    /// in the same cases.
     pub with_best_readahead: Option<f64>,
     /// The cause as text.
     pub line: String,
@@ -59,12 +59,13 @@ fn responsible_policy(
     under_best_scheduler: Option<f64>,
     with_best_readahead: Option<f64>,
 ) -> &'static str {
-    let (Some(own_readahead), Some(own_scheduler)) = (under_best_scheduler, with_best_readahead)
+    let (Some(own_readahead_ratio), Some(own_scheduler_ratio)) =
+        (under_best_scheduler, with_best_readahead)
     else {
         return "scheduler";
     };
-    let readahead_loses = own_readahead < REGRET_RATIO_MAX;
-    let scheduler_loses = own_scheduler < REGRET_RATIO_MAX;
+    let readahead_loses = own_readahead_ratio < REGRET_RATIO_MAX;
+    let scheduler_loses = own_scheduler_ratio < REGRET_RATIO_MAX;
     match (readahead_loses, scheduler_loses) {
         (true, false) => kind,
         (false, true) => "scheduler",

@@ -72,7 +72,7 @@ fn ratio_to_best(device: &str, offsets: &[u64]) -> (f64, [f64; 3]) {
     (rates[0] / rates[1].max(rates[2]), rates)
 }
 
-/// The family of the report: a fifth of the pages, on the disk.
+/// A random fifth of 40,000 pages on a disk, with four seeds.
 #[test]
 fn a_random_fifth_of_rising_pages_is_no_stride() {
     for seed in 1..=4 {

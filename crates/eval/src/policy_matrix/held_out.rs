@@ -21,7 +21,7 @@ pub enum CellSet {
 }
 
 /// Number of drawn devices.
-const DRAWN: u64 = 4;
+const DRAWN_DEVICES: u64 = 4;
 
 impl CellSet {
     /// Returns true if the cell belongs to the subset.
@@ -60,8 +60,9 @@ fn is_one_in_three(name: &str) -> bool {
 
 /// Draws devices from `seed`. Returns their names and device texts.
 pub fn drawn_devices(seed: u64) -> Vec<(String, String)> {
+    // The letters of "device", so that the devices differ from other draws with this seed.
     let mut rng = SeededRng::new(seed ^ 0x6465_7669_6365);
-    (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), draw_device(nth, &mut rng))).collect()
+    (1..=DRAWN_DEVICES).map(|nth| (format!("drawn-{nth}"), draw_device(nth, &mut rng))).collect()
 }
 
 /// Draws a device. Its type rotates: a disk, a solid-state drive, several disks, a server.
@@ -80,16 +81,16 @@ fn draw_device(nth: u64, rng: &mut SeededRng) -> String {
 /// Draws a disk between a laptop drive and a server drive in seek times, speed and queue.
 fn draw_disk(rng: &mut SeededRng) -> String {
     let rpm = [5400, 7200, 10_000, 15_000][rng.below(4) as usize];
-    // Seek times in tenths of a millisecond.
-    let (single, average) = (rng.between(3, 20), rng.between(40, 120));
-    let full = 2 * average;
+    // Seek times in tenths of a millisecond: to the next track, on average, over the whole disk.
+    let (single_tenths, average_tenths) = (rng.between(3, 20), rng.between(40, 120));
+    let full_tenths = 2 * average_tenths;
     let (window, segments) = (rng.between(1, 32), rng.between(8, 64));
     format!(
         "hdd,drive=sata2010,rpm={rpm},segments={segments},window={window},seek.single_ms={},\
          seek.average_ms={},seek.full_ms={}",
-        single as f64 / 10.0,
-        average as f64 / 10.0,
-        full as f64 / 10.0,
+        single_tenths as f64 / 10.0,
+        average_tenths as f64 / 10.0,
+        full_tenths as f64 / 10.0,
     )
 }
 

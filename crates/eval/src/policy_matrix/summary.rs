@@ -115,7 +115,7 @@ fn fixed_pair_results(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
             }
         }
     }
-    let ratios = |(readahead, scheduler): &(String, String)| -> Vec<f64> {
+    let ratios_of = |(readahead, scheduler): &(String, String)| -> Vec<f64> {
         let is_pair = |run: &&super::MatrixResult| {
             run.swapin.is_none()
                 && run.scheduler == *scheduler
@@ -130,7 +130,7 @@ fn fixed_pair_results(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
     let mut fixed: Vec<FixedPairResult> = pairs
         .iter()
         .map(|pair| {
-            let ratios = ratios(pair);
+            let ratios = ratios_of(pair);
             FixedPairResult {
                 policies: format!("{} {}", pair.0, pair.1),
                 minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),

@@ -62,6 +62,9 @@ pub(crate) enum ReadPattern {
     HotSpots,
 }
 
+const ONE_HANDLE: bool = true;
+const OWN_HANDLES: bool = false;
+
 /// The patterns with their names in the matrix.
 pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("seq-4k", ReadPattern::Sequential { block_bytes: 4 * KIB, is_direct: false }),
@@ -88,12 +91,12 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("stride-64k-128k", strided(64 * KIB, 128 * KIB)),
     ("stride-64k-256k", strided(64 * KIB, 256 * KIB)),
     ("stride-16k-1m", strided(16 * KIB, MIB)),
-    ("one-handle-2", interleaved(2, true)),
-    ("one-handle-8", interleaved(8, true)),
-    ("one-handle-64", interleaved(64, true)),
-    ("many-handles-2", interleaved(2, false)),
-    ("many-handles-8", interleaved(8, false)),
-    ("many-handles-64", interleaved(64, false)),
+    ("one-handle-2", interleaved(2, ONE_HANDLE)),
+    ("one-handle-8", interleaved(8, ONE_HANDLE)),
+    ("one-handle-64", interleaved(64, ONE_HANDLE)),
+    ("many-handles-2", interleaved(2, OWN_HANDLES)),
+    ("many-handles-8", interleaved(8, OWN_HANDLES)),
+    ("many-handles-64", interleaved(64, OWN_HANDLES)),
     ("mixed", ReadPattern::Mixed),
     ("phases", ReadPattern::Phases),
     ("database-16k", ReadPattern::Database),
@@ -225,7 +228,7 @@ impl ReadPattern {
                     _ => rng.below(blocks / 5),
                 };
                 let blocks = (0..reads).map(|_| block(rng)).collect();
-                Some(RandomBlockOrder(blocks).reads_of(file, block_bytes))
+                Some(BlockOrder(blocks).reads_of(file, block_bytes))
             }
             _ => None,
         }
@@ -263,7 +266,7 @@ impl ReadPattern {
                 let reads = even_share(512 / work_divisor, processes, 16);
                 let file = files.add(reads * stride_bytes);
                 let blocks_per_stride = stride_bytes / block_bytes;
-                ascending_blocks(reads).times(blocks_per_stride).reads_of(file, block_bytes)
+                ascending_blocks(reads).multiplied_by(blocks_per_stride).reads_of(file, block_bytes)
             }
             ReadPattern::Slices { slice_bytes, one_in } => {
                 let slices = even_share(1024 / work_divisor, processes, 16);
@@ -296,7 +299,7 @@ impl ReadPattern {
                 reads.extend(random_blocks.reads_of(file, 16 * KIB));
                 let backward_blocks = ascending_blocks(2 * blocks).backward().take(blocks);
                 reads.extend(backward_blocks.reads_of(file, 64 * KIB));
-                reads.extend(ascending_blocks(blocks).times(4).reads_of(file, 64 * KIB));
+                reads.extend(ascending_blocks(blocks).multiplied_by(4).reads_of(file, 64 * KIB));
                 reads
             }
             ReadPattern::Cached => {
@@ -336,11 +339,13 @@ impl ReadPattern {
                 let file = files.add(512 * MIB);
                 // A spot of 4 MiB begins in the first 508 MiB of the file.
                 let spot_reads = |_| {
-                    let first = rng.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
-                    let offset_in_spot =
-                        |rng: &mut SeededRng| first + rng.below(4 * MIB / (16 * KIB)) * 16 * KIB;
-                    let read = |offset| GivenRead { file, offset, bytes: 16 * KIB };
-                    (0..128).map(|_| read(offset_in_spot(rng))).collect::<Vec<_>>()
+                    let spot_offset = rng.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
+                    let mut draw_read = || GivenRead {
+                        file,
+                        offset: spot_offset + rng.below(4 * MIB / (16 * KIB)) * 16 * KIB,
+                        bytes: 16 * KIB,
+                    };
+                    (0..128).map(|_| draw_read()).collect::<Vec<_>>()
                 };
                 (0..spots).flat_map(spot_reads).collect()
             }
@@ -361,15 +366,15 @@ fn scan_reads(files: &mut WorkloadFiles, rounds: u64, rng: &mut SeededRng) -> Ve
             let offset = draw_zipf_block(GIB / (16 * KIB), rng) * 16 * KIB;
             reads.push(GivenRead { file, offset, bytes: 16 * KIB });
         }
-        let first = rng.below(GIB / MIB) * MIB;
-        reads.extend(in_pieces(file, first, MIB, 64 * KIB));
+        let scan_offset = rng.below(GIB / MIB) * MIB;
+        reads.extend(in_pieces(file, scan_offset, MIB, 64 * KIB));
     }
     reads
 }
 
 /// Draws a block number below `blocks`, a power of two. The `n`-th most popular block is about `1 ÷
-/// n` as likely as the first. Neighbours in popularity have random positions. Integer arithmetic
-/// only: each doubling of the rank has equal probability.
+/// n` as likely as the first: each doubling of the rank has equal probability. A multiplication
+/// scatters neighbours in popularity.
 fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
     let doubling = 1 << rng.below(u64::from(blocks.ilog2()));
     let rank = doubling + rng.below(doubling);
@@ -494,37 +499,37 @@ fn interleaved_reads(
 }
 
 /// Block numbers of one file in read order.
-struct RandomBlockOrder(Vec<u64>);
+struct BlockOrder(Vec<u64>);
 
 /// All blocks in ascending order.
-fn ascending_blocks(blocks: u64) -> RandomBlockOrder {
-    RandomBlockOrder((0..blocks).collect())
+fn ascending_blocks(blocks: u64) -> BlockOrder {
+    BlockOrder((0..blocks).collect())
 }
 
 /// All blocks in random order.
-fn shuffled_blocks(blocks: u64, rng: &mut SeededRng) -> RandomBlockOrder {
+fn shuffled_blocks(blocks: u64, rng: &mut SeededRng) -> BlockOrder {
     let mut order: Vec<u64> = (0..blocks).collect();
     for last in (1..order.len()).rev() {
         order.swap(last, rng.below(last as u64 + 1) as usize);
     }
-    RandomBlockOrder(order)
+    BlockOrder(order)
 }
 
-impl RandomBlockOrder {
+impl BlockOrder {
     /// Keeps only the first `blocks` blocks.
-    fn take(mut self, blocks: u64) -> RandomBlockOrder {
+    fn take(mut self, blocks: u64) -> BlockOrder {
         self.0.truncate(blocks as usize);
         self
     }
 
     /// Reverses the order of the blocks.
-    fn backward(mut self) -> RandomBlockOrder {
+    fn backward(mut self) -> BlockOrder {
         self.0.reverse();
         self
     }
 
     /// Multiplies all block numbers by `factor`, which leaves gaps.
-    fn times(mut self, factor: u64) -> RandomBlockOrder {
+    fn multiplied_by(mut self, factor: u64) -> BlockOrder {
         self.0.iter_mut().for_each(|block| *block *= factor);
         self
     }

@@ -44,7 +44,7 @@
 //! With 640 MiB the third row has 21.1 MB/s as published (21.45). The first row has 12.6, half as
 //! much again as published. This difference is unexplained by the named causes.
 
-use super::{Experiment, ProgressCallback, ReproducedTable, SimulatedRow, simulate_rows, spec_of};
+use super::{Experiment, ProgressCallback, ReproducedTable, SimulationCase, simulate_rows, spec_of};
 use readpath_sim::simulate::{SimulateError, SimulationSetup};
 use readpath_sim::world::HostCosts;
 
@@ -85,7 +85,7 @@ fn table(
 ) -> Result<ReproducedTable, SimulateError> {
     let size_mib = (1024 / divisor).max(1);
     let memory_bytes = u64::from(memory_mib / divisor).max(1) << 20;
-    let case = |label, job: &str, readahead, published| SimulatedRow {
+    let case = |label, job: &str, readahead, published| SimulationCase {
         label,
         job: format!(
             "[records]\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"

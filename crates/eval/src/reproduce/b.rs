@@ -87,7 +87,7 @@ struct TableCell {
     is_on_disk: bool,
     pattern: TouchPattern,
     share: MemorySharing,
-    published: Option<[u32; 5]>,
+    published_hundredths: Option<[u32; 5]>,
 }
 
 const SWAP_TABLES: [TableCell; 8] = [
@@ -96,56 +96,56 @@ const SWAP_TABLES: [TableCell; 8] = [
         is_on_disk: true,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Private,
-        published: Some([73921, 76210, 75611, 76904, 121542]),
+        published_hundredths: Some([73921, 76210, 75611, 76904, 121542]),
     },
     TableCell {
         title: "HDD Seq Shmem",
         is_on_disk: true,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Shared,
-        published: None,
+        published_hundredths: None,
     },
     TableCell {
         title: "HDD Rand Anon",
         is_on_disk: true,
         pattern: TouchPattern::Random,
         share: MemorySharing::Private,
-        published: Some([895_392, 831_243, 871_569, 845_197, 841_680]),
+        published_hundredths: Some([895_392, 831_243, 871_569, 845_197, 841_680]),
     },
     TableCell {
         title: "HDD Rand Shmem",
         is_on_disk: true,
         pattern: TouchPattern::Random,
         share: MemorySharing::Shared,
-        published: None,
+        published_hundredths: None,
     },
     TableCell {
         title: "SSD Seq Anon",
         is_on_disk: false,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Private,
-        published: Some([24634, 24198, 24673, 25107, 70018]),
+        published_hundredths: Some([24634, 24198, 24673, 25107, 70018]),
     },
     TableCell {
         title: "SSD Seq Shmem",
         is_on_disk: false,
         pattern: TouchPattern::Sequential,
         share: MemorySharing::Shared,
-        published: Some([24959, 24932, 25052, 25703, 69678]),
+        published_hundredths: Some([24959, 24932, 25052, 25703, 69678]),
     },
     TableCell {
         title: "SSD Rand Anon",
         is_on_disk: false,
         pattern: TouchPattern::Random,
         share: MemorySharing::Private,
-        published: Some([43014, 26146, 28075, 25989, 25901]),
+        published_hundredths: Some([43014, 26146, 28075, 25989, 25901]),
     },
     TableCell {
         title: "SSD Rand Shmem",
         is_on_disk: false,
         pattern: TouchPattern::Random,
         share: MemorySharing::Shared,
-        published: Some([45349, 45215, 28249, 24268, 24332]),
+        published_hundredths: Some([45349, 45215, 28249, 24268, 24332]),
     },
 ];
 
@@ -171,7 +171,7 @@ fn table(
         false => (DRIVE, DRIVE_WORDS),
     };
     let mut rows: Vec<TableRow> = Vec::new();
-    for (nth, (label, swapin)) in POLICIES.into_iter().enumerate() {
+    for (index, (label, swapin)) in POLICIES.into_iter().enumerate() {
         let setup = LoadSetup {
             device: spec_of(device),
             swapin: spec_of(swapin),
@@ -183,8 +183,9 @@ fn table(
             host: MemoryHost::OF_2012,
         };
         let row = simulate_load(&load, &setup, RunObserver::progress(on_progress))?;
-        let published = cell.published.and_then(|times| times.get(nth).copied());
-        rows.push(table_row(label, swapin, published, &row, &rows));
+        let published_hundredths =
+            cell.published_hundredths.and_then(|times| times.get(index).copied());
+        rows.push(table_row(label, swapin, published_hundredths, &row, &rows));
     }
     Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
@@ -216,16 +217,16 @@ fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
     }
 }
 
-/// Builds one row of a table. Its ratios are relative to the first of `previous_rows`. `published`
-/// is in hundredths of a second.
+/// Builds one row of a table. Its ratios are relative to the first of `previous_rows`.
+/// `published_hundredths` is in hundredths of a second.
 fn table_row(
     label: &str,
     swapin: &str,
-    published: Option<u32>,
+    published_hundredths: Option<u32>,
     row: &LoadRow,
     previous_rows: &[TableRow],
 ) -> TableRow {
-    let published = published.map(|hundredths| f64::from(hundredths) / 100.0);
+    let published = published_hundredths.map(|hundredths| f64::from(hundredths) / 100.0);
     let modelled = row.seconds.expect("a modelled load is measured");
     let first = previous_rows.first();
     let published_first = first.map_or(published, |first| first.published);

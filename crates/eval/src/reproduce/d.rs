@@ -53,11 +53,11 @@ type PublishedRow = [Option<f64>; 7];
 const UNPUBLISHED_ROW: PublishedRow = [None; 7];
 
 /// Returns a row with all values published.
-const fn published(figures: [u32; 7]) -> PublishedRow {
+const fn published(values: [u32; 7]) -> PublishedRow {
     let mut published = UNPUBLISHED_ROW;
     let mut index = 0;
     while index < 7 {
-        published[index] = Some(figures[index] as f64);
+        published[index] = Some(values[index] as f64);
         index += 1;
     }
     published
@@ -241,8 +241,8 @@ fn simulated_rate(
         device: spec_of(machine.device),
         readahead: spec_of("ondemand"),
         scheduler: spec_of(policies),
-        // The kernels of that time kept pages so. A policy that keeps a part of the file
-        // reads it faster than the link.
+        // The policy of the kernels of that time. One that keeps a part of the file would read it
+        // faster than over the link.
         eviction: spec_of("two-lists"),
         chunking: spec_of("ring"),
         merges: true,

@@ -170,7 +170,7 @@ impl Process {
         match script.take_state_at(now.since(begun)) {
             TraceState::NotBefore(run_time) => {
                 Some(NextAction::WaitUntil(begun + run_time))
-            },
+            }
             TraceState::Over => {
                 self.state = ProcessState::Draining(AfterDrain::End);
                 None
