@@ -168,9 +168,7 @@ impl Process {
         let begun = self.started_at.expect("it has begun");
         let script = self.script.as_mut().expect("the caller has looked");
         match script.take_state_at(now.since(begun)) {
-            TraceState::NotBefore(run_time) => {
-                Some(NextAction::WaitUntil(begun + run_time))
-            }
+            TraceState::NotBefore(run_time) => Some(NextAction::WaitUntil(begun + run_time)),
             TraceState::Over => {
                 self.state = ProcessState::Draining(AfterDrain::End);
                 None
