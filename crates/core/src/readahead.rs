@@ -214,8 +214,8 @@ pub trait ReadaheadPolicy: Send {
         true
     }
 
-    /// True for a policy that asks the [`Evidence`] for the costs of requests, by itself or by
-    /// the [credit](Credit) that it is held to. Without one a machine need not learn them
+    /// Returns true if request costs influence the policy: through the [`Evidence`], or through
+    /// the limit by its [`Credit`]. A machine without such a policy need not measure them
     /// ([`Config::learns_unused_costs`](crate::machine::Config::learns_unused_costs)).
     fn uses_costs(&self) -> bool {
         true
@@ -230,9 +230,9 @@ pub trait ReadaheadPolicy: Send {
     }
 
     /// Records that reads were skipped because all their pages were cached and unmarked. The last
-    /// of them ended at byte `end` of the file.
-    fn record_cached_reads(&mut self, end: u64) {
-        let _ = end;
+    /// of them ended at byte `end_byte` of the file.
+    fn record_cached_reads(&mut self, end_byte: u64) {
+        let _ = end_byte;
     }
 
     /// Records that this handle was closed. The file has `file_pages` pages; `last_page` is the

@@ -327,7 +327,7 @@ mod testing {
         }
 
         /// Evicts all prefetched, unused pages. Returns their number.
-        pub(super) fn waste_all(&mut self) -> u64 {
+        pub(super) fn evict_unused(&mut self) -> u64 {
             let pages = core::mem::take(&mut self.prefetched);
             self.absent.extend(pages.iter().map(|&page| self.slots[page as usize]));
             self.wasted_pages += pages.len() as u64;

@@ -78,6 +78,12 @@ use reaches::Reaches;
 use stream::ReadStream;
 use stride::RandomAccess;
 
+/// Argument for added pages whose use starts the next readahead.
+const MARKED: bool = true;
+
+/// Argument for added pages without a readahead mark.
+const UNMARKED: bool = false;
+
 /// Readahead policy `adaptive` for one open file.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveReadahead {
@@ -116,7 +122,7 @@ struct AccessContext {
     /// True if a page is neither cached nor being read: it was not prefetched.
     has_absent_page: bool,
     /// True if a page is marked as a trigger for the next window.
-    is_marked: bool,
+    has_marked_page: bool,
     /// True for a touch of a mapping. The policy may then be called for any first touch, marked or
     /// not.
     is_touch: bool,
@@ -131,11 +137,11 @@ impl AccessContext {
         is_touch: bool,
         pages: &dyn PageView,
     ) -> AccessContext {
-        let (mut reader_waits, mut has_absent_page, mut is_marked) = (false, false, false);
+        let (mut reader_waits, mut has_absent_page, mut has_marked_page) = (false, false, false);
         for page in request.pages() {
             reader_waits |= !pages.is_filled(page);
             has_absent_page |= !pages.is_cached(page);
-            is_marked |= pages.marked(page).is_some();
+            has_marked_page |= pages.marked(page).is_some();
         }
         let (offset, bytes) = match is_touch {
             true => (request.first * PAGE_BYTES, PAGE_BYTES),
@@ -149,14 +155,14 @@ impl AccessContext {
             file_pages,
             reader_waits,
             has_absent_page,
-            is_marked,
+            has_marked_page,
             is_touch,
         }
     }
 
     /// True if the next window should be considered.
     fn is_decision_due(&self) -> bool {
-        self.reader_waits || self.is_marked
+        self.reader_waits || self.has_marked_page
     }
 }
 
@@ -170,9 +176,9 @@ impl AdaptiveReadahead {
         Ok(AdaptiveReadahead::default())
     }
 
-    /// Target window in pages of the stream continued last, if the stream began at a position
-    /// without prior knowledge. Returns `None` if the stream began at the start of the file, as a
-    /// stride, or after a hint.
+    /// Target window, in pages, of the latest stream. `None` without a stream, or if its begin
+    /// made a continuation likely: at the start of the file, as a stride, or after sequential
+    /// advice.
     pub fn wanted_anywhere(&self) -> Option<u64> {
         self.streams.back()?.target_of_unexpected_run()
     }
@@ -247,6 +253,8 @@ impl AdaptiveReadahead {
         self.falls = if is_below { self.falls + 1 } else { 0 };
         self.last_scattered = Some(scattered);
         let requested_pages_at_begin = pages.evidence().device.requested_pages();
+        // After random advice, nothing is prefetched for a stride, or until a request has continued
+        // a stream.
         let prefetches_nothing =
             self.advice == Advice::Random && (stride.is_some() || !self.has_continued_stream);
         let begin = match self.advice {
@@ -258,9 +266,9 @@ impl AdaptiveReadahead {
         let mut stream = match (stride, begin) {
             (Some(stride), _) => ReadStream::strided(request, stride, requested_pages_at_begin),
             (None, RunBegin::Sequential) => {
-                ReadStream::begun(request, begin, requested_pages_at_begin)
+                ReadStream::new(request, begin, requested_pages_at_begin)
             }
-            _ => ReadStream::begun(request, begin, requested_pages_at_begin)
+            _ => ReadStream::new(request, begin, requested_pages_at_begin)
                 .assume_direction(self.is_last_stream_backward),
         };
         if !prefetches_nothing {
@@ -275,6 +283,7 @@ impl AdaptiveReadahead {
         if self.streams.len() == STREAMS_MAX
             && let Some(mut oldest) = self.streams.pop_front()
         {
+            // Both lists begin with the oldest stream.
             self.reaches.remove(0);
             oldest.stop_counting(pages.evidence().device);
         }

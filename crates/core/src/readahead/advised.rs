@@ -108,7 +108,7 @@ impl KernelCachedPages {
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in split_into_words(request) {
-            let window = self.window(part.window, device);
+            let window = self.window_at(part.window_number, device);
             let added = part.mask & !window.known[part.word];
             let used = part.mask & window.unused[part.word];
             window.known[part.word] |= part.mask;
@@ -135,7 +135,7 @@ impl KernelCachedPages {
     /// Pages that were only advised stay known: the device is assumed to be reading them.
     pub fn on_miss(&mut self, request: PageRange) {
         for part in split_into_words(request) {
-            if let Some(window) = self.windows.get_mut(&part.window) {
+            if let Some(window) = self.windows.get_mut(&part.window_number) {
                 window.known[part.word] &= !part.mask | window.unused[part.word];
             }
         }
@@ -153,7 +153,7 @@ impl KernelCachedPages {
                 end: range.end.min(first + WINDOW_PAGES),
             };
             for part in split_into_words(within) {
-                let window = self.window(number, device);
+                let window = self.window_at(number, device);
                 let gone_unused = part.mask & window.unused[part.word];
                 window.known[part.word] &= !part.mask;
                 window.unused[part.word] &= !part.mask;
@@ -165,7 +165,7 @@ impl KernelCachedPages {
 
     /// Returns the window with this number (its first page divided by the window size), created if
     /// it is new. At the limit, the oldest window is dropped with its marks.
-    fn window(&mut self, window_number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
+    fn window_at(&mut self, window_number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
         if !self.windows.contains_key(&window_number) {
             if self.window_order.len() == WINDOWS_MAX
                 && let Some(oldest) = self.window_order.pop_front()
@@ -192,7 +192,7 @@ impl KernelCachedPages {
 /// Part of a page range within one word of a window's bit sets.
 struct WordRange {
     /// Number of the window: its first page divided by the window size.
-    window: u64,
+    window_number: u64,
     /// Index of the word in the window.
     word: usize,
     /// Bits of the range in this word.
@@ -202,13 +202,14 @@ struct WordRange {
 }
 
 impl WordRange {
-    /// Returns the bits of this part in the bit set that `select_bits` selects from its window.
+    /// Returns the set bits of this part in the bit set that `select_bits` selects from its window.
     fn bits_of(
         &self,
         windows: &BTreeMap<u64, Box<AdvisedWindow>>,
         select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS],
     ) -> u64 {
-        windows.get(&self.window).map_or(0, |window| select_bits(window)[self.word] & self.mask)
+        let window = windows.get(&self.window_number);
+        window.map_or(0, |window| select_bits(window)[self.word] & self.mask)
     }
 }
 
@@ -222,7 +223,7 @@ fn split_into_words(range: PageRange) -> impl Iterator<Item = WordRange> {
             (range.first.max(first) - first, range.end.min(first + WORD_PAGES) - first);
         let bits_below = |bit: u64| 1u64.checked_shl(bit as u32).map_or(u64::MAX, |bit| bit - 1);
         WordRange {
-            window: first / WINDOW_PAGES,
+            window_number: first / WINDOW_PAGES,
             word: (word % WORDS as u64) as usize,
             mask: bits_below(end_bit) & !bits_below(low_bit),
             first,
@@ -249,7 +250,7 @@ impl KernelPageView<'_> {
     /// advise.
     fn advise_run(&mut self, run: PageRange) {
         for part in split_into_words(run) {
-            let window = self.advised.window(part.window, self.device);
+            let window = self.advised.window_at(part.window_number, self.device);
             let added = part.mask & !window.known[part.word];
             window.known[part.word] |= added;
             window.unused[part.word] |= added;

@@ -81,7 +81,8 @@ impl DeviceEvidence {
     /// The service time of the device counts in full, because all waiting readers share it. The
     /// latency of the reader beyond that counts by [`DeviceEstimate::request_waits_pages`].
     pub fn marginal_cost_pages(&self, pages: u64) -> u64 {
-        self.marginal_cost(pages).0
+        let (cost_pages, _) = self.marginal_cost(pages);
+        cost_pages
     }
 
     /// Returns the marginal cost of a request of `pages` pages, in pages, and the name of its
@@ -351,7 +352,7 @@ pub struct RegionCounts {
 impl RegionCounts {
     /// Returns the region that contains `page` in a file of `file_pages` pages, and the counts of
     /// random requests in it. The first call sets the size of the regions.
-    pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
+    pub fn region_at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
         if self.counts.is_empty() {
             let pages_min = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
             self.region_pages = pages_min.max(REGION_PAGES);

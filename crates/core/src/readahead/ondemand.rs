@@ -141,8 +141,8 @@ impl OnDemand {
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 || self.is_random {
-            // The walk adds the rest when it gets there, unless a mark on the way has brought it in
-            // by then.
+            // At most one device request is added here. The loop over the pages of the read adds
+            // the rest when it arrives there.
             let pages_max = self.request_pages_max.max(self.window_pages_max);
             let count = request_pages.min(pages_max);
             return add_single_pages(page, count, NO_ASYNC_PAGES, read, pages);
@@ -197,6 +197,7 @@ impl OnDemand {
             self.size = next_size(start - page + request_pages, pages_max);
         }
         self.order += 2;
+        // The window ends at a multiple of its folios, as far as the largest window allows.
         let alignment = 1u64 << u32::from(self.order).min(pages_max.trailing_zeros());
         let end = self.start + self.size;
         let aligned_end = end - end % alignment;
@@ -269,20 +270,20 @@ impl ReadaheadPolicy for OnDemand {
     /// Continues a stream at a marked page. At an absent page, reads a window around it, or from it
     /// on after sequential advice.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
-        let window = self.window_pages_max;
-        if self.is_random || window == 0 || page >= read.file_pages() {
+        let window_pages = self.window_pages_max;
+        if self.is_random || window_pages == 0 || page >= read.file_pages() {
             return;
         }
         if let Some(folio) = pages.marked(page) {
-            self.handle_mark(folio, page, window, read, pages);
+            self.handle_mark(folio, page, window_pages, read, pages);
         } else if pages.is_cached(page) {
             // The page was prefetched without a mark, and triggers nothing.
         } else if self.is_sequential {
-            self.handle_absent_page(page, window, read, pages);
+            self.handle_absent_page(page, window_pages, read, pages);
         } else {
-            self.start = page.saturating_sub(window / 2);
-            self.size = window;
-            self.async_size = window / 4;
+            self.start = page.saturating_sub(window_pages / 2);
+            self.size = window_pages;
+            self.async_size = window_pages / 4;
             self.order = 0;
             self.add_window(read, pages);
         }
@@ -310,8 +311,8 @@ impl ReadaheadPolicy for OnDemand {
     }
 
     /// A read that finds its pages changes only the end of the last read.
-    fn record_cached_reads(&mut self, end: u64) {
-        self.previous_end = Some(end);
+    fn record_cached_reads(&mut self, end_byte: u64) {
+        self.previous_end = Some(end_byte);
     }
 
     /// False: the policy is measured unchanged, as in the kernel.
@@ -478,18 +479,19 @@ mod tests {
         assert_eq!(read(&mut policy, pages, &read_request(0, 9)), (PageRange::new(0, 32), Some(9)));
     }
 
+    /// A read of 24 pages adds these pages alone, without a mark.
     #[test]
     fn zero_window_reads_only_the_requested_pages() {
         let pages = &mut PageTable::default();
-        let mut off = policy("ondemand,read_ahead_kb=0").unwrap();
-        assert_eq!(read(&mut off, pages, &read_request(0, 24)), (PageRange::new(0, 24), None));
+        let mut policy = policy("ondemand,read_ahead_kb=0").unwrap();
+        assert_eq!(read(&mut policy, pages, &read_request(0, 24)), (PageRange::new(0, 24), None));
     }
 
     /// The first window of an uncongested read has four pages as well.
     #[test]
     fn congested_queue_does_not_change_the_window() {
-        let full = ReadRequest { is_congested: true, ..read_request(0, 1) };
-        let added = read(&mut OnDemand::new(&LIMITS), &mut PageTable::default(), &full);
+        let congested = ReadRequest { is_congested: true, ..read_request(0, 1) };
+        let added = read(&mut OnDemand::new(&LIMITS), &mut PageTable::default(), &congested);
         assert_eq!(added, (PageRange::new(0, 4), Some(1)));
     }
 
@@ -499,10 +501,12 @@ mod tests {
         let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
         let past = ReadRequest { file_bytes: 10 * PAGE_BYTES, ..read_request(10, 1) };
-        assert_eq!(read(&mut policy, pages, &past).0.count(), 0);
+        let (added, _) = read(&mut policy, pages, &past);
+        assert_eq!(added.count(), 0);
         assert_eq!(policy.previous_end, None, "such a read is not remembered");
         let across = ReadRequest { offset: 9 * PAGE_BYTES + 1, bytes: 1 << 20, ..past };
-        assert_eq!(read(&mut policy, pages, &across).0, PageRange::new(9, 1));
+        let (added, _) = read(&mut policy, pages, &across);
+        assert_eq!(added, PageRange::new(9, 1));
         assert_eq!(policy.previous_end, Some(10 * PAGE_BYTES));
     }
 

@@ -148,7 +148,12 @@ impl RunsPolicy {
     fn usual_direction(&self) -> TouchOrder {
         let orders = self.runs.iter().filter(|run| run.touched_pages() > 1).map(|run| run.order);
         let (mut up, mut down) = (0, 0);
-        orders.for_each(|order| *if order == TouchOrder::Up { &mut up } else { &mut down } += 1);
+        for order in orders {
+            match order {
+                TouchOrder::Up => up += 1,
+                TouchOrder::Down => down += 1,
+            }
+        }
         if down > up { TouchOrder::Down } else { TouchOrder::Up }
     }
 
@@ -277,7 +282,7 @@ impl RunsPolicy {
         let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
         let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
         let may_go_on = self.is_stream(index, run.pages_so_far())
-            || !self.is_outgrown(index, window.end.saturating_sub(run.first));
+            || !self.is_longest(index, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
         let is_absent = |&position: &u64| !pages.is_cached(run.order.convert(position));
         let last_absent = window.pages().rev().find(is_absent);
@@ -313,20 +318,20 @@ impl RunsPolicy {
         match self.advice {
             Advice::Random => false,
             Advice::Sequential => true,
-            _ => run_pages >= STREAM_PAGES && self.is_outgrown(index, run_pages),
+            _ => run_pages >= STREAM_PAGES && self.is_longest(index, run_pages),
         }
     }
 
     /// Known lengths of all runs except the run at `index`, in pages.
-    fn lengths(&self, index: usize) -> impl Iterator<Item = u64> {
+    fn other_lengths(&self, index: usize) -> impl Iterator<Item = u64> {
         let other_runs =
             self.runs.iter().enumerate().filter(move |&(other_index, _)| other_index != index);
         other_runs.filter_map(|(_, run)| run.length())
     }
 
-    /// Returns true if no remembered run except the run at `index` came farther than `pages`.
-    fn is_outgrown(&self, index: usize, pages: u64) -> bool {
-        self.lengths(index).all(|length| length <= pages)
+    /// Returns true if no known length of another run than the run at `index` exceeds `pages`.
+    fn is_longest(&self, index: usize, pages: u64) -> bool {
+        self.other_lengths(index).all(|length| length <= pages)
     }
 
     /// Usual remaining length, in pages, of the run at `index`, which goes on behind its window.
@@ -344,7 +349,8 @@ impl RunsPolicy {
     /// window. 0 if reading later is cheaper.
     fn usual_rest_within_window(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
-        let sizes = self.lengths(index).map(|length| length.saturating_sub(run.pages_so_far()));
+        let sizes =
+            self.other_lengths(index).map(|length| length.saturating_sub(run.pages_so_far()));
         let touched_pages = run.touched_pages();
         sizes
             .min_by_key(|&size| (self.window_cost(index, touched_pages, size, pages), size))

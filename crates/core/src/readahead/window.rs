@@ -130,6 +130,7 @@ impl Window {
     /// Handles one page of the current read, announced by the read loop: changes the size of the
     /// next window and submits a window if one is due.
     pub(super) fn announce(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+        // A page that is announced twice in a row counts once.
         if self.previous_page == Some(page) && self.next != NextWindow::Unused {
             return;
         }
@@ -289,12 +290,12 @@ pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn 
         return 0;
     }
     pages.begin_window();
-    let mut added_pages = 0;
+    let (mut added_pages, is_marked) = (0, false);
     for page in first..(first + size as u64).min(read.file_pages()) {
         if pages.is_cached(page) {
             continue;
         }
-        if !pages.add(Folio::holding(page, 0), false) {
+        if !pages.add(Folio::holding(page, 0), is_marked) {
             break;
         }
         added_pages += 1;

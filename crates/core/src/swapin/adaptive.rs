@@ -101,29 +101,29 @@ impl AdaptiveSwapin {
     ) -> Option<SwapRead> {
         let waiting_faults = swapped.waiting_faults();
         let mut costs = SwapCosts::of(swapped.evidence(), waiting_faults);
+        let is_hit = !is_miss;
         costs.pages_max =
-            self.prefetch_distance.update(!is_miss, swapped.wasted_pages(), costs.pages_max);
+            self.prefetch_distance.update(is_hit, swapped.wasted_pages(), costs.pages_max);
         let (by_slot, by_address) = self.record_fault(fault, costs);
         let is_slot_run_leading = by_slot.length > by_address.length;
         let leading = if is_slot_run_leading { by_slot } else { by_address };
         if !is_miss && !leading.is_decision_due() {
             return None;
         }
-        let plan = self.plan(fault, by_slot, by_address, costs, swapped);
-        let plan = plan.and_then(|plan| {
+        let plan = self.choose_plan(fault, by_slot, by_address, costs, swapped);
+        let read = plan.and_then(|plan| {
             let room_pages = swapped.prefetch_room(plan.pages);
             plan.log_plan(room_pages, fault, [by_slot, by_address], costs, swapped);
-            let is_too_small = room_pages == 0 || (!is_miss && room_pages < plan.pages / 2);
-            let is_used = !is_too_small;
-            is_used.then(|| plan.limited_to(room_pages, fault, by_slot, by_address, swapped))
+            let has_room = room_pages > 0 && (is_miss || room_pages >= plan.pages / 2);
+            has_room.then(|| plan.limited_to(room_pages, fault, by_slot, by_address, swapped))
         });
-        // True if the page at this position of the leading run is absent and not in the plan.
+        // True if the page at this position of the leading run is absent and will not be read.
         let stays_absent = |position| {
             let absent_slot = match is_slot_run_leading {
                 true => swapped.absent_page(position).map(|_| position),
                 false => swapped.absent_slot(fault.memory, position),
             };
-            absent_slot.is_some_and(|slot| match plan {
+            absent_slot.is_some_and(|slot| match read {
                 Some(SwapRead::Slots(range)) => !range.contains(slot),
                 Some(SwapRead::Pages(range)) => is_slot_run_leading || !range.contains(position),
                 None => true,
@@ -133,7 +133,7 @@ impl AdaptiveSwapin {
         let prefetched_count = predicted.take_while(|&position| !stays_absent(position)).count();
         let runs = if is_slot_run_leading { &mut self.slots } else { self.address_runs_mut(fault) };
         runs.newest_mut().defer_decision(prefetched_count as u64);
-        plan
+        read
     }
 
     /// Returns the runs by address of the fault's mapping, created if the mapping is new.
@@ -149,6 +149,7 @@ impl AdaptiveSwapin {
     /// belongs to, by slot first.
     fn record_fault(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
         let fault_pages = costs.fault_pages as u64;
+        // Solves: likelihood × fault = 1 + (1 − likelihood) × fault, all in pages.
         let likelihood_min = PROBABILITY_ONE * (fault_pages + 1) / (2 * fault_pages);
         let pages_max = costs.pages_max;
         let bounds = |space_end| PredictionBounds { space_end, likelihood_min, pages_max };
@@ -160,7 +161,7 @@ impl AdaptiveSwapin {
 
     /// The plan of higher value, along the slots or the addresses; `None` if none has a positive
     /// value.
-    fn plan(
+    fn choose_plan(
         &self,
         fault: &SwapFault,
         by_slot: FaultRun,
@@ -179,7 +180,8 @@ impl AdaptiveSwapin {
     }
 
     /// Returns the plan along the slots with the highest value. A predicted page adds the cost of a
-    /// fault, any other page and each request reduces the value.
+    /// fault, any other page subtracts it. Each page also subtracts 1, its transfer, and each
+    /// request its cost.
     fn plan_by_slot(
         &self,
         fault: &SwapFault,
@@ -458,7 +460,7 @@ mod tests {
         let mut wasted = Vec::new();
         for nth in 0..200 {
             (0..4).for_each(|page| drop(area.fault(&mut policy, 1000 * nth + page)));
-            wasted.push(area.waste_all());
+            wasted.push(area.evict_unused());
         }
         assert_eq!(wasted[0], 3);
         assert_eq!(wasted[1..], [0; 199]);

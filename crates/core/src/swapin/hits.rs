@@ -33,7 +33,7 @@ pub(super) struct HitRate {
     /// Number of hits since the last fault that read.
     hits: u64,
     /// Slot or page of the last fault without a hit; `None` before the first.
-    previous: Option<u64>,
+    previous_position: Option<u64>,
     /// Size of the last block in pages.
     last_pages: u64,
 }
@@ -49,7 +49,7 @@ impl HitRate {
             pages_min,
             limits_shrinking,
             hits: Self::HITS_AT_START,
-            previous: None,
+            previous_position: None,
             last_pages: 0,
         }
     }
@@ -68,9 +68,10 @@ impl HitRate {
         }
         let mut pages = core::mem::take(&mut self.hits) + 2;
         if pages == 2 {
-            let is_adjacent = self.previous.is_some_and(|last| last.abs_diff(position) == 1);
+            let is_adjacent =
+                self.previous_position.is_some_and(|last| last.abs_diff(position) == 1);
             pages = if is_adjacent { 2 } else { self.pages_min };
-            self.previous = Some(position);
+            self.previous_position = Some(position);
         } else {
             pages = pages.next_power_of_two().max(4);
         }
@@ -83,12 +84,12 @@ impl HitRate {
 
     /// Records the position of the last fault, hit or not, for a policy that follows the direction.
     pub(super) fn record_fault(&mut self, position: u64) {
-        self.previous = Some(position);
+        self.previous_position = Some(position);
     }
 
     /// Returns the recorded position of the last fault; `None` before the first one.
-    pub(super) fn previous(&self) -> Option<u64> {
-        self.previous
+    pub(super) fn previous_position(&self) -> Option<u64> {
+        self.previous_position
     }
 }
 

@@ -65,8 +65,8 @@ impl Vma {
         })
     }
 
-    /// The state of the fault's mapping, created if it is new.
-    fn mapping(&mut self, fault: &SwapFault) -> &mut HitRate {
+    /// The hit count and last fault of the fault's mapping, created if the mapping is new.
+    fn hit_rate_mut(&mut self, fault: &SwapFault) -> &mut HitRate {
         let index = fault.memory.0 as usize;
         if index >= self.mappings.len() {
             self.mappings.resize(index + 1, self.initial_rate);
@@ -91,9 +91,9 @@ impl SwapinPolicy for Vma {
         if let Some(policy) = self.policy_by_slot(fault) {
             return policy.hit(fault, swapped);
         }
-        let mapping = self.mapping(fault);
-        mapping.count_hit();
-        mapping.record_fault(fault.page);
+        let hit_rate = self.hit_rate_mut(fault);
+        hit_rate.count_hit();
+        hit_rate.record_fault(fault.page);
         None
     }
 
@@ -103,13 +103,13 @@ impl SwapinPolicy for Vma {
         if let Some(policy) = self.policy_by_slot(fault) {
             return policy.miss(fault, swapped);
         }
-        let mapping = self.mapping(fault);
-        let previous = mapping.previous();
-        let window_pages = mapping.take_window_pages(fault.page);
-        mapping.record_fault(fault.page);
-        let pages_before = match previous {
-            Some(last) if last + 1 == fault.page => 0,
-            Some(last) if last == fault.page + 1 => window_pages - 1,
+        let hit_rate = self.hit_rate_mut(fault);
+        let previous_page = hit_rate.previous_position();
+        let window_pages = hit_rate.take_window_pages(fault.page);
+        hit_rate.record_fault(fault.page);
+        let pages_before = match previous_page {
+            Some(previous) if previous + 1 == fault.page => 0,
+            Some(previous) if previous == fault.page + 1 => window_pages - 1,
             _ => (window_pages - 1) / 2,
         };
         let first = fault.page.saturating_sub(pages_before);
@@ -157,7 +157,8 @@ mod tests {
     }
 
     /// Each row has the pages hit before a fault, the page of the fault, and the window: first page
-    /// and number of pages. Worked by hand; the slots (all 5) have no influence.
+    /// and number of pages. Worked by hand: hits + 2, rounded up to a power of two, and at
+    /// least half of the last window. The slots (all 5) have no influence.
     #[test]
     fn windows_of_one_mapping_match_the_hand_computed_table() {
         let table: [(&[u64], u64, (u64, u64)); 8] = [

@@ -25,7 +25,7 @@
 //! designs: `bench/notes/access-patterns.md`.
 
 use super::super::{DeviceEvidence, PageView, WINDOW_COST_FACTOR};
-use super::{AccessContext, LatestReadahead, record_window};
+use super::{AccessContext, LatestReadahead, MARKED, UNMARKED, record_window};
 use crate::observed::{DECAY_WINDOW, EWMA_WINDOW};
 use crate::unit::{PageRange, Time};
 
@@ -58,6 +58,7 @@ struct Phase {
     since: Time,
     /// First page of the phase.
     begin_page: u64,
+    /// Numbers of gaps, and of pages that the reader used.
     gaps: u64,
     used_pages: u64,
 }
@@ -116,8 +117,9 @@ impl RisingGaps {
         self.requests += 1;
         self.gaps += gaps;
         self.used_pages += used_pages;
-        // Requests in pages that were read along are not reported. Used pages elsewhere may be of
-        // other readers, or of earlier times, so they are no evidence of a rise.
+        // While the gaps are read along, most requests are not reported, so several gaps may lie
+        // between two reports. Otherwise one gap counts at most: the used pages within it may be of
+        // other readers or earlier times.
         self.phase.gaps += if self.read_along_end.is_some() { gaps } else { gaps.min(1) };
         self.phase.used_pages += used_pages;
         self.skipped_pages += skipped_pages - used;
@@ -150,8 +152,9 @@ impl RisingGaps {
                 // 1.5 times that, there is something to gain.
                 let passed_pages = self.used_pages + self.skipped_pages;
                 let total_ps = device.estimate.page_ps() * passed_pages;
-                let least_ns = total_ps / self.used_pages.max(1) / 1000;
-                self.phase.gaps >= gaps_min && 2 * self.phase.page_ns(device.now) >= 3 * least_ns
+                let bandwidth_ns = total_ps / self.used_pages.max(1) / 1000;
+                let page_ns = self.phase.page_ns(device.now);
+                self.phase.gaps >= gaps_min && 2 * page_ns >= 3 * bandwidth_ns
             }
             Some(_) if self.phase.gaps >= EWMA_WINDOW => {
                 let is_slower = WINDOW_COST_FACTOR * self.phase.page_ns(device.now)
@@ -161,9 +164,11 @@ impl RisingGaps {
             }
             Some(_) => true,
         };
-        has_evidence
-            && self.mean_gap_pages() <= device.marginal_cost_pages(self.mean_piece_pages())
-            && EWMA_WINDOW * self.used_pages >= 2 * (self.used_pages + self.skipped_pages)
+        let is_gap_cheap =
+            self.mean_gap_pages() <= device.marginal_cost_pages(self.mean_piece_pages());
+        let is_eighth_used =
+            EWMA_WINDOW * self.used_pages >= 2 * (self.used_pages + self.skipped_pages);
+        has_evidence && is_gap_cheap && is_eighth_used
     }
 
     /// Prefetches the next pages with their gaps, if that pays. Returns false, and ends reading
@@ -194,7 +199,7 @@ impl RisingGaps {
             (passed_pages, "passed"),
             (device.stream_share_pages(), "memory"),
         ];
-        let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
+        let (size, why) = bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("three bounds");
         let first = self.read_along_end.unwrap_or(0).max(request.end);
         let missing_pages = size.saturating_sub(first - request.end);
         let window = PageRange::new(first, missing_pages).clipped(access.file_pages);
@@ -211,9 +216,9 @@ impl RisingGaps {
             PageRange { first: middle, end: marked_end }.clipped(window.end),
             PageRange { first: marked_end.min(window.end), end: window.end },
         ];
-        let is_all_added = pages.add_absent(before_marks, false)
-            && marked.pages().all(|page| pages.add_absent(PageRange::new(page, 1), true))
-            && pages.add_absent(after_marks, false);
+        let is_all_added = pages.add_absent(before_marks, UNMARKED)
+            && marked.pages().all(|page| pages.add_absent(PageRange::new(page, 1), MARKED))
+            && pages.add_absent(after_marks, UNMARKED);
         let is_cached = |page: &u64| pages.is_cached(*page);
         let end = match is_all_added {
             true => window.end,

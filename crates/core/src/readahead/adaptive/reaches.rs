@@ -1,4 +1,5 @@
-//! Fast search for the stream that a request continues, by the page range that each stream covers.
+//! Fast search for the stream that a request continues, by the *reach* of each stream: the page
+//! range that any continuing request overlaps or touches.
 
 use alloc::vec::Vec;
 
@@ -7,7 +8,7 @@ use crate::unit::PageRange;
 /// Number of ranges compared in one block. The compiler vectorizes a block, four ranges at a time.
 const BLOCK_RANGES: usize = 16;
 
-/// Page ranges of the streams of one file handle, in the order of the streams.
+/// Reaches of the streams of one file handle, in the order of the streams.
 ///
 /// Page numbers are clamped to 31 bits (8 TiB). Beyond that every range matches, and the caller's
 /// predicate distinguishes the streams.
@@ -77,28 +78,30 @@ mod tests {
     /// Stream `n` has the 10 pages from `100 n`: 70 ranges, four blocks of 16 and 6 others. A
     /// request touches a range up to its end, page `100 n + 10`.
     #[test]
-    fn last_finds_the_newest_touching_range_that_satisfies_the_predicate() {
+    fn find_last_returns_the_newest_touching_range_that_satisfies_the_predicate() {
         let mut reaches = Reaches::default();
         for stream in 0..70 {
             reaches.push(PageRange::new(stream * 100, 10));
         }
-        let found = |reaches: &Reaches, page, is_match: fn(usize) -> bool| {
+        let all: fn(usize) -> bool = |_| true;
+        let none: fn(usize) -> bool = |_| false;
+        let find_touching = |reaches: &Reaches, page, is_match: fn(usize) -> bool| {
             reaches.find_last(PageRange::new(page, 1), is_match)
         };
         for stream in 0..70 {
             let page = stream as u64 * 100;
-            assert_eq!(found(&reaches, page + 10, |_| true), Some(stream));
-            assert_eq!(found(&reaches, page + 11, |_| true), None);
-            assert_eq!(found(&reaches, page, |_| false), None);
+            assert_eq!(find_touching(&reaches, page + 10, all), Some(stream));
+            assert_eq!(find_touching(&reaches, page + 11, all), None);
+            assert_eq!(find_touching(&reaches, page, none), None);
         }
         // Page 305 lies in the ranges of stream 3 and of the new stream 70.
         reaches.push(PageRange::new(300, 50));
-        assert_eq!(found(&reaches, 305, |_| true), Some(70));
-        assert_eq!(found(&reaches, 305, |stream| stream < 70), Some(3));
+        assert_eq!(find_touching(&reaches, 305, all), Some(70));
+        assert_eq!(find_touching(&reaches, 305, |stream| stream < 70), Some(3));
         reaches.remove(3);
-        assert_eq!(found(&reaches, 305, |_| true), Some(69));
-        assert_eq!(found(&reaches, 305, |stream| stream < 69), None);
+        assert_eq!(find_touching(&reaches, 305, all), Some(69));
+        assert_eq!(find_touching(&reaches, 305, |stream| stream < 69), None);
         reaches.push(PageRange::new(1 << 40, 4));
-        assert_eq!(found(&reaches, 1 << 41, |_| true), Some(70), "both exceed 31 bits");
+        assert_eq!(find_touching(&reaches, 1 << 41, all), Some(70), "both exceed 31 bits");
     }
 }

@@ -3,7 +3,7 @@
 use super::super::{DeviceEvidence, Era, PageView, RunBegin};
 use super::run::SequentialRun;
 use super::stride::Stride;
-use super::{AccessContext, LatestReadahead, record_window};
+use super::{AccessContext, LatestReadahead, MARKED, UNMARKED, record_window};
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
@@ -64,7 +64,7 @@ pub(super) struct ReadStream {
 impl ReadStream {
     /// Creates a stream from a request that continues no other. `requested_pages_at_begin` is the
     /// number of pages that all readers have requested from the device until then.
-    pub(super) fn begun(
+    pub(super) fn new(
         request: PageRange,
         begin: RunBegin,
         requested_pages_at_begin: u64,
@@ -105,7 +105,7 @@ impl ReadStream {
         ReadStream {
             shape: StreamShape::Strided(stride),
             run: SequentialRun::new(RunBegin::Stride, block_pages, 3 * block_pages),
-            ..ReadStream::begun(request, RunBegin::Stride, requested_pages_at_begin)
+            ..ReadStream::new(request, RunBegin::Stride, requested_pages_at_begin)
         }
     }
 
@@ -124,8 +124,7 @@ impl ReadStream {
         used.count() as u64
     }
 
-    /// Target window in pages, if the stream began at a position without prior knowledge. Returns
-    /// `None` if the run was expected to go on.
+    /// Target window in pages; `None` if the begin of the run made a continuation likely.
     pub(super) fn target_of_unexpected_run(&self) -> Option<u64> {
         matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.target_pages)
     }
@@ -149,9 +148,10 @@ impl ReadStream {
     /// requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
         let (next, prefetch_end) = match self.shape {
+            // The bounds are the first pages used of the next block and of the block to prefetch.
             StreamShape::Strided(stride) => {
                 let requests = [stride.next_block(), stride.ahead_block()];
-                requests.map(|block| stride.first_used(block).first).into()
+                requests.map(|block| stride.first_used_page(block).first).into()
             }
             _ => (self.last_request.first, self.prefetch_end),
         };
@@ -192,7 +192,7 @@ impl ReadStream {
     }
 
     /// Number of pages that the stream uses by going on to `request`, or 0 if the request lies
-    /// behind it. For a stride, `steps` returns the number of strides.
+    /// behind it. For a stride, `steps` returns the number of strides to the request.
     fn pages_advanced_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
         match &self.shape {
             StreamShape::Open | StreamShape::Forward => {
@@ -275,11 +275,12 @@ impl ReadStream {
         file_pages: u64,
         device: &mut DeviceEvidence,
     ) {
-        let count = self.last_request.count();
+        let request_pages = self.last_request.count();
         let (mut last_request, mut unreported_pages) = (self.last_request, 0);
         if let Some(page) = last_page {
             // The request that ended with `last_page`, if it had the size of the one before it.
-            let assumed = PageRange { first: (page + 1).saturating_sub(count), end: page + 1 };
+            let first = (page + 1).saturating_sub(request_pages);
+            let assumed = PageRange { first, end: page + 1 };
             let mut steps = 0;
             let pages = self.pages_advanced_to(assumed, |stride| {
                 steps = stride.steps_to_block_end(page);
@@ -345,9 +346,9 @@ impl ReadStream {
             (self.window_pages_max, "evicted"),
             (self.pages_kept_until_use(device), "memory"),
         ];
-        let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
+        let (size, why) = bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("three bounds");
         let gap_pages_max = device.estimate.request_service_pages();
-        let share = device.stream_share_pages();
+        let share_pages = device.stream_share_pages();
         if self.shape == StreamShape::Open && size > 0 {
             self.shape = self.assumed_shape();
         }
@@ -355,19 +356,20 @@ impl ReadStream {
             StreamShape::Open => PageRange::default(),
             StreamShape::Backward => {
                 let end = self.prefetch_end.min(request.first);
-                let missing_pages = size.saturating_sub(request.first - end).min(share);
+                let missing_pages = size.saturating_sub(request.first - end).min(share_pages);
                 let window = PageRange { first: round_begin(end, missing_pages), end };
                 self.add_backward(window, pages);
                 window
             }
             StreamShape::Forward => {
                 let first = self.prefetch_end.max(request.end);
-                let missing_pages = size.saturating_sub(first - request.end).min(share);
+                let missing_pages = size.saturating_sub(first - request.end).min(share_pages);
                 let window_end = round_end(first, missing_pages);
                 let window = PageRange { first, end: window_end }.clipped(file_pages);
                 // Less than a quarter of a window is not worth a request. It is read only if
                 // nothing is prefetched, or if it ends with the file.
-                let is_too_small = window.count() < size.min(share) / 4 && window.end < file_pages;
+                let is_too_small =
+                    window.count() < size.min(share_pages) / 4 && window.end < file_pages;
                 if first > request.end && is_too_small {
                     return;
                 }
@@ -387,7 +389,7 @@ impl ReadStream {
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
                 let block_pages = stride.block_pages(request.count());
-                let blocks_max = (size.min(share) / block_pages).max(1);
+                let blocks_max = (size.min(share_pages) / block_pages).max(1);
                 // Keep up to one and a half windows ahead, so that a small disk array has enough
                 // requests to sort.
                 let count = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
@@ -443,13 +445,14 @@ impl ReadStream {
         };
         if !(self.is_continued() || access.is_touch) {
             // Mark each page, so that the reader's next position is reported wherever it is.
-            let is_added = |page| pages.add_absent(PageRange::new(page, 1), true);
+            let is_added = |page| pages.add_absent(PageRange::new(page, 1), MARKED);
             self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
             return;
         }
         let middle = window.first + unmarked_pages;
-        let is_first_part_added = pages.add_absent(window.clipped(middle), false);
-        let is_second_part_added = pages.add_absent(PageRange { first: middle, ..window }, true);
+        let is_first_part_added = pages.add_absent(window.clipped(middle), UNMARKED);
+        let second_part = PageRange { first: middle, ..window };
+        let is_second_part_added = pages.add_absent(second_part, MARKED);
         // If the window was cut short, the next one begins after the pages that were added. The
         // mark must lie below `prefetch_end`: a request that finds its pages is reported only at a
         // mark, and a mark beyond it would begin another stream.
@@ -480,8 +483,8 @@ impl ReadStream {
     }
 
     /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
-    /// is set. The block after a quarter of them is marked. Returns the range from the lowest to
-    /// the highest page.
+    /// is set. The block after a quarter of them is marked, so that its use starts the next read.
+    /// Returns the range from the lowest to the highest page.
     fn add_blocks(
         &mut self,
         mut stride: Stride,
@@ -509,14 +512,14 @@ impl ReadStream {
                 // The rest of the last block, whose request alone has arrived, is read first.
                 true => {
                     let rest = if index == 0 { previous_block } else { PageRange::default() };
-                    let first_used = stride.first_used(block).clipped(file_pages);
-                    pages.add_absent(rest, false)
+                    let first_used = stride.first_used_page(block).clipped(file_pages);
+                    pages.add_absent(rest, UNMARKED)
                         && pages.add_absent(first_used, is_marked)
-                        && pages.add_absent(block, false)
+                        && pages.add_absent(block, UNMARKED)
                 }
                 false => pages.add_absent(block, is_marked),
             };
-            if !has_room || !pages.add_absent(block_and_gap, false) {
+            if !has_room || !pages.add_absent(block_and_gap, UNMARKED) {
                 break;
             }
             covered = match index {

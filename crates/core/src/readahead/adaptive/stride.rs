@@ -88,6 +88,7 @@ impl RandomAccess {
         let is_equal_in_pages = self.distance_pages == previous.distance_pages
             && self.request.count() == previous.request.count();
         let (unit_bytes, distance, length, last) = match (is_equal_in_bytes, is_equal_in_pages) {
+            // The pages between were used as well: whole contiguous blocks are read.
             (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
             (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
             (_, true) => {
@@ -179,7 +180,7 @@ impl Stride {
     }
 
     /// Page of a contiguous block that its reader uses first.
-    pub(super) fn first_used(&self, block: PageRange) -> PageRange {
+    pub(super) fn first_used_page(&self, block: PageRange) -> PageRange {
         PageRange::new(block.first + self.lead, 1)
     }
 

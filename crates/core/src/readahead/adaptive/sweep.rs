@@ -75,7 +75,7 @@ pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn Pa
         true => 2 * in_spare_pages(device, cost_paid_pages) >= file_pages,
         false => 2 * cost_paid_pages >= file_pages,
     };
-    let may_begin = file.has_requested_share(DECAY_WINDOW, file_pages) && is_cost_paid;
+    let may_begin_prefetch = file.has_requested_share(DECAY_WINDOW, file_pages) && is_cost_paid;
     if is_one_pass {
         return;
     }
@@ -98,7 +98,7 @@ pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn Pa
         && file_pages <= device.spare_pages
         && latency_pays(device, request.count());
     let may_fill = if fills_spare { fits_spare } else { read_end > 0 || fits_memory };
-    if !may_fill || (read_end == 0 && !may_begin) {
+    if !may_fill || (read_end == 0 && !may_begin_prefetch) {
         return;
     }
     let cost_pages = device.estimate.request_cost_pages();
@@ -171,7 +171,7 @@ fn dense_region(
     device: &DeviceEvidence,
     file: &mut FileEvidence,
 ) -> Option<(PageRange, u64)> {
-    let (region, counts) = file.regions.at(request.first, file_pages);
+    let (region, counts) = file.regions.region_at(request.first, file_pages);
     counts.cost_paid_pages = counts.cost_paid_pages.saturating_add(cost_pages as u32);
     counts.requests += 1;
     // The first few requests of a region are no evidence.

@@ -38,6 +38,7 @@ pub(super) fn run_before(page: u64, pages_max: u64, pages: &dyn PageView) -> u64
         }
         is_cached = search.step_back(pages);
     }
+    // If the run appears to reach page 0, the index has wrapped around below it.
     page.wrapping_sub(search.index).wrapping_sub(1)
 }
 

@@ -79,8 +79,9 @@ impl TouchedRun {
 
     /// The touched pages, as positions along the opposite direction.
     pub(super) fn touched_in_opposite_order(&self) -> PageRange {
-        let touched = PageRange { first: self.first, end: self.touched_end };
-        self.order.opposite().convert_range(self.order.convert_range(touched))
+        let positions = PageRange { first: self.first, end: self.touched_end };
+        let pages = self.order.convert_range(positions);
+        self.order.opposite().convert_range(pages)
     }
 
     /// Reverses the run: it goes on in the opposite direction from its start.

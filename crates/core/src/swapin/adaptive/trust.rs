@@ -35,6 +35,7 @@ impl PrefetchDistance {
         if newly_wasted > 0 {
             self.distance_units = self.distance_units.min(pages_max * UNITS_PER_PAGE);
         }
+        // 512 steps, the maximum, reduce the distance to less than a 3,000th.
         for _ in 0..newly_wasted.min(DECAY_WINDOW * 8) {
             self.distance_units -= self.distance_units / DECAY_WINDOW;
         }
