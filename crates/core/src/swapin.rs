@@ -257,7 +257,7 @@ mod testing {
         absent: BTreeSet<u64>,
         /// Prefetched pages that were not used yet.
         prefetched: BTreeSet<u64>,
-        /// Most pages that may be prefetched at once.
+        /// Most pages that may be prefetched at once: the result of `prefetch_room`.
         pub(super) room_pages: u64,
         /// Number of prefetched pages that were evicted unused.
         wasted_pages: u64,

@@ -8,7 +8,7 @@ use crate::unit::PageRange;
 pub struct LatestReadahead {
     /// The pages. For a stride, the gaps are included.
     pub range: PageRange,
-    /// Access shape: `forward`, `backward`, `strided`, `piece` or `sweep`.
+    /// Access shape: forward, backward, strided, gaps or sweep.
     pub shape: &'static str,
     /// The bound that determined its size; see
     /// [`Decision::ReadAhead`](crate::decision::Decision::ReadAhead).

@@ -187,7 +187,7 @@ impl AdaptiveScheduler {
 
     /// Makes parked reads dispatchable, as far as the limit or the depth allows. Under a limit it
     /// ends and begins slices; without one it ends all.
-    fn admit(&mut self, now: Time, requests: &RequestTable) {
+    fn admit_parked_reads(&mut self, now: Time, requests: &RequestTable) {
         match self.active_tuner.allowed() {
             Some(limit) => self.update_slices(now, limit as usize, requests),
             None => {
@@ -235,6 +235,7 @@ impl AdaptiveScheduler {
     /// Ends the slices that have expired, and begins slices of waiting processes up to the limit.
     fn update_slices(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked_processes == 0 && self.active_processes <= limit {
+            // No process waits for a place, so expired slices go on.
             return;
         }
         let slice_length = self.slice_length(limit);
@@ -350,14 +351,17 @@ impl AdaptiveScheduler {
         };
         let is_set = self.active_tuner.allowed().is_some();
         let doubled_limit = self.active_tuner.allowed().map_or(0, |limit| 2 * limit as usize);
-        let result = match is_set && self.completions.is_multiple_of(EWMA_WINDOW) {
+        let is_limit_checked = is_set && self.completions.is_multiple_of(EWMA_WINDOW);
+        let result = match is_limit_checked {
+            // A limit gains nothing if fewer than two processes may be near.
             true if NearCounts::of(processes, now).near_or_unknown < 2 => {
                 self.active_tuner.reset("far")
             }
-            _ if is_set => self.active_tuner.completed(now, served, || {
+            // Twice the limit is tried only while more processes than that may be near.
+            _ if is_set => self.active_tuner.record_completion(now, served, || {
                 doubled_limit < NearCounts::of(processes, now).near_or_unknown
             }),
-            _ => self.active_tuner.completed(now, served, may_start_trial),
+            _ => self.active_tuner.record_completion(now, served, may_start_trial),
         };
         if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = result {
             self.contention = Contention::default();
@@ -383,12 +387,11 @@ impl AdaptiveScheduler {
         if !self.is_uneven {
             return;
         }
-        let is_settled = self.depth_tuner.allowed().is_none_or(|depth| served.in_progress <= depth);
-        let result = self.depth_tuner.completed(
-            now,
-            ServedRead { is_undisturbed: is_settled, ..served },
-            || true,
-        );
+        let is_undisturbed =
+            self.depth_tuner.allowed().is_none_or(|depth| served.in_progress <= depth);
+        let may_start_trial = || true;
+        let served = ServedRead { is_undisturbed, ..served };
+        let result = self.depth_tuner.record_completion(now, served, may_start_trial);
         if let Some(ProbeResult { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = result {
             let most_kib_per_s = all_kib_per_s;
             self.log.log_with(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
@@ -471,7 +474,7 @@ impl Scheduler for AdaptiveScheduler {
     /// Admits parked reads, and returns the next dispatchable request. With parked reads only,
     /// returns the end of the earliest idle timeout.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        self.admit(now, requests);
+        self.admit_parked_reads(now, requests);
         match self.ready.dispatch(now, requests) {
             Dispatch::Request(id) => {
                 let request = &requests[id];
@@ -503,11 +506,11 @@ impl Scheduler for AdaptiveScheduler {
         self.on_read_completed(now, request.process, latency, reads_without_place);
         self.remove_if_ended(request.process);
         self.completions += 1;
-        let (reads_in_progress, is_settled) = (self.reads_in_progress(), reads_without_place == 0);
+        let is_undisturbed = reads_without_place == 0;
         let served = ServedRead {
             bytes: request.bytes(),
-            in_progress: reads_in_progress,
-            is_undisturbed: is_settled,
+            in_progress: self.reads_in_progress(),
+            is_undisturbed,
         };
         if self.active_tuner.allowed().is_none() {
             self.contention.record_completion(latency, self.reads_in_device);
@@ -521,7 +524,7 @@ impl Scheduler for AdaptiveScheduler {
 
     /// Moves a speculative read that a reader now waits for to the needed reads.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
-        self.ready.idled_for(id, requests);
+        self.ready.record_waiting_reader(id, requests);
     }
 
     /// Number of requests that are not in the device, parked or dispatchable.

@@ -126,6 +126,7 @@ struct ServedTree {
 #[derive(Clone, Copy, Debug)]
 struct SentRequest {
     queue: QueueId,
+    /// Time of its arrival in the scheduler.
     arrived: Jiffies,
 }
 
@@ -178,12 +179,14 @@ impl Cfq {
     ) -> Option<Inserted> {
         let id = self.find_present_queue(&requests[request])?;
         let queue = &mut self.queues[id];
-        let MergeResult { into, with, from, to } =
+        let MergeResult { into, with, former_keys, new_key } =
             queue.requests.merge(request, requests, self.request_sectors_max)?;
         self.queued -= usize::from(with.is_some());
-        if from != [Some(to), None] {
-            let next = queue.next.map(|next| if from.contains(&Some(next)) { to } else { next });
-            queue.next = nearest_to_head(next, Some(to), self.head, &self.tunables);
+        // A request that has grown only at its end keeps its key and its place.
+        if former_keys != [Some(new_key), None] {
+            let is_merged = |key| former_keys.contains(&Some(key));
+            let next = queue.next.map(|next| if is_merged(next) { new_key } else { next });
+            queue.next = nearest_to_head(next, Some(new_key), self.head, &self.tunables);
             self.update_sector_index(id);
         }
         Some(Inserted::Merged { into, with })
@@ -253,7 +256,7 @@ impl Cfq {
         self.queued -= 1;
         self.head = request.end();
         self.active_process = Some(request.process);
-        *self.in_device_of(request.is_sync) += 1;
+        *self.in_device_count_mut(request.is_sync) += 1;
         let index = request_id.0 as usize;
         if index >= self.sent.len() {
             self.sent.resize(index + 1, None);
@@ -275,7 +278,7 @@ impl Cfq {
     }
 
     /// The count of synchronous or asynchronous requests in the device.
-    fn in_device_of(&mut self, is_sync: bool) -> &mut u32 {
+    fn in_device_count_mut(&mut self, is_sync: bool) -> &mut u32 {
         if is_sync { &mut self.in_device_sync } else { &mut self.in_device_async }
     }
 }
@@ -294,7 +297,7 @@ impl Scheduler for Cfq {
     /// Selects the active queue and sends one of its requests, if the depth limits allow it. During
     /// idling, returns the end of the idle time.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        self.end_idling(now);
+        self.end_expired_idling(now);
         let no_request = |cfq: &Cfq| match cfq.idle_until {
             Some(until) => Dispatch::WaitUntil(time_of(until)),
             None => Dispatch::Nothing,
@@ -325,9 +328,9 @@ impl Scheduler for Cfq {
         let request = &requests[id];
         self.observe_load(now);
         let sent = self.sent[id.0 as usize].take();
-        let SentRequest { queue: id, arrived } = sent.expect("only what was sent completes");
-        self.queues[id].in_device -= 1;
-        *self.in_device_of(request.is_sync) -= 1;
+        let SentRequest { queue, arrived } = sent.expect("only what was sent completes");
+        self.queues[queue].in_device -= 1;
+        *self.in_device_count_mut(request.is_sync) -= 1;
         if request.is_sync {
             if let Some(process) = self.processes.get_mut(&request.process) {
                 process.last_end = jiffy;
@@ -336,10 +339,10 @@ impl Scheduler for Cfq {
                 self.last_late_sync = jiffy;
             }
         }
-        if self.active == Some(id) {
-            self.continue_after_completion(now, id);
+        if self.active == Some(queue) {
+            self.continue_after_completion(now, queue);
         }
-        self.queues.remove_if_unused(id);
+        self.queues.remove_if_unused(queue);
     }
 
     /// Number of requests that are not in the device.

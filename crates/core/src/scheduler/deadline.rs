@@ -111,8 +111,8 @@ impl Deadline {
         }
         self.direction = self.choose_direction()?;
         self.batch_requests = 1;
-        let oldest = self.expired_request(self.direction, now, requests);
-        oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
+        let expired = self.expired_request(self.direction, now, requests);
+        expired.or_else(|| self.next_in_order(self.direction)).or_else(|| {
             // No request at a higher sector: the next sweep starts at the oldest.
             self.queued[self.direction as usize].oldest(requests).map(|(key, _)| key)
         })

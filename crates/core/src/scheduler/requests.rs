@@ -82,10 +82,10 @@ pub(super) struct MergeResult {
     pub into: RequestId,
     /// A second queued request that `into` now covers too.
     pub with: Option<RequestId>,
-    /// Former positions of the merged requests.
-    pub from: [Option<SectorKey>; 2],
-    /// New position of `into`.
-    pub to: SectorKey,
+    /// Former keys of the merged requests.
+    pub former_keys: [Option<SectorKey>; 2],
+    /// New key of `into`.
+    pub new_key: SectorKey,
 }
 
 /// A set of queued requests.
@@ -200,7 +200,7 @@ impl QueuedRequests {
         let start = requests[id].start;
         let mut key = SectorKey::before_all_at(start);
         loop {
-            let (found_key, SectorEntry { waiting, .. }) = self.by_sector.from(&key)?;
+            let (found_key, SectorEntry { waiting, .. }) = self.by_sector.first_from(&key)?;
             if found_key.start != start || waiting.id == id {
                 return (found_key.start == start).then_some(found_key);
             }
@@ -213,7 +213,7 @@ impl QueuedRequests {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only < key);
         }
-        self.by_sector.before(&key).map(|(key, _)| key)
+        self.by_sector.last_before(&key).map(|(key, _)| key)
     }
 
     /// Returns the key of the request after `key` in sector order; `None` without one.
@@ -226,7 +226,7 @@ impl QueuedRequests {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only >= key);
         }
-        self.by_sector.from(&key).map(|(key, _)| key)
+        self.by_sector.first_from(&key).map(|(key, _)| key)
     }
 
     /// Merges the request `id`, which is not queued, with a queued neighbour. The grown request is
@@ -249,8 +249,8 @@ impl QueuedRequests {
             return Some(MergeResult {
                 into,
                 with: None,
-                from: [Some(former_key), None],
-                to: *key,
+                former_keys: [Some(former_key), None],
+                new_key: *key,
             });
         }
         if self.by_sector.is_empty() {
@@ -261,12 +261,12 @@ impl QueuedRequests {
         let grown = covering_request(&requests[first_request.id], &requests[id]);
         let Some((second, second_request)) = self.neighbour(&grown, requests, sectors_max) else {
             requests.merge(first_request.id, id);
-            let to = self.reinsert_grown(first, first_request, requests);
+            let new_key = self.reinsert_grown(first, first_request, requests);
             return Some(MergeResult {
                 into: first_request.id,
                 with: None,
-                from: [Some(first), None],
-                to,
+                former_keys: [Some(first), None],
+                new_key,
             });
         };
         self.by_sector.remove(&second);
@@ -282,9 +282,9 @@ impl QueuedRequests {
         let touches_younger = requests[id].touches(&requests[with]);
         requests.merge(if touches_younger { id } else { into }, with);
         requests.merge(into, id);
-        let to = self.reinsert_grown(key, older, requests);
+        let new_key = self.reinsert_grown(key, older, requests);
         let former_keys = [Some(first), Some(second)];
-        Some(MergeResult { into, with: Some(with), from: former_keys, to })
+        Some(MergeResult { into, with: Some(with), former_keys, new_key })
     }
 
     /// Adds a grown request to the order by sector again, and returns its new key. Its position by
@@ -321,16 +321,17 @@ impl QueuedRequests {
             key.start + u64::from(entry.sectors) == request.start
         };
         let starts_at_end = |(key, _): &(SectorKey, &SectorEntry)| key.start == request.end();
-        let (before, next) = self.by_sector.around(&SectorKey::before_all_at(request.start));
-        let find_behind = || match next {
-            // This one overlaps the request; a later one may touch its end.
+        let (before, next) =
+            self.by_sector.entries_around(&SectorKey::before_all_at(request.start));
+        let find_from_end = || match next {
+            // The found request overlaps `request`; a later one may start at its end.
             Some((key, _)) if key.start < request.end() => {
-                self.by_sector.from(&SectorKey::before_all_at(request.end()))
+                self.by_sector.first_from(&SectorKey::before_all_at(request.end()))
             }
             _ => next,
         };
         let found = before.filter(is_close).filter(ends_at_start).filter(fits);
-        let found = found.or_else(|| find_behind().filter(starts_at_end).filter(fits));
+        let found = found.or_else(|| find_from_end().filter(starts_at_end).filter(fits));
         found.map(|(key, entry)| (key, entry.waiting))
     }
 }
@@ -372,14 +373,19 @@ mod tests {
         let (back, _) = merge(&mut requests, &mut table, read(108, 8), 24);
         assert_eq!(
             back,
-            Some(MergeResult { into: id, with: None, from: [Some(first), None], to: first })
+            Some(MergeResult {
+                into: id,
+                with: None,
+                former_keys: [Some(first), None],
+                new_key: first,
+            })
         );
         let (front, whole) = merge(&mut requests, &mut table, read(92, 8), 24);
         let front = front.unwrap();
-        assert_eq!((front.into, front.to.start), (id, 92));
+        assert_eq!((front.into, front.new_key.start), (id, 92));
         let (key, oldest) = requests.oldest(&table).unwrap();
         assert_eq!((whole.start, whole.end()), (92, 116));
-        assert_eq!((oldest.id, key), (id, front.to));
+        assert_eq!((oldest.id, key), (id, front.new_key));
         assert_eq!(merge(&mut requests, &mut table, read(116, 1), 24).0, None, "25 sectors");
         assert_eq!(
             merge(&mut requests, &mut table, write(116, 1), 100).0,
@@ -405,10 +411,10 @@ mod tests {
         let new = table.open(read(100, 8));
         let merge = requests.merge(new, &mut table, 24).unwrap();
         assert_eq!((merge.into, merge.with), (old_id, Some(young_id)));
-        assert_eq!(merge.from, [Some(young_key), Some(old_key)]);
+        assert_eq!(merge.former_keys, [Some(young_key), Some(old_key)]);
         let (key, oldest) = requests.oldest(&table).unwrap();
-        assert_eq!((key, oldest.arrived), (merge.to, Time::from_ms(1)));
+        assert_eq!((key, oldest.arrived), (merge.new_key, Time::from_ms(1)));
         assert_eq!((oldest.id, table[old_id]), (old_id, read(92, 24)));
-        assert_eq!((requests.count(), requests.next(merge.to)), (2, Some(other_key)));
+        assert_eq!((requests.count(), requests.next(merge.new_key)), (2, Some(other_key)));
     }
 }

@@ -91,19 +91,21 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
     }
 
     /// The last entry before `key`; `None` without one.
-    pub(super) fn before(&self, key: &K) -> MapEntry<'_, K, V> {
-        self.around(key).0
+    pub(super) fn last_before(&self, key: &K) -> MapEntry<'_, K, V> {
+        let (before, _) = self.entries_around(key);
+        before
     }
 
     /// The first entry at `key` or after it; `None` without one.
-    pub(super) fn from(&self, key: &K) -> MapEntry<'_, K, V> {
-        self.around(key).1
+    pub(super) fn first_from(&self, key: &K) -> MapEntry<'_, K, V> {
+        let (_, at_or_after) = self.entries_around(key);
+        at_or_after
     }
 
     /// Returns the last entry before `key`, and the first one at or after it. The values are not
     /// read here, because they may be far away in memory.
     #[inline]
-    pub(super) fn around(&self, key: &K) -> (MapEntry<'_, K, V>, MapEntry<'_, K, V>) {
+    pub(super) fn entries_around(&self, key: &K) -> (MapEntry<'_, K, V>, MapEntry<'_, K, V>) {
         if self.blocks.is_empty() {
             return (None, None);
         }
@@ -242,13 +244,13 @@ mod tests {
                 let pair = |(key, value): (&u64, &u64)| (*key, *value);
                 let before = tree.range(..searched_key).next_back().map(pair);
                 assert_eq!(
-                    sorted.before(&searched_key).map(|(key, value)| (key, *value)),
+                    sorted.last_before(&searched_key).map(|(key, value)| (key, *value)),
                     before,
                     "before {searched_key}"
                 );
                 let from = tree.range(searched_key..).next().map(pair);
                 assert_eq!(
-                    sorted.from(&searched_key).map(|(key, value)| (key, *value)),
+                    sorted.first_from(&searched_key).map(|(key, value)| (key, *value)),
                     from,
                     "from {searched_key}"
                 );
@@ -271,8 +273,8 @@ mod tests {
         (0..1_000_u64).for_each(|key| sorted.insert(key, ()));
         for key in 320..704 {
             assert_eq!(sorted.remove(&key), Some(()));
-            assert_eq!(sorted.before(&(key + 1)).map(|pair| pair.0), Some(319));
-            assert_eq!(sorted.from(&320).map(|pair| pair.0), Some(key + 1));
+            assert_eq!(sorted.last_before(&(key + 1)).map(|(before, _)| before), Some(319));
+            assert_eq!(sorted.first_from(&320).map(|(next, _)| next), Some(key + 1));
         }
         (0..320).chain(704..1_000).for_each(|key| assert_eq!(sorted.remove(&key), Some(())));
         assert!(sorted.is_empty() && sorted.blocks.len() == 1);

@@ -253,7 +253,7 @@ fn plan_by_address(
 }
 
 impl SwapCosts {
-    /// The current costs, with `waiting_faults` faults waiting.
+    /// The current costs while `waiting_faults` faults wait.
     ///
     /// A fault costs request ÷ waiting faults, and at least the service time of a request. At most
     /// 16 requests' cost in pages is read ahead. With m pages of memory and u unused prefetched

@@ -366,8 +366,7 @@ impl ReadStream {
                 let missing_pages = size.saturating_sub(first - request.end).min(share_pages);
                 let window_end = round_end(first, missing_pages);
                 let window = PageRange { first, end: window_end }.clipped(file_pages);
-                // Less than a quarter of a window is not worth a request. It is read only if
-                // nothing is prefetched, or if it ends with the file.
+                // Less than a quarter is read only if nothing is prefetched, or at the file's end.
                 let is_too_small =
                     window.count() < size.min(share_pages) / 4 && window.end < file_pages;
                 if first > request.end && is_too_small {

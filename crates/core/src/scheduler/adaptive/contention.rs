@@ -22,16 +22,21 @@ pub(super) struct Contention {
 struct CompletionBlock {
     completions: u64,
     /// Sum of the latencies.
-    latency_ns: u64,
+    latency_sum_ns: u64,
     /// Shortest latency.
     shortest_ns: u64,
     /// Sum, over the completions, of the number of requests in the device.
-    in_device: u64,
+    in_device_sum: u64,
 }
 
 impl Default for CompletionBlock {
     fn default() -> CompletionBlock {
-        CompletionBlock { completions: 0, latency_ns: 0, shortest_ns: u64::MAX, in_device: 0 }
+        CompletionBlock {
+            completions: 0,
+            latency_sum_ns: 0,
+            shortest_ns: u64::MAX,
+            in_device_sum: 0,
+        }
     }
 }
 
@@ -42,19 +47,19 @@ impl Contention {
             self.previous_block = core::mem::take(&mut self.current_block);
         }
         self.current_block.completions += 1;
-        self.current_block.latency_ns += latency.ns();
+        self.current_block.latency_sum_ns += latency.ns();
         self.current_block.shortest_ns = self.current_block.shortest_ns.min(latency.ns());
-        self.current_block.in_device += u64::from(in_device);
+        self.current_block.in_device_sum += u64::from(in_device);
     }
 
     /// Returns true if requests wait for each other. With a mean of n requests in the device, the
     /// shortest latency must be at most the mean latency divided by n ÷ 3, a divisor from 2 to 8.
     pub(super) fn is_contended(&self) -> bool {
         let completions = self.current_block.completions + self.previous_block.completions;
-        let latency_ns = self.current_block.latency_ns + self.previous_block.latency_ns;
-        let mean_ns = latency_ns / completions.max(1);
-        let in_device = self.current_block.in_device + self.previous_block.in_device;
-        let mean_in_device = in_device / completions.max(1);
+        let latency_sum_ns = self.current_block.latency_sum_ns + self.previous_block.latency_sum_ns;
+        let mean_ns = latency_sum_ns / completions.max(1);
+        let in_device_sum = self.current_block.in_device_sum + self.previous_block.in_device_sum;
+        let mean_in_device = in_device_sum / completions.max(1);
         let divisor = (mean_in_device / 3).clamp(2, 8);
         let shortest_ns = self.current_block.shortest_ns.min(self.previous_block.shortest_ns);
         mean_in_device >= 2 && completions >= 2 * divisor && shortest_ns * divisor <= mean_ns

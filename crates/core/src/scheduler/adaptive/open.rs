@@ -70,9 +70,9 @@ impl ReadyRequests {
 
     /// Records that a reader waits for a request. A speculative one moves to the needed reads; any
     /// other is unchanged.
-    pub(super) fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
+    pub(super) fn record_waiting_reader(&mut self, id: RequestId, requests: &RequestTable) {
         if let Some(key) = self.speculative.find(id, requests) {
-            self.move_to_demand(key, requests);
+            self.move_to_needed(key, requests);
         }
     }
 
@@ -82,7 +82,7 @@ impl ReadyRequests {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.needed.has_reads() {
                 let next = self.speculative.first_from(self.next_sector);
-                self.move_to_demand(next.unwrap_or(oldest), requests);
+                self.move_to_needed(next.unwrap_or(oldest), requests);
             } else if waiting.arrived + self.speculative_wait_max <= now {
                 self.speculative.remove(oldest);
                 return Dispatch::Withdraw(waiting.id);
@@ -98,7 +98,7 @@ impl ReadyRequests {
     }
 
     /// Moves the speculative read at `key` to the needed reads.
-    fn move_to_demand(&mut self, key: SectorKey, requests: &RequestTable) {
+    fn move_to_needed(&mut self, key: SectorKey, requests: &RequestTable) {
         let waiting = self.speculative.remove(key).expect("it waits there");
         self.needed.admit(waiting, requests);
     }
@@ -166,7 +166,7 @@ mod tests {
         let (mut ready, mut table, ids) =
             insert_all(&[speculative(100), read(500, 8), read(700, 8)]);
         assert_eq!(table.set_demand(ids[0]), Some(ids[0]));
-        ready.idled_for(ids[0], &table);
+        ready.record_waiting_reader(ids[0], &table);
         assert_eq!(dispatch_starts(&mut ready, Time::ZERO, &table), [100, 500, 700]);
     }
 

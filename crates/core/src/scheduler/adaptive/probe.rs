@@ -182,14 +182,14 @@ impl ThroughputTuner {
     /// Records a completed read, and judges the epoch if it is complete. `may_start_trial` is
     /// called before a trial and returns true if one can gain. Returns a result if the setting was
     /// changed or removed.
-    pub(super) fn completed(
+    pub(super) fn record_completion(
         &mut self,
         now: Time,
         served: ServedRead,
         may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
         // A trial lasts two epochs.
-        let epochs = 1 + u32::from(self.trial.is_some());
+        let needed_epochs = 1 + u32::from(self.trial.is_some());
         let allowed = self.allowed();
         let epoch = &mut self.epoch;
         let Some(began) = epoch.began else {
@@ -209,8 +209,8 @@ impl ThroughputTuner {
             Parameter::Requests => allowed.unwrap_or(served.in_progress),
         });
         let duration = epoch.newest.since(began);
-        let is_whole = epoch.completions >= epochs * completions_min
-            && duration >= Time(u64::from(epochs) * EPOCH_TIME.ns());
+        let is_whole = epoch.completions >= needed_epochs * completions_min
+            && duration >= Time(u64::from(needed_epochs) * EPOCH_TIME.ns());
         if is_new_instant && (is_whole || self.is_behind(duration)) {
             let ended = self.epoch;
             self.begin_epoch(ended.newest);
@@ -229,10 +229,10 @@ impl ThroughputTuner {
     /// is ended. Returns false without a trial.
     fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
-        let usual = self.all_kib_per_s.min(self.mean_kib_per_s);
+        let usual_kib_per_s = self.all_kib_per_s.min(self.mean_kib_per_s);
         let enough_kib_per_s = match (self.parameter, trial.setting) {
-            (Parameter::Processes, Some(_)) => usual,
-            (Parameter::Requests, Some(_)) => 7 * usual / 8,
+            (Parameter::Processes, Some(_)) => usual_kib_per_s,
+            (Parameter::Requests, Some(_)) => 7 * usual_kib_per_s / 8,
             // The rate below which the current setting is enough.
             (Parameter::Processes, None) => 4 * self.mean_kib_per_s / 5,
             // A trial of all at once costs only time.
@@ -489,7 +489,8 @@ mod tests {
                 let served = ServedRead { bytes: BYTES, in_progress: in_device, is_undisturbed };
                 let processes = self.processes as u32;
                 let may_gain = self.process_limit.allowed().is_none_or(|few| 2 * few < processes);
-                let result = self.process_limit.completed(completion_time, served, || may_gain);
+                let result =
+                    self.process_limit.record_completion(completion_time, served, || may_gain);
                 self.log.extend(result.map(|result| (completion_time, result)));
                 // Other processes are served after about a hundred requests.
                 if splitmix::next(&mut self.seed).is_multiple_of(100) {

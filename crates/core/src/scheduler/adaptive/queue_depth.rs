@@ -8,6 +8,9 @@
 
 use crate::observed::EWMA_WINDOW;
 
+/// Least number of requests of a process that keeps many.
+const MANY_REQUESTS: u64 = 16;
+
 /// Mean queue depth of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueDepth {
@@ -45,7 +48,7 @@ impl QueueDepth {
             (depth_min, depth_max) =
                 (depth_min.min(queue_depth.mean_scaled), depth_max.max(queue_depth.mean_scaled));
         }
-        depth_max >= EWMA_WINDOW * EWMA_WINDOW && depth_min <= depth_max / 4
+        depth_max >= MANY_REQUESTS * EWMA_WINDOW && depth_min <= depth_max / 4
     }
 }
 

@@ -53,11 +53,12 @@ impl Cfq {
         if !queue.is_sync
             || queue.is_idle_class()
             || queue.seek.is_seeky()
-            || self.trees.busy() == 1
+            || self.trees.busy_queues() == 1
         {
             return None;
         }
         let level = queue.priority.level;
+        // Precedes all entries of this level that start at the head or behind it.
         let head_entry = (level, self.head, QueueId(0));
         let ahead = self.by_sector.range(head_entry..).next();
         let behind = self.by_sector.range(..head_entry).next_back();
@@ -65,18 +66,20 @@ impl Cfq {
         let entry = ahead
             .into_iter()
             .chain(behind)
-            .filter(|entry| entry.0 == level)
+            .filter(|&&(entry_level, ..)| entry_level == level)
             .min_by_key(|entry| distance(entry))?;
-        let candidate = &self.queues[entry.2];
+        let &(_, _, candidate_id) = entry;
+        let candidate = &self.queues[candidate_id];
         let is_partner = distance(entry) <= CLOSE_SECTORS
             && !candidate.seek.is_seeky()
             && (candidate.priority.class == Class::RealTime)
                 == (queue.priority.class == Class::RealTime);
-        is_partner.then(|| (entry.2, distance(entry)))
+        is_partner.then(|| (candidate_id, distance(entry)))
     }
 
     /// Joins two queues, whose requests are `distance` sectors apart: the processes of the smaller
-    /// queue move to the larger one at their next request.
+    /// queue move to the larger one at their next request. No effect if `one` is joined already, or
+    /// if a queue has no process.
     pub(super) fn join(&mut self, now: Time, one: QueueId, other: QueueId, distance: u64) {
         let Some(other) = self.last_joined_queue(other, one) else { return };
         if self.queues[one].joins.is_some()
@@ -114,7 +117,7 @@ impl Cfq {
     /// or to `None` if it is not.
     pub(super) fn update_seeky_since(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
-        if queue.is_shared && queue.seek.is_mean() {
+        if queue.is_shared && queue.seek.uses_mean() {
             queue.seeky_since = queue.seek.is_seeky().then(|| queue.seeky_since.unwrap_or(now));
         }
     }

@@ -112,7 +112,7 @@ impl Cfq {
         if queue.is_idle_class() {
             return Err(DepthLimit { why: "idle_class", in_device, limit });
         }
-        if self.trees.busy() == 1 {
+        if self.trees.busy_queues() == 1 {
             return Ok(None);
         }
         let serving_end = now + self.tunables.slice_idle * Jiffies::from(in_device);
@@ -162,9 +162,10 @@ mod tests {
             (0..51)
                 .find_map(|_| detector.observe(LoadSample { queued: 9, in_device, is_held_back }))
         };
-        assert_eq!(verdict_after_51(5, false), Some((true, 5)));
-        assert_eq!(verdict_after_51(4, false), Some((false, 4)));
-        assert_eq!(verdict_after_51(1, true), None, "held back: no evidence");
+        let (held_back, not_held_back) = (true, false);
+        assert_eq!(verdict_after_51(5, not_held_back), Some((true, 5)));
+        assert_eq!(verdict_after_51(4, not_held_back), Some((false, 4)));
+        assert_eq!(verdict_after_51(1, held_back), None, "held back: no evidence");
         assert!(QueueingDetector::default().is_queueing(), "assumed before the verdict");
     }
 }

@@ -1,5 +1,6 @@
 //! Idling: keeping the device free for the next request of the process that was just served,
-//! because that request will be close and any other far.
+//! because that request will be close and any other far. A queue has an *idle window* while idling
+//! for it pays.
 
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};
@@ -13,13 +14,8 @@ const DEEP_QUEUE_MIN: usize = 4;
 
 impl Cfq {
     /// Decides at each synchronous request of the queue `id` if idling for the queue pays: sets its
-    /// idle window. `request_process` is the think time of the process that sent the request.
-    pub(super) fn update_idle_window(
-        &mut self,
-        now: Time,
-        id: QueueId,
-        request_process: ThinkTime,
-    ) {
+    /// idle window. `think_time` is of the process that sent the request.
+    pub(super) fn update_idle_window(&mut self, now: Time, id: QueueId, think_time: ThinkTime) {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
         if !queue.is_sync || queue.is_idle_class() {
@@ -27,7 +23,7 @@ impl Cfq {
         }
         let queued = queue.requests.count();
         queue.is_deep |= queued >= DEEP_QUEUE_MIN;
-        let (is_open, why) = match request_process.mean {
+        let (is_open, why) = match think_time.mean {
             _ if slice_idle == 0 => (false, "slice_idle_is_0"),
             _ if !queue.is_deep && queue.seek.is_seeky() => (false, "seeky"),
             Some(mean) if mean > slice_idle => (false, "thinks_too_long"),
@@ -42,7 +38,7 @@ impl Cfq {
                 is_open,
                 why,
                 seek,
-                think_ms: request_process.mean_ms(),
+                think_ms: think_time.mean_ms(),
                 queued: queued as u32,
             });
         }
@@ -136,7 +132,7 @@ impl Cfq {
         if !self.queues[id].is_device_idle_for_it {
             return;
         }
-        if request.bytes() > PAGE_BYTES || self.trees.busy() > 1 {
+        if request.bytes() > PAGE_BYTES || self.trees.busy_queues() > 1 {
             self.queues[id].is_device_idle_for_it = false;
             self.stop_idling(now, id, "arrival");
         } else {
@@ -146,7 +142,7 @@ impl Cfq {
 
     /// Ends the idle time when it has expired. It was useless unless a request arrived meanwhile
     /// and still waits. If such a request was already sent, the queue is empty and the slice ends.
-    pub(super) fn end_idling(&mut self, now: Time) {
+    pub(super) fn end_expired_idling(&mut self, now: Time) {
         let jiffy = jiffies(now);
         if self.idle_until.is_none_or(|until| jiffy < until) {
             return;
@@ -157,9 +153,11 @@ impl Cfq {
         if queue.must_dispatch || !is_used && !queue.requests.is_empty() {
             return self.stop_idling(now, id, "arrival");
         }
+        // If the slice is not used up, idling was useless, and the queue must become deep again.
         queue.is_deep &= is_used;
         self.stop_idling(now, id, "in_vain");
-        self.end_slice(now, if is_used { "used" } else { "idled_in_vain" }, false);
+        let is_timed = false;
+        self.end_slice(now, if is_used { "used" } else { "idled_in_vain" }, is_timed);
     }
 
     /// Returns true if the only busy queue should be waited for although its slice ends. Also true
@@ -167,10 +165,11 @@ impl Cfq {
     /// 2.6.37, which both variants of the policy reproduce; 2.6.38 waits only for an empty queue.
     pub(super) fn should_wait_busy(&self, now: Jiffies, id: QueueId) -> bool {
         let Some(end) = self.queues[id].slice_end else { return false };
-        if self.trees.busy() > 1 {
+        if self.trees.busy_queues() > 1 {
             return false;
         }
         let is_thinking_longer = self.active_think_time().mean.is_some_and(|mean| end - now < mean);
+        // A think time below 1 ms counts as 0, so that the last jiffy of the slice is checked too.
         now >= end || is_thinking_longer || end - now == 1
     }
 

@@ -64,6 +64,8 @@ mod tests {
         (requests, keys)
     }
 
+    /// Start of the request chosen among two, for a head at the given sector. With the defaults a
+    /// distance behind the head counts twice, and is at most 16 MiB.
     #[test]
     fn nearer_request_is_chosen_ahead_or_within_the_back_seek_limit() {
         let chosen_start = |one, other, head| {

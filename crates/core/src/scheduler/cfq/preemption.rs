@@ -50,14 +50,14 @@ impl Cfq {
         new: QueueId,
         request: &Request,
     ) -> Option<&'static str> {
-        let (active_queue, queue) = (&self.queues[active], &self.queues[new]);
-        if queue.is_idle_class() {
+        let (active_queue, new_queue) = (&self.queues[active], &self.queues[new]);
+        if new_queue.is_idle_class() {
             return None;
         }
         if active_queue.is_idle_class() {
             return Some("active_is_idle_class");
         }
-        let is_real_time = queue.priority.class == Class::RealTime;
+        let is_real_time = new_queue.priority.class == Class::RealTime;
         let is_active_real_time = active_queue.priority.class == Class::RealTime;
         if is_active_real_time && !is_real_time {
             return None;
@@ -71,8 +71,10 @@ impl Cfq {
         // The active queue is the last of its tree and idled for. Idling is unnecessary once
         // another queue of the tree has requests.
         let is_tree_idling = self.serving.kind == TreeKind::SyncNoIdle
-            && queue.kind() == TreeKind::SyncNoIdle
-            && queue.position.is_some_and(|position| self.trees.queues_in_tree_of(position) == 2)
+            && new_queue.kind() == TreeKind::SyncNoIdle
+            && new_queue
+                .position
+                .is_some_and(|position| self.trees.queues_in_tree_of(position) == 2)
             && active_queue.requests.is_empty();
         if is_tree_idling {
             return Some("noidle_tree_has_work");

@@ -67,10 +67,10 @@ impl Cfq {
         let is_priority_new = process.priority != request.priority;
         process.priority = request.priority;
         let Some(mut queue) = process.sync_queue else {
-            return self.own_queue(request);
+            return self.create_sync_queue(request);
         };
         if self.must_split(jiffy, queue) && self.split(now, queue, request.process) {
-            return self.own_queue(request);
+            return self.create_sync_queue(request);
         }
         if let Some(into) = self.queues[queue].joins {
             self.move_process(request.process, queue, into);
@@ -82,8 +82,8 @@ impl Cfq {
         queue
     }
 
-    /// Creates a queue for the process of `request`.
-    fn own_queue(&mut self, request: &Request) -> QueueId {
+    /// Creates the queue for the synchronous requests of the process that sent `request`.
+    fn create_sync_queue(&mut self, request: &Request) -> QueueId {
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
         let is_sync = true;
         let mut queue = CfqQueue::new(Some(request.process), is_sync, request.priority, seek);
@@ -105,13 +105,14 @@ impl Cfq {
         let (class, level) = key;
         let (owner, is_sync) = (None, false);
         let mut queue = CfqQueue::new(owner, is_sync, Priority { class, level }, seek);
+        // A process that never ends keeps the queue.
         queue.processes = 1;
         let id = self.queues.add(queue);
         self.async_queues.insert(key, id);
         id
     }
 
-    /// Moves `process` from the queue `from` to the queue `to`.
+    /// Moves `process` from the queue `from` to the queue `to`, and removes `from` if it is unused.
     fn move_process(&mut self, process: ProcessId, from: QueueId, to: QueueId) {
         self.queues[from].processes -= 1;
         self.queues[to].processes += 1;
@@ -168,7 +169,7 @@ impl Cfq {
     }
 }
 
-/// Key of the asynchronous queue for a priority: class and level.
+/// Key of the asynchronous queue for a priority: class and level, of which 7 is the lowest.
 fn async_key(priority: Priority) -> (Class, u8) {
     match priority.class {
         Class::Idle => (Class::Idle, 7),

@@ -62,13 +62,13 @@ impl DecayingMean {
 
     /// Returns the average, 0 before the first sample. `rounding` is added to the total before the
     /// division.
-    fn rounded(&self, rounding: u64) -> u64 {
+    fn mean_with_rounding(&self, rounding: u64) -> u64 {
         (self.total + rounding).checked_div(self.samples).unwrap_or(0)
     }
 
     /// The average, rounded as the kernel does it for think times.
     pub(super) fn mean(&self) -> u64 {
-        self.rounded(SAMPLE / 2)
+        self.mean_with_rounding(SAMPLE / 2)
     }
 
     /// Returns true if there were at least three samples.
@@ -109,9 +109,10 @@ impl SeekDetector {
             SeekHistory::Mean(mean) => {
                 // Limits the effect of one far seek on the average. The early samples are cut at 1
                 // GiB above four times the mean, later ones at 64 MiB.
-                let slack = if mean.samples <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
-                let longest = 4 * mean.rounded(mean.samples / 2) + slack;
-                mean.add(distance.min(longest));
+                let slack_sectors =
+                    if mean.samples <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
+                let distance_max = 4 * mean.mean_with_rounding(mean.samples / 2) + slack_sectors;
+                mean.add(distance.min(distance_max));
             }
             SeekHistory::History { bits, is_rotational } => {
                 let is_far =
@@ -127,7 +128,7 @@ impl SeekDetector {
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {
-                mean.is_valid() && mean.rounded(mean.samples / 2) > MEAN_SECTORS
+                mean.is_valid() && mean.mean_with_rounding(mean.samples / 2) > MEAN_SECTORS
             }
             SeekHistory::History { bits, .. } => bits.count_ones() > FAR_OF_32,
         }
@@ -137,13 +138,13 @@ impl SeekDetector {
     /// last 32.
     pub(super) fn deciding_value(&self) -> u64 {
         match &self.state {
-            SeekHistory::Mean(mean) => mean.rounded(mean.samples / 2),
+            SeekHistory::Mean(mean) => mean.mean_with_rounding(mean.samples / 2),
             SeekHistory::History { bits, .. } => bits.count_ones().into(),
         }
     }
 
-    /// Returns true for the average of 2.6.33.
-    pub(super) fn is_mean(&self) -> bool {
+    /// Returns true if the detector is the average distance of 2.6.33.
+    pub(super) fn uses_mean(&self) -> bool {
         matches!(self.state, SeekHistory::Mean(_))
     }
 }
@@ -259,7 +260,8 @@ mod tests {
     /// Requests of 8 sectors with gaps of 801 sectors are far, with gaps of 800 near.
     #[test]
     fn history_is_seeky_from_five_far_requests_of_32() {
-        let mut detector = SeekDetector::new(Seekiness::History, true);
+        let is_rotational = true;
+        let mut detector = SeekDetector::new(Seekiness::History, is_rotational);
         let mut start = 0;
         let verdicts: Vec<_> = (0..6)
             .map(|_| {
@@ -270,7 +272,7 @@ mod tests {
             .collect();
         // The first request has no predecessor, and counts as near.
         assert_eq!(verdicts, [false, false, false, false, false, true]);
-        let mut near = SeekDetector::new(Seekiness::History, true);
+        let mut near = SeekDetector::new(Seekiness::History, is_rotational);
         for number in 0..40 {
             near.observe(number * (8 + 800), 8);
         }

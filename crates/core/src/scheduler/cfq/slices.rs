@@ -6,6 +6,9 @@ use super::tunables::{CfqTunables, HZ, Jiffies};
 /// Distance of a new idle-class key behind the last idle-class queue: 200 ms.
 pub(super) const IDLE_DELAY: Jiffies = HZ / 5;
 
+/// Value of `is_sync` for a queue of synchronous requests.
+const SYNC: bool = true;
+
 /// Shortest share of a tree, in jiffies: CFQ_MIN_TT.
 const TREE_SLICE_MIN: Jiffies = 2;
 
@@ -47,7 +50,7 @@ pub(super) fn async_requests_per_slice(tunables: &CfqTunables, level: u8) -> u32
 /// Distance of a queue's key from the current time when `queues` queues are in the group. A queue
 /// that is being added is not counted yet: the key of the first one lies *before* the current time.
 pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queues: u32) -> Jiffies {
-    let shortfall = slice_of_level(tunables, true, 0) - slice_of_level(tunables, is_sync, level);
+    let shortfall = slice_of_level(tunables, SYNC, 0) - slice_of_level(tunables, is_sync, level);
     (Jiffies::from(queues) - 1) * shortfall
 }
 
@@ -90,6 +93,9 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
+    /// Value of `is_sync` for a queue of asynchronous requests.
+    const ASYNC: bool = false;
+
     /// The published table: 180 to 40 ms, and 72 to 16 ms; 32 to 4 requests.
     #[test]
     fn slice_lengths_by_level_match_the_published_table() {
@@ -97,8 +103,8 @@ mod tests {
         let by_level = |is_sync| -> Vec<_> {
             (0..8).map(|level| slice_of_level(&tunables, is_sync, level)).collect()
         };
-        assert_eq!(by_level(true), [180, 160, 140, 120, 100, 80, 60, 40]);
-        assert_eq!(by_level(false), [72, 64, 56, 48, 40, 32, 24, 16]);
+        assert_eq!(by_level(SYNC), [180, 160, 140, 120, 100, 80, 60, 40]);
+        assert_eq!(by_level(ASYNC), [72, 64, 56, 48, 40, 32, 24, 16]);
         let requests: Vec<_> =
             (0..8).map(|level| async_requests_per_slice(&tunables, level)).collect();
         assert_eq!(requests, [32, 28, 24, 20, 16, 12, 8, 4]);
@@ -107,11 +113,11 @@ mod tests {
     #[test]
     fn low_latency_shrinks_slices_to_the_target_or_two_idle_times() {
         let tunables = CfqTunables::default();
-        let slice_ms = |queues| scaled_slice(&tunables, true, 4, queues);
+        let slice_ms = |queues| scaled_slice(&tunables, SYNC, 4, queues);
         // 3 queues fit into 300 ms; 6 get 300/6. 64 would get 4.7, and get 2 * 8.
         assert_eq!([1, 3, 6, 64].map(slice_ms), [100, 100, 50, 16]);
         let off = CfqTunables { low_latency: false, ..tunables };
-        assert_eq!(scaled_slice(&off, true, 4, 64), 100);
+        assert_eq!(scaled_slice(&off, SYNC, 4, 64), 100);
     }
 
     /// One queue of 4 gets a quarter of 300 ms, one of 100 the minimum of two idle times of 8 ms.
@@ -145,10 +151,10 @@ mod tests {
     #[test]
     fn key_offset_depends_on_the_number_of_queues_and_the_level() {
         let tunables = CfqTunables::default();
-        assert_eq!(key_offset(&tunables, true, 4, 0), -80);
-        assert_eq!(key_offset(&tunables, true, 4, 1), 0);
-        assert_eq!(key_offset(&tunables, true, 4, 3), 160);
-        assert_eq!(key_offset(&tunables, true, 0, 3), 0);
-        assert_eq!(key_offset(&tunables, false, 4, 3), 280);
+        assert_eq!(key_offset(&tunables, SYNC, 4, 0), -80);
+        assert_eq!(key_offset(&tunables, SYNC, 4, 1), 0);
+        assert_eq!(key_offset(&tunables, SYNC, 4, 3), 160);
+        assert_eq!(key_offset(&tunables, SYNC, 0, 3), 0);
+        assert_eq!(key_offset(&tunables, ASYNC, 4, 3), 280);
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct TreePosition {
     /// The key, in jiffies.
     pub key: Jiffies,
     /// Insertion number, which orders equal keys.
-    order: u64,
+    insertion: u64,
 }
 
 /// A tree: queues by key, equal keys in the order of insertion.
@@ -59,8 +59,8 @@ const TREES: usize = 7;
 #[derive(Debug, Default)]
 pub(super) struct ServiceTrees {
     trees: [Tree; TREES],
-    /// Number of the last insertion.
-    order: u64,
+    /// Number of insertions so far.
+    insertions: u64,
 }
 
 /// Index of the tree of a class and kind.
@@ -83,15 +83,16 @@ impl ServiceTrees {
         kind: TreeKind,
         key: Jiffies,
     ) -> TreePosition {
-        self.order += 1;
-        let position = TreePosition { tree: tree_index(class, kind), key, order: self.order };
-        self.trees[position.tree].insert((key, self.order), queue);
+        self.insertions += 1;
+        let insertion = self.insertions;
+        let position = TreePosition { tree: tree_index(class, kind), key, insertion };
+        self.trees[position.tree].insert((key, insertion), queue);
         position
     }
 
     /// Removes the queue at `position`.
     pub(super) fn remove(&mut self, position: TreePosition) {
-        self.trees[position.tree].remove(&(position.key, position.order));
+        self.trees[position.tree].remove(&(position.key, position.insertion));
     }
 
     /// The queue with the lowest key of a tree, and its key; `None` if the tree is empty.
@@ -116,7 +117,7 @@ impl ServiceTrees {
     }
 
     /// Number of queues of a class with requests.
-    pub(super) fn busy_in(&self, class: Class) -> u32 {
+    pub(super) fn busy_queues_of(&self, class: Class) -> u32 {
         match class {
             Class::Idle => self.count(class, TreeKind::Sync),
             _ => TreeKind::ALL.iter().map(|&kind| self.count(class, kind)).sum(),
@@ -124,12 +125,12 @@ impl ServiceTrees {
     }
 
     /// Number of busy queues: with requests, or active.
-    pub(super) fn busy(&self) -> u32 {
+    pub(super) fn busy_queues(&self) -> u32 {
         self.trees.iter().map(|tree| tree.len() as u32).sum()
     }
 
     /// Number of asynchronous queues with requests, without the idle class.
-    pub(super) fn busy_async(&self) -> u32 {
+    pub(super) fn busy_async_queues(&self) -> u32 {
         self.count(Class::RealTime, TreeKind::Async)
             + self.count(Class::BestEffort, TreeKind::Async)
     }
@@ -149,7 +150,10 @@ mod tests {
         trees.insert(QueueId(3), best, TreeKind::Sync, -5);
         trees.insert(QueueId(4), best, TreeKind::SyncNoIdle, -9);
         assert_eq!(trees.first(best, TreeKind::Sync), Some((QueueId(2), -5)));
-        assert_eq!((trees.queues_in_tree_of(late), trees.busy_in(best), trees.busy()), (3, 4, 4));
+        assert_eq!(
+            (trees.queues_in_tree_of(late), trees.busy_queues_of(best), trees.busy_queues()),
+            (3, 4, 4)
+        );
         assert_eq!(trees.first(Class::RealTime, TreeKind::Sync), None);
     }
 }

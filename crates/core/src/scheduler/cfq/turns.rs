@@ -70,7 +70,7 @@ impl Cfq {
         let jiffy = jiffies(now);
         let class = [Class::RealTime, Class::BestEffort]
             .into_iter()
-            .find(|&class| self.trees.busy_in(class) > 0)
+            .find(|&class| self.trees.busy_queues_of(class) > 0)
             .unwrap_or(Class::Idle);
         let ServedTree { class: served_class, kind, expires } = self.serving;
         let is_empty = self.trees.count(served_class, kind) == 0;
@@ -88,14 +88,14 @@ impl Cfq {
             .filter_map(|kind| Some((self.trees.first(class, kind)?.1, kind)))
             .min_by_key(|&(key, _)| key);
         let kind = lowest.map_or(TreeKind::SyncNoIdle, |(_, kind)| kind);
-        let busy = self.trees.busy_in(class);
-        let average = self.average(class);
+        let busy = self.trees.busy_queues_of(class);
+        let average = self.average_busy_queues(class);
         let queues = self.trees.count(class, kind);
         let slice = if class == Class::Idle {
             IDLE_CLASS_SLICE
         } else {
-            let async_of_busy =
-                (kind == TreeKind::Async).then(|| (self.trees.busy_async(), self.trees.busy()));
+            let async_of_busy = (kind == TreeKind::Async)
+                .then(|| (self.trees.busy_async_queues(), self.trees.busy_queues()));
             let queues_of_class = busy.max(average);
             slices::tree_slice(&self.tunables, TreeLoad { queues, queues_of_class, async_of_busy })
         };
@@ -112,7 +112,7 @@ impl Cfq {
     }
 
     /// The average number of busy queues of a class.
-    fn average(&self, class: Class) -> u32 {
+    fn average_busy_queues(&self, class: Class) -> u32 {
         if class == Class::RealTime { self.average_real_time } else { self.average_best_effort }
     }
 
@@ -141,7 +141,8 @@ impl Cfq {
         let queue = &self.queues[id];
         // For the idle class, the busy best-effort queues count.
         let class = queue.priority.class.min(Class::BestEffort);
-        let average = slices::busy_average(self.average(class), self.trees.busy_in(class));
+        let average =
+            slices::busy_average(self.average_busy_queues(class), self.trees.busy_queues_of(class));
         match class {
             Class::RealTime => self.average_real_time = average,
             _ => self.average_best_effort = average,
@@ -188,7 +189,7 @@ impl Cfq {
     /// its number of requests, of the idle class after each request.
     pub(super) fn end_short_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
-        if self.trees.busy() <= 1 {
+        if self.trees.busy_queues() <= 1 {
             return;
         }
         let level = queue.priority.level.min(7);
@@ -213,7 +214,7 @@ impl Cfq {
         self.log.log_with(now, || Decision::SliceEnd { queue: id.0, why, left_ms, dispatched });
         queue.is_device_idle_for_it = false;
         queue.is_waited_for = false;
-        queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();
+        queue.must_split |= queue.is_shared && !queue.seek.uses_mean() && queue.seek.is_seeky();
         if let Some(left_ms) = left_ms.filter(|_| is_timed) {
             queue.residual = left_ms;
         }
@@ -235,7 +236,7 @@ impl Cfq {
         if let Some(position) = self.queues[id].position.take() {
             self.trees.remove(position);
         }
-        if self.trees.busy() == 0 {
+        if self.trees.busy_queues() == 0 {
             self.serving.expires = None;
         }
     }
@@ -246,7 +247,7 @@ impl Cfq {
         let (class, kind) = (queue.priority.class, queue.kind());
         // In both values the queue itself counts if it is already in the trees.
         let first_key = self.trees.first(class, kind).map_or(now, |(_, key)| key);
-        let queues = self.trees.busy();
+        let queues = self.trees.busy_queues();
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
