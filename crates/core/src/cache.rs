@@ -49,19 +49,16 @@ pub use crate::page::{FileId, FrameId};
 /// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameState {
-    /// No page. Entered at the start, by eviction, by a drop, and when a read fails; left by
-    /// [`Cache::add`].
+    /// No page: the initial state, also after a removal or a failed read. Left by [`Cache::add`].
     Free,
     /// A page that the device will deliver, by this request. Entered by [`Cache::add`]; left by
     /// [`Cache::fill`] or [`Cache::fail`].
     InFlight(RequestId),
     /// A page with valid data. Entered by [`Cache::fill`]; left by eviction or a drop.
     Filled,
-    /// A page with valid data that has left its file's table while a reader had it pinned. Entered
-    /// by a drop; becomes free with the last unpin.
+    /// A pinned page with valid data that was dropped from the table. Left by the last unpin.
     Orphan,
-    /// A page that could not be read while a reader had it pinned; its data is invalid. Entered by
-    /// [`Cache::fail`]; becomes free with the last unpin.
+    /// A pinned page without valid data. Entered by [`Cache::fail`]; left by the last unpin.
     Failed,
 }
 
@@ -180,12 +177,12 @@ impl Cache {
 
     /// Number of frames in circulation: the size of the cache in pages.
     pub fn budget_pages(&self) -> u32 {
-        self.supply.budget()
+        self.supply.budget_frames()
     }
 
     /// Number of free frames.
     pub fn free_pages(&self) -> u32 {
-        self.supply.free()
+        self.supply.free_frames()
     }
 
     /// The counters since the cache was created.
@@ -207,8 +204,8 @@ impl Cache {
     /// Returns true if the frame's page was prefetched and is not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
         // For a page in flight, the shared access bits belong to the frame's previous page.
-        let is_shared = self.state(frame) == FrameState::Filled;
-        let sharer = self.sharer.as_ref().filter(|_| is_shared);
+        let is_filled = self.state(frame) == FrameState::Filled;
+        let sharer = self.sharer.as_ref().filter(|_| is_filled);
         self.unused.contains(frame) && !sharer.is_some_and(|sharer| sharer.is_used(frame))
     }
 
@@ -261,9 +258,8 @@ impl Cache {
         }
     }
 
-    /// Sets the state of a delivered page to filled, and lists it. A page whose data was
-    /// overwritten meanwhile leaves the cache. Returns true if the page may be shared with readers
-    /// outside the machine.
+    /// Sets a delivered page to filled, and lists it. A page that was overwritten on the device
+    /// meanwhile leaves the cache. Returns true if the page may be shared with outside readers.
     #[inline]
     fn set_filled(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
@@ -282,6 +278,7 @@ impl Cache {
     }
 
     /// Shares filled pages from page `first` on with readers outside the machine, if any exist.
+    /// `marked_bits` has the readahead marks of the pages, the lowest bit for page `first`.
     fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked_bits: u64) {
         if let Some(sharer) = self.sharer.as_mut().filter(|_| !frames.is_empty()) {
             sharer.share(file, first, frames, marked_bits);
@@ -322,8 +319,8 @@ impl Cache {
         }
     }
 
-    /// Records a use of the page, which is then no longer waste. The use is reported to the policy
-    /// unless it is the one that the page was read for.
+    /// Records a use of the page, which then never counts as waste. The use is reported to the
+    /// policy unless it is the one that the page was read for.
     pub fn touch(&mut self, id: FrameId) {
         let is_first = self.record_use(id);
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
@@ -337,19 +334,21 @@ impl Cache {
         }
     }
 
-    /// Records a continued use within one reference. It counts only if the page was not used since
-    /// it was added.
+    /// Records a use that belongs to the same reference as the use before it: two reads that meet
+    /// within a page. Counts only if the page was not used since it was added.
     pub fn continue_use(&mut self, id: FrameId) {
         if self.frame(id).is_referenced || self.unused.contains(id) {
             self.touch(id);
         }
     }
 
-    /// Drops the unpinned, filled pages of the range, as `POSIX_FADV_DONTNEED` does.
+    /// Drops the filled pages of the range, as `POSIX_FADV_DONTNEED` does. Pages that are pinned,
+    /// in flight or being copied by a sharer's reader stay in the cache.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
-        let mut ids = self.table.cached(&self.frames, file, range);
+        let mut ids = self.table.cached_frames(&self.frames, file, range);
         ids.retain(|&id| self.state(id) == FrameState::Filled && self.frame(id).pins == 0);
-        self.drop_all(&ids, |_, _| false);
+        let never_if_in_use = |_: &mut Cache, _: FrameId| false;
+        self.drop_all(&ids, never_if_in_use);
     }
 
     /// Unpins the pages that the [`PageSharer`] had to forget and that are no longer in use.
@@ -370,20 +369,20 @@ impl Cache {
     /// The first page of the range that is in flight.
     pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_in_flight = |frame: &Frame| matches!(frame.state, FrameState::InFlight(_));
-        Some(self.table.first_where(&self.frames, file, range, is_in_flight)?.0)
+        Some(self.table.first_matching(&self.frames, file, range, is_in_flight)?.0)
     }
 
     /// First page of the range that is in flight and was [invalidated](Cache::invalidate).
     pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_stale =
             |frame: &Frame| frame.is_stale && matches!(frame.state, FrameState::InFlight(_));
-        Some(self.table.first_where(&self.frames, file, range, is_stale)?.0)
+        Some(self.table.first_matching(&self.frames, file, range, is_stale)?.0)
     }
 
     /// Records that the data of the range has changed on the device: no page of it may be served
     /// again. Readers with a pinned page keep its old data.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
-        let mut ids = self.table.cached(&self.frames, file, range);
+        let mut ids = self.table.cached_frames(&self.frames, file, range);
         ids.retain(|&id| {
             let frame = self.frame_mut(id);
             frame.is_stale |= frame.state != FrameState::Filled;
@@ -436,7 +435,7 @@ impl Cache {
             frame.state = FrameState::Free;
             frame.memory = memory::MemoryFlags::default();
         });
-        self.supply.put(id);
+        self.supply.put_back(id);
     }
 
     /// Applies `update` to a frame. If it holds a page of memory, updates the counts in `memory`.
@@ -474,6 +473,7 @@ mod tests {
     use super::*;
     use crate::eviction::TwoLists;
 
+    /// Values of `is_ahead`.
     const REQUESTED: bool = false;
     const PREFETCHED: bool = true;
 

@@ -48,10 +48,10 @@ const WAIT_DECAY_DIVISOR: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstUseWaits {
     /// Wrapping count of all pages added.
-    now: u32,
+    added_pages: u32,
     /// The longest recent waiting time, with decay.
     longest_wait: u32,
-    /// Value of `now` at the last decay.
+    /// Value of `added_pages` at the last decay.
     decayed_at: u32,
 }
 
@@ -59,23 +59,23 @@ impl FirstUseWaits {
     /// Initial state for a memory of `pages` pages.
     pub(super) fn new(pages: u32) -> FirstUseWaits {
         FirstUseWaits {
-            now: 0,
+            added_pages: 0,
             longest_wait: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR,
             decayed_at: 0,
         }
     }
 
     /// Wrapping count of all pages added: the clock of waiting times.
-    pub(super) fn now(&self) -> u32 {
-        self.now
+    pub(super) fn added_pages(&self) -> u32 {
+        self.added_pages
     }
 
     /// Records that `count` pages are added to a memory of `memory_pages`. The longest waiting time
     /// decays each time half of the memory was added.
     pub(super) fn record_additions(&mut self, count: u32, memory_pages: u32) {
-        self.now = self.now.wrapping_add(count);
-        if self.now.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {
-            self.decayed_at = self.now;
+        self.added_pages = self.added_pages.wrapping_add(count);
+        if self.added_pages.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {
+            self.decayed_at = self.added_pages;
             self.longest_wait -= self.longest_wait / WAIT_DECAY_DIVISOR;
         }
     }
@@ -83,7 +83,7 @@ impl FirstUseWaits {
     /// Records the first use of a prefetched page. `added_at` is the count of added pages at which
     /// it was added. The waiting time counts as at most `memory_pages`, the size of the memory.
     pub(super) fn record_first_use(&mut self, added_at: u32, memory_pages: u32) {
-        let wait = self.now.wrapping_sub(added_at);
+        let wait = self.added_pages.wrapping_sub(added_at);
         self.longest_wait = self.longest_wait.max(wait).min(memory_pages);
     }
 
@@ -92,7 +92,7 @@ impl FirstUseWaits {
     fn has_expired(&self, added_at: u32, memory_pages: u32) -> bool {
         let lifetime =
             (LIFETIME_FACTOR * self.longest_wait).max(memory_pages / LIFETIME_MIN_DIVISOR);
-        self.now.wrapping_sub(added_at) > lifetime
+        self.added_pages.wrapping_sub(added_at) > lifetime
     }
 }
 
@@ -135,7 +135,7 @@ impl Cache {
         }
     }
 
-    /// Removes a page whose request was cancelled. It counts neither as used nor as waste.
+    /// Removes a page whose request was cancelled; counts it neither as used nor as waste.
     pub fn cancel_prefetch(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             self.credits[self.frames[id.0 as usize].file.0 as usize].withdrawn();
@@ -191,6 +191,7 @@ impl Cache {
         if self.policy.enters_unused() {
             return pages;
         }
+        // Bounds the number of used pages that this call moves to the policy.
         let mut queries_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
             let allowed_pages = self
@@ -260,6 +261,7 @@ mod tests {
         frames.into_iter().for_each(|id| cache.fill(id));
     }
 
+    /// Touches pages, all of which must be cached.
     fn use_pages(cache: &mut Cache, file: FileId, pages: core::ops::Range<u64>) {
         for page in pages {
             let id = cache.find(file, page).expect("it was read ahead and lives");
@@ -312,7 +314,7 @@ mod tests {
     #[test]
     fn a_prefetched_page_lives_twice_the_longest_recent_wait() {
         const MEMORY_PAGES: u32 = 64;
-        let mut waits = FirstUseWaits { now: 0, longest_wait: 0, decayed_at: 0 };
+        let mut waits = FirstUseWaits { added_pages: 0, longest_wait: 0, decayed_at: 0 };
         waits.record_additions(10, MEMORY_PAGES);
         waits.record_first_use(0, MEMORY_PAGES);
         // The clock is at 10: these pages were added 20 and 21 pages before.
@@ -320,12 +322,12 @@ mod tests {
         assert!(waits.has_expired(u32::MAX - 10, MEMORY_PAGES));
         (0..33).for_each(|_| waits.record_additions(1, MEMORY_PAGES));
         // 10 - 10 / 4 = 8 (in integers), a lifetime of 16.
-        assert_eq!((waits.longest_wait, waits.now), (8, 43));
+        assert_eq!((waits.longest_wait, waits.added_pages), (8, 43));
         assert!(!waits.has_expired(43 - 16, MEMORY_PAGES));
         assert!(waits.has_expired(43 - 17, MEMORY_PAGES));
         (0..20).for_each(|_| waits.record_additions(33, MEMORY_PAGES));
-        assert!(!waits.has_expired(waits.now - 8, MEMORY_PAGES));
-        assert!(waits.has_expired(waits.now - 9, MEMORY_PAGES));
+        assert!(!waits.has_expired(waits.added_pages - 8, MEMORY_PAGES));
+        assert!(waits.has_expired(waits.added_pages - 9, MEMORY_PAGES));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct CacheCounters {
 }
 
 impl CacheCounters {
-    /// Prefetched pages, in flight included, that are not used yet or left unused.
+    /// Prefetched pages, in flight included, that are not used yet or left the cache unused.
     pub fn unused_pages(&self) -> u64 {
         self.readahead_pages - self.used_pages - self.withdrawn_pages
     }

@@ -51,13 +51,12 @@ impl Cache {
         if self.sharer.is_none() {
             return true;
         }
-        let is_available = self.free_unreserved(pages) >= pages;
+        let is_available = self.free_unreserved_frames(pages) >= pages;
         self.reserved += if is_available { pages } else { 0 };
         is_available
     }
 
-    /// Cancels the reservation of `pages` frames that are no longer needed. No effect without a
-    /// sharer.
+    /// Cancels the reservation of `pages` frames that are not needed. No effect without a sharer.
     pub fn release_reservation(&mut self, pages: u32) {
         if self.sharer.is_some() {
             self.reserved -= pages;
@@ -77,24 +76,24 @@ impl Cache {
             None => pages,
             Some(_) => {
                 let frames_wanted = pages.min(self.budget_pages().into()) as u32;
-                self.free_unreserved(frames_wanted).min(frames_wanted).into()
+                self.free_unreserved_frames(frames_wanted).min(frames_wanted).into()
             }
         }
     }
 
     /// Number of frames, up to `frames_needed`, that are available; the caller takes them at once.
     /// With `is_reserved` they come from a reservation, which shrinks by that number.
-    pub(super) fn frames_for(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
+    pub(super) fn claim_frames(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
         if is_reserved && self.sharer.is_some() {
             self.reserved -= frames_needed;
             return frames_needed;
         }
-        self.free_unreserved(frames_needed).min(frames_needed)
+        self.free_unreserved_frames(frames_needed).min(frames_needed)
     }
 
     /// Frees frames until `frames_needed` are free in addition to the reserved ones, as far as
     /// possible. Returns their number.
-    pub(super) fn free_unreserved(&mut self, frames_needed: u32) -> u32 {
+    pub(super) fn free_unreserved_frames(&mut self, frames_needed: u32) -> u32 {
         self.free_frames_until(self.reserved + frames_needed);
         self.free_pages() - self.reserved
     }
@@ -147,7 +146,7 @@ impl Cache {
             self.evict(id);
             return true;
         }
-        // Readers outside the machine continue to use pages meanwhile.
+        // Bounds the scan: readers outside the machine continue to use pages meanwhile.
         let mut queries_left = self.frames.len() as u32;
         loop {
             let mut victims = [FrameId(0); RECALL_BATCH_MAX];
@@ -156,7 +155,7 @@ impl Cache {
                 let Some(id) = self.next_victim(count as u32, &mut queries_left) else { break };
                 // A pinned page stays off the lists until its last unpin.
                 let frame = self.frame(id);
-                if frame.is_unready() {
+                if frame.is_held() {
                     self.frame_lists.push(id, FrameList::IN_USE);
                 } else if frame.pins == 0 && frame.state == FrameState::Filled {
                     victims[count] = id;
@@ -171,6 +170,7 @@ impl Cache {
                     _ => self.frame_lists.push(id, FrameList::IN_USE),
                 }
             }
+            // The search is repeated only if every recall was refused.
             if victims.is_empty() || (refused_bits.count_ones() as usize) < count {
                 return count > 0;
             }
@@ -219,7 +219,8 @@ impl Cache {
         }
     }
 
-    /// Evicts the next page of a file; `None` if it is pinned, in flight, or in use by a reader.
+    /// Evicts the next page of a file. `None` if it is in use by a reader, or if it is pinned or in
+    /// flight: it is then on no list until that ends.
     pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
         let id = self.next_victim(victims_taken, &mut queries_left)?;

@@ -37,8 +37,8 @@ impl MemoryFlags {
 }
 
 impl Frame {
-    /// Returns true if the page is unpinned, but can't leave at once.
-    pub(super) fn is_unready(&self) -> bool {
+    /// Returns true if the page is held: unpinned, but it can't leave at once.
+    pub(super) fn is_held(&self) -> bool {
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = self.memory;
         self.state == FrameState::Filled && self.pins == 0 && (is_mapped || is_dirty || is_writing)
     }
@@ -47,7 +47,7 @@ impl Frame {
 /// Numbers of frames that are held, leaving, and being written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryCounts {
-    unready: u32,
+    held: u32,
     leaving: u32,
     writing: u32,
 }
@@ -55,14 +55,14 @@ pub(super) struct MemoryCounts {
 impl MemoryCounts {
     /// Adds a frame to the counts.
     pub(super) fn add_frame(&mut self, frame: &Frame) {
-        self.unready += u32::from(frame.is_unready());
+        self.held += u32::from(frame.is_held());
         self.leaving += u32::from(frame.memory.is_leaving);
         self.writing += u32::from(frame.memory.is_writing);
     }
 
     /// Subtracts a frame from the counts.
     pub(super) fn subtract_frame(&mut self, frame: &Frame) {
-        self.unready -= u32::from(frame.is_unready());
+        self.held -= u32::from(frame.is_held());
         self.leaving -= u32::from(frame.memory.is_leaving);
         self.writing -= u32::from(frame.memory.is_writing);
     }
@@ -71,7 +71,7 @@ impl MemoryCounts {
 /// Outcome of choosing a page to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeavingChoice {
-    /// It left at once: its frame is free.
+    /// The page left at once: its frame is free.
     Gone,
     /// The frame is held and on no list. The page must be unmapped or written first. Its age is the
     /// number of pushes to any list since its own.
@@ -100,7 +100,7 @@ impl Cache {
         };
         let (mut added, is_memory) = (None, true);
         let run = PageRange::new(page, 1);
-        self.add_run_of(file, run, entry, is_memory, |_, id| added = Some(id));
+        self.add_file_or_memory_run(file, run, entry, is_memory, |_, id| added = Some(id));
         added
     }
 
@@ -112,7 +112,7 @@ impl Cache {
 
     /// Number of held frames: unpinned, but not available at once.
     pub fn unready_pages(&self) -> u32 {
-        self.memory.unready
+        self.memory.held
     }
 
     /// Number of frames that will become available: selected to leave, or being written.
@@ -147,7 +147,7 @@ impl Cache {
 
     /// Returns true if the page is held: see [`unready_pages`](Cache::unready_pages).
     pub fn is_held(&self, id: FrameId) -> bool {
-        self.frame(id).is_unready()
+        self.frame(id).is_held()
     }
 
     /// Returns true if a fault, a read or a write of the page is in progress.
@@ -162,9 +162,9 @@ impl Cache {
         is_mapped && !is_dirty && !is_leaving && !self.is_busy(id)
     }
 
-    /// Records a touch of a page, and returns true if it is mapped. It is then referenced, and
-    /// dirty if `is_written`. This is the only call for a touch without a fault. The touch that
-    /// caused a fault was already reported to the eviction policy, and does not count again.
+    /// Records a touch of a page, and returns true if it is mapped. A mapped page becomes
+    /// referenced, and dirty if `is_written`. The touch that caused a fault was already reported to
+    /// the eviction policy, and does not count again.
     pub fn touch_mapped(&mut self, id: FrameId, is_written: bool) -> bool {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_mapped {
@@ -179,16 +179,16 @@ impl Cache {
     /// readahead mark.
     pub fn take_for_fault(&mut self, id: FrameId) -> bool {
         self.pin(id);
-        self.set_leaving(id, false);
+        self.end_leaving(id);
         core::mem::take(&mut self.frame_mut(id).is_marked)
     }
 
-    /// Records that the page was mapped into or unmapped from a program's address space.
+    /// Records that the page was mapped into a program's address space, or unmapped from it.
     pub fn set_mapped(&mut self, id: FrameId, is_mapped: bool) {
         self.update_frame(id, |frame| frame.memory.is_mapped = is_mapped);
     }
 
-    /// Records that the page differs from its slot, or no longer does.
+    /// Records if the page differs from the content of its slot.
     pub fn set_dirty(&mut self, id: FrameId, is_dirty: bool) {
         self.update_frame(id, |frame| frame.memory.is_dirty = is_dirty);
     }
@@ -243,8 +243,8 @@ impl Cache {
             if frame.pins > 0 || frame.state != FrameState::Filled {
                 continue;
             }
-            if frame.memory.is_memory && frame.is_unready() {
-                self.set_leaving(id, true);
+            if frame.memory.is_memory && frame.is_held() {
+                self.begin_leaving(id);
                 return Some(LeavingChoice::Held { frame: id, age });
             }
             if self.recall_all(&[id]) == 0 {
@@ -293,8 +293,8 @@ impl Cache {
             let frame = self.frame_mut(id);
             if core::mem::take(&mut frame.is_referenced) {
                 self.frame_lists.push(id, active);
-            } else if frame.is_unready() {
-                self.set_leaving(id, true);
+            } else if frame.is_held() {
+                self.begin_leaving(id);
                 return Some(LeavingChoice::Held { frame: id, age });
             } else {
                 self.evict(id);
@@ -312,13 +312,13 @@ impl Cache {
         let list = if self.has_memory_lists { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
         let is_old = self.frame_lists.list_of(id) == Some(list)
             && !frame.is_referenced
-            && frame.is_unready()
+            && frame.is_held()
             && self.frame_lists.age(id) >= age_min;
         if !is_old {
             return None;
         }
         self.frame_lists.unlink(id);
-        self.set_leaving(id, true);
+        self.begin_leaving(id);
         Some(id)
     }
 
@@ -329,7 +329,7 @@ impl Cache {
 
     /// Cancels the leaving of a page, which moves to the front of the list for its state.
     pub fn cancel_leaving(&mut self, id: FrameId) {
-        self.set_leaving(id, false);
+        self.end_leaving(id);
         if self.frame(id).pins == 0 {
             self.unlist_memory(id);
             self.list_memory(id);
@@ -343,7 +343,7 @@ impl Cache {
         if self.has_memory_lists || self.frame(id).pins > 0 {
             return self.cancel_leaving(id);
         }
-        self.set_leaving(id, false);
+        self.end_leaving(id);
         if !self.frame(id).memory.is_writing {
             self.frame_lists.push(id, FrameList::IN_USE);
         }
@@ -362,7 +362,7 @@ impl Cache {
     /// Puts a leaving page that is unmapped and dirty on the list of resting pages
     /// (`MEMORY_DIRTY`), before it is written.
     pub fn begin_second_chance(&mut self, id: FrameId) {
-        self.set_leaving(id, false);
+        self.end_leaving(id);
         self.frame_lists.push(id, FrameList::MEMORY_DIRTY);
     }
 
@@ -374,7 +374,7 @@ impl Cache {
         }
         let id = self.frame_lists.oldest(FrameList::MEMORY_DIRTY)?;
         self.frame_lists.unlink(id);
-        self.set_leaving(id, true);
+        self.begin_leaving(id);
         Some(id)
     }
 
@@ -419,8 +419,8 @@ impl Cache {
         }
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
+            // A page can't leave before its write has ended: `end_write` then lists it.
             (false, _) if is_writing => return,
-            // It can't leave before its write has ended: `end_write` gives it to the policy.
             (true, _) if is_writing && !self.has_memory_lists => return,
             (true, _) if !self.has_memory_lists => return self.give_to_policy(id),
             (true, _) => FrameList::MEMORY_INACTIVE,
@@ -430,9 +430,14 @@ impl Cache {
         self.frame_lists.push(id, list);
     }
 
-    /// Sets or clears the leaving flag.
-    fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {
-        self.update_frame(id, |frame| frame.memory.is_leaving = is_leaving);
+    /// Sets the leaving flag: the page is selected to be unmapped, or to be written.
+    fn begin_leaving(&mut self, id: FrameId) {
+        self.update_frame(id, |frame| frame.memory.is_leaving = true);
+    }
+
+    /// Clears the leaving flag.
+    fn end_leaving(&mut self, id: FrameId) {
+        self.update_frame(id, |frame| frame.memory.is_leaving = false);
     }
 
     /// Puts a held page on the policy's lists. A page that the policy knows returns to it as a

@@ -18,18 +18,18 @@ pub(super) struct RefaultTable {
     /// Key bits of the evicted page in each slot; 0 if empty.
     evicted_keys: Vec<u32>,
     /// Number of returned pages.
-    pages: u64,
+    returned_pages: u64,
 }
 
 impl RefaultTable {
     /// Creates an empty table.
     pub(super) fn new() -> RefaultTable {
-        RefaultTable { evicted_keys: alloc::vec![0; 1 << SLOTS_LOG2], pages: 0 }
+        RefaultTable { evicted_keys: alloc::vec![0; 1 << SLOTS_LOG2], returned_pages: 0 }
     }
 
     /// Number of evicted pages that returned, since the start.
-    pub(super) fn pages(&self) -> u64 {
-        self.pages
+    pub(super) fn returned_pages(&self) -> u64 {
+        self.returned_pages
     }
 
     /// Stores the key bits of an evicted page, to recognize its return.
@@ -44,7 +44,7 @@ impl RefaultTable {
         let (slot, key_bits) = slot_and_key_bits(page);
         if self.evicted_keys[slot] == key_bits {
             self.evicted_keys[slot] = 0;
-            self.pages += 1;
+            self.returned_pages += 1;
         }
     }
 }
@@ -66,12 +66,12 @@ mod tests {
         let mut refaults = RefaultTable::new();
         let [evicted, other] = [3, 4].map(|file| move |page| PageKey::of(FileId(file), page));
         (0..1000).for_each(|page| refaults.record_entry(evicted(page)));
-        assert_eq!(refaults.pages(), 0);
+        assert_eq!(refaults.returned_pages(), 0);
         (0..1000).for_each(|page| refaults.record_eviction(evicted(page)));
         (0..1000).for_each(|page| refaults.record_entry(other(page)));
-        assert_eq!(refaults.pages(), 0);
+        assert_eq!(refaults.returned_pages(), 0);
         (500..2000).for_each(|page| refaults.record_entry(evicted(page)));
         (0..1000).for_each(|page| refaults.record_entry(evicted(page)));
-        assert!((990..=1000).contains(&refaults.pages()), "{}", refaults.pages());
+        assert!((990..=1000).contains(&refaults.returned_pages()), "{}", refaults.returned_pages());
     }
 }

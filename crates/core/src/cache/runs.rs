@@ -34,13 +34,13 @@ impl Cache {
         on_added: impl FnMut(u64, FrameId),
     ) -> u64 {
         let is_memory = false;
-        self.add_run_of(file, range, entry, is_memory, on_added)
+        self.add_file_or_memory_run(file, range, entry, is_memory, on_added)
     }
 
     /// Adds the absent pages of `range` as pages in flight, as far as frames are available. Calls
     /// `on_added` with each page and its frame. Returns the number of added pages. `is_memory` is
     /// true for pages of a mapping (swap), false for pages of a file.
-    pub(super) fn add_run_of(
+    pub(super) fn add_file_or_memory_run(
         &mut self,
         file: FileId,
         range: PageRange,
@@ -50,7 +50,7 @@ impl Cache {
     ) -> u64 {
         let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
         self.collect_next_uses(pages_wanted);
-        let count = self.frames_for(pages_wanted, entry.is_pinned);
+        let count = self.claim_frames(pages_wanted, entry.is_pinned);
         let enters_policy = !entry.is_ahead || self.policy.enters_unused();
         let origin = if entry.is_ahead { PageOrigin::Prefetch } else { PageOrigin::Demand };
         self.waits.record_additions(count, self.budget_pages());
@@ -67,7 +67,7 @@ impl Cache {
         } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, table_home) in table.homes(file, run) {
-            let id = supply.take().expect("as many are free as are added");
+            let id = supply.take_frame().expect("as many are free as are added");
             if let Some(refaults) = refaults {
                 refaults.record_entry(PageKey::of(file, page));
             }
@@ -91,15 +91,15 @@ impl Cache {
                 None => frames.push(frame),
             }
             if is_memory {
-                // A page of memory is listed once it has arrived. This push only starts its age.
+                // A page of memory is listed once it has arrived. The push only starts its age.
                 lists.push(id, FrameList::MEMORY_CLEAN);
                 lists.unlink(id);
-                lists.set_note(id, waits.now());
+                lists.set_note(id, waits.added_pages());
             } else if enters_policy {
                 policy.enter(lists, id, PageKey::of(file, page), origin);
             } else {
                 lists.push(id, FrameList::PREFETCHED);
-                lists.set_note(id, waits.now());
+                lists.set_note(id, waits.added_pages());
             }
             if entry.is_ahead {
                 unused.insert(id);
@@ -108,8 +108,8 @@ impl Cache {
         }
         if entry.is_ahead {
             self.counters.readahead_pages += u64::from(count);
-            let (now, memory_pages) = (self.waits.now(), self.budget_pages());
-            self.credits[file.0 as usize].record_prefetch(count, now, memory_pages);
+            let (added_pages, memory_pages) = (self.waits.added_pages(), self.budget_pages());
+            self.credits[file.0 as usize].record_prefetch(count, added_pages, memory_pages);
         }
         count.into()
     }
@@ -125,7 +125,8 @@ impl Cache {
         self.frame_mut(frame).state = FrameState::InFlight(request);
     }
 
-    /// The first run of pages of the range that are neither cached nor in flight.
+    /// The first run of pages of the range that are neither cached nor in flight; `None` without
+    /// such a page.
     pub fn absent_run(&self, file: FileId, range: PageRange) -> Option<PageRange> {
         self.table.absent_run(&self.frames, file, range)
     }

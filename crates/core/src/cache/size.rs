@@ -19,20 +19,20 @@ impl Cache {
     /// Removes up to `frames` frames from circulation, as far as pages can leave: first never-used
     /// frames, then free ones, then frames of the next victims. Returns the frames that have held a
     /// page. The environment takes back their memory and then [reports it](Cache::on_withdrawn);
-    /// until then they belong to no side.
+    /// until then they are no part of the cache.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
-        let frames = self.free_unreserved(frames).min(frames);
+        let frames = self.free_unreserved_frames(frames).min(frames);
         self.supply.shrink(frames)
     }
 
     /// Number of frames with memory: they have held a page, and were not withdrawn since.
     pub fn backed_pages(&self) -> u32 {
-        self.supply.backed()
+        self.supply.backed_frames()
     }
 
     /// Approximate number of evicted pages that returned; 0 if the budget is fixed.
     pub fn refault_pages(&self) -> u64 {
-        self.refaults.as_ref().map_or(0, |refaults| refaults.pages())
+        self.refaults.as_ref().map_or(0, |refaults| refaults.returned_pages())
     }
 
     /// Number of pages that the eviction policy was built for.
@@ -52,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// Adapts the eviction policy to a memory of `pages` pages. It keeps its learned state.
+    /// Adapts the eviction policy to a memory of `pages` pages. Its learned state is kept.
     pub fn resize_policy(&mut self, pages: u32) {
         let Cache { policy, frame_lists, frames, .. } = self;
         policy.resize(frame_lists, &PageKeys(frames), pages);

@@ -25,7 +25,7 @@ pub(super) struct FreeFrames {
     first_never_used: u32,
     /// Number of never-used frames in circulation.
     never_used_free: u32,
-    /// Frames without memory.
+    /// Used frames whose memory was taken back.
     withdrawn: Vec<FrameId>,
     /// Number of withdrawn frames, from the end of the list, that are in circulation again.
     withdrawn_free: u32,
@@ -49,23 +49,23 @@ impl FreeFrames {
     }
 
     /// Number of frames in circulation.
-    pub(super) fn budget(&self) -> u32 {
-        self.backed() + self.never_used_free + self.withdrawn_free
+    pub(super) fn budget_frames(&self) -> u32 {
+        self.backed_frames() + self.never_used_free + self.withdrawn_free
     }
 
     /// Number of frames with memory: they were used, and their memory was not taken back since.
-    pub(super) fn backed(&self) -> u32 {
+    pub(super) fn backed_frames(&self) -> u32 {
         self.first_never_used - self.withdrawn.len() as u32 - self.withdrawing
     }
 
     /// Number of free frames in circulation.
-    pub(super) fn free(&self) -> u32 {
+    pub(super) fn free_frames(&self) -> u32 {
         self.freed.len() as u32 + self.never_used_free + self.withdrawn_free
     }
 
     /// Takes a free frame; `None` if there is none.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<FrameId> {
+    pub(super) fn take_frame(&mut self) -> Option<FrameId> {
         if let Some(id) = self.freed.pop() {
             return Some(id);
         }
@@ -80,7 +80,7 @@ impl FreeFrames {
 
     /// Returns a frame that holds no page any more.
     #[inline]
-    pub(super) fn put(&mut self, id: FrameId) {
+    pub(super) fn put_back(&mut self, id: FrameId) {
         self.freed.push(id);
     }
 
@@ -135,17 +135,17 @@ mod tests {
 
     /// Takes up to `count` frames, and returns their numbers.
     fn take_frames(supply: &mut FreeFrames, count: usize) -> Vec<u32> {
-        (0..count).map_while(|_| supply.take()).map(|id| id.0).collect()
+        (0..count).map_while(|_| supply.take_frame()).map(|id| id.0).collect()
     }
 
     #[test]
     fn freed_frames_are_taken_last_in_first_out_and_new_ones_in_order() {
         let mut supply = FreeFrames::new(3, 3);
         assert_eq!(take_frames(&mut supply, 2), [0, 1]);
-        supply.put(FrameId(0));
+        supply.put_back(FrameId(0));
         assert_eq!(take_frames(&mut supply, 9), [0, 2]);
         let freed_before = supply.freed_count();
-        [1, 2].into_iter().for_each(|id| supply.put(FrameId(id)));
+        [1, 2].into_iter().for_each(|id| supply.put_back(FrameId(id)));
         supply.reverse_freed_since(freed_before);
         assert_eq!(take_frames(&mut supply, 9), [1, 2]);
     }
@@ -156,21 +156,21 @@ mod tests {
     fn shrink_removes_never_used_frames_first_and_grow_restores_used_ones() {
         let mut supply = FreeFrames::new(4, 10);
         assert_eq!(take_frames(&mut supply, 3), [0, 1, 2]);
-        [0, 1].into_iter().for_each(|id| supply.put(FrameId(id)));
-        assert_eq!((supply.budget(), supply.free()), (4, 3));
+        [0, 1].into_iter().for_each(|id| supply.put_back(FrameId(id)));
+        assert_eq!((supply.budget_frames(), supply.free_frames()), (4, 3));
         let withdrawing = supply.shrink(2);
         assert_eq!(withdrawing, [FrameId(1)]);
-        assert_eq!((supply.budget(), supply.free()), (2, 1));
+        assert_eq!((supply.budget_frames(), supply.free_frames()), (2, 1));
         supply.record_withdrawn(&withdrawing);
-        assert_eq!((supply.budget(), supply.free()), (2, 1));
+        assert_eq!((supply.budget_frames(), supply.free_frames()), (2, 1));
         supply.grow(3);
-        assert_eq!((supply.budget(), supply.free()), (5, 4));
-        assert_eq!(supply.backed(), 2);
+        assert_eq!((supply.budget_frames(), supply.free_frames()), (5, 4));
+        assert_eq!(supply.backed_frames(), 2);
         assert_eq!(take_frames(&mut supply, 9), [0, 1, 3, 4]);
-        assert_eq!(supply.backed(), 5);
+        assert_eq!(supply.backed_frames(), 5);
         // At most the existing frames.
         supply.grow(100);
-        assert_eq!(supply.budget(), 10);
+        assert_eq!(supply.budget_frames(), 10);
         assert_eq!(take_frames(&mut supply, 100), [5, 6, 7, 8, 9]);
     }
 }

@@ -85,7 +85,7 @@ impl PageTableIndex {
     /// The frame of a page, if it is in the table.
     #[inline]
     pub(super) fn find(&self, frames: &[Frame], file: FileId, page: u64) -> Option<FrameId> {
-        self.find_at(frames, self.group(file, page).home(page), file, page)
+        self.find_in_chain(frames, self.group(file, page).home(page), file, page)
     }
 
     /// Returns the frame of a page, as `find`. Checks first the frame after `previous`, where the
@@ -110,7 +110,7 @@ impl PageTableIndex {
     /// Returns the frame of a page. The page must belong to the chain at head `home`, and its frame
     /// may be absent.
     #[inline]
-    pub(super) fn find_at(
+    pub(super) fn find_in_chain(
         &self,
         frames: &[Frame],
         home: usize,
@@ -156,16 +156,17 @@ impl PageTableIndex {
         file: FileId,
         range: PageRange,
     ) -> Option<PageRange> {
-        let is_absent = |&(page, home): &_| self.find_at(frames, home, file, page).is_none();
+        let is_absent = |&(page, home): &_| self.find_in_chain(frames, home, file, page).is_none();
         let (first, _) = self.homes(file, range).find(is_absent)?;
         let rest = PageRange { first, ..range };
-        let end =
-            self.first_where(frames, file, rest, |_| true).map_or(range.end, |(page, _)| page);
+        let is_any = |_: &Frame| true;
+        let first_cached = self.first_matching(frames, file, rest, is_any);
+        let end = first_cached.map_or(range.end, |(page, _)| page);
         Some(PageRange { first, end })
     }
 
     /// Returns the first cached page of the range whose frame satisfies `is_match`, with its frame.
-    pub(super) fn first_where(
+    pub(super) fn first_matching(
         &self,
         frames: &[Frame],
         file: FileId,
@@ -176,7 +177,7 @@ impl PageTableIndex {
             return None;
         }
         let searched = range.clipped(range.first.saturating_add(frames.len() as u64));
-        let mut cached = self.cached_run(frames, file, searched);
+        let mut cached = self.cached_pages(frames, file, searched);
         let found = cached.find(|&(_, id)| is_match(&frames[id.0 as usize]));
         if found.is_some() || searched == range {
             return found;
@@ -191,25 +192,32 @@ impl PageTableIndex {
 
     /// Returns the frames of the cached pages of the range. Their order is the order of the pages,
     /// or of the frames if the range has more pages than there are frames.
-    pub(super) fn cached(&self, frames: &[Frame], file: FileId, range: PageRange) -> Vec<FrameId> {
+    pub(super) fn cached_frames(
+        &self,
+        frames: &[Frame],
+        file: FileId,
+        range: PageRange,
+    ) -> Vec<FrameId> {
         if self.is_empty(file) {
             return Vec::new();
         }
         if range.count() <= frames.len() as u64 {
-            return self.cached_run(frames, file, range).map(|(_, id)| id).collect();
+            return self.cached_pages(frames, file, range).map(|(_, id)| id).collect();
         }
         let numbered_frames = (0..).map(FrameId).zip(frames);
         numbered_frames.filter(|(_, frame)| frame.holds(file, range)).map(|(id, _)| id).collect()
     }
 
     /// The cached pages of a range, and their frames.
-    fn cached_run(
+    fn cached_pages(
         &self,
         frames: &[Frame],
         file: FileId,
         range: PageRange,
     ) -> impl Iterator<Item = (u64, FrameId)> {
-        let with_frame = move |(page, home)| Some((page, self.find_at(frames, home, file, page)?));
+        let with_frame = move |(page, home)| {
+            Some((page, self.find_in_chain(frames, home, file, page)?))
+        };
         self.homes(file, range).filter_map(with_frame)
     }
 
