@@ -218,7 +218,7 @@ impl Machine {
 
     /// The length of the handle's file in bytes.
     pub fn file_bytes(&self, handle: HandleId) -> u64 {
-        self.files.bytes_of(handle)
+        self.files.file_bytes(handle)
     }
 
     /// The chunking policy of raw transfers: each chunk is a direct read or write.
@@ -246,7 +246,7 @@ impl Machine {
         self.base.queue.scheduler_decisions()
     }
 
-    /// The log of readahead decisions, for files and memory, to enable and to drain it. It stays
+    /// The log of readahead decisions, for files and memory, to enable and to drain. The log stays
     /// empty if neither the readahead policy nor the swap-in policy keeps one
     /// ([`ReadaheadPolicy::keeps_log`],
     /// [`SwapinPolicy::keeps_log`](crate::swapin::SwapinPolicy::keeps_log)).
@@ -286,7 +286,7 @@ impl Machine {
     ) -> Result<ReadId, ReadError> {
         let base = &mut self.base;
         let read = self.files.read(now, base, access, transfer)?;
-        let pages = self.files.pages_of(read);
+        let pages = self.files.needed_pages(read);
         if access == ReadAccess::Direct {
             let is_sync = true;
             self.files.start_direct(now, base, read, Op::Read, is_sync);
@@ -308,7 +308,7 @@ impl Machine {
     /// consider.
     ///
     /// # Errors
-    /// It is misaligned, goes past the end of the file, or `open_reads_max` reads are open.
+    /// The write is misaligned, goes past the end of the file, or `open_reads_max` reads are open.
     pub fn write(
         &mut self,
         now: Time,
@@ -335,7 +335,7 @@ impl Machine {
     /// Adds a mapping of `pages` pages, all zeros.
     ///
     /// # Errors
-    /// It has more than 2^32 − 1 pages.
+    /// The mapping has more than 2^32 − 1 pages.
     pub fn add_memory(&mut self, pages: u64, kind: MemoryKind) -> Result<MemoryId, SwapError> {
         self.memory.add_mapping(&mut self.base, pages, kind)
     }
@@ -478,18 +478,18 @@ impl Machine {
         while let Some(ended) = base.queue.poll_ended() {
             base.frames.budget.prefetch_pages -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {
-                RequestContent::Pages { file, range, behind, .. } => self.files.complete_pages(
+                RequestContent::Pages { file, range, search_tail, .. } => self.files.complete_pages(
                     now,
                     base,
                     ended,
-                    RequestPages { file, range, behind },
+                    RequestPages { file, range, search_tail },
                 ),
                 RequestContent::Slots { range, .. } => self.memory.complete(base, ended, range),
                 RequestContent::Direct { read, offset } => {
                     self.files.complete_direct(base, ended, read, offset)
                 }
             };
-            base.queue.recycle(waiters);
+            base.queue.recycle_waiters(waiters);
         }
         self.admit(now);
     }

@@ -5,7 +5,7 @@ use crate::unit::{SECTOR_BYTES, Time};
 mod table;
 
 pub use table::RequestTable;
-pub(crate) use table::more_requests;
+pub(crate) use table::slots_to_add;
 
 /// Identifies a request from its creation in the machine until its completion; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

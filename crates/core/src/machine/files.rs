@@ -64,7 +64,7 @@ struct Handle {
 enum ReadState {
     /// Waits for memory, with no page pinned. Entered at the start; left by `begin`.
     Waiting,
-    /// Has its memory and waits for `pending` requests. Entered by `begin`; left by `finish`.
+    /// Has its memory and waits for its requests. Entered by `begin`; left by `finish`.
     Active,
     /// Has ended; its pages stay pinned. Entered by `finish`; left by release.
     Done,
@@ -94,7 +94,7 @@ struct FileTransfer {
     /// one continued use.
     is_continuation: bool,
     /// Number of requests that it waits for.
-    pending: u32,
+    pending_requests: u32,
     /// Page up to which absent pages have been requested (exclusive).
     cursor: u64,
     error: Option<ReadError>,
@@ -231,7 +231,7 @@ impl MachineFiles {
     }
 
     /// The length of the handle's file in bytes.
-    pub(super) fn bytes_of(&self, handle: HandleId) -> u64 {
+    pub(super) fn file_bytes(&self, handle: HandleId) -> u64 {
         self.file(self.file_of(handle)).bytes
     }
 
@@ -273,9 +273,9 @@ impl MachineFiles {
         self.policy_mut(handle).advise(advice);
     }
 
-    /// Opens a read. It may begin when there is memory for [its pages](MachineFiles::pages_of); a
-    /// direct one begins at once. Fails if a direct read is misaligned, if the pages exceed the
-    /// memory, or if `open_reads_max` reads are open.
+    /// Opens a read, which may begin when there is memory for its
+    /// [pages](MachineFiles::needed_pages); a direct one begins at once. Fails if a direct read is
+    /// misaligned, if the pages exceed the memory, or if `open_reads_max` reads are open.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -283,7 +283,7 @@ impl MachineFiles {
         access: ReadAccess,
         transfer: Transfer,
     ) -> Result<ReadId, ReadError> {
-        let file_bytes = self.bytes_of(transfer.handle);
+        let file_bytes = self.file_bytes(transfer.handle);
         let bytes = transfer.bytes.min(file_bytes.saturating_sub(transfer.offset));
         if access == ReadAccess::Direct {
             check_alignment(base, &transfer)?;
@@ -314,7 +314,7 @@ impl MachineFiles {
         is_sync: bool,
     ) -> Result<ReadId, ReadError> {
         check_alignment(base, &transfer)?;
-        let file_bytes = self.bytes_of(transfer.handle);
+        let file_bytes = self.file_bytes(transfer.handle);
         if transfer.offset + transfer.bytes > file_bytes {
             return Err(ReadError::PastEnd { file_bytes });
         }
@@ -358,7 +358,7 @@ impl MachineFiles {
             range,
             frames: self.spare_frame_lists.pop().unwrap_or_default(),
             is_continuation,
-            pending: 0,
+            pending_requests: 0,
             cursor: range.first,
             error: None,
         };
@@ -366,13 +366,13 @@ impl MachineFiles {
     }
 
     /// Number of pages of memory that an open read needs to begin; 0 for a direct one.
-    pub(super) fn pages_of(&self, read: ReadId) -> u64 {
-        self.get(read).range.count()
+    pub(super) fn needed_pages(&self, read: ReadId) -> u64 {
+        self.file_transfer(read).range.count()
     }
 
     /// Ends a waiting read with an error, and queues its result.
     pub(super) fn fail(&mut self, base: &mut SharedState, read: ReadId, error: ReadError) {
-        self.get_mut(read).error = Some(error);
+        self.file_transfer_mut(read).error = Some(error);
         self.finish(base, read);
     }
 
@@ -396,7 +396,7 @@ impl MachineFiles {
     /// Removes and returns the next completed read or write; `None` if there is none.
     pub(super) fn poll_done(&mut self) -> Option<Done> {
         let id = self.done.pop_front()?;
-        let read = self.get(id);
+        let read = self.file_transfer(id);
         Some(Done {
             read: id,
             tag: read.transfer.tag,
@@ -423,17 +423,17 @@ impl MachineFiles {
 
     /// The frames of a begun read, first page first; none for a direct transfer.
     pub(super) fn frames_of(&self, read: ReadId) -> &[FrameId] {
-        &self.get(read).frames
+        &self.file_transfer(read).frames
     }
 
     /// The transfer as requested.
     pub(super) fn transfer_of(&self, read: ReadId) -> &Transfer {
-        &self.get(read).transfer
+        &self.file_transfer(read).transfer
     }
 
     /// Returns true for a fault on a mapped file.
     pub(super) fn is_fault(&self, read: ReadId) -> bool {
-        self.get(read).kind == TransferKind::Read(ReadAccess::Fault)
+        self.file_transfer(read).kind == TransferKind::Read(ReadAccess::Fault)
     }
 
     /// Returns true if no read is open.
@@ -452,12 +452,12 @@ impl MachineFiles {
     }
 
     /// State of an open read or write.
-    fn get(&self, read: ReadId) -> &FileTransfer {
+    fn file_transfer(&self, read: ReadId) -> &FileTransfer {
         &self.reads[read.0 as usize]
     }
 
     /// State of an open read or write, to be changed.
-    fn get_mut(&mut self, read: ReadId) -> &mut FileTransfer {
+    fn file_transfer_mut(&mut self, read: ReadId) -> &mut FileTransfer {
         &mut self.reads[read.0 as usize]
     }
 }

@@ -98,7 +98,7 @@ pub struct SwapConfig {
     pub second_chance_pages: u32,
     /// True if the eviction policy also selects the pages of memory to leave. Under `two-lists`,
     /// memory then has two lists of its own, as in Linux. Default false: memory has these lists
-    /// under every policy. It requires an environment with access bits; the benefit without them
+    /// under every policy. True requires an environment with access bits; the benefit without them
     /// has not been measured.
     pub by_policy: bool,
     /// The process on whose behalf the area is written.
@@ -142,11 +142,11 @@ pub struct MemoryFault {
 pub enum PageSource {
     /// The page was never written, or discarded since: the environment fills the frame with zeros.
     Zero,
-    /// It was in memory, or in flight.
+    /// The page was in memory, or in flight.
     Memory,
-    /// It was in memory, or in flight, because it was prefetched.
+    /// The page was in memory, or in flight, because it was prefetched.
     Ahead,
-    /// It was read from the swap area for this fault.
+    /// The page was read from the swap area for this fault.
     Swap,
 }
 
@@ -472,7 +472,8 @@ impl MachineMemory {
     /// Marks a page as dirty: the content of its slot is outdated. A slot that is being written is
     /// kept until the write has ended.
     fn make_dirty(&mut self, base: &mut SharedState, memory: MemoryId, page: u64, frame: FrameId) {
-        base.frames.cache.set_dirty(frame, true);
+        let is_dirty = true;
+        base.frames.cache.set_dirty(frame, is_dirty);
         if !base.frames.cache.is_writing(frame) {
             self.release_slot(memory, page);
         }
@@ -506,7 +507,7 @@ impl MachineMemory {
     fn take_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
-        self.swap.area.take(slot, SlotOwner { memory, page });
+        self.swap.area.assign_slot(slot, SlotOwner { memory, page });
         self.mappings[memory.0 as usize].slots[page as usize] = slot as u32;
     }
 

@@ -1,8 +1,8 @@
 //! Requests on their way to the device, from creation to completion.
 //!
 //! # The poll contract
-//! 1. [`send`](RequestQueue::send) for each new request. It is *plugged*: held back, so that
-//!    requests created together are merged with each other before the device receives the first.
+//! 1. [`send`](RequestQueue::send) for each new request, which is then *plugged*: held back, so
+//!    that requests created together are merged before the device receives the first.
 //! 2. [`poll`](RequestQueue::poll) until it returns none: requests for the device, and cancelled
 //!    ones.
 //! 3. [`handle_completion`](RequestQueue::handle_completion) for each request that the device
@@ -11,9 +11,10 @@
 //! 4. If no call has work, wait for a completion, a new request, or the time returned by
 //!    [`next_wake`](RequestQueue::next_wake).
 //!
-//! It knows sectors, processes and times, and the outcome of requests. Each request is stored once
-//! in its [`RequestTable`]; the plug, the scheduler and all other code use identifiers. The purpose
-//! of its data is in the [`RequestContent`], which the queue stores and does not interpret.
+//! The queue knows sectors, processes and times, and the outcome of requests. Each request is
+//! stored once in its [`RequestTable`]; the plug, the scheduler and all other code use identifiers.
+//! The purpose of its data is in the [`RequestContent`], which the queue stores and does not
+//! interpret.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -45,7 +46,7 @@ pub(super) struct EndedPart {
     pub(super) outcome: PartOutcome,
     /// True if it was merged with others: a failure does not show whose data is bad.
     pub(super) is_merged: bool,
-    /// Its waiters; the list must be returned to [`RequestQueue::recycle`].
+    /// Its waiters; the list must be returned to [`RequestQueue::recycle_waiters`].
     pub(super) waiters: Vec<Waiter>,
 }
 
@@ -339,13 +340,13 @@ impl RequestQueue {
             Outcome::Failed(error) => PartOutcome::Failed(error),
         };
         let is_merged = ending.is_merged;
-        let (content, waiters) = self.payloads.take(part);
+        let (content, waiters) = self.payloads.take_content(part);
         Some(EndedPart { request, content, outcome, is_merged, waiters })
     }
 
     /// Takes back the list of waiters of an ended part, to reuse its memory.
-    pub(super) fn recycle(&mut self, waiters: Vec<Waiter>) {
-        self.payloads.recycle(waiters);
+    pub(super) fn recycle_waiters(&mut self, waiters: Vec<Waiter>) {
+        self.payloads.recycle_waiters(waiters);
     }
 
     /// Passes the plugged requests to the scheduler.
@@ -547,7 +548,7 @@ mod tests {
         let ended = queue.poll_ended().expect("it has one part");
         assert_eq!(ended.waiters, [READER]);
         assert!(queue.poll_ended().is_none());
-        queue.recycle(ended.waiters);
+        queue.recycle_waiters(ended.waiters);
         assert_eq!(send(&mut queue, 0, 8), first);
         dispatch_all(&mut queue);
         queue.handle_completion(NOW, Completion::at(NOW, first, Outcome::Done));

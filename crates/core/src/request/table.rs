@@ -63,7 +63,7 @@ impl RequestLink {
 /// Number of slots to add to a table of `count` requests: a quarter, plus 16. A policy that
 /// prefetches single pages has as many requests as half of the memory has pages. Doubling the table
 /// would then allocate twice the number that ever exists.
-pub(crate) fn more_requests(count: usize) -> usize {
+pub(crate) fn slots_to_add(count: usize) -> usize {
     count / 4 + 16
 }
 
@@ -71,7 +71,7 @@ impl RequestTable {
     /// Adds a request, and returns its identifier.
     pub fn open(&mut self, request: Request) -> RequestId {
         if self.slots.len() == self.slots.capacity() {
-            self.slots.reserve_exact(more_requests(self.slots.len()));
+            self.slots.reserve_exact(slots_to_add(self.slots.len()));
         }
         let entry = self.slots.vacant_entry();
         let id = RequestId(entry.key() as u32);

@@ -66,8 +66,8 @@ impl MachineFiles {
     }
 
     /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
-    pub(super) fn advance(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
-        let read = self.get(id);
+    pub(super) fn continue_read(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
+        let read = self.file_transfer(id);
         let (cursor, end) = (read.cursor, read.range.end);
         if cursor >= end {
             return self.finish(base, id);
@@ -142,11 +142,11 @@ impl MachineFiles {
 
     /// The description of a read for the policy.
     pub(super) fn read_request(&self, base: &SharedState, id: ReadId) -> ReadRequest {
-        let transfer = &self.get(id).transfer;
+        let transfer = &self.file_transfer(id).transfer;
         ReadRequest {
             offset: transfer.offset,
             bytes: transfer.bytes,
-            file_bytes: self.bytes_of(transfer.handle),
+            file_bytes: self.file_bytes(transfer.handle),
             is_congested: base.queue.is_congested(),
         }
     }
@@ -190,11 +190,11 @@ impl MachineFiles {
                 && last_request != Some(request)
             {
                 base.queue.add_waiter(request, Waiter::Read(id));
-                read.pending += 1;
+                read.pending_requests += 1;
                 last_request = Some(request);
             }
         }
-        if read.pending == 0 {
+        if read.pending_requests == 0 {
             self.finish(base, id);
         }
     }
@@ -241,7 +241,7 @@ impl MachineFiles {
                         file,
                         range,
                         ahead_pages,
-                        behind: SearchTail::none(range),
+                        search_tail: SearchTail::none(range),
                     };
                     let request = base.queue.send(now, request, content);
                     base.frames.cache.set_run_request(file, range, request);
@@ -278,7 +278,7 @@ impl MachineFiles {
         let piece_sectors_max = u64::from(base.queue.caps().request_sectors_max)
             / alignment_sectors
             * alignment_sectors;
-        read.pending = sectors.div_ceil(piece_sectors_max) as u32;
+        read.pending_requests = sectors.div_ceil(piece_sectors_max) as u32;
         let mut sent_sectors = 0;
         while sent_sectors < sectors {
             let piece_sectors = piece_sectors_max.min(sectors - sent_sectors);

@@ -52,12 +52,12 @@ impl MachineFiles {
             let frame = cache.find(file, page).expect("a page in flight is in its table");
             if was_withdrawn { cache.cancel_prefetch(frame) } else { cache.fail(frame) }
         }
-        let first_bad = range.contains(good_end_page).then_some(good_end_page);
+        let first_bad_page = range.contains(good_end_page).then_some(good_end_page);
         for id in waiters.iter().copied().map(waiting_read) {
-            let read = self.get_mut(id);
-            read.pending -= 1;
+            let read = self.file_transfer_mut(id);
+            read.pending_requests -= 1;
             // The first bad page that this read needs.
-            if let Some(bad_page) = first_bad.map(|page| page.max(read.range.first))
+            if let Some(bad_page) = first_bad_page.map(|page| page.max(read.range.first))
                 && range.contains(bad_page)
                 && read.range.contains(bad_page)
             {
@@ -76,8 +76,8 @@ impl MachineFiles {
                     read.error = Some(error);
                 }
             }
-            if read.pending == 0 {
-                self.advance(now, base, id);
+            if read.pending_requests == 0 {
+                self.continue_read(now, base, id);
             }
         }
         waiters
@@ -101,7 +101,7 @@ impl MachineFiles {
             base.queue.enqueue_retry(request, content);
             return waiters;
         }
-        let read = self.get_mut(id);
+        let read = self.file_transfer_mut(id);
         let file_offset = read.transfer.offset + offset;
         let expected_bytes = request.bytes().min(read.bytes - offset);
         let error = match outcome {
@@ -112,8 +112,8 @@ impl MachineFiles {
             PartOutcome::Moved(_) => None,
         };
         read.error = read.error.or(error);
-        read.pending -= 1;
-        if read.pending == 0 {
+        read.pending_requests -= 1;
+        if read.pending_requests == 0 {
             if read.kind == TransferKind::Write {
                 // Pages read from the old data while the write was in progress are dropped too.
                 self.forget_overwritten(base, id);
@@ -125,7 +125,7 @@ impl MachineFiles {
 
     /// Drops the cached pages that a write overwrites. Pages in flight are dropped on arrival.
     pub(super) fn forget_overwritten(&mut self, base: &mut SharedState, write: ReadId) {
-        let transfer = self.get(write).transfer;
+        let transfer = self.file_transfer(write).transfer;
         let file = self.file_of(transfer.handle);
         let range = PageRange::covering(transfer.offset, transfer.bytes);
         base.frames.cache.invalidate(file, range);
@@ -135,7 +135,7 @@ impl MachineFiles {
     /// data may then be data that this waiter did not need. False without a waiter.
     fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
-            let needed = self.get(waiting_read(waiter)).range;
+            let needed = self.file_transfer(waiting_read(waiter)).range;
             needed.first <= range.first && range.end <= needed.end
         };
         !waiters.is_empty() && (is_merged || !waiters.iter().all(needs_all))
@@ -153,7 +153,7 @@ impl MachineFiles {
         waiters: &[Waiter],
     ) {
         let readers: Vec<ReadId> = waiters.iter().copied().map(waiting_read).collect();
-        let needed = |read: &ReadId| self.get(*read).range;
+        let needed = |read: &ReadId| self.file_transfer(*read).range;
         let mut cuts: Vec<u64> = [range.first, range.end].into();
         cuts.extend(readers.iter().map(needed).flat_map(|needed| [needed.first, needed.end]));
         cuts.retain(|&page| range.first <= page && page <= range.end);
@@ -164,7 +164,8 @@ impl MachineFiles {
             let frame_of = |base: &SharedState, page| {
                 base.frames.cache.find(file, page).expect("a page in flight is in its table")
             };
-            let needs_piece = |read: &&ReadId| self.get(**read).range.contains(piece.first);
+            let needs_piece =
+                |read: &&ReadId| self.file_transfer(**read).range.contains(piece.first);
             let readers: Vec<ReadId> = readers.iter().filter(needs_piece).copied().collect();
             if readers.is_empty() {
                 for page in piece.pages() {
@@ -173,16 +174,16 @@ impl MachineFiles {
                 }
                 continue;
             }
-            let piece = RequestPages { file, range: piece, behind: SearchTail::none(piece) };
+            let piece = RequestPages { file, range: piece, search_tail: SearchTail::none(piece) };
             self.retry_pages(base, request, piece, &readers);
         }
         for read in readers {
-            self.get_mut(read).pending -= 1;
+            self.file_transfer_mut(read).pending_requests -= 1;
         }
     }
 
     /// Continues the search for the bad page of a failed request with the pages `next_try`. Waiters
-    /// that need none of the remaining pages are advanced.
+    /// that need none of the remaining pages go on.
     fn continue_search(
         &mut self,
         now: Time,
@@ -193,17 +194,17 @@ impl MachineFiles {
     ) {
         let remaining = next_try.with_search_tail();
         let needs_some = |read: &ReadId| {
-            let needed = self.get(*read).range;
+            let needed = self.file_transfer(*read).range;
             needed.first < remaining.end && remaining.first < needed.end
         };
         let readers: Vec<ReadId> =
             waiters.iter().copied().map(waiting_read).filter(needs_some).collect();
         self.retry_pages(base, request, next_try, &readers);
         for id in waiters.iter().copied().map(waiting_read) {
-            let read = self.get_mut(id);
-            read.pending -= 1;
-            if read.pending == 0 {
-                self.advance(now, base, id);
+            let read = self.file_transfer_mut(id);
+            read.pending_requests -= 1;
+            if read.pending_requests == 0 {
+                self.continue_read(now, base, id);
             }
         }
     }
@@ -217,16 +218,16 @@ impl MachineFiles {
         pages: RequestPages,
         readers: &[ReadId],
     ) {
-        let RequestPages { file, range, behind } = pages;
+        let RequestPages { file, range, search_tail } = pages;
         let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
         let sectors = (range.count() * PAGE_SECTORS) as u32;
-        let content = RequestContent::Pages { file, range, ahead_pages: 0, behind };
+        let content = RequestContent::Pages { file, range, ahead_pages: 0, search_tail };
         let request = Request { start, sectors, need: Need::Prefetch, ..request };
         let retry = base.queue.enqueue_retry(request, content);
         base.frames.cache.set_run_request(file, pages.with_search_tail(), retry);
         for &read in readers {
             base.queue.add_waiter(retry, Waiter::Read(read));
-            self.get_mut(read).pending += 1;
+            self.file_transfer_mut(read).pending_requests += 1;
         }
     }
 }
@@ -236,13 +237,13 @@ impl MachineFiles {
 pub(in crate::machine) struct RequestPages {
     pub(in crate::machine) file: FileId,
     pub(in crate::machine) range: PageRange,
-    pub(in crate::machine) behind: SearchTail,
+    pub(in crate::machine) search_tail: SearchTail,
 }
 
 impl RequestPages {
     /// The pages of the request, and the pages in flight behind them.
     fn with_search_tail(self) -> PageRange {
-        PageRange { first: self.range.first, end: self.behind.end }
+        PageRange { first: self.range.first, end: self.search_tail.end }
     }
 
     /// The next pages to try in the binary search for the first unreadable page: the first half of
@@ -250,23 +251,23 @@ impl RequestPages {
     /// request of n pages takes log2(n) + 1 more, each of which may take seconds on a failing
     /// device.
     fn next_search_try(self, outcome: PartOutcome) -> Option<RequestPages> {
-        let RequestPages { range, behind, .. } = self;
+        let RequestPages { range, search_tail, .. } = self;
         let suspects = match outcome {
             PartOutcome::Failed(DeviceError::Medium) if range.count() > 1 => range,
             PartOutcome::Moved(bytes) if bytes == range.count() * PAGE_BYTES => {
-                PageRange { first: range.end, end: behind.suspect_end }
+                PageRange { first: range.end, end: search_tail.suspect_end }
             }
             _ => return None,
         };
         if suspects.is_empty() {
             // The last suspect was read this time. The pages behind it were never tried alone.
-            let rest = PageRange { first: suspects.first, end: behind.end };
-            let behind = SearchTail::none(rest);
-            return (!rest.is_empty()).then_some(RequestPages { range: rest, behind, ..self });
+            let rest = PageRange { first: suspects.first, end: search_tail.end };
+            let search_tail = SearchTail::none(rest);
+            return (!rest.is_empty()).then_some(RequestPages { range: rest, search_tail, ..self });
         }
         let half = PageRange::new(suspects.first, suspects.count().div_ceil(2));
-        let behind = SearchTail { suspect_end: suspects.end, end: behind.end };
-        Some(RequestPages { range: half, behind, ..self })
+        let search_tail = SearchTail { suspect_end: suspects.end, end: search_tail.end };
+        Some(RequestPages { range: half, search_tail, ..self })
     }
 }
 

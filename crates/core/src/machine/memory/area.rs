@@ -1,8 +1,8 @@
 //! The swap area: the page of each slot, and the choice of slots for the next pages.
 //!
 //! Pages that leave together get neighbouring slots. The search for a run of free slots starts at
-//! the end of the last run and covers a bounded range. It takes the longest run there, up to the
-//! wanted length. Swap-out thus writes like a circular log.
+//! the end of the last run and covers a bounded range. The result is the longest run there, up
+//! to the wanted length. Swap-out thus writes like a circular log.
 //!
 //! A slot is freed when its page is written in memory, not when its page is read in: a page that
 //! stays clean can leave again without I/O. Rejected: overwrite the slot in place, which would save
@@ -112,7 +112,7 @@ impl SwapArea {
     }
 
     /// Assigns the free slot `slot` to the page `owner`.
-    pub(super) fn take(&mut self, slot: u64, owner: SlotOwner) {
+    pub(super) fn assign_slot(&mut self, slot: u64, owner: SlotOwner) {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);
         self.owners[slot as usize] = u64::from(owner.memory.0) << 32 | owner.page;
@@ -164,7 +164,7 @@ mod tests {
     fn take_run(area: &mut SwapArea, slots_max: u64) -> (u64, u64) {
         let run = area.find_run(slots_max).unwrap();
         for slot in run.pages() {
-            area.take(slot, SlotOwner { memory: MemoryId(3), page: 70 + slot });
+            area.assign_slot(slot, SlotOwner { memory: MemoryId(3), page: 70 + slot });
         }
         (run.first, run.count())
     }

@@ -37,7 +37,7 @@ impl MachineMemory {
     /// Returns true if the page of an open fault already counts in the budget: it needs no other
     /// frame.
     pub(in crate::machine) fn is_resident(&self, base: &SharedState, fault: FaultId) -> bool {
-        let MemoryFault { memory, page, .. } = self.get(fault).cause;
+        let MemoryFault { memory, page, .. } = self.fault_state(fault).cause;
         let frame = base.frames.cache.find(self.file_of(memory), page);
         frame.is_some_and(|frame| base.frames.cache.is_held(frame))
     }
@@ -46,7 +46,7 @@ impl MachineMemory {
     /// or waits for the request that reads its page.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: FaultId) {
         base.frames.budget.pinned_pages += 1;
-        let MemoryFault { memory, page, process, .. } = self.get(id).cause;
+        let MemoryFault { memory, page, process, .. } = self.fault_state(id).cause;
         let file = self.file_of(memory);
         let (frame, source) = if let Some(frame) = base.frames.cache.find(file, page) {
             self.cancel_swap_out(base, frame);
@@ -59,7 +59,8 @@ impl MachineMemory {
             }
             (frame, if is_ahead { PageSource::Ahead } else { PageSource::Memory })
         } else {
-            let frame = base.frames.add_memory(file, page, Mark::Clear, false);
+            let is_ahead = false;
+            let frame = base.frames.add_memory(file, page, Mark::Clear, is_ahead);
             base.frames.cache.pin(frame);
             match self.swap_fault(memory, page) {
                 None => {
@@ -72,7 +73,7 @@ impl MachineMemory {
                 }
             }
         };
-        self.get_mut(id).found = Some((frame, source));
+        self.fault_state_mut(id).found = Some((frame, source));
         self.count_fault(base, frame, source);
         if let FrameState::InFlight(request) = base.frames.cache.state(frame) {
             base.queue.add_waiter(request, Waiter::Fault(id));
@@ -106,14 +107,14 @@ impl MachineMemory {
         id: FaultId,
         error: ReadError,
     ) {
-        self.get_mut(id).error = Some(error);
+        self.fault_state_mut(id).error = Some(error);
         self.finish(base, id);
     }
 
     /// Removes and returns the next completed fault; `None` if there is none.
     pub(in crate::machine) fn poll_faulted(&mut self, base: &SharedState) -> Option<Faulted> {
         let id = self.faulted.pop_front()?;
-        let MachineFault { cause, started, found, error } = self.get(id);
+        let MachineFault { cause, started, found, error } = self.fault_state(id);
         Some(Faulted {
             fault: id,
             tag: cause.tag,
@@ -141,7 +142,8 @@ impl MachineMemory {
             if cause.access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {
                 self.make_dirty(base, cause.memory, cause.page, frame);
             }
-            base.frames.cache.set_mapped(frame, true);
+            let is_mapped = true;
+            base.frames.cache.set_mapped(frame, is_mapped);
         }
         base.frames.cache.unpin(frame);
         base.frames.budget.pinned_pages -= 1;
@@ -162,17 +164,18 @@ impl MachineMemory {
 
     /// The frame of a begun fault.
     pub(super) fn frame_of(&self, fault: FaultId) -> FrameId {
-        let (frame, _) = self.get(fault).found.expect("a fault that has begun has its frame");
+        let found = self.fault_state(fault).found;
+        let (frame, _) = found.expect("a fault that has begun has its frame");
         frame
     }
 
     /// State of an open fault.
-    pub(super) fn get(&self, fault: FaultId) -> &MachineFault {
+    pub(super) fn fault_state(&self, fault: FaultId) -> &MachineFault {
         &self.faults[fault.0 as usize]
     }
 
     /// State of an open fault, to be changed.
-    pub(super) fn get_mut(&mut self, fault: FaultId) -> &mut MachineFault {
+    pub(super) fn fault_state_mut(&mut self, fault: FaultId) -> &mut MachineFault {
         &mut self.faults[fault.0 as usize]
     }
 }

@@ -277,8 +277,8 @@ impl MachineMemory {
                 FrameState::InFlight(_) => continue,
                 FrameState::Filled => {}
                 _ => {
-                    let offset = self.get(fault).cause.page * PAGE_BYTES;
-                    self.get_mut(fault).error = Some(ReadError::Device { offset, error });
+                    let offset = self.fault_state(fault).cause.page * PAGE_BYTES;
+                    self.fault_state_mut(fault).error = Some(ReadError::Device { offset, error });
                 }
             }
             self.finish(base, fault);

@@ -35,14 +35,16 @@ use crate::request::Op;
 use crate::unit::{PageRange, Time};
 
 impl MachineMemory {
-    /// The next page to unmap from a program's address space. It counts as unmapped from this call
-    /// on. The caller must unmap it and call [`handle_unmapped`](MachineMemory::handle_unmapped).
+    /// The next page to unmap from a program's address space. The page counts as unmapped from
+    /// this call on. The caller must unmap it and call
+    /// [`handle_unmapped`](MachineMemory::handle_unmapped).
     pub(in crate::machine) fn poll_unmap(&mut self, base: &mut SharedState) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
         let cache = &mut base.frames.cache;
         debug_assert!(cache.is_leaving(frame) && cache.is_mapped(frame));
         self.swap.unmaps_unanswered += 1;
-        cache.set_mapped(frame, false);
+        let is_mapped = false;
+        cache.set_mapped(frame, is_mapped);
         let (file, page) = cache.page_of(frame);
         Some(Unmap { memory: self.memory_of(file), page, frame })
     }
@@ -183,7 +185,7 @@ impl MachineMemory {
     fn start_leaving(&mut self, base: &mut SharedState, frame: FrameId) {
         let is_dirty = base.frames.cache.is_dirty(frame);
         if (is_dirty && self.swap.is_full) || base.frames.cache.is_writing(frame) {
-            // It can't leave now. A page that is being written was used again meanwhile.
+            // The page can't leave now. If it is being written, it was used again meanwhile.
             base.frames.cache.set_aside(frame);
         } else if base.frames.cache.is_mapped(frame) {
             self.swap.unmaps.push_back(frame);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::cache::FileId;
 use crate::machine::{FaultId, ReadId};
-use crate::request::{RequestId, more_requests};
+use crate::request::{RequestId, slots_to_add};
 use crate::unit::PageRange;
 
 /// Purpose of the data of a request.
@@ -20,7 +20,7 @@ pub(in crate::machine) enum RequestContent {
         /// Number of prefetched pages among them.
         ahead_pages: u32,
         /// The pages in flight behind them, during the search for an unreadable page.
-        behind: SearchTail,
+        search_tail: SearchTail,
     },
     /// Slots of the swap area. Their pages of memory are in flight in the cache for a read, and
     /// being written for a write.
@@ -96,7 +96,7 @@ impl Payloads {
             // A new identifier is the next number: identifiers are assigned in order.
             None => {
                 if self.by_id.len() == self.by_id.capacity() {
-                    self.by_id.reserve_exact(more_requests(self.by_id.len()));
+                    self.by_id.reserve_exact(slots_to_add(self.by_id.len()));
                 }
                 self.by_id.push(payload);
             }
@@ -104,14 +104,14 @@ impl Payloads {
     }
 
     /// Takes the content of the request and its waiters, in a list to be returned to
-    /// [`recycle`](Payloads::recycle).
-    pub(super) fn take(&mut self, id: RequestId) -> (RequestContent, Vec<Waiter>) {
+    /// [`recycle_waiters`](Payloads::recycle_waiters).
+    pub(super) fn take_content(&mut self, id: RequestId) -> (RequestContent, Vec<Waiter>) {
         let payload = &mut self.by_id[id.0 as usize];
         (payload.content, core::mem::take(&mut payload.waiters))
     }
 
     /// Keeps the memory of a list of waiters for the next request.
-    pub(super) fn recycle(&mut self, mut waiters: Vec<Waiter>) {
+    pub(super) fn recycle_waiters(&mut self, mut waiters: Vec<Waiter>) {
         if waiters.capacity() > 0 {
             waiters.clear();
             self.spare_lists.push(waiters);
