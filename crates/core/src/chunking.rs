@@ -44,7 +44,7 @@ pub trait ChunkingPolicy {
     /// [`chunk_bytes`](ChunkingPolicy::chunk_bytes). `None`: wait until a chunk in flight has
     /// completed.
     ///
-    /// It is never `None` without a chunk in flight.
+    /// Never `None` without a chunk in flight.
     fn next(&self, progress: &TransferProgress) -> Option<u64>;
 
     /// The largest chunk in bytes: the size of a buffer.

@@ -28,8 +28,10 @@ pub struct LoggedDecision {
 /// A decision with the numbers behind it. The log prints most fields under their names;
 /// some keys are older.
 ///
-/// `queue` is a number that is reused when a queue is gone. Times and durations that end in `_ms`
-/// are whole milliseconds. `why` is one word.
+/// In the policy `cfq`, a *queue* has the requests of one or more processes. A *tree* has the
+/// queues of one class and kind. A *slice* is the time for which one queue, the *active* one, has
+/// the device. `queue` is a number that is reused when a queue is gone. Times and durations that
+/// end in `_ms` are whole milliseconds. `why` is one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A request goes to the device.
@@ -64,7 +66,7 @@ pub enum Decision {
         /// Number to which they must fall.
         limit: u32,
     },
-    /// A tree is chosen because the present one is no longer served.
+    /// A tree is chosen because the service of the present one has ended.
     Tree {
         /// Its class.
         class: Class,
@@ -89,7 +91,7 @@ pub enum Decision {
         process: Option<ProcessId>,
         /// Its class.
         class: Class,
-        /// Its level.
+        /// Its priority level: 0 (highest) to 7.
         level: u8,
         /// Its kind of tree.
         kind: &'static str,
@@ -149,7 +151,7 @@ pub enum Decision {
         /// Mean think time of its process; 0 if unknown.
         think_ms: u64,
     },
-    /// The idle window of the queue opens or shuts: idling for it pays, or no longer does.
+    /// The idle window of the queue opens or shuts: idling for it pays, or does not.
     Window {
         /// The queue.
         queue: u32,
@@ -294,18 +296,18 @@ pub enum Decision {
 
 /// Queue of decisions to be drained.
 ///
-/// It holds at most [`DecisionLog::LIMIT`]. Beyond it the oldest are lost, and [`Decision::Lost`]
+/// At most [`DecisionLog::LIMIT`] are kept. Beyond it the oldest are lost, and [`Decision::Lost`]
 /// reports their number.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionLog {
     is_on: bool,
-    waiting: VecDeque<LoggedDecision>,
+    undrained: VecDeque<LoggedDecision>,
     /// Lost decisions that are not reported yet.
     lost: u64,
 }
 
 impl DecisionLog {
-    /// Most queued decisions. One call of a scheduler makes a handful.
+    /// Most queued decisions. One call of a scheduler makes a few.
     pub const LIMIT: usize = 4096;
 
     /// Turns the log on or off; it is initially off.
@@ -321,14 +323,14 @@ impl DecisionLog {
     /// Takes the oldest decision; `None` if there is none. If decisions were lost, reports their
     /// number first, as [`Decision::Lost`].
     pub fn poll(&mut self) -> Option<LoggedDecision> {
-        let first = self.waiting.front()?;
+        let first = self.undrained.front()?;
         if self.lost > 0 {
             let lost =
                 LoggedDecision { at: first.at, decision: Decision::Lost { count: self.lost } };
             self.lost = 0;
             return Some(lost);
         }
-        self.waiting.pop_front()
+        self.undrained.pop_front()
     }
 
     /// Logs a decision of a policy. `decision` is called only while the log is on.
@@ -342,11 +344,11 @@ impl DecisionLog {
     /// Queues a decision, and drops the oldest at the limit.
     #[cold]
     fn enqueue(&mut self, logged: LoggedDecision) {
-        if self.waiting.len() == DecisionLog::LIMIT {
-            self.waiting.pop_front();
+        if self.undrained.len() == DecisionLog::LIMIT {
+            self.undrained.pop_front();
             self.lost += 1;
         }
-        self.waiting.push_back(logged);
+        self.undrained.push_back(logged);
     }
 }
 

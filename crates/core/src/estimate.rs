@@ -307,8 +307,8 @@ mod tests {
         assert_near(estimate.page_ps(), 25, 36_000_000);
     }
 
-    /// The first request took 1.6 ms with 16 pages of 8.192 us. It alone gives no information about
-    /// concurrent service.
+    /// The first request took 1.6 ms with 16 pages of 8.192 us. One request gives no information
+    /// about concurrent service.
     #[test]
     fn the_first_request_sets_the_request_cost() {
         let mut estimate = DeviceEstimate::default();

@@ -125,9 +125,9 @@ impl PageKey {
 /// The way in which a page enters the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOrigin {
-    /// A reader requests it. This counts as its first use.
+    /// A reader requests it, which counts as its first use.
     Demand,
-    /// It is prefetched and not used yet. Only policies with
+    /// The page is prefetched and not used yet. Only policies with
     /// [`enters_unused`](EvictionPolicy::enters_unused) receive such pages.
     Prefetch,
 }
@@ -168,8 +168,8 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// Records that the victim has left; the policy may remember it. The default does not.
     fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
-    /// The frame that the policy will check next for a victim; `None` without a page. It stays on
-    /// its list.
+    /// The frame that the policy will check next for a victim; `None` without a page. The frame
+    /// stays on its list.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId>;
 
     /// Announces that an absent page will enter next, after the next victim has left. A policy can
@@ -177,7 +177,8 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     /// the page cache does not.
     fn demand(&mut self, _page: PageKey) {}
 
-    /// Returns a victim that did not leave, because it is in use or was pinned. It is on no list.
+    /// Returns a victim that did not leave, because it is in use or was pinned. Its frame
+    /// is on no list.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.enter(lists, frame, page, PageOrigin::Demand);
     }

@@ -81,8 +81,8 @@ impl LengthDistribution {
         LengthDistribution { is_of_requests: true, ..LengthDistribution::default() }
     }
 
-    /// Records that a run has grown from `length_before` to `length` pages, each at least 1. It
-    /// counts as continued at each step between them.
+    /// Records that a run has grown from `length_before` to `length` pages, each at least 1. The
+    /// run counts as continued at each step between them.
     pub fn record_growth(&mut self, length_before: u64, length: u64) {
         let has_continued = true;
         self.steps[step_of(length_before)..step_of(length)]
@@ -96,25 +96,25 @@ impl LengthDistribution {
         self.steps[step_of(length)].record(has_continued);
     }
 
-    /// Corrects an [`record_end`](LengthDistribution::record_end) of a run that continued after
+    /// Corrects a [`record_end`](LengthDistribution::record_end) of a run that continued after
     /// all.
     pub fn undo_end(&mut self, length: u64) {
         let ended = &mut self.steps[step_of(length)].ended;
         *ended = ended.saturating_sub(1);
     }
 
-    /// Number of further pages that a run of `length` pages reaches with at least this probability
-    /// (of [`PROBABILITY_ONE`]); at most `pages_max`.
-    pub(crate) fn pages_ahead(&self, length: u64, likelihood_min: u64, pages_max: u64) -> u64 {
-        let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / likelihood_min;
+    /// Number of further pages that a run of `length` pages reaches with at least the probability
+    /// `probability_min` (of [`PROBABILITY_ONE`]); at most `pages_max`.
+    pub(crate) fn pages_ahead(&self, length: u64, probability_min: u64, pages_max: u64) -> u64 {
+        let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / probability_min;
         let mut pages_ahead = 0;
-        for piece in self.pieces(length).take_while(|piece| piece.ahead < pages_max) {
+        for piece in self.pieces(length).take_while(|piece| piece.distance < pages_max) {
             if piece.inverse_end > inverse_max {
-                pages_ahead = piece.ahead
-                    + piece.pages * inverse_max.saturating_sub(piece.inverse) / piece.rise();
+                pages_ahead = piece.distance
+                    + piece.pages * inverse_max.saturating_sub(piece.inverse_start) / piece.rise();
                 break;
             }
-            pages_ahead = piece.ahead + piece.pages;
+            pages_ahead = piece.distance + piece.pages;
         }
         pages_ahead.min(pages_max)
     }
@@ -129,16 +129,16 @@ impl LengthDistribution {
         marginal_cost: u64,
         requests_max: u64,
     ) -> u64 {
-        // The expected number of used requests begins with the one for which the window is read.
+        // The request for which the window is read counts as the first used one.
         let (mut window, mut expected_used) = (0, PROBABILITY_ONE);
-        for piece in self.pieces(length).take_while(|piece| piece.ahead < requests_max) {
+        for piece in self.pieces(length).take_while(|piece| piece.distance < requests_max) {
             let pays = |count| piece.pays(expected_used, count, request_pages, marginal_cost);
             if !pays(piece.pages) {
-                window = piece.ahead + largest_below(piece.pages, pays);
+                window = piece.distance + largest_below(piece.pages, pays);
                 break;
             }
             expected_used += piece.expected_used(piece.pages);
-            window = piece.ahead + piece.pages;
+            window = piece.distance + piece.pages;
         }
         window.min(requests_max)
     }
@@ -146,9 +146,9 @@ impl LengthDistribution {
     /// Probability, of [`PROBABILITY_ONE`], that a run of `length` requests (at least 1) reaches
     /// `ahead` more.
     pub(crate) fn probability_of_reaching(&self, length: u64, ahead: u64) -> u64 {
-        let piece = self.pieces(length).find(|piece| ahead <= piece.ahead + piece.pages);
+        let piece = self.pieces(length).find(|piece| ahead <= piece.distance + piece.pages);
         piece.map_or(0, |piece| {
-            PROBABILITY_ONE * PROBABILITY_ONE / piece.inverse_at(ahead - piece.ahead)
+            PROBABILITY_ONE * PROBABILITY_ONE / piece.inverse_at(ahead - piece.distance)
         })
     }
 
@@ -156,20 +156,22 @@ impl LengthDistribution {
     /// inverse.
     fn pieces(&self, length: u64) -> impl Iterator<Item = CurvePiece> {
         let first_step = step_of(length);
-        let (first, width) = pages_of(first_step);
+        let (first, width) = lengths_of(first_step);
         let mut rises = self.rises().enumerate().skip(first_step).peekable();
         // The run has passed a part of its step, and the inverse of the probability is linear in
-        // the length: if four of five runs of 16 pages reach 20, eight of nine reach 18.
+        // the length: if four of five runs of 16 pages reach 20, eight of nine reach 18. All
+        // inverses are divided by the inverse at the current length, which is 1 thereby.
         let rise = rises.peek().map_or(0, |&(_, rise)| rise);
         let mut inverse_end =
             PROBABILITY_ONE * PROBABILITY_ONE / (PROBABILITY_ONE + rise * (length - first) / width);
         rises.map(move |(step, rise)| {
-            let (first, width) = pages_of(step);
+            let (first, width) = lengths_of(step);
             let begin = first.max(length);
-            let inverse = if step == first_step { PROBABILITY_ONE } else { inverse_end };
+            let inverse_start = if step == first_step { PROBABILITY_ONE } else { inverse_end };
             inverse_end = (inverse_end.saturating_mul(PROBABILITY_ONE + rise) / PROBABILITY_ONE)
                 .min(INVERSE_MAX);
-            CurvePiece { ahead: begin - length, pages: first + width - begin, inverse, inverse_end }
+            let (distance, pages) = (begin - length, first + width - begin);
+            CurvePiece { distance, pages, inverse_start, inverse_end }
         })
     }
 
@@ -182,7 +184,7 @@ impl LengthDistribution {
         // Factor of the prior's ends, of `PROBABILITY_ONE`, learned at the lengths before.
         let mut prior_factor = PROBABILITY_ONE;
         (0..STEPS).map(move |step| {
-            // The first length of the step, in widths of the step.
+            // The first length of the step, divided by the width of the step.
             let widths = match step < FINE_STEPS {
                 true => step as u64 + 1,
                 false => (step - FINE_STEPS) as u64 % 4 + 4,
@@ -206,15 +208,16 @@ impl LengthDistribution {
     }
 }
 
-/// A piece of the curve, over which the inverse of the probability rises linearly.
+/// A piece of the curve, over which the inverse of the probability rises linearly. Lengths and
+/// distances count the units of the run: pages, or requests of several pages.
 #[derive(Clone, Copy, Debug)]
 struct CurvePiece {
     /// Distance of its start from the current length.
-    ahead: u64,
+    distance: u64,
     /// Its length.
     pages: u64,
     /// Inverse of the probability that a run reaches its start, of [`PROBABILITY_ONE`].
-    inverse: u64,
+    inverse_start: u64,
     /// Inverse of the probability that a run reaches its end, of [`PROBABILITY_ONE`].
     inverse_end: u64,
 }
@@ -222,21 +225,22 @@ struct CurvePiece {
 impl CurvePiece {
     /// Increase of the inverse probability from the start to the end of the piece.
     fn rise(&self) -> u64 {
-        (self.inverse_end - self.inverse).max(1)
+        (self.inverse_end - self.inverse_start).max(1)
     }
 
     /// Inverse of the probability that a run reaches `pages` pages into the piece.
     fn inverse_at(&self, pages: u64) -> u64 {
-        self.inverse + self.rise() * pages / self.pages
+        self.inverse_start + self.rise() * pages / self.pages
     }
 
     /// Expected number of used pages among its first `count`, of [`PROBABILITY_ONE`]. Simpson's
     /// rule gives the integral of the probability over these pages. The sum over the pages is
     /// smaller by half of the difference between both ends.
     fn expected_used(&self, count: u64) -> u64 {
-        let likelihood = |inverse: u64| PROBABILITY_ONE * PROBABILITY_ONE / inverse;
+        let probability = |inverse: u64| PROBABILITY_ONE * PROBABILITY_ONE / inverse;
         let end = self.inverse_at(count);
-        let [first, middle, last] = [self.inverse, self.inverse.midpoint(end), end].map(likelihood);
+        let [first, middle, last] =
+            [self.inverse_start, self.inverse_start.midpoint(end), end].map(probability);
         match count {
             0..2 => count * last,
             _ => (count * (first + 4 * middle + last) / 6).saturating_sub((first - last) / 2),
@@ -249,14 +253,14 @@ impl CurvePiece {
     fn pays(&self, used_before: u64, count: u64, request_pages: u64, marginal_cost: u64) -> bool {
         let used_requests = u128::from(used_before + self.expected_used(count));
         let used_pages = used_requests * u128::from(request_pages);
-        let cost = u128::from(marginal_cost + (1 + self.ahead + count) * request_pages);
+        let cost = u128::from(marginal_cost + (1 + self.distance + count) * request_pages);
         used_pages * u128::from(self.inverse_at(count))
             <= cost * u128::from(PROBABILITY_ONE * PROBABILITY_ONE)
     }
 }
 
-/// Returns the largest number below `end` for which `is_true` is true, by bisection. It must be
-/// true for all smaller numbers.
+/// Returns the largest number below `end` for which `is_true` is true, by bisection. The
+/// condition must hold for all smaller numbers, and is not checked for 0.
 fn largest_below(end: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low + 1 < high {
@@ -266,7 +270,7 @@ fn largest_below(end: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// The step of a length, at least 1.
+/// Index of the step that a length (at least 1) falls in.
 fn step_of(length: u64) -> usize {
     if length < FIRST_COARSE_LENGTH {
         return length as usize - 1;
@@ -276,8 +280,8 @@ fn step_of(length: u64) -> usize {
     (FINE_STEPS + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
 }
 
-/// The first length of a step, and the number of its lengths.
-fn pages_of(step: usize) -> (u64, u64) {
+/// The first length of a step, and its width: the number of its lengths.
+fn lengths_of(step: usize) -> (u64, u64) {
     if step < FINE_STEPS {
         return (step as u64 + 1, 1);
     }
@@ -297,11 +301,11 @@ mod tests {
     #[test]
     fn every_length_lies_within_the_pages_of_its_step() {
         for length in (1..3000).chain([1 << 20, (1 << 31) + 5]) {
-            let (first, width) = pages_of(step_of(length));
+            let (first, width) = lengths_of(step_of(length));
             assert!((first..first + width).contains(&length), "{length}: {first}, {width}");
         }
         assert_eq!(
-            [7, 8, 9, 10, 15, 16, 19, 20].map(|length| pages_of(step_of(length)).0),
+            [7, 8, 9, 10, 15, 16, 19, 20].map(|length| lengths_of(step_of(length)).0),
             [7, 8, 8, 10, 14, 16, 16, 20]
         );
     }
@@ -362,9 +366,9 @@ mod tests {
         let mut curve = LengthDistribution::default();
         (0..2).for_each(|_| curve.record_end(2));
         curve.record_growth(2, 3);
-        let likelihood = PROBABILITY_ONE * 15 / 29;
-        assert_eq!(curve.pages_ahead(3, likelihood - 10, 1000), 1);
-        assert_eq!(curve.pages_ahead(3, likelihood + 10, 1000), 0);
+        let probability = PROBABILITY_ONE * 15 / 29;
+        assert_eq!(curve.pages_ahead(3, probability - 10, 1000), 1);
+        assert_eq!(curve.pages_ahead(3, probability + 10, 1000), 0);
         let mut curve = LengthDistribution::default();
         (0..100).for_each(|_| curve.record_growth(16, 20));
         assert!(curve.pages_ahead(20, HALF, 1000) > 4 * 20);
@@ -399,25 +403,25 @@ mod tests {
     #[test]
     fn windows_match_a_page_by_page_model() {
         let mut state = 7;
-        let mut below = |end: u64| crate::splitmix::next(&mut state) % end;
+        let mut random_below = |end: u64| crate::splitmix::next(&mut state) % end;
         for _ in 0..300 {
-            let mut curve = if below(2) == 0 {
+            let mut curve = if random_below(2) == 0 {
                 LengthDistribution::default()
             } else {
                 LengthDistribution::of_requests()
             };
-            for _ in 0..below(12) {
-                let length_before = 1 + below(20);
-                curve.record_growth(length_before, length_before + below(30));
-                (0..below(5)).for_each(|_| curve.record_end(1 + below(40)));
+            for _ in 0..random_below(12) {
+                let length_before = 1 + random_below(20);
+                curve.record_growth(length_before, length_before + random_below(30));
+                (0..random_below(5)).for_each(|_| curve.record_end(1 + random_below(40)));
             }
-            let (length, marginal_cost) = (1 + below(60), 1 + below(400));
+            let (length, marginal_cost) = (1 + random_below(60), 1 + random_below(400));
             // For each length: the odds of an end in its step, the part of the step that lies
             // before it, and the width of the step.
             let mut odds_by_length = Vec::new();
             let mut prior_factor = 1.0;
             for (step, &LengthCount { continued, ended }) in curve.steps.iter().enumerate() {
-                let (first, width) = pages_of(step);
+                let (first, width) = lengths_of(step);
                 let widths = (first / width) as f64;
                 let prior = if curve.is_of_requests && step == 0 { 0.0 } else { widths };
                 let all_continued = prior / (widths + 1.0) + f64::from(continued);
@@ -440,8 +444,8 @@ mod tests {
                 let mut probability = 1.0;
                 for length in length..end {
                     let (odds, passed, width) = odds_by_length[length as usize - 1];
-                    let inverse = |passed: f64| 1.0 + odds * passed;
-                    probability *= inverse(passed) / inverse(passed + 1.0 / width as f64);
+                    let inverse_at = |passed: f64| 1.0 + odds * passed;
+                    probability *= inverse_at(passed) / inverse_at(passed + 1.0 / width as f64);
                 }
                 probability
             };

@@ -73,7 +73,7 @@ pub struct Request {
     pub need: Need,
 }
 
-/// Degree of need for a request. It becomes `Demand` as soon as a reader waits for it.
+/// Degree of need for a request; becomes `Demand` as soon as a reader waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
     /// Speculative prefetch: no reader waits, and most similar prefetched pages were not used, or

@@ -1,8 +1,8 @@
 //! The three costs of a device, estimated together from each completed request.
 //!
 //! How it works: a device holds a request for its *latency*, which passes for many requests at the
-//! same time. It is *occupied* by each request that doesn't begin at the end of the one before it,
-//! and by each *page*: by one after another. The duration of a request has three models:
+//! same time. The device is *occupied* by each request that doesn't begin at the end of the one
+//! before it, and by each *page*: by one after another. The duration of a request has three models:
 //!
 //! - at least its duration *alone*: the latency, its own occupation, and its pages;
 //! - at least the *work* of the device until its completion: the occupation and the pages of all
@@ -157,6 +157,7 @@ impl DeviceCosts {
             ((coefficients[cost] * self.initial_deviation[cost]) * WEIGHT_UNIT / noise_ps)
                 .min(WEIGHT_UNIT << 30)
         });
+        // Covariance of each cost with the measured sum, and variance of that sum with its noise.
         let shares = self.covariance.map(|row| dot(row, weights) / WEIGHT_UNIT);
         let total_variance = dot(weights, shares) / WEIGHT_UNIT + COVARIANCE_UNIT;
         let gains = shares.map(|share| share * COVARIANCE_UNIT / total_variance);
@@ -191,7 +192,7 @@ impl DeviceCosts {
     }
 }
 
-/// Scalar product.
+/// Scalar product of two vectors.
 fn dot(left: [i128; 3], right: [i128; 3]) -> i128 {
     left[0] * right[0] + left[1] * right[1] + left[2] * right[2]
 }

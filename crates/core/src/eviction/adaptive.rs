@@ -215,18 +215,19 @@ impl AdaptiveEviction {
             if lead > self.required_lead(in_force_misses) { best } else { self.in_force };
     }
 
-    /// Lead that a candidate needs over the policy in force, whose simulated misses are `misses`.
-    /// Both numbers are in units of 1/[`MISS_UNITS`].
-    fn required_lead(&self, misses: u64) -> u64 {
+    /// Lead that a candidate needs over the policy in force, which has `in_force_misses` simulated
+    /// misses. Both numbers are in units of 1/[`MISS_UNITS`].
+    fn required_lead(&self, in_force_misses: u64) -> u64 {
         let is_all_sampled = self.sample_pages == self.pages;
         let divisor = if is_all_sampled { ADVANTAGE_SHARE_ALL } else { ADVANTAGE_SHARE };
         let share = u64::from(self.sample_pages / divisor).max(ADVANTAGE_MIN);
-        let statistical_error = if is_all_sampled { 0 } else { (misses / MISS_UNITS).isqrt() };
+        let statistical_error =
+            if is_all_sampled { 0 } else { (in_force_misses / MISS_UNITS).isqrt() };
         share.max(statistical_error) * MISS_UNITS + self.excess
     }
 
-    /// Switches to the selected candidate. It adopts the resident pages in the order of eviction of
-    /// the policy before, and that policy's ghosts (evicted pages that are remembered).
+    /// Switches to the selected candidate, which adopts the resident pages in the order of eviction
+    /// of the policy before, and that policy's ghosts (evicted pages that are remembered).
     fn switch_policy(&mut self, lists: &mut FrameLists, access_bits: &dyn AccessBits) {
         let eviction_order = self.policy.give_up(lists);
         let ghosts = self.policy.release_ghosts().or_else(|| self.ghosts.take());
@@ -282,6 +283,7 @@ impl EvictionPolicy for AdaptiveEviction {
     /// Adds the page to the policy in force. A sampled page counts as a miss.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
         if let Some(ghosts) = &mut self.ghosts {
+            // A page in the cache is no ghost.
             ghosts.take(page);
         }
         self.policy.enter(lists, frame, page, entry);

@@ -35,7 +35,7 @@ pub struct Arc {
     /// Size of the cache.
     pages: u32,
     /// Target size of T1, in units of 1/[`TARGET_UNITS`] page.
-    target: u64,
+    t1_target: u64,
     ghosts: Ghosts,
     /// A page that will enter next, and the list of its ghost, which is removed already.
     returning: Option<(PageKey, GhostList)>,
@@ -44,7 +44,7 @@ pub struct Arc {
 impl Arc {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Arc {
-        Arc { pages, target: 0, ghosts: Ghosts::new(pages + 1), returning: None }
+        Arc { pages, t1_target: 0, ghosts: Ghosts::new(pages + 1), returning: None }
     }
 
     /// Handles the return of a page: if it is remembered, removes its ghost, adjusts the target and
@@ -53,12 +53,12 @@ impl Arc {
         let [b1_ghosts, b2_ghosts] =
             [B1, B2].map(|ghost_list| u64::from(self.ghosts.count(ghost_list)));
         let (ghost_list, _) = self.ghosts.take(page)?;
-        self.target = match ghost_list {
-            B1 => (self.target + (b2_ghosts * TARGET_UNITS / b1_ghosts).max(TARGET_UNITS))
+        self.t1_target = match ghost_list {
+            B1 => (self.t1_target + (b2_ghosts * TARGET_UNITS / b1_ghosts).max(TARGET_UNITS))
                 .min(u64::from(self.pages) * TARGET_UNITS),
-            B2 => {
-                self.target.saturating_sub((b1_ghosts * TARGET_UNITS / b2_ghosts).max(TARGET_UNITS))
-            }
+            B2 => self
+                .t1_target
+                .saturating_sub((b1_ghosts * TARGET_UNITS / b2_ghosts).max(TARGET_UNITS)),
         };
         Some(ghost_list)
     }
@@ -104,7 +104,7 @@ impl EvictionPolicy for Arc {
             self.forget_excess_ghost(lists);
         }
         loop {
-            let list = self.next_list(lists);
+            let list = self.next_victim_list(lists);
             let frame = lists.pop(list)?;
             if access_bits.uses(frame) == 0 {
                 lists.set_note(frame, if list == T2 { FROM_T2 } else { FROM_T1 });
@@ -127,7 +127,7 @@ impl EvictionPolicy for Arc {
 
     /// Returns the oldest page of the list that the next victim comes from.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
-        lists.oldest(self.next_list(lists))
+        lists.oldest(self.next_victim_list(lists))
     }
 
     /// Adopts a page of another policy: a kept page in T2, any other page in T1.
@@ -138,7 +138,8 @@ impl EvictionPolicy for Arc {
     /// Adapts the lists of ghosts to a memory of `pages` pages. The target of T1 stays the same
     /// share of the memory.
     fn resize(&mut self, lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
-        self.target = (u128::from(self.target) * u128::from(pages) / u128::from(self.pages)) as u64;
+        self.t1_target =
+            (u128::from(self.t1_target) * u128::from(pages) / u128::from(self.pages)) as u64;
         self.pages = pages;
         let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
         while self.ghosts.count(B1) > pages.saturating_sub(t1_pages) {
@@ -173,11 +174,11 @@ impl EvictionPolicy for Arc {
 impl Arc {
     /// The list of the next victim: T1 if it exceeds its target, or has it while a page returns
     /// from B2.
-    fn next_list(&self, lists: &FrameLists) -> List {
+    fn next_victim_list(&self, lists: &FrameLists) -> List {
         let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
         let returns_from_b2 = matches!(self.returning, Some((_, B2)));
         let t1_size = u64::from(t1_pages) * TARGET_UNITS;
-        let is_t1_first = t1_size > self.target || t1_size == self.target && returns_from_b2;
+        let is_t1_first = t1_size > self.t1_target || t1_size == self.t1_target && returns_from_b2;
         if t1_pages > 0 && is_t1_first || t2_pages == 0 { T1 } else { T2 }
     }
 }

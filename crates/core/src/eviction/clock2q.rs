@@ -26,27 +26,27 @@ use crate::page::FrameId;
 /// A page needs one counted use to reach the main queue; one is counted.
 const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 1, uses_max: 1 };
 
-/// The eviction policy `clock2q`. The note of a page in the small queue is the value of `entered`
-/// at its entry.
+/// The eviction policy `clock2q`. The note of a page in the small queue is the value of
+/// `small_entries` at its entry.
 #[derive(Debug)]
 pub struct Clock2Q {
     queues: SmallAndMainQueues,
     /// Wrapping count of pages that have entered the small queue.
-    entered: u32,
+    small_entries: u32,
 }
 
 impl Clock2Q {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Clock2Q {
-        Clock2Q { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS), entered: 0 }
+        Clock2Q { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS), small_entries: 0 }
     }
 
     /// Sets the note of a page that entered the small queue (`is_small`) to the next value of
-    /// `entered`. No effect on other pages.
+    /// `small_entries`. No effect on other pages.
     fn note_entry(&mut self, lists: &mut FrameLists, frame: FrameId, is_small: bool) {
         if is_small {
-            self.entered = self.entered.wrapping_add(1);
-            lists.set_note(frame, self.entered);
+            self.small_entries = self.small_entries.wrapping_add(1);
+            lists.set_note(frame, self.small_entries);
         }
     }
 }
@@ -61,7 +61,7 @@ impl EvictionPolicy for Clock2Q {
     /// Counts a use, except within the correlation window of a page in the small queue.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         let is_correlated = lists.list_of(frame) == Some(SMALL)
-            && self.entered.wrapping_sub(lists.note(frame)) * 2 < self.queues.small_max;
+            && self.small_entries.wrapping_sub(lists.note(frame)) * 2 < self.queues.small_max;
         if !is_correlated {
             self.queues.used(lists, frame);
         }

@@ -102,7 +102,7 @@ impl FrameLists {
         (node.stamp, node.list) = (self.pushes, list.0);
     }
 
-    /// Removes a frame from its list. It must be on a list.
+    /// Removes a frame, which must be on a list, from its list.
     #[inline]
     pub fn unlink(&mut self, frame: FrameId) {
         let node = &mut self.nodes[frame.0 as usize];

@@ -77,7 +77,7 @@ impl Ghosts {
         self.lists[list as usize].count
     }
 
-    /// Largest number of ghosts.
+    /// Limit of the number of ghosts in both lists together.
     pub fn most(&self) -> u32 {
         self.ghosts_max
     }

@@ -76,7 +76,8 @@ impl EvictionPolicy for TwoLists {
     /// Returns the oldest inactive page, after active pages were moved there if the inactive list
     /// is too short.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
-        refill(lists, INACTIVE, ACTIVE, 0, |lists, frame| lists.set_uses(frame, 0));
+        let pages_outside = 0;
+        refill(lists, INACTIVE, ACTIVE, pages_outside, |lists, frame| lists.set_uses(frame, 0));
         lists.oldest(INACTIVE)
     }
 

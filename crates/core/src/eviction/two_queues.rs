@@ -51,7 +51,7 @@ impl TwoQueues {
     }
 
     /// The list of the next victim.
-    fn next_list(&self, lists: &FrameLists) -> List {
+    fn next_victim_list(&self, lists: &FrameLists) -> List {
         let is_a1in_next = lists.pages(A1IN) > self.a1in_max || lists.pages(AM) == 0;
         if is_a1in_next { A1IN } else { AM }
     }
@@ -79,7 +79,7 @@ impl EvictionPolicy for TwoQueues {
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
         loop {
-            let list = self.next_list(lists);
+            let list = self.next_victim_list(lists);
             let frame = lists.pop(list)?;
             if list == AM && access_bits.uses(frame) > 0 {
                 lists.push(frame, AM);
@@ -99,7 +99,7 @@ impl EvictionPolicy for TwoQueues {
 
     /// The oldest page of the list that the next victim comes from.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
-        lists.oldest(self.next_list(lists))
+        lists.oldest(self.next_victim_list(lists))
     }
 
     /// Removes the ghost of the requested page, before the ghost of the next victim displaces it.

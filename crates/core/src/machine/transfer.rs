@@ -42,8 +42,8 @@ pub enum Buffer {
         read: ReadId,
         /// The first byte of the piece.
         offset: u64,
-        /// Number of bytes. The piece may end past the requested bytes by less than one alignment, if
-        /// a file does not end on a sector.
+        /// Number of bytes. The piece may end past the requested bytes by less than one alignment,
+        /// if a file does not end on a sector.
         bytes: u64,
     },
 }

@@ -89,8 +89,8 @@ impl RequestTable {
         id
     }
 
-    /// Closes an unmerged request, or the next part of a merged one. Returns the request as it was
-    /// opened, and the part to be closed next. `None`: all parts are closed.
+    /// Closes a part of a request. `id` is a head, or the part that the previous call returned.
+    /// Returns the request as it was opened, and the part to be closed next. `None` after the last.
     pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
         let slot = self.slots.remove(id.0 as usize);
         let next_part = slot.next_to_close.get();
