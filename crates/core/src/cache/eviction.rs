@@ -419,6 +419,7 @@ mod tests {
     use crate::eviction::TwoLists;
     use crate::readahead::Folio;
 
+    /// Adds a prefetched page in flight, and returns its frame.
     fn add_prefetched(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
         let is_ahead = true;
         cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead).unwrap()

@@ -74,6 +74,6 @@ pub trait PageSharer: Send + fmt::Debug {
     fn take_returned(&mut self) -> Vec<FrameId>;
 
     /// Allows or forbids readers to begin to pin pages; initially allowed. After a call with false,
-    /// only readers that had already counted themselves may do so.
+    /// a pin may still begin if it counts in the number of pinned pages already.
     fn allow_pins(&mut self, may_pin: bool);
 }

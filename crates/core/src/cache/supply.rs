@@ -78,7 +78,7 @@ impl FreeFrames {
         Some(FrameId(self.first_never_used - 1))
     }
 
-    /// Returns a frame that holds no page any more.
+    /// Frees a frame that holds no page; the next call of `take_frame` hands it out.
     #[inline]
     pub(super) fn put_back(&mut self, id: FrameId) {
         self.freed.push(id);

@@ -215,9 +215,8 @@ impl PageTableIndex {
         file: FileId,
         range: PageRange,
     ) -> impl Iterator<Item = (u64, FrameId)> {
-        let with_frame = move |(page, home)| {
-            Some((page, self.find_in_chain(frames, home, file, page)?))
-        };
+        let with_frame =
+            move |(page, home)| Some((page, self.find_in_chain(frames, home, file, page)?));
         self.homes(file, range).filter_map(with_frame)
     }
 
@@ -293,6 +292,7 @@ mod tests {
     use crate::eviction::TwoLists;
     use crate::readahead::Folio;
 
+    /// Adds a page in flight, and returns its frame.
     fn add_requested(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
         let is_ahead = false;
         let frame = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead);

@@ -189,8 +189,8 @@ impl Ghosts {
         }
     }
 
-    /// Moves all ghosts into the first list and sets their words. The former ghosts of the second
-    /// list are the newest.
+    /// Moves all ghosts into the first list and sets all their words to `word`. The former ghosts
+    /// of the second list are the newest.
     pub fn join(&mut self, word: u32) {
         let [first, second] = self.lists;
         for ghost in &mut self.ghosts {

@@ -121,9 +121,8 @@ impl Lirs {
                 lists.set_uses(oldest, if uses.is_some() { USES_CHECKED } else { USES_UNCHECKED });
             }
         }
-        // Drops the ghosts that have left the stack at its bottom.
-        while let Some(number) = self.ghosts.oldest_word(GhostList::First)
-            && !self.is_in_stack(lists, number)
+        while let Some(use_number) = self.ghosts.oldest_word(GhostList::First)
+            && !self.is_in_stack(lists, use_number)
         {
             self.ghosts.forget_oldest(GhostList::First);
         }
@@ -135,7 +134,7 @@ impl EvictionPolicy for Lirs {
     /// Every other page waits as HIR.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let ghost = self.ghosts.take(page);
-        let is_in_stack = ghost.is_some_and(|(_, number)| self.is_in_stack(lists, number));
+        let is_in_stack = ghost.is_some_and(|(_, use_number)| self.is_in_stack(lists, use_number));
         if is_in_stack || !self.has_evicted && lists.pages(LIR) < self.lir_max {
             self.push_lir(lists, frame);
             self.demote(lists, None);

@@ -81,7 +81,7 @@ impl Frames {
         let eviction_spec = config.eviction.clone();
         let is_size_fixed = pages_max == pages;
         // A memory that may grow begins with `TwoLists`. Its configured policy is only checked for
-        // errors here, and built for the size at that time by `apply_policy`.
+        // errors here, and built for the size at that time by `apply_policy_if_reused`.
         let policy_pages = if is_size_fixed { pages as u32 } else { 1 };
         let policy = eviction::build(&eviction_spec, policy_pages).map_err(ConfigError::Policy)?;
         let policy = if is_size_fixed { policy } else { Box::new(TwoLists) };
@@ -101,7 +101,7 @@ impl Frames {
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let pages_before = self.cache.budget_pages();
         if !self.is_policy_applied {
-            self.apply_policy(pages);
+            self.apply_policy_if_reused(pages);
         }
         let withdrawing = if pages >= pages_before {
             self.cache.grow(pages - pages_before);
@@ -122,9 +122,9 @@ impl Frames {
 
     /// Switches to the configured eviction policy, built for `pages` frames, if more than half of
     /// these frames are in use, and a sixteenth of that number of pages has returned after their
-    /// eviction. Until then every policy is equally good, and eviction in order of
-    /// arrival costs the least time and memory.
-    fn apply_policy(&mut self, pages: u32) {
+    /// eviction. Until then every policy is equally good, and eviction in order of arrival costs
+    /// the least time and memory.
+    fn apply_policy_if_reused(&mut self, pages: u32) {
         let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && has_refaults {
             let policy =

@@ -423,7 +423,7 @@ mod tests {
     }
 
     /// Completes a request with this outcome. Returns the first sector and outcome of each part.
-    fn completed_parts(
+    fn complete_request(
         queue: &mut RequestQueue,
         id: RequestId,
         outcome: Outcome,
@@ -452,7 +452,7 @@ mod tests {
         let mut queue = queue("noop");
         let ids = [0, 1000, 2000].map(|start| send(&mut queue, start, 8));
         assert_eq!(dispatch_all(&mut queue), [(0, 8), (1000, 8)]);
-        completed_parts(&mut queue, ids[0], Outcome::Done);
+        complete_request(&mut queue, ids[0], Outcome::Done);
         assert_eq!(dispatch_all(&mut queue), [(2000, 8)]);
     }
 
@@ -480,7 +480,7 @@ mod tests {
         assert!(matches!(third, Some(QueueAction::Request(request)) if request.start == 3000));
         assert_eq!(queue.meter.device_reads, 3, "the device was asked for no more");
         for id in &ids[1..] {
-            completed_parts(&mut queue, *id, Outcome::Done);
+            complete_request(&mut queue, *id, Outcome::Done);
         }
         assert!(queue.is_empty());
     }
@@ -492,7 +492,7 @@ mod tests {
         let mut queue = queue("noop");
         let ids = [0, 8, 16].map(|start| send(&mut queue, start, 8));
         dispatch_all(&mut queue);
-        let mut parts = completed_parts(&mut queue, ids[0], Outcome::Short { bytes: 5_000 });
+        let mut parts = complete_request(&mut queue, ids[0], Outcome::Short { bytes: 5_000 });
         parts.sort_by_key(|&(start, _)| start);
         let moved = PartOutcome::Moved;
         assert_eq!(parts, [(0, moved(4096)), (8, moved(904)), (16, moved(0))]);
@@ -517,7 +517,7 @@ mod tests {
         // The scheduler did not dispatch the retry. If it received this completion, it would count
         // one request too few in the device.
         assert_eq!(
-            completed_parts(&mut queue, retry, Outcome::Done),
+            complete_request(&mut queue, retry, Outcome::Done),
             [(0, PartOutcome::Moved(4096))]
         );
     }

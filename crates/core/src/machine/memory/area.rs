@@ -169,6 +169,7 @@ mod tests {
         (run.first, run.count())
     }
 
+    /// Ten slots from sector 800 on, of 8 sectors each: slot 9 begins at sector 872.
     #[test]
     fn swap_slots_are_taken_in_adjacent_runs_and_in_rotation() {
         let mut area = SwapArea::new(800, 10);
@@ -185,6 +186,7 @@ mod tests {
         assert_eq!((area.free_slots(), area.sector(9)), (0, 872));
     }
 
+    /// Slots 0 to 4 of six are taken, and 0, 2 and 3 are freed.
     #[test]
     fn occupied_slots_are_found_in_rotation() {
         let mut area = SwapArea::new(0, 6);
