@@ -3,7 +3,7 @@
 
 use readpath_core::unit::PAGE_BYTES;
 
-use super::model::VisibleVersions;
+use super::model::VisibleState;
 use super::scenario::Scenario;
 use super::world::world;
 use crate::backend::BackendKind;
@@ -53,10 +53,10 @@ fn builder(scenario: &Scenario) -> Builder {
         .kernel_cache(false)
 }
 
-/// Returns the permitted versions of a server's file that was found first at some earlier time: the
-/// `current` one, or any before it.
-pub(super) fn any_earlier_version(current: VisibleVersions) -> VisibleVersions {
-    VisibleVersions { opened_at_change: 0, ..current }
+/// Returns the visible state of a server's file that was looked up at an unknown earlier time: the
+/// `current` state, or any before it.
+pub(super) fn any_earlier_state(current: VisibleState) -> VisibleState {
+    VisibleState { opened_at_change: 0, ..current }
 }
 
 /// Checks a failure to open a file, or to look it up again.
@@ -68,11 +68,11 @@ pub(super) fn check_open_error(scenario: &Scenario, error: &OpenFileError) -> Re
     let is_permitted = match (error, &scenario.server) {
         (OpenFileError::Nfs(_), Some(server)) => {
             let fault_rates = [faults.error_one_in, faults.retry_one_in, faults.delay_one_in];
-            // A thread that is stopped for seconds receives its answers late.
-            let stop_rates = [settings.freeze_one_in, settings.refuse_thread_one_in];
-            server.can_time_out() || fault_rates.iter().chain(&stop_rates).any(|&rate| rate > 0)
+            // A thread that is frozen for seconds receives its answers late.
+            let late_rates = [settings.freeze_one_in, settings.refuse_thread_one_in];
+            server.can_time_out() || fault_rates.iter().chain(&late_rates).any(|&rate| rate > 0)
         }
-        // There is no eventfd to sleep on.
+        // The simulation refuses eventfds as often as thread starts.
         (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_one_in > 0,
         _ => false,
     };

@@ -141,13 +141,13 @@ impl Inode {
         }
     }
 
-    /// Counts a change and records its number for `pages` pages from page `first` on, as far as the
-    /// file has had them.
-    fn write(&mut self, first: u64, pages: u64) {
+    /// Counts a change and records its number for `pages` pages from page `first_page` on, as far
+    /// as the file has had them.
+    fn write(&mut self, first_page: u64, pages: u64) {
         self.changes += 1;
-        let end = ((first + pages) as usize).min(self.writes.len());
-        for page in &mut self.writes[(first as usize).min(end)..end] {
-            page.push(self.changes);
+        let end = ((first_page + pages) as usize).min(self.writes.len());
+        for page_writes in &mut self.writes[(first_page as usize).min(end)..end] {
+            page_writes.push(self.changes);
         }
     }
 
@@ -159,7 +159,7 @@ impl Inode {
         self.changes += 1;
         if bytes > self.bytes {
             let grown_pages = &mut self.writes[first_grown_page..pages];
-            grown_pages.iter_mut().for_each(|page| page.push(self.changes));
+            grown_pages.iter_mut().for_each(|page_writes| page_writes.push(self.changes));
         }
         self.bytes = bytes;
         self.lengths.push((self.changes, bytes));
@@ -243,10 +243,10 @@ impl Disk {
         self.inodes[self.names[name] as usize].stored_pages = Some(BTreeMap::new());
     }
 
-    /// Changes `pages` pages of the file of a name, from page `first` on.
-    pub(super) fn write(&mut self, name: usize, first: u64, pages: u64) {
+    /// Changes `pages` pages of the file of a name, from page `first_page` on.
+    pub(super) fn write(&mut self, name: usize, first_page: u64, pages: u64) {
         let inode = self.names[name] as usize;
-        self.inodes[inode].write(first, pages);
+        self.inodes[inode].write(first_page, pages);
     }
 
     /// Truncates or extends the file of a name to `bytes` bytes.
@@ -292,7 +292,7 @@ impl World {
             match transfer.op {
                 Op::Read => fill_with_garbage(&transfer.segments),
                 Op::Write => {
-                    let end = transfer.offset + bytes_of(&transfer.segments);
+                    let end = transfer.offset + transfer_bytes(&transfer.segments);
                     inodes[transfer.inode as usize].store_bytes(transfer.offset, end, None);
                 }
             }
@@ -378,7 +378,7 @@ impl World {
         segments: &[iovec],
         pinned_pages: &[PinnedTransferPage],
     ) -> i32 {
-        let bytes = match self.transfer_result(inode, offset, bytes_of(segments)) {
+        let bytes = match self.transfer_result(inode, offset, transfer_bytes(segments)) {
             Ok(bytes) => bytes,
             Err(errno) => return -errno,
         };
@@ -410,7 +410,7 @@ impl World {
     /// Writes the bytes of a write at `offset` that ends now to the store, or a random part of them
     /// after an error. Returns the number of bytes written, or a negative errno.
     fn finish_write(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
-        let result = self.transfer_result(inode, offset, bytes_of(segments));
+        let result = self.transfer_result(inode, offset, transfer_bytes(segments));
         let mut bytes = Vec::new();
         for segment in segments {
             // SAFETY: the memory stays until the transfer is answered.
@@ -423,12 +423,12 @@ impl World {
             result.unwrap_or_else(|_| self.random_below(bytes.len() as u64 / BLOCK) * BLOCK);
         let mut disk = self.disk.borrow_mut();
         disk.inodes[inode as usize].store_bytes(offset, offset + count, Some(&bytes));
-        result.map_or_else(|errno| -errno, |bytes| bytes as i32)
+        result.map_or_else(|errno| -errno, |written_bytes| written_bytes as i32)
     }
 }
 
 /// Number of bytes of a transfer.
-fn bytes_of(segments: &[iovec]) -> u64 {
+fn transfer_bytes(segments: &[iovec]) -> u64 {
     segments.iter().map(|segment| segment.iov_len as u64).sum()
 }
 

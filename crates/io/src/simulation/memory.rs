@@ -127,9 +127,9 @@ pub(crate) struct Memory {
     /// Number of pages in the state `Present`.
     present_pages: u64,
     /// Number of pages in or before a write-out.
-    writing_out: u64,
+    pages_writing_out: u64,
     /// Number of ended write-outs that may be repeated, or whose end the pager does not know yet.
-    written_out: u64,
+    pages_written_out: u64,
     /// Maximum number of present pages, without those in a write-out.
     pub(super) pages_max: u64,
     pub(super) kernel_memory: KernelMemory,
@@ -267,16 +267,17 @@ impl World {
             .is_none_or(|pinned_page| self.is_page_in_place(pinned_page))
     }
 
-    /// Counts the pages of a write's memory that are to be written out, or zeros in their place.
+    /// Adds the pages of a queued write to `pages_writing_out`: pages of an area, or zeros outside
+    /// all areas that are written in their place.
     pub(super) fn count_written(&self, segments: &[iovec]) {
         let mut memory = self.memory();
         if !memory.areas.is_empty() {
-            memory.writing_out += segments.iter().flat_map(pages_of).count() as u64;
+            memory.pages_writing_out += segments.iter().flat_map(pages_of).count() as u64;
         }
     }
 
-    /// Starts a transfer: the kernel uses its pages, which are returned. An unusable page is a
-    /// failure of the run.
+    /// Starts a transfer: marks its pages as used and returns them. An unusable page is a failure
+    /// of the run.
     pub(super) fn begin_transfer(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
         let mut pinned_pages = Vec::new();
         if self.memory().areas.is_empty() {
@@ -286,6 +287,7 @@ impl World {
             let mut memory = self.memory();
             let Some(page) = memory.page(address) else {
                 if op == Op::Write {
+                    // `count_written` has counted it, so `end_use` must find it.
                     pinned_pages.push(PinnedTransferPage { address, generation: 0, op });
                 }
                 continue;
@@ -316,8 +318,8 @@ impl World {
                 0
             };
             let mut memory = self.memory();
-            memory.writing_out -= u64::from(pinned_page.op == Op::Write);
-            memory.written_out += u64::from(pinned_page.op == Op::Write);
+            memory.pages_writing_out -= u64::from(pinned_page.op == Op::Write);
+            memory.pages_written_out += u64::from(pinned_page.op == Op::Write);
             if let Some(page) = memory.page(pinned_page.address)
                 && page.generation == pinned_page.generation
             {
@@ -410,8 +412,8 @@ impl World {
     /// pager's thread has finished its work.
     fn check_present_pages(&self) {
         let memory = self.memory();
-        let pages_max =
-            memory.pages_max + memory.writing_out + memory.written_out + memory.stuck_page_count();
+        let pages_of_writes = memory.pages_writing_out + memory.pages_written_out;
+        let pages_max = memory.pages_max + pages_of_writes + memory.stuck_page_count();
         let (present, delegated) = (memory.present_pages, memory.kernel_pages_in_use());
         if present + delegated > pages_max {
             self.record_failure(format!(
@@ -420,8 +422,9 @@ impl World {
         }
     }
 
-    /// Registers a range (`UFFDIO_REGISTER`). Fails with EBUSY if it is registered, and by
-    /// `mapping_limit_one_in` with ENOMEM if it is not the first range of `uffd`.
+    /// Registers a range (`UFFDIO_REGISTER`). Fails with EBUSY if it is registered. Any but the
+    /// first range of `uffd` is to replace a delegated window. It fails by `mapping_limit_one_in`
+    /// with ENOMEM, and the window's pages count as stuck.
     fn register(&self, uffd: RawFd, argument: &raw::uffdio_register) -> Result<(), Errno> {
         let (start, bytes) = (argument.range.start as usize, argument.range.len as usize);
         let mut memory = self.memory();
@@ -449,9 +452,9 @@ impl World {
         let (bytes_or_errno, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
-            let is_absent =
+            let is_not_present =
                 |page: &mut Page| !matches!(page.state, PageState::Present { is_protected: _ });
-            if memory.page(from).is_some_and(is_absent) {
+            if memory.page(from).is_some_and(is_not_present) {
                 return Err(Errno::FAULT);
             }
             drop(memory);
@@ -506,11 +509,11 @@ impl World {
             };
             let mut page_pairs = pages
                 .map(|to| Some((lock_and_mapping(to)?, lock_and_mapping(to.wrapping_add(shift))?)));
-            let first = page_pairs.next().flatten();
-            let first = first.filter(|((is_target_locked, _), (is_source_locked, _))| {
+            let first_pair = page_pairs.next().flatten();
+            let first_pair = first_pair.filter(|((is_target_locked, _), (is_source_locked, _))| {
                 is_target_locked == is_source_locked
             });
-            if first.is_none() || page_pairs.any(|lock_and_mapping| lock_and_mapping != first) {
+            if first_pair.is_none() || page_pairs.any(|pair| pair != first_pair) {
                 return Err(Errno::INVAL);
             }
         }

@@ -12,9 +12,9 @@ use crate::page_guard::PageGuard;
 use crate::read_error::ReadError;
 use crate::target::Coherence;
 
-/// File state that a handle may serve.
+/// State of a file at its opening. The handle may serve this state, or a later one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct VisibleVersions {
+pub(super) struct VisibleState {
     pub(super) inode: u32,
     /// Number of the file's last change before it was opened.
     pub(super) opened_at_change: u64,
@@ -25,7 +25,7 @@ pub(super) struct VisibleVersions {
 /// A read at its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadStart {
-    pub(super) versions: VisibleVersions,
+    pub(super) visible_state: VisibleState,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     /// Number of the file's last change before the read started.
@@ -49,8 +49,8 @@ pub(super) struct Model {
     /// True if no page can be in flight while a file changes.
     cannot_overlap_changes: bool,
     server: Option<SimulatedServer>,
-    /// True if threads are sometimes stopped for seconds.
-    can_stop_threads: bool,
+    /// True if threads are sometimes frozen for seconds.
+    can_freeze_threads: bool,
     dropped_ranges: Vec<DroppedRange>,
 }
 
@@ -80,7 +80,7 @@ impl Model {
             coherence: settings.coherence,
             cannot_overlap_changes,
             server: server.clone(),
-            can_stop_threads: settings.freeze_one_in > 0,
+            can_freeze_threads: settings.freeze_one_in > 0,
             dropped_ranges: Vec::new(),
         }
     }
@@ -90,20 +90,21 @@ impl Model {
     pub(super) fn start_read(
         &self,
         disk: &Disk,
-        versions: VisibleVersions,
+        visible_state: VisibleState,
         (_, offset, bytes): ScenarioRead,
     ) -> ReadStart {
-        let change = disk.inodes[versions.inode as usize].changes;
+        let change = disk.inodes[visible_state.inode as usize].changes;
         let dropped_range_count = self.dropped_ranges.len();
-        ReadStart { versions, offset, bytes, change, dropped_range_count }
+        ReadStart { visible_state, offset, bytes, change, dropped_range_count }
     }
 
     /// Records that the cached pages of a read's range were dropped, at the start of that read.
     pub(super) fn record_drop(&mut self, read_start: &ReadStart) {
-        let ReadStart { versions: VisibleVersions { inode, bytes, .. }, offset, change, .. } =
+        let ReadStart { visible_state: VisibleState { inode, bytes, .. }, offset, change, .. } =
             *read_start;
         let end_page = (offset + read_start.bytes).min(bytes).div_ceil(PAGE_BYTES);
         let first_page = offset / PAGE_BYTES;
+        // An empty range and a range beyond the end contain no page.
         if read_start.bytes == 0 || offset >= bytes {
             return;
         }
@@ -111,8 +112,10 @@ impl Model {
     }
 
     /// Returns the number of the oldest change whose state of page number `page` the read may see.
+    /// With `EachRead`, it is the last change before the read; otherwise, the last before the
+    /// opening. With `WhenOpened`, an earlier drop of the page from the cache counts as well.
     fn oldest_visible_change(&self, read_start: &ReadStart, page: u64) -> u64 {
-        let VisibleVersions { inode, opened_at_change, .. } = read_start.versions;
+        let VisibleState { inode, opened_at_change, .. } = read_start.visible_state;
         if self.coherence == Coherence::EachRead {
             return read_start.change;
         }
@@ -139,7 +142,8 @@ impl Model {
         read_start: &ReadStart,
         bytes: u64,
     ) -> Result<(), String> {
-        let VisibleVersions { inode, opened_at_change, bytes: opened_bytes } = read_start.versions;
+        let VisibleState { inode, opened_at_change, bytes: opened_bytes } =
+            read_start.visible_state;
         let file = &disk.inodes[inode as usize];
         let readable_bytes =
             |length: u64| length.saturating_sub(read_start.offset).min(read_start.bytes);
@@ -163,9 +167,9 @@ impl Model {
         bytes: &[u8],
     ) -> Result<(), String> {
         self.check_length(disk, read_start, bytes.len() as u64)?;
-        let VisibleVersions { inode, .. } = read_start.versions;
+        let VisibleState { inode, .. } = read_start.visible_state;
         let file = &disk.inodes[inode as usize];
-        // Range of changes after which all pages are as seen, if one common state is guaranteed.
+        // Range of changes after which the file had all bytes seen so far; empty if it never had.
         let (mut first_change, mut last_change) = (0, u64::MAX);
         let mut expected = [0; BLOCK as usize];
         let mut position = read_start.offset;
@@ -201,6 +205,7 @@ impl Model {
             position += part_bytes as u64;
             unchecked = &unchecked[part_bytes..];
         }
+        // Without changes during a read, `EachMiss` guarantees bytes of one common state.
         if self.cannot_overlap_changes
             && self.coherence == Coherence::EachMiss
             && file.changes == read_start.change
@@ -224,7 +229,7 @@ impl Model {
         read_start: &ReadStart,
         error: ReadError,
     ) -> Result<(), String> {
-        let VisibleVersions { inode, opened_at_change, .. } = read_start.versions;
+        let VisibleState { inode, opened_at_change, .. } = read_start.visible_state;
         let (faults, file) = (disk.faults(), &disk.inodes[inode as usize]);
         let end = read_start.offset + read_start.bytes;
         let is_permitted = match error {
@@ -236,7 +241,7 @@ impl Model {
                 (read_start.offset..end).contains(&offset)
                     && self.is_server_error_permitted(error, disk)
             }
-            // Exact to the page: a page that is no longer complete is not cached.
+            // Exact only to the page: a page that has become incomplete is not cached.
             ReadError::Shrunk { offset } => {
                 (read_start.offset..end.next_multiple_of(PAGE_BYTES)).contains(&offset)
                     && file.lengths_since(opened_at_change).any(|length| length <= offset)
@@ -257,16 +262,16 @@ impl Model {
     }
 }
 
-/// A guard with its original bytes.
+/// A guard of a cached page, with the bytes that it showed at first.
 pub(super) struct Guard {
-    pub(super) guard: PageGuard,
-    pub(super) bytes: Vec<u8>,
+    pub(super) page_guard: PageGuard,
+    pub(super) original_bytes: Vec<u8>,
 }
 
 impl Guard {
     /// Drops the guard. Fails the run if the guard's bytes have changed before.
     pub(super) fn drop_and_check(self) {
-        if *self.guard != self.bytes[..] {
+        if *self.page_guard != self.original_bytes[..] {
             let world = world().expect("a guard goes in its world");
             world.fail_run("what a guard shows has changed".to_owned());
         }
@@ -280,7 +285,9 @@ impl Model {
         match error {
             DeviceError::TimedOut => {
                 let rates = [faults.delay_one_in, faults.retry_one_in, faults.error_one_in];
-                server.can_time_out() || self.can_stop_threads || rates.iter().any(|&rate| rate > 0)
+                server.can_time_out()
+                    || self.can_freeze_threads
+                    || rates.iter().any(|&rate| rate > 0)
             }
             DeviceError::Garbled => server.garble_one_in > 0,
             DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => {

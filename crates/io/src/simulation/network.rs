@@ -127,7 +127,8 @@ impl World {
         self.wake_all(SLEEP_KEY);
     }
 
-    /// Handles a call that has reached the server: sends an answer, several, or none.
+    /// Handles a call that has reached the server: sends an answer, several, or none. May start a
+    /// time in which the server is silent.
     fn on_call(&self, connection: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
         if self.network.borrow().silent_until_ns > self.now_ns()
@@ -253,12 +254,13 @@ impl World {
         if connection_state.is_full {
             return Ok(0);
         }
-        let mut count = bytes.len();
+        let mut accepted_bytes = bytes.len();
         if self.happens_one_in(short_one_in) {
             connection_state.is_full = true;
-            count = count.div_ceil(2);
+            accepted_bytes = accepted_bytes.div_ceil(2);
         }
-        connection_state.partial_call.extend(&bytes[..count]);
+        connection_state.partial_call.extend(&bytes[..accepted_bytes]);
+        // Each call follows its record mark, a word of four bytes with the call's length.
         let mut calls = Vec::new();
         while let Some(mark) = connection_state.partial_call.first_chunk() {
             let end = 4 + (u32::from_be_bytes(*mark) & !FINAL) as usize;
@@ -276,7 +278,7 @@ impl World {
             let message_id = self.put_in_transit(call);
             self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Call(message_id));
         }
-        Ok(count)
+        Ok(accepted_bytes)
     }
 
     /// Removes and returns up to `bytes_max` bytes that have arrived, or `None` if there are none.
@@ -464,14 +466,14 @@ impl EventFd {
     }
 }
 
-/// Sleeps until one of the given objects is ready, or for at most `at_most`, as [the system's
+/// Sleeps until one of the given objects is ready, or until `timeout` has passed, as [the system's
 /// version](socket::sleep_on). `None` is no limit. With `wants_write`, the sleep also ends when the
 /// socket accepts bytes. Returns the events that ended the sleep, none after a timeout.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     wants_write: bool,
     event_fd: Option<&EventFd>,
-    at_most: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Ready {
     let Some(world) = world() else {
         let socket = socket.map(|socket| match socket {
@@ -482,9 +484,9 @@ pub(crate) fn sleep_on(
             EventFd::Real(event_fd) => event_fd,
             EventFd::Simulated(_) => unreachable!("{IN_WORLD}"),
         });
-        return socket::sleep_on(socket, wants_write, event_fd, at_most);
+        return socket::sleep_on(socket, wants_write, event_fd, timeout);
     };
-    let until_ns = at_most.map(|span| world.now_ns() + span.as_nanos() as u64);
+    let until_ns = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
     let spurious_wake_one_in = world.disk.borrow().faults().spurious_wake_one_in;
     world.preemption_point();
     loop {
@@ -495,8 +497,8 @@ pub(crate) fn sleep_on(
         if let Some(EventFd::Simulated(is_signalled)) = event_fd {
             ready.is_event_fd_signalled = is_signalled.load(std::sync::atomic::Ordering::Relaxed);
         }
-        let is_late = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
-        if ready != Ready::default() || is_late || world.happens_one_in(spurious_wake_one_in) {
+        let is_timed_out = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
+        if ready != Ready::default() || is_timed_out || world.happens_one_in(spurious_wake_one_in) {
             world.preemption_point();
             return ready;
         }

@@ -138,7 +138,7 @@ pub(super) fn run_paged_scenario(scenario: &Rc<Scenario>, paged: &Paged) {
             let pages = bytes.div_ceil(PAGE_BYTES);
             world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
             if let Paged::MappingWithDelegation(kernel) = paged {
-                // A file that is completely cached would be left to the kernel.
+                // Page 0 stays uncached: the kernel alone serves a file that is completely cached.
                 let cached =
                     (1..pages).filter(|_| world.happens_one_in(kernel.cached_one_in)).collect();
                 world.memory.borrow_mut().set_kernel(kernel, cached);
@@ -414,8 +414,8 @@ impl PagedShared {
         }
     }
 
-    /// Compares the bytes of a page of a region with the copy. Returns an error that describes a
-    /// difference.
+    /// Compares the bytes of a page of a region with the copy. An error describes a difference. The
+    /// first check after a drop by the program also accepts zeros, and then sets the copy to zeros.
     fn check_region_page(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
         if std::mem::take(&mut self.may_be_zero.borrow_mut()[index])

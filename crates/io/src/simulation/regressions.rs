@@ -1,6 +1,11 @@
 //! Shortest forms of failures that runs have found. Each failed before its repair, and the doc
-//! comment says how. A range to read consists of file, offset and number of bytes: see [`Action`].
-//! The numbers are those that the shortening left, and have no other meaning.
+//! comment says how. The numbers are those that the shortening left, and have no other meaning.
+//!
+//! Arguments, as in [`Action`]: a range to read is file, offset and number of bytes. Then follow:
+//! - `Batch`: the number of reads to wait for, and a range to read meanwhile;
+//! - `Futures`: the number of rounds of polls, and the number of the call that panics, both 0 for
+//!   none;
+//! - `Stream`: the number of bytes of a line.
 
 use super::disk::Faults;
 use super::scenario::{Action, Scenario, Settings};
@@ -20,9 +25,9 @@ pub fn regressions() -> Vec<Scenario> {
         guards_of_more_threads_than_pages(),
         page_in_flight_during_an_invalidation(),
         invalidations_of_a_bad_page(),
-        a_file_that_is_closed_as_it_is_invalidated(),
+        file_closed_during_its_invalidation(),
         vectored_read_during_eviction(),
-        a_bad_page_behind_a_stopped_thread(),
+        bad_page_read_while_a_thread_is_frozen(),
         prefetch_waiting_for_the_time_slice_of_a_dropped_handle(),
         failed_prefetch_of_a_page_in_full_memory(),
     ];
@@ -165,7 +170,7 @@ fn invalidations_of_a_bad_page() -> Scenario {
 }
 
 /// The last handle of a file state closed while an invalidation waited for its pages.
-fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
+fn file_closed_during_its_invalidation() -> Scenario {
     Scenario {
         server: None,
         seed: 1_000_394,
@@ -211,8 +216,9 @@ fn vectored_read_during_eviction() -> Scenario {
     }
 }
 
-/// The error named the first byte of the read, although another page was unreadable.
-fn a_bad_page_behind_a_stopped_thread() -> Scenario {
+/// Threads are frozen at random. The error of a read of several pages named the first byte of the
+/// read, although another page was unreadable.
+fn bad_page_read_while_a_thread_is_frozen() -> Scenario {
     Scenario {
         server: None,
         seed: 530,

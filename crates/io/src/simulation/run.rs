@@ -15,13 +15,12 @@ use std::task::{Context, Poll, Waker};
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::build_path;
 use super::disk::Disk;
-use super::model::{Guard, Model, ReadStart, VisibleVersions};
-use super::paged;
+use super::model::{Guard, Model, ReadStart, VisibleState};
 use super::panicking_callers::{PanickingBuffer, TaskWaker};
 use super::scenario::{Action, Scenario, ScenarioRead};
 use super::world::{Deliberate, Report, ScheduleRates, TaskId, World, world};
+use super::{build_path, paged};
 use crate::file::File;
 use crate::future::ReadFuture;
 use crate::page_cache::own::LazyEngine;
@@ -116,7 +115,7 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
     let surviving_guards = surviving_guards.into_inner();
     if scenario.faults.dies_after == 0 {
         let engine: &LazyEngine = path.engine();
-        let is_pinned = |guard: &&Guard| guard.guard.has_pinned_page();
+        let is_pinned = |guard: &&Guard| guard.page_guard.has_pinned_page();
         assert_ok(engine.check_leaks(surviving_guards.iter().filter(is_pinned).count() as u32));
     }
     drop((path, server_file));
@@ -126,7 +125,7 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
 /// An open file of a thread.
 struct SimulatedHandle {
     file: File,
-    versions: VisibleVersions,
+    visible_state: VisibleState,
 }
 
 /// One thread of a run.
@@ -167,52 +166,51 @@ impl Thread {
         dropped.into_iter().for_each(|(_, guard)| self.drop_guard(guard));
     }
 
-    /// Returns the file with this index, opened on first use, with the states that it may show.
-    fn file(&mut self, file_index: usize) -> (File, VisibleVersions) {
+    /// Returns the file with this index, opened on first use, with the state that it may show.
+    fn file(&mut self, file_index: usize) -> (File, VisibleState) {
         if self.handles[file_index].is_none() {
             self.open_file(file_index);
         }
         let handle = self.handles[file_index].as_ref().expect("just opened");
-        (handle.file.clone(), handle.versions)
+        (handle.file.clone(), handle.visible_state)
     }
 
     /// Opens the file with this index, and replaces the thread's handle of it.
     fn open_file(&mut self, file_index: usize) {
-        // The opened state is from some moment after this one, which is the earliest.
-        let current = self.current_versions(file_index);
+        let current = self.current_state(file_index);
         let (earliest, file) = match &self.shared.server_file {
             // The state of the first look-up.
-            Some(file) => (build_path::any_earlier_version(current), file.reopen()),
+            Some(file) => (build_path::any_earlier_state(current), file.reopen()),
             None => match self.shared.path.open(file_index.to_string()) {
                 Ok(file) => (current, file),
                 Err(error) => panic!("{error}"),
             },
         };
-        let versions = self.visible_versions(earliest, &file);
-        self.handles[file_index] = Some(SimulatedHandle { file, versions });
+        let visible_state = self.state_of_open_file(earliest, &file);
+        self.handles[file_index] = Some(SimulatedHandle { file, visible_state });
     }
 
-    /// Returns the state of the open `file`. Fails the run if it is older than `earliest`.
-    fn visible_versions(&self, earliest: VisibleVersions, file: &File) -> VisibleVersions {
+    /// Returns the state of `file` at its opening. Fails the run if it is older than `earliest`.
+    fn state_of_open_file(&self, earliest: VisibleState, file: &File) -> VisibleState {
         let identity = file.handle().file.identity;
         let (inode, opened_at_change) = (identity.inode as u32, identity.modified.1 as u64);
         if inode == earliest.inode && opened_at_change < earliest.opened_at_change {
             self.world.fail_run(format!("{identity:?} was found after {earliest:?}"));
         }
-        VisibleVersions { inode, opened_at_change, bytes: identity.bytes }
+        VisibleState { inode, opened_at_change, bytes: identity.bytes }
     }
 
-    /// Current state of the file with this index.
-    fn current_versions(&self, file_index: usize) -> VisibleVersions {
+    /// Current state of the file with this index on the disk.
+    fn current_state(&self, file_index: usize) -> VisibleState {
         let disk = self.world.disk.borrow();
         let inode = disk.names[file_index];
         let file = &disk.inodes[inode as usize];
-        VisibleVersions { inode, opened_at_change: file.changes, bytes: file.bytes }
+        VisibleState { inode, opened_at_change: file.changes, bytes: file.bytes }
     }
 
     /// Returns the state of the file and of its storage at the start of a read of `range`.
-    fn start_read(&self, versions: VisibleVersions, range: ScenarioRead) -> ReadStart {
-        self.shared.model.borrow().start_read(&self.world.disk.borrow(), versions, range)
+    fn start_read(&self, visible_state: VisibleState, range: ScenarioRead) -> ReadStart {
+        self.shared.model.borrow().start_read(&self.world.disk.borrow(), visible_state, range)
     }
 
     /// Checks the bytes of a read, and adds their number to the hash of the run.
@@ -237,22 +235,20 @@ impl Thread {
     }
 
     /// Checks that a read may fail with this error, which must be one of the library.
-    fn check_error(&self, read_start: &ReadStart, error: &io::Error) {
+    fn check_io_error(&self, read_start: &ReadStart, error: &io::Error) {
         match read_error_of(error) {
             Some(&inner) => self.check_read_error(read_start, inner),
             None => self.world.fail_run(format!("{error} of {read_start:?}")),
         }
     }
 
-    /// Checks the bytes or the error of a read.
     fn check_result(&self, read_start: &ReadStart, result: io::Result<&[u8]>) {
         match result {
             Ok(bytes) => self.check_bytes(read_start, bytes),
-            Err(error) => self.check_error(read_start, &error),
+            Err(error) => self.check_io_error(read_start, &error),
         }
     }
 
-    /// Performs an action.
     fn perform(&mut self, action: &Action) {
         let disk = &self.world.disk;
         match *action {
@@ -272,8 +268,8 @@ impl Thread {
             }
             Action::Invalidate(range) => {
                 let (file_index, offset, bytes) = range;
-                let (file, versions) = self.file(file_index);
-                let read_start = self.start_read(versions, range);
+                let (file, visible_state) = self.file(file_index);
+                let read_start = self.start_read(visible_state, range);
                 file.invalidate(offset, bytes);
                 self.shared.model.borrow_mut().record_drop(&read_start);
             }
@@ -300,21 +296,21 @@ impl Thread {
 
     /// Replaces the handle of a file by another one with its own readahead state.
     fn reopen(&mut self, file_index: usize) {
-        let (file, versions) = self.file(file_index);
-        self.handles[file_index] = Some(SimulatedHandle { file: file.reopen(), versions });
+        let (file, visible_state) = self.file(file_index);
+        self.handles[file_index] = Some(SimulatedHandle { file: file.reopen(), visible_state });
         if self.shared.model.borrow().coherence != Coherence::WhenOpened {
             // The new handle has the newest state that the first handle has seen.
-            let earliest = VisibleVersions { opened_at_change: 0, ..versions };
+            let earliest = VisibleState { opened_at_change: 0, ..visible_state };
             let file = &self.handles[file_index].as_ref().expect("just opened").file;
-            let versions = self.visible_versions(earliest, file);
-            self.handles[file_index].as_mut().expect("just opened").versions = versions;
+            let visible_state = self.state_of_open_file(earliest, file);
+            self.handles[file_index].as_mut().expect("just opened").visible_state = visible_state;
         }
     }
 
     /// Checks a file for changes, and records the state that the handle shows from then on.
     fn revalidate(&mut self, file_index: usize) {
-        let (mut file, versions) = self.file(file_index);
-        let before = self.current_versions(file_index);
+        let (mut file, visible_state) = self.file(file_index);
+        let state_on_disk = self.current_state(file_index);
         let has_changed = match file.revalidate() {
             Ok(has_changed) => has_changed,
             Err(error) => {
@@ -322,21 +318,25 @@ impl Thread {
                 return assert_ok(build_path::check_open_error(scenario, &error));
             }
         };
-        let versions = if has_changed { self.visible_versions(before, &file) } else { versions };
-        let is_old =
-            versions.inode == before.inode && versions.opened_at_change < before.opened_at_change;
-        if is_old && self.shared.model.borrow().coherence == Coherence::WhenOpened {
-            self.world.fail_run(format!("{versions:?} was not seen to have changed: {before:?}"));
+        let visible_state =
+            if has_changed { self.state_of_open_file(state_on_disk, &file) } else { visible_state };
+        let missed_a_change = visible_state.inode == state_on_disk.inode
+            && visible_state.opened_at_change < state_on_disk.opened_at_change;
+        // In the other modes, an earlier read may have noticed the change already.
+        if missed_a_change && self.shared.model.borrow().coherence == Coherence::WhenOpened {
+            self.world.fail_run(format!(
+                "{visible_state:?} was not seen to have changed: {state_on_disk:?}"
+            ));
         }
-        self.handles[file_index] = Some(SimulatedHandle { file, versions });
+        self.handles[file_index] = Some(SimulatedHandle { file, visible_state });
     }
 
     /// Reads a range into one buffer and checks its bytes or its error.
     fn read(&mut self, range: ScenarioRead) {
         let (file_index, offset, bytes) = range;
-        let (file, versions) = self.file(file_index);
+        let (file, visible_state) = self.file(file_index);
         let mut buffer = vec![0; bytes as usize];
-        let read_start = self.start_read(versions, range);
+        let read_start = self.start_read(visible_state, range);
         let result = file.read_at(&mut buffer, offset);
         self.check_result(&read_start, result.map(|count| &buffer[..count]));
     }
@@ -344,15 +344,15 @@ impl Thread {
     /// Reads a range into three buffers and checks its bytes.
     fn read_vectored(&mut self, range: ScenarioRead) {
         let (file_index, offset, bytes) = range;
-        let (file, versions) = self.file(file_index);
+        let (file, visible_state) = self.file(file_index);
         let mut buffer = vec![0; bytes as usize];
         let (first_third, rest) = buffer.split_at_mut(bytes as usize / 3);
         let (second_third, last_third) = rest.split_at_mut(rest.len() / 2);
-        let read_start = self.start_read(versions, range);
+        let read_start = self.start_read(visible_state, range);
         let mut buffers = [first_third, second_third, last_third].map(IoSliceMut::new);
         match file.read_vectored_at(&mut buffers, offset) {
             Ok(count) => self.check_parts(&read_start, &buffer[..count], bytes as usize),
-            Err(error) => self.check_error(&read_start, &error),
+            Err(error) => self.check_io_error(&read_start, &error),
         }
     }
 
@@ -385,9 +385,9 @@ impl Thread {
 
     /// Takes a guard on the page of byte `offset`, and checks its bytes or its error.
     fn take_guard(&mut self, file_index: usize, offset: u64) {
-        let (file, versions) = self.file(file_index);
+        let (file, visible_state) = self.file(file_index);
         let bytes = PAGE_BYTES - offset % PAGE_BYTES;
-        let read_start = self.start_read(versions, (file_index, offset, bytes));
+        let read_start = self.start_read(visible_state, (file_index, offset, bytes));
         let first_count = self.shared.guard_counts.borrow().len();
         self.record_guard_count(self.shared.guards_now.get() + 1);
         match file.page(offset) {
@@ -396,8 +396,8 @@ impl Thread {
                 if guard.is_empty() {
                     self.record_guard_count(self.shared.guards_now.get() - 1);
                 } else {
-                    let bytes = guard.to_vec();
-                    self.guards.push_back(Guard { guard, bytes });
+                    let original_bytes = guard.to_vec();
+                    self.guards.push_back(Guard { page_guard: guard, original_bytes });
                 }
             }
             Err(error) => {
@@ -410,12 +410,13 @@ impl Thread {
                                 .fail_run(format!("refused with {guards_max} guards at the most"));
                         }
                     }
-                    _ => self.check_error(&read_start, &error),
+                    _ => self.check_io_error(&read_start, &error),
                 }
             }
         }
     }
 
+    /// Drops a guard, and checks that its bytes have not changed.
     fn drop_guard(&self, guard: Guard) {
         guard.drop_and_check();
         self.record_guard_count(self.shared.guards_now.get() - 1);
@@ -430,13 +431,15 @@ impl Thread {
 
     /// Reads a range through a reader, in lines of `line_bytes` bytes, and checks them.
     fn read_lines(&mut self, (file_index, offset, bytes): ScenarioRead, line_bytes: u64) {
-        let (file, versions) = self.file(file_index);
+        let (file, visible_state) = self.file(file_index);
         let mut reader = file.reader();
         reader.seek(SeekFrom::Start(offset)).unwrap_or_else(|error| panic!("{error}"));
         let mut position = offset;
         while position < offset + bytes {
             let bytes_to_page_end = PAGE_BYTES - position % PAGE_BYTES;
-            let read_start = self.start_read(versions, (file_index, position, bytes_to_page_end));
+            let rest_of_page = (file_index, position, bytes_to_page_end);
+            let read_start = self.start_read(visible_state, rest_of_page);
+            // The last entry is the present number of guards.
             let first_count = self.shared.guard_counts.borrow().len() - 1;
             let filled = reader.fill_buf();
             let guards_max = self.guards_max_since(first_count);
@@ -447,12 +450,12 @@ impl Thread {
                     match read_error_of(&error) {
                         Some(ReadError::TooManyPinned { .. })
                             if guards_max > self.shared.scenario.settings.held_pages => {}
-                        _ => self.check_error(&read_start, &error),
+                        _ => self.check_io_error(&read_start, &error),
                     }
                     return;
                 }
             };
-            // The rest of a page may have been pinned some time ago.
+            // The rest of a page was pinned earlier, and may be older than the start of this read.
             let consumed_bytes = (part.len() as u64).min(line_bytes);
             let is_new_page = position == offset || position.is_multiple_of(PAGE_BYTES);
             if is_new_page {
@@ -475,8 +478,8 @@ impl Thread {
         let mut read_starts = Vec::new();
         for (ticket, &range) in ranges.iter().enumerate() {
             let (file_index, offset, bytes) = range;
-            let (file, versions) = self.file(file_index);
-            read_starts.push(self.start_read(versions, range));
+            let (file, visible_state) = self.file(file_index);
+            read_starts.push(self.start_read(visible_state, range));
             match batch.read(&file, offset, bytes, ticket as u64) {
                 Ok(()) => {}
                 Err(ReadError::TooLarge { bytes_max, .. }) if bytes > bytes_max => {}
@@ -523,12 +526,12 @@ impl Thread {
         let mut reads = Vec::new();
         for &range in ranges {
             let (file_index, offset, bytes) = range;
-            let (file, versions) = self.file(file_index);
+            let (file, visible_state) = self.file(file_index);
             let countdown = Rc::clone(&buffer_countdown);
             let buffer = PanickingBuffer { bytes: vec![0; bytes as usize], countdown };
             reads.push(Some(FutureInProgress {
                 range,
-                versions,
+                visible_state,
                 read_start: None,
                 read: file.read_at_async(buffer, offset),
             }));
@@ -538,7 +541,7 @@ impl Thread {
                 let Some(future_read) = read else { continue };
                 let read_start = match future_read.read_start {
                     Some(read_start) => read_start,
-                    None => self.start_read(future_read.versions, future_read.range),
+                    None => self.start_read(future_read.visible_state, future_read.range),
                 };
                 future_read.read_start = Some(read_start);
                 let pinned = Pin::new(&mut future_read.read);
@@ -582,10 +585,9 @@ impl Thread {
     }
 }
 
-/// A future in progress.
 struct FutureInProgress {
     range: ScenarioRead,
-    versions: VisibleVersions,
+    visible_state: VisibleState,
     /// Set by the first poll.
     read_start: Option<ReadStart>,
     read: ReadFuture<PanickingBuffer>,

@@ -242,11 +242,12 @@ impl World {
     fn results_of(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
-            // MNT, EXPORT.
+            // MNT: status, handle, and two ways of authentication; or the status "no such entry".
             (MOUNT, 1) if call.take_opaque() == b"/export" => {
                 results.push_words(&[0]).push_opaque(ROOT).push_words(&[2, 0, 1]);
             }
             (MOUNT, 1) => _ = results.push_words(&[2]),
+            // EXPORT: a list of one export with one group, or an empty list.
             (MOUNT, 5) if self.random_below(2) == 0 => _ = results.push_words(&[0]),
             (MOUNT, 5) => {
                 results
@@ -258,16 +259,16 @@ impl World {
             }
             // GETATTR.
             (NFS, 1) => {
-                let file = call.take_opaque();
-                self.push_attributes(results.push_words(&[0]), file);
+                let handle = call.take_opaque();
+                self.push_attributes(results.push_words(&[0]), handle);
             }
             // LOOKUP.
             (NFS, 3) => {
                 let (directory, name) = (call.take_opaque(), call.take_opaque());
-                let file = handle_of_inode(self.disk.borrow().names[0]);
+                let file_handle = handle_of_inode(self.disk.borrow().names[0]);
                 let handle_found = match name {
                     b"0" if directory == ROOT && server.is_linked => LINK,
-                    b"0" => &file,
+                    b"0" => &file_handle,
                     b"directory" if directory == ROOT => DIRECTORY,
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
@@ -277,8 +278,8 @@ impl World {
             }
             // ACCESS.
             (NFS, 4) => {
-                let file = call.take_opaque();
-                self.push_optional_attributes(results.push_words(&[0]), file);
+                let handle = call.take_opaque();
+                self.push_optional_attributes(results.push_words(&[0]), handle);
                 results.push_words(&[call.take_word()]);
             }
             // READLINK.
@@ -289,15 +290,15 @@ impl World {
                 results.push_opaque(targets[self.random_below(3) as usize]);
             }
             (NFS, READ) => {
-                let file = call.take_opaque();
+                let handle = call.take_opaque();
                 let offset = u64::from(call.take_word()) << 32 | u64::from(call.take_word());
                 let count = u64::from(call.take_word());
-                self.push_read_results(server, &mut results, file, offset, count);
+                self.push_read_results(server, &mut results, handle, offset, count);
             }
-            // FSINFO.
+            // FSINFO: limits of READ, WRITE and READDIR, largest file, time step, properties.
             (NFS, 19) => {
-                let file = call.take_opaque();
-                self.push_optional_attributes(results.push_words(&[0]), file);
+                let handle = call.take_opaque();
+                self.push_optional_attributes(results.push_words(&[0]), handle);
                 let read_bytes_max = server.read_bytes_max as u32;
                 results
                     .push_words(&[read_bytes_max, read_bytes_max, 1, 4096, 4096, 1, 4096])
@@ -309,17 +310,17 @@ impl World {
         results
     }
 
-    /// Appends the results of a READ of `count` bytes from `offset` on. `file` is the handle.
+    /// Appends the results of a READ of `count` bytes from `offset` on. `handle` names the file.
     fn push_read_results(
         &self,
         server: &SimulatedServer,
         results: &mut AnswerWriter,
-        file: &[u8],
+        handle: &[u8],
         offset: u64,
         count: u64,
     ) {
         let short_one_in = self.disk.borrow().faults().short_one_in;
-        let inode = inode_of_handle(file);
+        let inode = inode_of_handle(handle);
         let disk = self.disk.borrow();
         let file_state = &disk.inodes[inode as usize];
         let mut bytes =
@@ -342,33 +343,33 @@ impl World {
         file_state.read_current(inode, offset, &mut data);
         let is_at_end = offset + bytes >= file_state.bytes;
         drop(disk);
-        self.push_optional_attributes(results.push_words(&[0]), file);
+        self.push_optional_attributes(results.push_words(&[0]), handle);
         results.push_words(&[bytes as u32, is_at_end.into()]).push_opaque(&data);
     }
 
-    /// Appends optional attributes of the file with the handle `file`, which are sometimes absent.
-    fn push_optional_attributes(&self, results: &mut AnswerWriter, file: &[u8]) {
+    /// Appends optional attributes of the file with this handle, which are sometimes absent.
+    fn push_optional_attributes(&self, results: &mut AnswerWriter, handle: &[u8]) {
         if self.random_below(4) == 0 {
             results.push_words(&[0]);
         } else {
-            self.push_attributes(results.push_words(&[1]), file);
+            self.push_attributes(results.push_words(&[1]), handle);
         }
     }
 
-    /// Appends the attributes of the file with the handle `file`.
-    fn push_attributes(&self, results: &mut AnswerWriter, file: &[u8]) {
-        let (kind, file_number, bytes, changes) = match file {
+    /// Appends the attributes of the file with this handle.
+    fn push_attributes(&self, results: &mut AnswerWriter, handle: &[u8]) {
+        let (kind, file_number, bytes, changes) = match handle {
             ROOT => (DIRECTORY_KIND, 1_000, 4_096, 0),
             DIRECTORY => (DIRECTORY_KIND, 1_001, 4_096, 0),
             LINK => (LINK_KIND, 1_002, 11, 0),
             _ => {
-                let (inode, disk) = (inode_of_handle(file), self.disk.borrow());
+                let (inode, disk) = (inode_of_handle(handle), self.disk.borrow());
                 let file_state = &disk.inodes[inode as usize];
                 (REGULAR, u64::from(inode), file_state.bytes, file_state.changes as u32)
             }
         };
         // Kind, mode, links, owner, group; length, used bytes; device; file system and number;
-        // times.
+        // access, modification and change time, each in seconds and nanoseconds.
         results
             .push_words(&[kind, 0o644, 1, 1, 1])
             .push_u64(bytes)

@@ -52,8 +52,8 @@ impl Scenario {
             ],
         ]
         .concat();
-        let settings = [self.settings.freeze_one_in, self.settings.refuse_thread_one_in];
-        let count = |fault_rates: &[u64]| fault_rates.iter().filter(|&&rate| rate > 0).count();
+        let schedule_rates = [self.settings.freeze_one_in, self.settings.refuse_thread_one_in];
+        let nonzero_count = |rates: &[u64]| rates.iter().filter(|&&rate| rate > 0).count();
         let server_faults = self
             .server
             .clone()
@@ -61,8 +61,8 @@ impl Scenario {
         let actions: usize = self.threads.iter().map(Vec::len).sum();
         actions
             + self.threads.len()
-            + count(&fault_rates)
-            + count(&settings)
+            + nonzero_count(&fault_rates)
+            + nonzero_count(&schedule_rates)
             + faults.bad_pages.len()
             + server_faults
     }
@@ -100,11 +100,11 @@ impl Scenario {
             remove_fault(&mut shorter);
             shortest = shorter.first_failure(run).unwrap_or(shortest);
         }
-        let count = self.server.clone().map_or(0, |mut server| server.faults().len());
-        for fault in 0..count {
+        let server_faults = self.server.clone().map_or(0, |mut server| server.faults().len());
+        for fault_index in 0..server_faults {
             let mut shorter = shortest.0.clone();
             if let Some(server) = &mut shorter.server {
-                *server.faults()[fault] = 0;
+                *server.faults()[fault_index] = 0;
             }
             shortest = shorter.first_failure(run).unwrap_or(shortest);
         }

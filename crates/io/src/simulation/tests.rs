@@ -22,7 +22,8 @@ fn simulated_reads_are_right_for_any_thread_order() {
     assert!((0..300).map(steps).sum::<u64>() > 300_000);
 }
 
-/// Through the NFS client, with a server that refuses, delays, drops, cuts and lies.
+/// Reads through the NFS client, with a server that refuses connections, and that delays, drops,
+/// cuts and garbles answers.
 #[test]
 fn simulated_nfs_reads_are_right_with_a_faulty_server() {
     let steps = |seed| run_checked(Scenario::from_seed_with_server(seed, READ_ACTIONS)).steps;
@@ -36,8 +37,8 @@ fn simulated_memory_touches_are_right_with_faults() {
     assert!((0..120).map(steps).sum::<u64>() > 120_000);
 }
 
-/// Windows delegated to the kernel's own mapping show the file, as do the pages after their return.
-/// Enough windows are delegated.
+/// Windows delegated to the kernel's own mapping show the bytes of the file, as do the pages that
+/// are taken back. Windows are delegated and taken back in at least 20 of the 100 runs.
 #[test]
 fn simulated_touches_of_kernel_windows_are_right() {
     let run = |seed| run_checked(Scenario::with_delegation(seed, MEMORY_ACTIONS));
@@ -101,11 +102,12 @@ fn simulation_detects_unexpected_errors_and_shrinks_the_scenario() {
 fn failure_of_task(main: impl FnOnce() + 'static) -> String {
     let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let disk = disk::Disk::new(&[], Faults::default());
-    World::run(1, rates, disk, Box::new(main)).failure.expect("it doesn't come to an end")
+    let seed = 1;
+    World::run(seed, rates, disk, Box::new(main)).failure.expect("it doesn't come to an end")
 }
 
-/// One task each: it sleeps without a wake-up, makes steps without an end, or sleeps for 1,000 s
-/// again and again, beyond the limit of 3,600 s.
+/// Three runs with one task each: the task sleeps without a wake-up, makes steps without an end, or
+/// sleeps for 1,000 s again and again, beyond the limit of 3,600 s.
 #[test]
 fn simulation_detects_deadlock_spinning_and_endless_sleep() {
     let sleep_forever = || {
@@ -139,7 +141,8 @@ fn region_error_states_the_required_device_size() {
     let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let device_bytes = 40_960;
     let disk = disk::Disk::new(&[device_bytes], Faults::default());
-    let report = World::run(1, rates, disk, Box::new(create_region));
+    let seed = 1;
+    let report = World::run(seed, rates, disk, Box::new(create_region));
     let failure = report.failure.expect("it is too small");
     assert!(failure.contains("40960") && failure.contains("81920"), "{failure}");
 }

@@ -4,8 +4,8 @@
 //! A *task* corresponds to a thread and has its own stack. All tasks of a world run on one thread
 //! of the system. At each point where threads could interact (a lock, a condition variable, a
 //! sleep, an atomic access of shared data) the seed decides the next task. Each such point is a
-//! *step*. Time is virtual: it advances by less than a microsecond per turn, and to the next event
-//! if all tasks sleep. A run therefore depends on its seed alone.
+//! *step*. Time is virtual: it advances by less than a microsecond each time a task is
+//! resumed, and to the next event if all tasks sleep. A run therefore depends on its seed alone.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -60,9 +60,9 @@ const RUN_STEPS_MAX: u64 = 2_000_000;
 /// Size of a task's stack in bytes: far more than a read needs without optimization.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Wait keys of parked, joining and stopped tasks. A *wait key* is the number by which sleeping
-/// tasks are woken. Other keys belong to rings, connections and pagers, or are addresses of locks,
-/// condition variables and pages.
+/// Wait keys of parked, joining, and frozen or pausing tasks. A *wait key* is the number by which
+/// sleeping tasks are woken. Other keys belong to rings, connections and pagers, or are addresses
+/// of locks, condition variables and pages.
 const PARKED: usize = 0x100;
 const JOINING: usize = 0x200;
 const FROZEN: usize = 0x300;
@@ -74,19 +74,19 @@ const TASKS_MAX: usize = 64;
 const SPURIOUS_UNPARK_ONE_IN: u64 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ThreadState {
+enum TaskState {
     Ready,
     /// Sleeps until its wait key is woken, or until a virtual time in nanoseconds.
     Blocked {
         key: usize,
-        until: Option<u64>,
+        until_ns: Option<u64>,
     },
     Done,
 }
 
 /// A task with its stack.
 struct WorldTask {
-    state: ThreadState,
+    state: TaskState,
     /// `None` while the task runs, and after its end.
     coroutine: Option<Coroutine<(), (), ()>>,
     /// Set by the task itself when it starts.
@@ -104,7 +104,7 @@ struct WorldTask {
 impl WorldTask {
     /// True if the task sleeps until `key` is woken.
     fn sleeps_for(&self, key: usize) -> bool {
-        matches!(self.state, ThreadState::Blocked { key: own_key, .. } if own_key == key)
+        matches!(self.state, TaskState::Blocked { key: own_key, .. } if own_key == key)
     }
 }
 
@@ -230,35 +230,37 @@ impl World {
     fn run_one_task(&self) -> bool {
         self.handle_due_events();
         let mut ready = [0u32; TASKS_MAX];
-        let mut count = 0;
+        let mut ready_count = 0;
         let (mut next_wake_ns, mut are_done) = (u64::MAX, true);
         for (id, task) in self.tasks.borrow_mut().iter_mut().enumerate() {
             match task.state {
-                ThreadState::Blocked { until: Some(until_ns), .. } if until_ns <= self.ns.get() => {
+                TaskState::Blocked { until_ns: Some(until_ns), .. }
+                    if until_ns <= self.ns.get() =>
+                {
                     task.is_woken = false;
-                    task.state = ThreadState::Ready;
+                    task.state = TaskState::Ready;
                 }
-                ThreadState::Blocked { until, .. } => {
-                    next_wake_ns = next_wake_ns.min(until.unwrap_or(u64::MAX));
+                TaskState::Blocked { until_ns, .. } => {
+                    next_wake_ns = next_wake_ns.min(until_ns.unwrap_or(u64::MAX));
                 }
                 _ => {}
             }
-            are_done &= task.state == ThreadState::Done;
-            if task.state == ThreadState::Ready {
-                ready[count] = id as u32;
-                count += 1;
+            are_done &= task.state == TaskState::Done;
+            if task.state == TaskState::Ready {
+                ready[ready_count] = id as u32;
+                ready_count += 1;
             }
         }
         if are_done {
             return false;
         }
-        if count == 0 {
+        if ready_count == 0 {
             if let Some((&(due_ns, _), _)) = self.events.borrow().first_key_value() {
                 next_wake_ns = next_wake_ns.min(due_ns);
             }
             return self.advance_time(next_wake_ns);
         }
-        let id = ready[self.random_below(count as u64) as usize];
+        let id = ready[self.random_below(ready_count as u64) as usize];
         self.ns.set(self.ns.get() + self.random_below(800));
         self.add_to_hash(u64::from(id));
         self.run_task(id)
@@ -283,13 +285,13 @@ impl World {
     fn describe_tasks(&self) -> String {
         let tasks = self.tasks.borrow();
         let states = tasks.iter().enumerate().map(|(id, task)| match task.state {
-            ThreadState::Ready => format!("{id} is ready"),
-            ThreadState::Blocked { key: PARKED, .. } => format!("{id} is parked"),
-            ThreadState::Blocked { key, .. } if key & !TASK_MASK == JOINING => {
+            TaskState::Ready => format!("{id} is ready"),
+            TaskState::Blocked { key: PARKED, .. } => format!("{id} is parked"),
+            TaskState::Blocked { key, .. } if key & !TASK_MASK == JOINING => {
                 format!("{id} waits for the end of {}", key & TASK_MASK)
             }
-            ThreadState::Blocked { .. } => format!("{id} waits"),
-            ThreadState::Done => format!("{id} has ended"),
+            TaskState::Blocked { .. } => format!("{id} waits"),
+            TaskState::Done => format!("{id} has ended"),
         });
         let actions = tasks.iter().map(|task| match task.action {
             0 => String::new(),
@@ -309,7 +311,7 @@ impl World {
         self.count_step();
         let is_over = matches!(coroutine.resume(()), CoroutineResult::Return(()));
         if is_over {
-            self.tasks.borrow_mut()[id as usize].state = ThreadState::Done;
+            self.tasks.borrow_mut()[id as usize].state = TaskState::Done;
             STACKS.with(|stacks| stacks.borrow_mut().push(coroutine.into_stack()));
             self.wake_all(JOINING + id as usize);
         } else {
@@ -338,7 +340,7 @@ impl World {
             }
         });
         self.tasks.borrow_mut().push(WorldTask {
-            state: ThreadState::Ready,
+            state: TaskState::Ready,
             coroutine: Some(coroutine),
             yielder: std::ptr::null(),
             has_token: false,
@@ -411,9 +413,9 @@ impl World {
         random % end
     }
 
-    /// True once in `rate` calls on average, by the seed; never if `rate` is 0.
-    pub(super) fn happens_one_in(&self, rate: u64) -> bool {
-        rate > 0 && self.random_below(rate) == 0
+    /// True once in `calls` calls on average, by the seed; never if `calls` is 0.
+    pub(super) fn happens_one_in(&self, calls: u64) -> bool {
+        calls > 0 && self.random_below(calls) == 0
     }
 
     /// True if the present thread start must fail, once in `refuse_thread_one_in` calls by the
@@ -454,14 +456,14 @@ impl World {
         }
     }
 
-    /// Sleeps until another task wakes `key`, or until the time `until_ns`. Returns true if it was
-    /// woken.
+    /// Suspends the running task until another task wakes `key`, or until the virtual time
+    /// `until_ns`. Returns true if it was woken, and false after a timeout.
     pub(crate) fn block(&self, key: usize, until_ns: Option<u64>) -> bool {
         let id = self.running.get() as usize;
         {
             let task = &mut self.tasks.borrow_mut()[id];
             task.is_woken = false;
-            task.state = ThreadState::Blocked { key, until: until_ns };
+            task.state = TaskState::Blocked { key, until_ns };
         }
         self.suspend();
         self.tasks.borrow()[id].is_woken
@@ -477,7 +479,7 @@ impl World {
 
     /// Makes a sleeping task ready and marks it as woken.
     fn wake(task: &mut WorldTask) {
-        task.state = ThreadState::Ready;
+        task.state = TaskState::Ready;
         task.is_woken = true;
     }
 
@@ -489,16 +491,16 @@ impl World {
 
     /// Wakes one task that sleeps for `key`, selected by the seed. No effect if there is none.
     pub(crate) fn wake_one(&self, key: usize) {
-        let count = self.tasks.borrow().iter().filter(|task| task.sleeps_for(key)).count();
-        if count > 0 {
-            let task_index = self.random_below(count as u64) as usize;
+        let sleepers = self.tasks.borrow().iter().filter(|task| task.sleeps_for(key)).count();
+        if sleepers > 0 {
+            let task_index = self.random_below(sleepers as u64) as usize;
             let mut tasks = self.tasks.borrow_mut();
             tasks.iter_mut().filter(|task| task.sleeps_for(key)).nth(task_index).map(World::wake);
         }
     }
 
-    /// Sleeps until unparked, until the time `until_ns`, or rarely spuriously. Returns at once if
-    /// the task was unparked before.
+    /// Sleeps until unparked, until the virtual time `until_ns`, or rarely spuriously. Returns at
+    /// once if the task was unparked before.
     pub(crate) fn park(&self, until_ns: Option<u64>) {
         self.preemption_point();
         let id = self.running.get() as usize;
@@ -513,14 +515,14 @@ impl World {
     pub(crate) fn unpark(&self, id: TaskId) {
         let task = &mut self.tasks.borrow_mut()[id.0 as usize];
         match task.state {
-            ThreadState::Blocked { key: PARKED, .. } => World::wake(task),
+            TaskState::Blocked { key: PARKED, .. } => World::wake(task),
             _ => task.has_token = true,
         }
     }
 
     /// Sleeps until the task has ended.
     pub(crate) fn join(&self, id: TaskId) {
-        while self.tasks.borrow()[id.0 as usize].state != ThreadState::Done {
+        while self.tasks.borrow()[id.0 as usize].state != TaskState::Done {
             self.block(JOINING + id.0 as usize, None);
         }
     }
@@ -545,7 +547,8 @@ impl World {
                 Some(first) if first.key().0 <= self.ns.get() => {
                     let event = first.remove();
                     drop(events);
-                    self.add_to_hash(0xe7e7);
+                    let mark_of_an_event = 0xe7e7;
+                    self.add_to_hash(mark_of_an_event);
                     match event {
                         WorldEvent::Answered(answered) => self.on_answered(answered),
                         WorldEvent::Connection(event) => self.on_event(event),

@@ -119,8 +119,8 @@ pub(crate) fn sleep_for_event(
         let by_faults = memory.has_unreported_event(uffd.as_raw_fd());
         let by_event_fd = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
         // Each end of a write-out signals the eventfd: without a signal the pager knows all ends.
-        if !by_event_fd && memory.writing_out == 0 {
-            memory.written_out = 0;
+        if !by_event_fd && memory.pages_writing_out == 0 {
+            memory.pages_written_out = 0;
         }
         drop(memory);
         let is_over = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());

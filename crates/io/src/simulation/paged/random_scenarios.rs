@@ -80,7 +80,8 @@ impl Scenario {
             cached_one_in: draw.fault_rate(&[2, 20]),
         };
         let Kernel { large_folio_pages: large_pages, ahead_pages, .. } = kernel;
-        // With less memory no window is delegated.
+        // Four windows and the readahead may take two thirds of the memory. With less memory, no
+        // window is delegated.
         let memory_pages_min = (4 * large_pages + ahead_pages) * 3 / 2 + 1;
         let memory_pages = match draw.number_below(16) {
             0 => MEMORY_PAGES_MIN,
@@ -165,6 +166,7 @@ fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> A
         if kinds & 1 << kind == 0 {
             continue;
         }
+        // The number `part` below 8 also serves as a random choice with a probability in eighths.
         return Action::Touch(match kind {
             0..=2 => MappingTouch::Read(first, count),
             3..=5 => MappingTouch::Write(first, count, part),

@@ -12,7 +12,7 @@ use MappingTouch::{DropByMadvise, Hold, Load, Lock, Read, ReadAt, ReadDown, Will
 /// Returns all scenarios of mappings and regions.
 pub(super) fn regressions() -> Vec<Scenario> {
     vec![
-        a_transfer_that_stops_half_way(),
+        transfer_that_stops_half_way(),
         no_memory_for_a_page(),
         eviction_of_a_dropped_page(),
         copy_of_a_dropped_page(),
@@ -22,7 +22,7 @@ pub(super) fn regressions() -> Vec<Scenario> {
         failed_dropped_page_during_a_load(),
         dropped_page_before_its_write(),
         pinned_and_dropped_page_before_its_write(),
-        pages_locked_while_they_leave(),
+        pages_locked_while_they_are_moved_out(),
         pages_that_the_kernel_swapped_out(),
         windows_that_cannot_be_taken_back(),
         window_delegated_during_transfers(),
@@ -44,7 +44,8 @@ fn mapping_settings(readahead: &'static str, memory_pages: u64) -> Settings {
     Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..settings_without_faults() }
 }
 
-/// Settings of a mapping with delegated windows.
+/// Settings of a mapping with delegated windows: the kernel's largest page and its readahead, and
+/// the memory of the mapping, all in pages.
 fn settings_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
     let kernel = Kernel {
         large_folio_pages: large_pages,
@@ -74,16 +75,17 @@ fn paged_scenario(
 
 /// The rest of the transfer was queued and not submitted, and the server slept: the faulting thread
 /// waited forever.
-fn a_transfer_that_stops_half_way() -> Scenario {
+fn transfer_that_stops_half_way() -> Scenario {
     let faults = Faults { short_one_in: 2, ..Faults::default() };
     paged_scenario(mapping_settings("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
 }
 
-/// The missing memory ended the process: a page of the region found none.
+/// No memory was free for a page of the region, which ended the process.
 fn no_memory_for_a_page() -> Scenario {
     let faults = Faults { out_of_memory_one_in: 10, ..Faults::default() };
-    let touches = vec![Write(0, 70, 4), Read(0, 70)];
-    paged_scenario(region_settings(70, "none", 64), 70 << 12, faults, vec![touches])
+    let pages = 70;
+    let touches = vec![Write(0, pages, 4), Read(0, pages)];
+    paged_scenario(region_settings(pages, "none", 64), pages << 12, faults, vec![touches])
 }
 
 /// The page dropped by the program could not be moved at its eviction, which ended the process.
@@ -117,49 +119,49 @@ fn poisoned_page_read_later_for_another_thread() -> Scenario {
 /// The touch of the dropped page was repeated until the load was over.
 fn dropped_page_during_a_slow_load() -> Scenario {
     let faults = Faults { delay_one_in: 10, ..Faults::default() };
-    let one = vec![DropByMadvise(7, 8), Load(71, 87)];
-    let two = vec![Read(125, 35), Load(44, 4), Load(25, 46), DropByMadvise(123, 8), Read(123, 78)];
+    let first_thread = vec![DropByMadvise(7, 8), Load(71, 87)];
+    let second_thread = vec![Read(125, 35), Load(44, 4), Load(25, 46), DropByMadvise(123, 8), Read(123, 78)];
     let settings = Settings { switch_one_in: 4, ..mapping_settings("ondemand", 80) };
-    paged_scenario(settings, 528_385, faults, vec![one, two])
+    paged_scenario(settings, 528_385, faults, vec![first_thread, second_thread])
 }
 
 /// The touch of the dropped page failed and poisoned the page. The load, which had the page pinned,
 /// read it successfully and found poison in its place.
 fn failed_dropped_page_during_a_load() -> Scenario {
     let faults = Faults { error_one_in: 5, ..Faults::default() };
-    let one = vec![Read(6, 44), ReadAt(218_925, 57_000)];
+    let first_thread = vec![Read(6, 44), ReadAt(218_925, 57_000)];
     let lock = Lock { first: 36, count: 32, is_locked: true };
-    let two = vec![Read(28, 30), DropByMadvise(48, 8), lock];
+    let second_thread = vec![Read(28, 30), DropByMadvise(48, 8), lock];
     let settings = Settings { switch_one_in: 64, ..mapping_settings("none", 64) };
-    paged_scenario(settings, 282_625, faults, vec![one, two])
+    paged_scenario(settings, 282_625, faults, vec![first_thread, second_thread])
 }
 
 /// The kernel would have waited for the page in the server's own call.
 fn dropped_page_before_its_write() -> Scenario {
-    let one = vec![Load(197, 91), DropByMadvise(190, 8), DropByMadvise(167, 8)];
-    let two = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), DropByMadvise(194, 8)];
+    let first_thread = vec![Load(197, 91), DropByMadvise(190, 8), DropByMadvise(167, 8)];
+    let second_thread = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), DropByMadvise(194, 8)];
     let settings = Settings { switch_one_in: 2, ..region_settings(200, "adaptive", 64) };
-    paged_scenario(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
+    paged_scenario(settings, 819_200, Faults::default(), vec![first_thread.clone(), second_thread, first_thread])
 }
 
 /// A page that a system call used was written from the program's address. After the program dropped
 /// it too, the kernel would have waited for it in the server's own call.
 fn pinned_and_dropped_page_before_its_write() -> Scenario {
     let faults = Faults { bad_pages: vec![(0, 48), (0, 3)], ..Faults::default() };
-    let one = vec![
+    let first_thread = vec![
         Read(0, 7),
         Write(49, 69, 7),
         Lock { first: 25, count: 38, is_locked: true },
         Hold { page: 22, writes_page: true, use_us: 2645 },
     ];
-    let two = vec![
+    let second_thread = vec![
         Write(29, 2, 0),
         Hold { page: 50, writes_page: true, use_us: 15_510 },
         Write(4, 19, 1),
         Hold { page: 67, writes_page: false, use_us: 9_108 },
         Lock { first: 28, count: 8, is_locked: true },
     ];
-    let three = vec![
+    let third_thread = vec![
         Load(6, 9),
         Hold { page: 31, writes_page: false, use_us: 8_017 },
         Hold { page: 27, writes_page: true, use_us: 18_042 },
@@ -168,17 +170,17 @@ fn pinned_and_dropped_page_before_its_write() -> Scenario {
     ];
     let settings =
         Settings { eviction: "lru", switch_one_in: 2, ..region_settings(70, "hits", 64) };
-    let scenario = paged_scenario(settings, 1_515_520, faults, vec![one, two, three]);
+    let scenario = paged_scenario(settings, 1_515_520, faults, vec![first_thread, second_thread, third_thread]);
     Scenario { seed: 70_007_794, ..scenario }
 }
 
 /// A move that had stopped early was started again, and a page that was already moved was treated
 /// as lost.
-fn pages_locked_while_they_leave() -> Scenario {
+fn pages_locked_while_they_are_moved_out() -> Scenario {
     let faults = Faults { short_call_one_in: 3, ..Faults::default() };
-    let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
-    let two = vec![Read(99, 115), Load(60, 95), Lock { first: 55, count: 51, is_locked: true }];
-    paged_scenario(region_settings(130, "hits", 80), 1_761_280, faults, vec![one, two])
+    let first_thread = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
+    let second_thread = vec![Read(99, 115), Load(60, 95), Lock { first: 55, count: 51, is_locked: true }];
+    paged_scenario(region_settings(130, "hits", 80), 1_761_280, faults, vec![first_thread, second_thread])
 }
 
 /// The pages were treated as dropped by the program, and read again while they were present, which
