@@ -203,7 +203,7 @@ impl Engine {
         let mut idle_timeout = IDLE_TIMEOUT;
         let mut wait_start: Option<Instant> = None;
         loop {
-            match state.in_flight.next_done(queue) {
+            match state.in_flight.pop_done_or_error(queue) {
                 Some(Ok(id)) => {
                     state.in_flight.wake_next_leader();
                     return (state, WaitOutcome::Done(id));

@@ -118,9 +118,9 @@ impl MemoryPlan {
         let pinned_bytes_max = pinned_bytes_max.unwrap_or_else(|| {
             round_down_to_page((total_bytes / PINNED_DIVISOR).min(PINNED_BYTES_MAX))
         });
-        let reads_bytes =
+        let read_reserve_bytes =
             READ_RESERVE_BYTES.min(round_down_to_page(total_bytes / 4)).max(READ_RESERVE_BYTES_MIN);
-        let floor_bytes = pinned_bytes_max + reads_bytes;
+        let floor_bytes = pinned_bytes_max + read_reserve_bytes;
         let bytes_max = round_down_to_page(total_bytes - total_bytes / 4).max(floor_bytes);
         MemoryPlan {
             limit_bytes: floor_bytes,
@@ -297,9 +297,9 @@ fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
             elastic_engines: Mutex::default(),
         };
         let new_registry = Box::into_raw(Box::new(new_registry));
-        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let registry_pointer =
-            match PROCESS_REGISTRY.compare_exchange(current, new_registry, order.0, order.1) {
+            match PROCESS_REGISTRY.compare_exchange(current, new_registry, success, failure) {
                 Ok(_) => new_registry,
                 // Another thread was first. The registry made here leaks, at most once per thread.
                 Err(other_registry) => other_registry,
@@ -313,7 +313,7 @@ fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
 
 /// Adds an engine to the registry of this process, so that the thread adapts its memory. No effect
 /// for memory of fixed size.
-pub(super) fn register(engine: &Arc<Engine>) {
+pub(super) fn register_engine(engine: &Arc<Engine>) {
     if engine.elastic.is_some() {
         with_registry(|registry| {
             registry.remove_dropped();
@@ -364,7 +364,7 @@ mod tests {
     const MANY_REFAULT_BYTES: u64 = 1 << 40;
 
     /// System memory without stalls.
-    fn memory(total_mib: u64, available_mib: u64) -> SystemMemory {
+    fn system_memory(total_mib: u64, available_mib: u64) -> SystemMemory {
         SystemMemory {
             total_bytes: total_mib * MIB,
             available_bytes: available_mib * MIB,
@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// A process with 16,384 MiB: three quarters at the most, and at the least 64 MiB for guards
-    /// and 48 MiB for reads. The numbers of `limit` are in MiB.
+    /// and 48 MiB for reads. The reserve is an eighth: 2,048 MiB. The numbers of `limit` are in MiB.
     #[test]
     fn memory_limit_is_used_plus_available_minus_reserve() {
         let plan = MemoryPlan::from_total_memory(16_384 * MIB, None);
@@ -381,13 +381,13 @@ mod tests {
         assert_eq!(plan.limit_bytes, 112 * MIB);
         let elastic = Elastic::from_plan(plan).unwrap();
         let limit = |used: u64, available| {
-            // The reserve is an eighth of 16,384: 2,048.
-            let memory = memory(16_384, available);
+            let memory = system_memory(16_384, available);
             elastic.limit_bytes(&mut None, used * MIB, MANY_REFAULT_BYTES, memory) / MIB
         };
+        // By hand: 5,000 + 5,000 - 2,048 and 5,000 + 1,000 - 2,048.
         assert_eq!(limit(5_000, 5_000), 7_952);
         assert_eq!(limit(5_000, 1_000), 3_952);
-        // The lower bound is the memory for reads and guards. The upper bound is the address space.
+        // The lower bound is the memory for reads and guards: 48 + 64. The upper bound is 12,288.
         assert_eq!((limit(500, 100), limit(12_000, 4_000)), (112, 12_288));
     }
 
@@ -397,12 +397,13 @@ mod tests {
         Some(StallCheck { stall_us: 1_000, checked_at })
     }
 
-    /// A group of 64 MiB leaves 16 MiB to the program; a group of 24 MiB half of its memory.
+    /// A group of 64 MiB leaves 16 MiB to the program; a group of 24 MiB half of its memory. By
+    /// hand: the limits are 20 + 40 - 16 and 10 + 14 - 12.
     #[test]
     fn small_control_group_keeps_memory_for_the_buffers_of_the_program() {
         let limit = |total: u64, used: u64, available: u64| {
             let elastic = Elastic::from_plan(MemoryPlan::from_total_memory(total * MIB, None));
-            let memory = memory(total, available);
+            let memory = system_memory(total, available);
             elastic.unwrap().limit_bytes(&mut None, used * MIB, MANY_REFAULT_BYTES, memory) / MIB
         };
         assert_eq!((limit(64, 20, 40), limit(24, 10, 14)), (44, 12));
@@ -414,7 +415,7 @@ mod tests {
         let elastic =
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
         let limit = |refaulted: u64| {
-            let memory = memory(16_384, 10_000);
+            let memory = system_memory(16_384, 10_000);
             elastic.limit_bytes(&mut None, 100 * MIB, refaulted * MIB, memory) / MIB
         };
         assert_eq!((limit(0), limit(50), limit(1_000)), (256, 356, 2_256));
@@ -427,7 +428,7 @@ mod tests {
         let elastic =
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
         let mut last_check = check_before_an_interval();
-        let stalled = |stall_us| SystemMemory { stall_us, ..memory(16_384, 4_000) };
+        let stalled = |stall_us| SystemMemory { stall_us, ..system_memory(16_384, 4_000) };
         // First interval: stalled for 50 ms of 250. Second interval: no stall.
         let mut limit_mib = |used_mib: u64| {
             let (used_bytes, memory) = (used_mib * MIB, stalled(51_000));
@@ -442,7 +443,7 @@ mod tests {
         let elastic =
             Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
         let mut last_check = check_before_an_interval();
-        let stalled = SystemMemory { stall_us: 51_000, ..memory(16_384, 10_000) };
+        let stalled = SystemMemory { stall_us: 51_000, ..system_memory(16_384, 10_000) };
         let limit = elastic.limit_bytes(&mut last_check, 800 * MIB, MANY_REFAULT_BYTES, stalled);
         assert_eq!(limit, 8_752 * MIB);
     }

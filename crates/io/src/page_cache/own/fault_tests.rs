@@ -96,6 +96,12 @@ fn short_count(raw: i32) -> i32 {
 
 const BLOCK: i32 = 4096;
 
+/// Queue depth of the backends.
+const DEPTH: u32 = 16;
+
+/// Length in bytes of the file with one unreadable page: 1,024 pages.
+const BAD_PAGE_FILE_BYTES: usize = 4 << 20;
+
 /// All lengths above one block, up to 20 blocks.
 #[test]
 fn shortened_answers_are_whole_blocks_and_incomplete() {
@@ -152,13 +158,13 @@ impl Backend for BadPageBackend {
 fn read_error_names_the_unreadable_page_for_any_request_size() {
     let file_path = std::env::temp_dir().join(format!("readpath-bad-page-{}", std::process::id()));
     let temporary_file = TemporaryFile { path: file_path };
-    std::fs::write(&temporary_file.path, vec![7; 4 << 20]).unwrap();
+    std::fs::write(&temporary_file.path, vec![7; BAD_PAGE_FILE_BYTES]).unwrap();
     // Pages in the kernel page cache would be read from there.
     let written_file = std::fs::File::open(&temporary_file.path).unwrap();
     written_file.sync_all().unwrap();
     rustix::fs::fadvise(&written_file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     for page in [0, 1, 300, 1022, 1023] {
-        let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
+        let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(DEPTH).unwrap();
         let path = path_over_backend("none", 16 << 20, sleeper, in_use, |_| {
             Box::new(BadPageBackend { ring, page, tokens_of_bad_page: BTreeSet::new() })
         });
@@ -168,7 +174,7 @@ fn read_error_names_the_unreadable_page_for_any_request_size() {
             Handle::open(path.engine(), StorageFile::Local(target), identity),
             temporary_file.path.as_path().into(),
         );
-        let mut buffer = vec![0; 4 << 20];
+        let mut buffer = vec![0; BAD_PAGE_FILE_BYTES];
         let error = file.read_at(&mut buffer, 0).unwrap_err();
         let inner = *error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
         let error = DeviceError::Medium;
@@ -192,7 +198,7 @@ impl Drop for TemporaryFile {
 
 /// Path whose backend tampers with answers while `is_tampering` is true.
 fn tampered_path(policy: &str, memory_bytes: u64, is_tampering: &Arc<AtomicBool>) -> ReadPath {
-    let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
+    let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(DEPTH).unwrap();
     path_over_backend(policy, memory_bytes, sleeper, in_use, |sleeper| {
         Box::new(TamperingBackend {
             ring,
@@ -204,16 +210,17 @@ fn tampered_path(policy: &str, memory_bytes: u64, is_tampering: &Arc<AtomicBool>
     })
 }
 
-/// Path with the readahead policy `policy` over files whose backend is the result of `backend`.
+/// Path with the readahead policy `policy` over files whose backend `build_backend` returns.
 fn path_over_backend(
     policy: &str,
     memory_bytes: u64,
     sleeper: Arc<dyn Sleeper>,
     in_use: BackendInUse,
-    backend: impl FnOnce(Arc<dyn Sleeper>) -> Box<dyn Backend>,
+    build_backend: impl FnOnce(Arc<dyn Sleeper>) -> Box<dyn Backend>,
 ) -> ReadPath {
     let clock = Clock::start();
-    let files = FileStorage::with_backend(backend(Arc::clone(&sleeper)), in_use, 16, clock);
+    let files =
+        FileStorage::with_backend(build_backend(Arc::clone(&sleeper)), in_use, DEPTH, clock);
     let config = Config {
         memory_bytes,
         pinned_bytes_max: memory_bytes / 4,
@@ -233,6 +240,9 @@ fn path_over_backend(
         None,
     )))
 }
+
+/// Number of reads of each thread while answers are altered.
+const READS_WITH_FAULTS: u32 = 200;
 
 /// Three threads read while answers are altered, with a small memory of 40 pages and a larger one.
 /// After that, reads succeed without alterations, and the machine is idle once the path is closed.
@@ -255,13 +265,15 @@ fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
             let errors: u32 = std::thread::scope(|scope| {
                 let threads = [1u64, 2, 3].map(|seed| {
                     let (file, content) = (&file, &content);
-                    scope.spawn(move || read_at_random(file, content, seed, 200))
+                    scope.spawn(move || read_at_random(file, content, seed, READS_WITH_FAULTS))
                 });
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             assert!(errors > 0, "{policy}: the faults reached a read");
             is_tampering.store(false, Ordering::Relaxed);
-            assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{policy}: all is well again");
+            let (seed, reads) = (9, 50);
+            let errors = read_at_random(&file, &content, seed, reads);
+            assert_eq!(errors, 0, "{policy}: all is well again");
             // After a read of all bytes, no prefetch is in flight either.
             let mut buffer = vec![0; content.len()];
             file.read_exact_at(&mut buffer, 0).unwrap();

@@ -120,7 +120,7 @@ impl FrameCache {
         }
     }
 
-    /// Fills `buffer` from `count` pages of one group, from page `first` on, without the first
+    /// Fills `buffer` from `page_count` pages of one group, from page `first_page` on, without the first
     /// `skip` bytes. All pages are looked up before the first byte is copied, and adjacent frames
     /// are copied as one piece. The first page counts as used again if `counts_use` is true.
     /// Returns `None` if a page is not shared.
@@ -130,19 +130,19 @@ impl FrameCache {
         &self,
         reader: &ReaderGuard<'_, Std>,
         file: FileId,
-        first: u64,
-        count: usize,
+        first_page: u64,
+        page_count: usize,
         skip: usize,
         buffer: &mut [u8],
         counts_use: bool,
     ) -> Option<()> {
         let mut frames = [0; GROUP_PAGES as usize];
-        let frames = &mut frames[..count];
-        for (page, frame) in (first..).zip(&mut *frames) {
-            *frame = self.index.look_up(reader, file, page, counts_use || page != first)?;
+        let frames = &mut frames[..page_count];
+        for (page, frame) in (first_page..).zip(&mut *frames) {
+            *frame = self.index.look_up(reader, file, page, counts_use || page != first_page)?;
         }
         let (mut skip, mut unfilled_buffer) = (skip, buffer);
-        for run in frames.chunk_by(|&one, &next| next == one + 1) {
+        for run in frames.chunk_by(|&frame, &next| next == frame + 1) {
             // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
             // `reader` lives.
             let from = unsafe { self.frame_bytes(run[0], run.len()) };
@@ -155,21 +155,21 @@ impl FrameCache {
         Some(())
     }
 
-    /// Protects pinned pages, `first` and the following ones, in their `frames` while the returned
+    /// Protects pinned pages, `first_page` and the following ones, in their `frames` while the returned
     /// guard lives, even if the machine unpins them. Returns `None` if the pages span several
     /// groups or are not shared.
     pub(super) fn protect_pinned(
         &self,
         file: FileId,
-        first: u64,
+        first_page: u64,
         frames: &[FrameId],
     ) -> Option<ReaderGuard<'_, Std>> {
-        let last = first + (frames.len() as u64).saturating_sub(1);
-        if first / GROUP_PAGES != last / GROUP_PAGES {
+        let last_page = first_page + (frames.len() as u64).saturating_sub(1);
+        if first_page / GROUP_PAGES != last_page / GROUP_PAGES {
             return None;
         }
-        let reader = self.index.sign_in(file, first, thread_number())?;
-        let mut pages = (first..).zip(frames);
+        let reader = self.index.sign_in(file, first_page, thread_number())?;
+        let mut pages = (first_page..).zip(frames);
         pages
             .all(|(page, frame)| self.index.is_shared_in_frame(&reader, file, page, frame.0))
             .then_some(reader)
@@ -229,17 +229,17 @@ impl FrameCache {
         self.pinned_pages.load(Ordering::SeqCst)
     }
 
-    /// Returns the bytes of `count` frames from `first` on.
+    /// Returns the bytes of `count` frames from `first_frame` on.
     ///
     /// # Safety
     /// The frames exist. While the bytes are in use, the frames are found or pinned through the
     /// index, or pinned by the machine.
     #[inline]
-    pub(crate) unsafe fn frame_bytes(&self, first: u32, count: usize) -> &[u8] {
+    pub(crate) unsafe fn frame_bytes(&self, first_frame: u32, count: usize) -> &[u8] {
         let bytes = count * PAGE_BYTES as usize;
         // SAFETY: the memory is mapped and initialised while the frame cache lives. No thread
         // writes to such a frame.
-        unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
+        unsafe { std::slice::from_raw_parts(self.memory.address(first_frame), bytes) }
     }
 
     /// Places frames that are first used from now on in huge pages.
@@ -250,7 +250,7 @@ impl FrameCache {
     /// Gives the memory of frames without pages back to the system. Sorts `frames`.
     pub(super) fn release_memory(&self, frames: &mut [FrameId]) {
         frames.sort_unstable();
-        for run in frames.chunk_by(|one, next| next.0 == one.0 + 1) {
+        for run in frames.chunk_by(|frame, next| next.0 == frame.0 + 1) {
             self.memory.release_memory(run[0].0, run.len());
         }
     }
@@ -367,11 +367,12 @@ impl PageSharer for FrameSharer {
         self.0.invalidate(frame.0);
     }
 
-    /// Invalidated frames that readers have left since the last call.
+    /// Removes and returns the invalidated frames that readers have left since the last call.
     fn take_returned(&mut self) -> Vec<FrameId> {
         self.0.take_unused_frames()
     }
 
+    /// Permits guards to pin pages, or pauses pinning if `may_pin` is false.
     fn allow_pins(&mut self, may_pin: bool) {
         self.0.is_pinning_paused.store(!may_pin, Ordering::SeqCst);
     }

@@ -228,13 +228,16 @@ impl InFlight {
 
     /// Removes and returns the next completed read of the queue. If there is none, returns the
     /// error of a failed storage, or `None`.
-    pub(crate) fn next_done(&mut self, queue: QueueId) -> Option<Result<InFlightId, BackendError>> {
+    pub(crate) fn pop_done_or_error(
+        &mut self,
+        queue: QueueId,
+    ) -> Option<Result<InFlightId, BackendError>> {
         let done = self.pop_done(queue).map(Ok);
         done.or_else(|| self.storage_error.map(Err))
     }
 
     /// Removes and returns the next completed read of the queue if `accepts` returns true for it.
-    pub(super) fn next_done_where(
+    pub(super) fn pop_done_if(
         &mut self,
         queue: QueueId,
         accepts: impl FnOnce(&InFlight, InFlightId) -> bool,

@@ -2,7 +2,8 @@
 //!
 //! Cached pages are dropped. Pages in flight may carry the old bytes, and a read that arrives
 //! before their completion would share them. `invalidate` therefore waits for their completion. A
-//! read that begins afterwards sees the change.
+//! read that begins afterwards sees the change. A *version* of a file is its content between two
+//! changes, as found at an opening. A *stale* page was in flight at the invalidation, and still is.
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -12,29 +13,31 @@ use super::pending_read::PendingRead;
 use crate::read_error::ReadError;
 
 impl Handle {
-    /// Drops the cached pages of a range of the file in each of its open states. Waits for the
-    /// pages of the range that are in flight. No effect without an engine, which has no pages.
+    /// Drops the cached pages of a range of the file in each of its open versions. Waits for the
+    /// pages of the range that are in flight. No effect without an engine: it would have no pages.
     pub(crate) fn invalidate(&self, range: PageRange) {
         if self.engine.existing_engine().is_none() {
             return;
         }
-        let file = self.machine_ids_or_register().file;
-        let mut state = self.engine.lock();
-        state.invalidate_all_versions(file, range);
-        let stale_versions = state.versions_with_stale_pages(file, range);
+        let file_id = self.machine_ids_or_register().file;
+        let mut engine = self.engine.lock();
+        engine.invalidate_all_versions(file_id, range);
+        let stale_versions = engine.versions_with_stale_pages(file_id, range);
         // Own handles are needed: another thread may close the last handle meanwhile.
-        let opened_handles: Vec<_> =
-            stale_versions.into_iter().map(|(id, file)| (file, state.open_another(id))).collect();
-        drop(state);
+        let files_with_new_ids: Vec<_> = stale_versions
+            .into_iter()
+            .map(|(version_id, file)| (file, engine.open_another_handle(version_id)))
+            .collect();
+        drop(engine);
         let new_handle =
             |(file, machine_ids)| Handle::with_machine_ids(&self.engine, file, Some(machine_ids));
         // All handles are created before the first wait, so that each is closed in any case.
-        let readers: Vec<Handle> = opened_handles.into_iter().map(new_handle).collect();
-        readers.iter().for_each(|reader| reader.wait_for_stale_range(range));
+        let own_handles: Vec<Handle> = files_with_new_ids.into_iter().map(new_handle).collect();
+        own_handles.iter().for_each(|handle| handle.wait_for_stale_range(range));
     }
 
-    /// Waits once for each page of the range that was in flight at the invalidation. Pages behind
-    /// the current page that become stale later are awaited by the callers that invalidate them.
+    /// Waits once for each stale page of the range. A page that becomes stale after its wait is
+    /// awaited by the caller that has invalidated it.
     fn wait_for_stale_range(&self, range: PageRange) {
         let mut unchecked_range = range;
         let file = self.machine_ids_or_register().file;
@@ -46,7 +49,8 @@ impl Handle {
         }
     }
 
-    /// Waits until a page that was in flight at the invalidation has arrived or failed.
+    /// Waits until a stale page has arrived or failed. Sets the readahead of this handle to random,
+    /// so that the wait reads no other page.
     fn wait_for_stale(&self, page: u64) {
         let range = PageRange::new(page, 1);
         let file = self.machine_ids_or_register().file;

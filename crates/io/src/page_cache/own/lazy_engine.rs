@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use readpath_core::decision::LoggedDecision;
 
 use super::Engine;
-use super::elastic_memory::register;
+use super::elastic_memory::register_engine;
 use super::engine_guard::EngineGuard;
 use super::frame_cache::concurrent_copies_max;
 use crate::backend::BackendError;
@@ -74,7 +74,7 @@ impl LazyEngine {
         builder: Option<Box<dyn BuildEngine>>,
     ) -> LazyEngine {
         let engine = Arc::new(engine);
-        register(&engine);
+        register_engine(&engine);
         let copies_max = engine.frame_cache.copies_max();
         LazyEngine::from_parts(ForkLocal::with_value(engine), copies_max, coherence, pages, builder)
     }
@@ -160,7 +160,7 @@ impl LazyEngine {
         let build = || {
             let builder = self.builder.as_ref().expect("an owner without a builder has an engine");
             let engine = Arc::new(builder.engine()?);
-            register(&engine);
+            register_engine(&engine);
             Ok(engine)
         };
         self.engine.get_in_any_process().get_or_init(build).map_err(|error| match error {

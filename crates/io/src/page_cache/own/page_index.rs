@@ -127,7 +127,7 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Maximum number of readers that are signed in at the same time.
     pub(crate) fn reader_slot_count(&self) -> usize {
-        self.reader_slots.slots()
+        self.reader_slots.slot_count()
     }
 
     /// Signs in for copies from the group of a page, in slot `preferred_slot` if it is free.

@@ -72,7 +72,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 let outcome = unsafe { inline_request.progress.execute() };
                 state = engine.lock();
                 let now = state.complete_inline(inline_request, outcome);
-                done = state.in_flight.next_done(queue).and_then(Result::ok).map(|id| (now, id));
+                let popped = state.in_flight.pop_done_or_error(queue);
+                done = popped.and_then(Result::ok).map(|id| (now, id));
                 if done.is_none() {
                     state.pump(now);
                 }
@@ -88,6 +89,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             }
             match done {
                 Some((now, id)) => self.finish(state, now, id, &mut deliver)?,
+                // The executing thread is stalled.
                 None => {
                     state.close_queue(queue);
                     self.queue.set(None);
@@ -124,7 +126,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                     queue
                 }
             };
-            match state.in_flight.next_done(queue) {
+            match state.in_flight.pop_done_or_error(queue) {
                 Some(Ok(id)) => {
                     let now = self.handle.engine.clock.now();
                     self.finish(state, now, id, &mut deliver)?;
@@ -154,7 +156,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     }
 
     /// Passes the bytes of the completed piece `id` to `deliver` without the lock, releases its
-    /// pages, and closes its queue. `now` is the present time.
+    /// pages, and closes its queue. `now` is the present time. Returns the error of a failed read.
     fn finish(
         &self,
         mut state: EngineGuard<'_>,
@@ -177,7 +179,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         if reader_guard.is_none() && bytes > 0 {
             state.pump(now);
             drop(state);
-            // Also where `deliver` panics, which may call a buffer of the program.
+            // Its drop releases the pages, even if `deliver` runs code of the program and panics.
             let pinned = Pinned { read: self, id, completed };
             slices(frame_cache, &pinned.completed).for_each(deliver);
             return Ok(());

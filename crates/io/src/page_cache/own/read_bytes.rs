@@ -25,7 +25,7 @@ impl<'a> ReadBytes<'a> {
     ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let ReadBytes { frames, mut skip, bytes, detached } = *self;
         let mut bytes_left = if detached.is_some() { 0 } else { bytes };
-        let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
+        let runs = frames.chunk_by(|frame, next| next.0 == frame.0 + 1);
         let pieces = runs.map_while(move |run| {
             // SAFETY: the frames keep their pages, either pinned by the machine or because the
             // reader is signed in for them.

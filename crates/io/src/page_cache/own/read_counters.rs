@@ -236,10 +236,10 @@ impl KernelReadCounters<'_> {
         if awaited_bytes > 0 {
             self.counters.kernel_awaited_bytes.fetch_add(awaited_bytes, Ordering::Relaxed);
         }
-        // The read does not continue the run.
         if self.counters.unreported_end.load(Ordering::Relaxed) != end - bytes {
             self.counters.run_start.store(end - bytes, Ordering::Relaxed);
             let no_readahead_from = self.counters.no_readahead_from.load(Ordering::Relaxed);
+            // `no_readahead_from` is `end` if the policy was just shown this read, a new run.
             if no_readahead_from != NO_OFFSET && no_readahead_from != end {
                 self.counters.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
             }
@@ -252,7 +252,8 @@ impl KernelReadCounters<'_> {
         self.counters.policy_end.store(end, Ordering::Relaxed);
     }
 
-    /// Records if the run of the last read shown to the policy continues without kernel readahead.
+    /// Records whether the run of the last read shown to the policy goes on without kernel
+    /// readahead.
     pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
         let end = self.counters.policy_end.load(Ordering::Relaxed);
         let start = if is_without_readahead { end } else { NO_OFFSET };
@@ -367,9 +368,10 @@ mod tests {
     }
 
     /// The policy was shown the read of bytes 100 to 130. The reads up to 200 continue its run. The
-    /// read at 500 is a jump.
+    /// read at 500 is a jump, which ends the run without readahead. The last read follows an answer
+    /// of the policy that enables readahead.
     #[test]
-    fn unattended_run_starts_at_the_shown_end_and_ends_at_a_jump() {
+    fn run_without_readahead_starts_at_the_policy_end_and_ends_at_a_jump() {
         let read_counters = ReadCounters::new(4);
         let reads = read_counters.kernel_reads();
         let read = |offset: u64, bytes: u64| reads.record_read(bytes, 0, offset + bytes);

@@ -33,13 +33,13 @@ pub(crate) struct ReaderSlots<A: Atomics> {
 #[repr(align(64))]
 struct ReaderSlot<A: Atomics> {
     /// Key of the signed-in group, with [`ACTIVE`] and the sign-in counter in the low bits.
-    state: A::Key,
+    word: A::Key,
 }
 
 /// Guard of a signed-in reader. Dropping it signs out.
 pub(crate) struct ReaderGuard<'a, A: Atomics> {
     word: &'a A::Key,
-    signed_in_state: u64,
+    current_word: u64,
     slot: usize,
 }
 
@@ -47,11 +47,11 @@ impl<A: Atomics> ReaderSlots<A> {
     /// Creates slots for `slots` simultaneous copies, a power of two.
     pub(crate) fn new(slots: usize) -> ReaderSlots<A> {
         debug_assert!(slots.is_power_of_two());
-        ReaderSlots { slots: (0..slots).map(|_| ReaderSlot { state: A::Key::new(0) }).collect() }
+        ReaderSlots { slots: (0..slots).map(|_| ReaderSlot { word: A::Key::new(0) }).collect() }
     }
 
     /// Number of slots, which is the maximum number of signed-in readers.
-    pub(crate) fn slots(&self) -> usize {
+    pub(crate) fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
@@ -61,7 +61,7 @@ impl<A: Atomics> ReaderSlots<A> {
     pub(crate) fn sign_in(&self, key: u64, preferred_slot: usize) -> Option<ReaderGuard<'_, A>> {
         (preferred_slot..preferred_slot + self.slots.len()).find_map(|attempt| {
             let slot = attempt & (self.slots.len() - 1);
-            let word = &self.slots[slot].state;
+            let word = &self.slots[slot].word;
             let old_word = word.load(Relaxed);
             if old_word & ACTIVE != 0 {
                 return None;
@@ -69,28 +69,27 @@ impl<A: Atomics> ReaderSlots<A> {
             let new_word = signed_in_word(key, old_word);
             word.compare_exchange_weak(old_word, new_word, SeqCst, Relaxed).ok()?;
             A::fence();
-            Some(ReaderGuard { word, signed_in_state: new_word, slot })
+            Some(ReaderGuard { word, current_word: new_word, slot })
         })
     }
 
     /// True if a reader is signed in for the group of `key`.
     pub(crate) fn has_reader_in(&self, key: u64) -> bool {
         A::fence();
-        self.slots.iter().any(|ReaderSlot { state: word }| is_signed_in(word.load(SeqCst), key))
+        self.slots.iter().any(|ReaderSlot { word }| is_signed_in(word.load(SeqCst), key))
     }
 
     /// Returns the readers that are signed in for the group of `key`.
     pub(crate) fn active_readers(&self, key: u64) -> ActiveReaders {
         A::fence();
-        let words =
-            self.slots.iter().map(|ReaderSlot { state: word }| word.load(SeqCst)).enumerate();
+        let words = self.slots.iter().map(|ReaderSlot { word }| word.load(SeqCst)).enumerate();
         ActiveReaders(words.filter(|&(_, word)| is_signed_in(word, key)).collect())
     }
 
     /// Removes the readers that have signed out or moved on from `copies`. Returns true if none is
     /// left.
     pub(crate) fn have_all_left(&self, copies: &mut ActiveReaders) -> bool {
-        copies.0.retain(|&(slot, word)| self.slots[slot].state.load(Acquire) == word);
+        copies.0.retain(|&(slot, word)| self.slots[slot].word.load(Acquire) == word);
         copies.0.is_empty()
     }
 }
@@ -107,13 +106,13 @@ impl<A: Atomics> ReaderGuard<'_, A> {
 
     /// True if the group that the reader is signed in for contains the page of `key`.
     pub(crate) fn covers(&self, key: u64) -> bool {
-        self.signed_in_state & !LOW_BITS == key & !LOW_BITS
+        self.current_word & !LOW_BITS == key & !LOW_BITS
     }
 
     /// Moves the sign-in to the group of another key.
     pub(crate) fn move_to_group(&mut self, key: u64) {
-        self.signed_in_state = signed_in_word(key, self.signed_in_state);
-        self.word.store(self.signed_in_state, SeqCst);
+        self.current_word = signed_in_word(key, self.current_word);
+        self.word.store(self.current_word, SeqCst);
         A::fence();
     }
 }
@@ -122,7 +121,7 @@ impl<A: Atomics> Drop for ReaderGuard<'_, A> {
     /// Signs out: the slot is free.
     #[inline]
     fn drop(&mut self) {
-        self.word.store(self.signed_in_state & !ACTIVE, Release);
+        self.word.store(self.current_word & !ACTIVE, Release);
     }
 }
 

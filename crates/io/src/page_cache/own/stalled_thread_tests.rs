@@ -16,7 +16,8 @@ use crate::path::ReadPath;
 use crate::storage::{FileStorage, Storage};
 use crate::target::Coherence;
 
-/// Liveness limit, long enough for any machine. A passing test does not wait for it.
+/// Time limit of a read that could wait forever, long enough for any machine. A passing test does
+/// not wait for it.
 const LIVENESS_LIMIT: Duration = Duration::from_secs(20);
 
 /// Name of the thread that stalls.
@@ -83,7 +84,8 @@ fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static)
     let leader = std::thread::Builder::new().name(STALLED_THREAD.to_owned());
     let read_as_leader = move || {
         let mut batch = leader_file.read_path().batch();
-        batch.read(&leader_file, 0, 1, 0).unwrap();
+        let (offset, bytes, ticket) = (0, 1, 0);
+        batch.read(&leader_file, offset, bytes, ticket).unwrap();
         batch.wait().unwrap().expect("one read is under way").bytes().unwrap();
     };
     let leader = leader.spawn(read_as_leader).unwrap();
@@ -162,7 +164,9 @@ fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let mut state = engine.lock();
     let queue = state.in_flight.open_queue(QueueOwner::Thread);
     let offset = 300_001;
-    let inline_request = state.start_inline(file.handle(), offset, 1, queue).unwrap();
+    let requested_bytes = 1;
+    let inline_request =
+        state.start_inline(file.handle(), offset, requested_bytes, queue).unwrap();
     let mut inline_request =
         inline_request.expect("what is absent is given to the thread that waits");
     drop(state);

@@ -41,6 +41,10 @@ pub(crate) mod open_files;
 use batch_reads::batch_pages_max;
 use open_files::{ALL_PAGES, HandleUse, OpenFileEntry, OpenFiles};
 
+/// Argument of `collect_completions` for a call without a sleep before it.
+const WITHOUT_SLEEP: Result<bool, BackendError> = Ok(false);
+
+/// See the [module](self).
 pub(crate) struct EngineState {
     pub(crate) machine: Machine,
     pub(crate) in_flight: InFlight,
@@ -56,6 +60,7 @@ pub(crate) struct EngineState {
     pub(super) closing_files: Vec<OpenFileEntry>,
     /// True while the reactor sleeps without a timeout, because no task waits.
     pub(crate) is_reactor_idle: bool,
+    /// True once the engine's owner ends the reactor.
     pub(crate) is_closing: bool,
     /// Number of bytes in use at which the spare memory is measured.
     pub(super) memory_check_bytes: u64,
@@ -73,14 +78,14 @@ impl EngineState {
         frame_cache: Arc<FrameCache>,
         clock: Clock,
     ) -> EngineState {
-        let shared_pages_max = batch_pages_max(machine.read_bytes_max());
+        let batch_pages_limit = batch_pages_max(machine.read_bytes_max());
         EngineState {
             machine,
             in_flight: InFlight::new(files, Arc::clone(&frame_cache)),
             frame_cache,
             clock,
             batch_pages: 0,
-            batch_pages_max: shared_pages_max,
+            batch_pages_max: batch_pages_limit,
             open_files: OpenFiles::default(),
             handle_uses: Vec::new(),
             closing_files: Vec::new(),
@@ -162,9 +167,11 @@ impl EngineState {
         bytes: u64,
         queue: QueueId,
     ) -> Result<ReadId, ReadError> {
-        match self.begin(now, handle, offset, bytes, queue, 0) {
-            Err(ReadError::TooManyReads { .. }) if self.collect_completions(Ok(false)) => {
-                self.begin(now, handle, offset, bytes, queue, 0)
+        // The ticket of a single read has no use.
+        let ticket = 0;
+        match self.begin(now, handle, offset, bytes, queue, ticket) {
+            Err(ReadError::TooManyReads { .. }) if self.collect_completions(WITHOUT_SLEEP) => {
+                self.begin(now, handle, offset, bytes, queue, ticket)
             }
             begun => begun,
         }
@@ -268,8 +275,8 @@ impl EngineState {
     pub(super) fn pump(&mut self, now: Time) {
         loop {
             self.machine.step(now, &mut self.in_flight);
-            let has_released =
-                self.end_abandoned() || self.machine.is_short_of_memory() && self.detach_all(now);
+            let has_released = self.end_abandoned_reads()
+                || self.machine.is_short_of_memory() && self.detach_all(now);
             if !has_released {
                 break;
             }
@@ -284,7 +291,8 @@ impl EngineState {
         if !self.closing_files.is_empty() {
             self.remove_idle_files();
         }
-        if self.machine.memory_bytes()[1] >= self.memory_check_bytes
+        let [_limit_bytes, used_bytes] = self.machine.memory_bytes();
+        if used_bytes >= self.memory_check_bytes
             || self.machine.returned_bytes() >= self.refault_check_bytes
         {
             (self.memory_check_bytes, self.refault_check_bytes) = (u64::MAX, u64::MAX);
@@ -293,7 +301,7 @@ impl EngineState {
     }
 
     /// Releases the pages of abandoned reads that are done. Returns false if there are none.
-    fn end_abandoned(&mut self) -> bool {
+    fn end_abandoned_reads(&mut self) -> bool {
         let mut has_some = false;
         while let Some(handle) = self.in_flight.abandoned.pop() {
             self.on_read_end(handle, ALL_PAGES);
@@ -319,7 +327,7 @@ impl EngineState {
         self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
         if self.machine.meter().in_device() > self.in_flight.inline_requests_in_flight {
             // Requests that the storage executes, such as prefetches, may be complete too.
-            self.collect_completions(Ok(false));
+            self.collect_completions(WITHOUT_SLEEP);
         } else {
             self.machine.deliver_results(now, &mut self.in_flight);
         }
@@ -384,9 +392,9 @@ impl EngineState {
     /// thread has replaced it: the present leader then keeps the role. Takes in the available
     /// completions in any case. `slept` is the result of the sleep, as for `collect_completions`.
     pub(crate) fn end_lead(&mut self, term: u64, slept: Result<bool, BackendError>) {
-        let lead = &mut self.in_flight.leader;
-        if lead.term == term {
-            lead.is_active = false;
+        let leader = &mut self.in_flight.leader;
+        if leader.term == term {
+            leader.is_active = false;
         }
         self.collect_completions(slept);
     }
@@ -394,7 +402,7 @@ impl EngineState {
     /// Called by a thread that has waited long behind a leader. If completions are available, the
     /// leader is stalled (stopped, or without a processor) and loses its role.
     pub(crate) fn replace_stalled_leader(&mut self) {
-        if self.collect_completions(Ok(false)) && self.in_flight.leader.is_active {
+        if self.collect_completions(WITHOUT_SLEEP) && self.in_flight.leader.is_active {
             self.in_flight.leader.is_active = false;
             self.in_flight.leader.term += 1;
         }

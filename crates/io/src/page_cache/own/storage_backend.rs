@@ -68,11 +68,12 @@ impl StorageBackend {
         }
     }
 
-    /// Removes the file whose first sector is `start`. No request of the file may be in flight.
-    pub(crate) fn remove(&mut self, start: u64) {
+    /// Removes the file whose first sector is `start_sector`. None of its requests may be in
+    /// flight.
+    pub(crate) fn remove(&mut self, start_sector: u64) {
         match self {
-            StorageBackend::Files(files) => files.remove(start),
-            StorageBackend::Server(server) => server.remove(start),
+            StorageBackend::Files(files) => files.remove(start_sector),
+            StorageBackend::Server(server) => server.remove(start_sector),
         }
     }
 

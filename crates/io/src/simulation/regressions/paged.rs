@@ -119,49 +119,50 @@ fn poisoned_page_read_later_for_another_thread() -> Scenario {
 /// The touch of the dropped page was repeated until the load was over.
 fn dropped_page_during_a_slow_load() -> Scenario {
     let faults = Faults { delay_one_in: 10, ..Faults::default() };
-    let first_thread = vec![DropByMadvise(7, 8), Load(71, 87)];
-    let second_thread = vec![Read(125, 35), Load(44, 4), Load(25, 46), DropByMadvise(123, 8), Read(123, 78)];
+    let thread_1 = vec![DropByMadvise(7, 8), Load(71, 87)];
+    let thread_2 =
+        vec![Read(125, 35), Load(44, 4), Load(25, 46), DropByMadvise(123, 8), Read(123, 78)];
     let settings = Settings { switch_one_in: 4, ..mapping_settings("ondemand", 80) };
-    paged_scenario(settings, 528_385, faults, vec![first_thread, second_thread])
+    paged_scenario(settings, 528_385, faults, vec![thread_1, thread_2])
 }
 
 /// The touch of the dropped page failed and poisoned the page. The load, which had the page pinned,
 /// read it successfully and found poison in its place.
 fn failed_dropped_page_during_a_load() -> Scenario {
     let faults = Faults { error_one_in: 5, ..Faults::default() };
-    let first_thread = vec![Read(6, 44), ReadAt(218_925, 57_000)];
+    let thread_1 = vec![Read(6, 44), ReadAt(218_925, 57_000)];
     let lock = Lock { first: 36, count: 32, is_locked: true };
-    let second_thread = vec![Read(28, 30), DropByMadvise(48, 8), lock];
+    let thread_2 = vec![Read(28, 30), DropByMadvise(48, 8), lock];
     let settings = Settings { switch_one_in: 64, ..mapping_settings("none", 64) };
-    paged_scenario(settings, 282_625, faults, vec![first_thread, second_thread])
+    paged_scenario(settings, 282_625, faults, vec![thread_1, thread_2])
 }
 
 /// The kernel would have waited for the page in the server's own call.
 fn dropped_page_before_its_write() -> Scenario {
-    let first_thread = vec![Load(197, 91), DropByMadvise(190, 8), DropByMadvise(167, 8)];
-    let second_thread = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), DropByMadvise(194, 8)];
+    let thread_1 = vec![Load(197, 91), DropByMadvise(190, 8), DropByMadvise(167, 8)];
+    let thread_2 = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), DropByMadvise(194, 8)];
     let settings = Settings { switch_one_in: 2, ..region_settings(200, "adaptive", 64) };
-    paged_scenario(settings, 819_200, Faults::default(), vec![first_thread.clone(), second_thread, first_thread])
+    paged_scenario(settings, 819_200, Faults::default(), vec![thread_1.clone(), thread_2, thread_1])
 }
 
 /// A page that a system call used was written from the program's address. After the program dropped
 /// it too, the kernel would have waited for it in the server's own call.
 fn pinned_and_dropped_page_before_its_write() -> Scenario {
     let faults = Faults { bad_pages: vec![(0, 48), (0, 3)], ..Faults::default() };
-    let first_thread = vec![
+    let thread_1 = vec![
         Read(0, 7),
         Write(49, 69, 7),
         Lock { first: 25, count: 38, is_locked: true },
         Hold { page: 22, writes_page: true, use_us: 2645 },
     ];
-    let second_thread = vec![
+    let thread_2 = vec![
         Write(29, 2, 0),
         Hold { page: 50, writes_page: true, use_us: 15_510 },
         Write(4, 19, 1),
         Hold { page: 67, writes_page: false, use_us: 9_108 },
         Lock { first: 28, count: 8, is_locked: true },
     ];
-    let third_thread = vec![
+    let thread_3 = vec![
         Load(6, 9),
         Hold { page: 31, writes_page: false, use_us: 8_017 },
         Hold { page: 27, writes_page: true, use_us: 18_042 },
@@ -170,7 +171,7 @@ fn pinned_and_dropped_page_before_its_write() -> Scenario {
     ];
     let settings =
         Settings { eviction: "lru", switch_one_in: 2, ..region_settings(70, "hits", 64) };
-    let scenario = paged_scenario(settings, 1_515_520, faults, vec![first_thread, second_thread, third_thread]);
+    let scenario = paged_scenario(settings, 1_515_520, faults, vec![thread_1, thread_2, thread_3]);
     Scenario { seed: 70_007_794, ..scenario }
 }
 
@@ -178,9 +179,10 @@ fn pinned_and_dropped_page_before_its_write() -> Scenario {
 /// as lost.
 fn pages_locked_while_they_are_moved_out() -> Scenario {
     let faults = Faults { short_call_one_in: 3, ..Faults::default() };
-    let first_thread = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
-    let second_thread = vec![Read(99, 115), Load(60, 95), Lock { first: 55, count: 51, is_locked: true }];
-    paged_scenario(region_settings(130, "hits", 80), 1_761_280, faults, vec![first_thread, second_thread])
+    let thread_1 = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
+    let thread_2 =
+        vec![Read(99, 115), Load(60, 95), Lock { first: 55, count: 51, is_locked: true }];
+    paged_scenario(region_settings(130, "hits", 80), 1_761_280, faults, vec![thread_1, thread_2])
 }
 
 /// The pages were treated as dropped by the program, and read again while they were present, which

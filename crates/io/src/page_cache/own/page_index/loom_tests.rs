@@ -10,6 +10,7 @@ use super::super::atomics::impl_word;
 use super::*;
 use crate::os::sync::preemption_point;
 
+/// The atomics of `loom`.
 struct Loom;
 
 impl Atomics for Loom {
@@ -29,6 +30,8 @@ impl_word!(loom::sync::atomic::AtomicU64, u64);
 const FILE: FileId = FileId(0);
 const COUNTS_USE: bool = true;
 const RESPECTS_MARK: bool = false;
+/// Mark bits of pages without a readahead mark.
+const NO_MARKS: u64 = 0;
 
 /// Runs `threads`, which starts and joins threads, in every order of events with at most three
 /// preemptions. The known faults of this kind need two (Musuvathi and Qadeer, 2007).
@@ -56,7 +59,7 @@ impl Cache {
     /// Creates a cache with `slots` reader slots, in which page 1 is shared.
     fn with_slots(slots: usize) -> Arc<Cache> {
         let index = PageIndex::with_initialised_words(1, slots);
-        index.share(FILE, 1, &[FrameId(0)], 0);
+        index.share(FILE, 1, &[FrameId(0)], NO_MARKS);
         Arc::new(Cache { index, frame: UnsafeCell::new(1), returned_count: Mutex::new(0) })
     }
 
@@ -103,7 +106,7 @@ impl Cache {
     fn fill(&self, page: u64) {
         // SAFETY: `loom` checks the accesses.
         self.frame.with_mut(|frame| unsafe { *frame = page });
-        self.index.share(FILE, page, &[FrameId(0)], 0);
+        self.index.share(FILE, page, &[FrameId(0)], NO_MARKS);
     }
 }
 
@@ -125,13 +128,14 @@ fn copy_has_the_requested_page_while_frames_are_reused() {
     }
 }
 
-/// Page 2 is in another frame, which a thread takes if the first frame is refused.
+/// Pages 1 and 17 are recalled while a thread reads page 1. Page 17 lies in the next group, so only
+/// the recall of page 1, bit 0, may be refused.
 #[test]
 fn refused_recall_takes_another_frame_without_waiting() {
     check_all_orders(|| {
         let index = Arc::new(PageIndex::<Loom>::with_initialised_words(2, 1));
-        index.share(FILE, 1, &[FrameId(0)], 0);
-        index.share(FILE, 17, &[FrameId(1)], 0);
+        index.share(FILE, 1, &[FrameId(0)], NO_MARKS);
+        index.share(FILE, 17, &[FrameId(1)], NO_MARKS);
         let reader_thread = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
@@ -175,9 +179,9 @@ fn reader_that_moves_to_another_group_is_visible_there() {
 fn invalidated_frame_is_not_filled_during_a_copy() {
     check_all_orders(|| {
         let cache = Cache::new();
-        let users = [Cache::copy, Cache::pin_and_check].map(|take| {
+        let users = [Cache::copy, Cache::pin_and_check].map(|use_page| {
             let cache = Arc::clone(&cache);
-            loom::thread::spawn(move || take(&cache, 1))
+            loom::thread::spawn(move || use_page(&cache, 1))
         });
         let mut copies = cache.index.invalidate(0);
         // One check now, and another when the copy is certainly over.
@@ -247,8 +251,8 @@ fn concurrent_chain_change_causes_at_most_a_miss() {
     check_all_orders(|| {
         let index = Arc::new(PageIndex::<Loom>::with_initialised_words(2, 1));
         // Both have the same position in a group, in a table of one group.
-        index.share(FILE, 0, &[FrameId(0)], 0);
-        index.share(FILE, 16, &[FrameId(1)], 0);
+        index.share(FILE, 0, &[FrameId(0)], NO_MARKS);
+        index.share(FILE, 16, &[FrameId(1)], NO_MARKS);
         let reader_thread = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
@@ -257,7 +261,7 @@ fn concurrent_chain_change_causes_at_most_a_miss() {
             })
         };
         assert!(index.recall(1));
-        index.share(FILE, 32, &[FrameId(1)], 0);
+        index.share(FILE, 32, &[FrameId(1)], NO_MARKS);
         reader_thread.join().unwrap();
         assert!(index.is_shared(FILE, 0) && index.is_shared(FILE, 32));
     });

@@ -43,7 +43,7 @@ impl SharedRead {
             SharedRead {
                 id: None, completed: CompletedRead { detached: Some(copy), .. }, ..
             } => Ok(copy),
-            borrowed => Err(borrowed),
+            shared => Err(shared),
         }
     }
 
@@ -81,7 +81,7 @@ impl EngineState {
     ) {
         let now = self.clock.now();
         self.machine.take_returned(now);
-        returned.drain(..).for_each(|borrowed| self.release_shared(now, borrowed));
+        returned.drain(..).for_each(|shared| self.release_shared(now, shared));
         for UnstartedRead { handle, offset, bytes, ticket } in unstarted {
             if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
                 ready.push_back(SharedRead::from_error(*ticket, error));
@@ -114,7 +114,7 @@ impl EngineState {
             let fits_pin_limit = |in_flight: &InFlight, id| {
                 pinned_pages + in_flight.pinned_pages(id) <= pinned_pages_max
             };
-            next_id = self.in_flight.next_done_where(queue, fits_pin_limit);
+            next_id = self.in_flight.pop_done_if(queue, fits_pin_limit);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Open files and their handle counts. After the last handle has closed, the file is removed once
 //! none of its pages is in flight. A file is found by its identity, so the cost of opening does not
-//! depend on the number of open files. A *state* of a file is its content between two changes, as
-//! found at an opening. Each state that is open has an entry of its own here.
+//! depend on the number of open files. A *version* of a file is its content between two changes, as
+//! found at an opening. Each version that is open has an entry of its own here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) struct MachineIds {
 pub(in crate::page_cache::own) struct OpenFiles {
     /// By file number.
     files: Vec<Option<OpenFileEntry>>,
-    /// By identity. The states of one file are adjacent.
+    /// By identity. The versions of one file are adjacent.
     by_identity: BTreeMap<Identity, FileId>,
 }
 
@@ -77,11 +77,11 @@ impl OpenFiles {
         entry
     }
 
-    /// Returns one file for each state that the file had when it was opened. A change creates a new
-    /// state, and earlier handles keep theirs.
+    /// Returns the number of each open version of the file. A change creates a new version, and
+    /// earlier handles keep theirs.
     fn versions_of(&self, id: FileId) -> impl Iterator<Item = FileId> {
-        let states = self.entry(id).file.identity.all_versions();
-        self.by_identity.range(states).map(|(_, &id)| id)
+        let identities = self.entry(id).file.identity.all_versions();
+        self.by_identity.range(identities).map(|(_, &id)| id)
     }
 }
 
@@ -99,7 +99,7 @@ impl EngineState {
     pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, MachineIds) {
         if let Some(&id) = self.open_files.by_identity.get(&file.identity) {
             self.in_flight.deferred.drops.push(DeferredDrop::File(file));
-            return (Arc::clone(&self.open_files.entry(id).file), self.open_another(id));
+            return (Arc::clone(&self.open_files.entry(id).file), self.open_another_handle(id));
         }
         let start_sector = self.in_flight.storage.add(file.storage_file.clone());
         let id = self
@@ -107,18 +107,18 @@ impl EngineState {
             .add_file(file.bytes, start_sector)
             .expect("the storage has sectors for every file that it takes");
         self.open_files.add(id, start_sector, Arc::clone(&file));
-        (file, self.open_another(id))
+        (file, self.open_another_handle(id))
     }
 
-    /// Invalidates a range of a file in each state in which it is open.
+    /// Invalidates a range of a file in each of its open versions.
     pub(crate) fn invalidate_all_versions(&mut self, file: FileId, range: PageRange) {
-        let states: Vec<FileId> = self.open_files.versions_of(file).collect();
-        for id in states {
+        let versions: Vec<FileId> = self.open_files.versions_of(file).collect();
+        for id in versions {
             self.with_machine(|machine, _| machine.invalidate_file(id, range));
         }
     }
 
-    /// Returns the states of a file with stale pages in the range, each with its file. A page is
+    /// Returns the versions of a file with stale pages in the range, each with its file. A page is
     /// *stale* if it was in flight when the range was invalidated, and still is. Allocates only if
     /// there are any.
     pub(in crate::page_cache::own) fn versions_with_stale_pages(
@@ -126,14 +126,14 @@ impl EngineState {
         file: FileId,
         range: PageRange,
     ) -> Vec<(FileId, Arc<OpenFile>)> {
-        let is_stale = |state: &FileId| self.machine.first_stale(*state, range).is_some();
-        let stale = self.open_files.versions_of(file).filter(is_stale);
-        stale.map(|state| (state, Arc::clone(&self.open_files.entry(state).file))).collect()
+        let has_stale_page = |id: &FileId| self.machine.first_stale(*id, range).is_some();
+        let versions = self.open_files.versions_of(file).filter(has_stale_page);
+        versions.map(|id| (id, Arc::clone(&self.open_files.entry(id).file))).collect()
     }
 
     /// Opens another handle of an open file in the machine, counts it, and returns the machine's
     /// identifiers of it.
-    pub(in crate::page_cache::own) fn open_another(&mut self, file: FileId) -> MachineIds {
+    pub(in crate::page_cache::own) fn open_another_handle(&mut self, file: FileId) -> MachineIds {
         let entry = self.open_files.entry_mut(file);
         entry.handle_count += 1;
         let start_sector = entry.start_sector;
@@ -155,8 +155,8 @@ impl EngineState {
         self.pump(now);
     }
 
-    /// Closes a handle if none of its reads is in flight. The last handle of a file removes the
-    /// pages, and then the file.
+    /// Closes a handle if none of its reads is in flight; otherwise, its last read closes it. The
+    /// last handle of a file removes the pages, and then the file.
     fn close(&mut self, handle: HandleId) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.is_dropped = true;
@@ -164,6 +164,7 @@ impl EngineState {
             return;
         }
         let now = self.clock.now();
+        // For the scheduler, each handle is a process of its own.
         self.machine.process_ended(now, ProcessId(handle.0));
         self.machine.close(handle);
         let id = handle_use.file;
