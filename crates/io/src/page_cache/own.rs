@@ -161,7 +161,7 @@ impl Engine {
     ) -> Engine {
         // Half of the memory, so that two large reads can be in flight.
         let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
-        let page = readpath_core::unit::PAGE_BYTES;
+        let page_bytes = readpath_core::unit::PAGE_BYTES;
         let can_execute_inline = files.can_execute_inline();
         Engine {
             state: Mutex::new(EngineState::new(machine, files, Arc::clone(&frame_cache), clock)),
@@ -169,7 +169,7 @@ impl Engine {
             frame_cache,
             sleeper,
             clock,
-            read_bytes_max: (read_bytes_max / page).max(1) * page,
+            read_bytes_max: (read_bytes_max / page_bytes).max(1) * page_bytes,
             reactor_wake: Condvar::new(),
             reactor: Mutex::default(),
             elastic: None,
@@ -293,9 +293,9 @@ impl Engine {
             } else if state.in_flight.has_tasks() {
                 let guard = state.into_guard();
                 let wait_result = self.reactor_wake.wait_timeout(guard, IDLE_TIMEOUT_MAX);
-                let (guard, timed_out) = wait_result.expect(POISON);
+                let (guard, timeout_result) = wait_result.expect(POISON);
                 state = EngineGuard::new(self, guard);
-                if timed_out.timed_out() {
+                if timeout_result.timed_out() {
                     drop(state);
                     self.sleeper.drain_kernel_answers();
                     state = self.lock();
@@ -317,6 +317,7 @@ impl Engine {
         self.lock().is_closing = true;
         self.reactor_wake.notify_one();
         self.sleeper.wake();
+        // The reactor may itself drop the engine's owner, and cannot wait for itself.
         if reactor.thread().id() != current().id() {
             // The panic hook has already reported a panic of the reactor.
             let _ = reactor.join();

@@ -87,6 +87,7 @@ struct BlockingPoolState {
     threads_idle: u32,
     /// True if a thread watches.
     has_watcher: bool,
+    /// True once the pool is dropped.
     is_closing: bool,
 }
 
@@ -128,7 +129,7 @@ struct FileQueue {
 impl FileQueue {
     /// Returns the entry of the file in `takeable_files`. Returns `None` if no thread may take
     /// a task of the file now.
-    fn order_key(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
+    fn takeable_entry(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.threads_reading < FILE_THREADS_MAX).then_some((self.threads_reading, age, key))
     }
@@ -139,12 +140,12 @@ impl BlockingPoolState {
     /// returns the result. A file without tasks and threads is removed.
     fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut FileQueue) -> T) -> T {
         let file = self.files.entry(key).or_default();
-        if let Some(order_entry) = file.order_key(key) {
-            self.takeable_files.remove(&order_entry);
+        if let Some(entry) = file.takeable_entry(key) {
+            self.takeable_files.remove(&entry);
         }
         let result = change(file);
-        if let Some(order_entry) = file.order_key(key) {
-            self.takeable_files.insert(order_entry);
+        if let Some(entry) = file.takeable_entry(key) {
+            self.takeable_files.insert(entry);
         }
         if file.queue.is_empty() && file.threads_reading == 0 {
             self.files.remove(&key);
@@ -292,6 +293,7 @@ impl BlockingPoolShared {
         pool.threads_idle -= 1;
         let mut may_take_task = false;
         while !pool.is_closing {
+            // While no thread is in a read, a task needs no stall to be taken.
             let may_take_task_now = may_take_task || pool.threads_reading == 0;
             let task = if may_take_task_now { pool.take_task() } else { None };
             if let Some(task) = task {
@@ -313,7 +315,6 @@ impl BlockingPoolShared {
                 may_take_task = true;
                 continue;
             }
-            // True if the thread was idle too long.
             let is_idle_too_long;
             pool.threads_idle += 1;
             (pool, may_take_task, is_idle_too_long) = self.sleep(pool);
@@ -345,7 +346,8 @@ impl BlockingPoolShared {
         // One idle thread stays, so that the next task needs no new thread.
         let may_take_task = false;
         if pool.threads_idle == 1 {
-            return (self.work_signal.wait(pool).expect(POISON), may_take_task, false);
+            let is_idle_too_long = false;
+            return (self.work_signal.wait(pool).expect(POISON), may_take_task, is_idle_too_long);
         }
         let (pool, waited) =
             self.work_signal.wait_timeout(pool, THREAD_IDLE_TIMEOUT).expect(POISON);
@@ -378,7 +380,8 @@ mod tests {
     /// Task of a read of one byte of the file with these numbers.
     fn read_task(device: u64, inode: u64) -> Task {
         let file = Arc::new(StdFile::open("/dev/null").unwrap());
-        Task::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, 0, 1)))
+        let (offset, bytes) = (0, 1);
+        Task::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, offset, bytes)))
     }
 
     /// Files without threads come first, and older reads before younger ones.

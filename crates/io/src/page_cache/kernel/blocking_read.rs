@@ -12,6 +12,7 @@ use crate::target::Target;
 /// Size of one `read` call in bytes, and the largest read whose content is kept for the task.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
+/// Reason for which the locks are never poisoned.
 pub(super) const POISON: &str = "no code of others runs under this lock";
 
 /// Device and inode of a file.

@@ -39,11 +39,11 @@ pub(in crate::page_cache) struct BufferedFile {
     pub(in crate::page_cache) key: FileKey,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,
-    /// True once prefetched bytes were evicted before their copy: memory is short, so reads then go
-    /// without kernel readahead.
+    /// True once prefetched bytes were evicted before the reader copied them: memory is short, so
+    /// reads that wait then go without kernel readahead.
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
-    lacks_nowait: AtomicBool,
+    is_nowait_unsupported: AtomicBool,
 }
 
 impl BufferedFile {
@@ -55,7 +55,7 @@ impl BufferedFile {
             key: FileKey::from_target(target),
             no_readahead_file: OnceLock::new(),
             is_memory_short: AtomicBool::new(false),
-            lacks_nowait: AtomicBool::new(false),
+            is_nowait_unsupported: AtomicBool::new(false),
         })
     }
 
@@ -87,14 +87,14 @@ impl BufferedFile {
         kernel_readahead: KernelReadahead,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
-        if self.lacks_nowait.load(Ordering::Relaxed) {
+        if self.is_nowait_unsupported.load(Ordering::Relaxed) {
             return None;
         }
         match preadv2(self.file_for_mode(kernel_readahead), buffers, offset, ReadWriteFlags::NOWAIT)
         {
             Ok(bytes) => Some(bytes as u64),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                self.lacks_nowait.store(true, Ordering::Relaxed);
+                self.is_nowait_unsupported.store(true, Ordering::Relaxed);
                 None
             }
             Err(_) => Some(0),
@@ -105,8 +105,14 @@ impl BufferedFile {
     /// false if the file ends before or the device fails.
     #[inline]
     pub(in crate::page_cache) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let bytes_done = 0;
         pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
-            || self.read_rest(offset, 0, KernelReadahead::Enabled, &mut [IoSliceMut::new(buffer)])
+            || self.read_rest(
+                offset,
+                bytes_done,
+                KernelReadahead::Enabled,
+                &mut [IoSliceMut::new(buffer)],
+            )
     }
 
     /// Reads from `offset` on until `buffers`, `bytes` bytes in total, are full. Returns false if
@@ -117,8 +123,9 @@ impl BufferedFile {
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
+        let bytes_done = 0;
         preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
-            || self.read_rest(offset, 0, KernelReadahead::Enabled, buffers)
+            || self.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers)
     }
 
     /// Completes a read from `offset` on whose first `bytes_done` bytes are already in `buffers`.
@@ -178,11 +185,11 @@ impl BufferedFile {
 
     /// True once a read has shown that the file system does not support `RWF_NOWAIT`.
     pub(in crate::page_cache) fn is_nowait_unsupported(&self) -> bool {
-        self.lacks_nowait.load(Ordering::Relaxed)
+        self.is_nowait_unsupported.load(Ordering::Relaxed)
     }
 
-    /// Records that prefetched bytes were evicted before their copy. Later reads that wait then go
-    /// without kernel readahead.
+    /// Records that prefetched bytes were evicted before the reader copied them. Later reads that
+    /// wait then go without kernel readahead.
     pub(in crate::page_cache) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
     }

@@ -177,7 +177,6 @@ impl PathKernelReadahead {
         }
     }
 
-    /// Counters so far.
     pub(crate) fn totals(&self) -> KernelReadTotals {
         KernelReadTotals {
             waits: self.waits.load(Ordering::Relaxed),
@@ -333,9 +332,9 @@ fn remove_kernel_ranges(
 /// half of the available memory for a larger one.
 fn hint_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
-    let free =
+    let hint_memory_bytes =
         || SystemMemory::measure().map_or(POLICY_MEMORY_BYTES, |memory| memory.available_bytes / 2);
-    if bytes <= POLICY_MEMORY_BYTES / 2 { range.count() } else { free() / PAGE_BYTES }
+    if bytes <= POLICY_MEMORY_BYTES / 2 { range.count() } else { hint_memory_bytes() / PAGE_BYTES }
 }
 
 /// True if a read of `bytes` bytes that took `duration_ns` nanoseconds has waited for the device.
@@ -439,6 +438,7 @@ impl FileKernelReadahead {
         let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
         let file_pages = read_request.file_pages();
         let mut advised_ranges = Vec::new();
+        // Target window of the policy in pages, if any; `None` if the policy did not see the read.
         let mut policy_pages = None;
         let has_advised_part;
         {

@@ -123,10 +123,10 @@ impl ResidentFile {
         if bytes >= ALWAYS_CHECKED_BYTES {
             return self.check_resident(offset, bytes);
         }
-        let known = self.buffered_file.get().and_then(Option::as_ref);
-        match known.filter(|_| self.is_known_resident(PageRange::covering(offset, bytes))) {
+        let opened_file = self.buffered_file.get().and_then(Option::as_ref);
+        match opened_file.filter(|_| self.is_known_resident(PageRange::covering(offset, bytes))) {
             None if self.read_checks.is_check_due() => self.check_resident(offset, bytes),
-            known => known,
+            known_resident => known_resident,
         }
     }
 
@@ -134,8 +134,9 @@ impl ResidentFile {
     /// the 2 MiB windows around a small resident range if they are resident.
     fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
         let pages = PageRange::covering(offset, bytes);
-        if !self.are_resident(pages) {
-            self.read_checks.record_result(false);
+        let is_resident = self.are_resident(pages);
+        if !is_resident {
+            self.read_checks.record_result(is_resident);
             return None;
         }
         let buffered_file = self.open_buffered()?;
@@ -149,7 +150,7 @@ impl ResidentFile {
             self.window_entries(windows)
                 .for_each(|(entry, window)| entry.store(window + 1, Ordering::Relaxed));
         }
-        self.read_checks.record_result(true);
+        self.read_checks.record_result(is_resident);
         Some(buffered_file)
     }
 

@@ -89,7 +89,8 @@ impl Handle {
             let kernel_readahead = KernelReadahead::disabled_if(read.no_readahead_from.is_some());
             read.checked_bytes = buffered_file.read_nowait(offset, kernel_readahead, buffers);
             if read.checked_bytes == Some(bytes) {
-                reads.sampler().record_check(true);
+                let is_resident = true;
+                reads.sampler().record_check(is_resident);
                 return self.record_resident_read(bytes, offset);
             }
         }

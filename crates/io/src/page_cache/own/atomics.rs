@@ -34,6 +34,7 @@ pub(crate) trait Word<T> {
     ) -> Result<T, T>;
 }
 
+/// The atomics of the standard library.
 pub(crate) struct Std;
 
 impl Atomics for Std {

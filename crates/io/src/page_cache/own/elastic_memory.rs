@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// A process with 16,384 MiB: three quarters at the most, and at the least 64 MiB for guards
-    /// and 48 MiB for reads. The reserve is an eighth: 2,048 MiB. The numbers of `limit` are in MiB.
+    /// and 48 MiB for reads. The reserve is an eighth: 2,048 MiB. `limit` counts in MiB.
     #[test]
     fn memory_limit_is_used_plus_available_minus_reserve() {
         let plan = MemoryPlan::from_total_memory(16_384 * MIB, None);

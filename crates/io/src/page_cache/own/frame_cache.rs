@@ -120,9 +120,9 @@ impl FrameCache {
         }
     }
 
-    /// Fills `buffer` from `page_count` pages of one group, from page `first_page` on, without the first
-    /// `skip` bytes. All pages are looked up before the first byte is copied, and adjacent frames
-    /// are copied as one piece. The first page counts as used again if `counts_use` is true.
+    /// Fills `buffer` from `page_count` pages of one group, from page `first_page` on, without the
+    /// first `skip` bytes. All pages are looked up before the first byte is copied, and adjacent
+    /// frames are copied as one piece. The first page counts as used again if `counts_use` is true.
     /// Returns `None` if a page is not shared.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
@@ -155,9 +155,9 @@ impl FrameCache {
         Some(())
     }
 
-    /// Protects pinned pages, `first_page` and the following ones, in their `frames` while the returned
-    /// guard lives, even if the machine unpins them. Returns `None` if the pages span several
-    /// groups or are not shared.
+    /// Protects pinned pages, `first_page` and the following ones, in their `frames` while the
+    /// returned guard lives, even if the machine unpins them. Returns `None` if the pages span
+    /// several groups or are not shared.
     pub(super) fn protect_pinned(
         &self,
         file: FileId,

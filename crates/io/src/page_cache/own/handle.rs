@@ -1,7 +1,7 @@
 //! Handles of open files, and their replacement. A *handle* is one opening of a file by the
 //! program, with a readahead state of its own. The *engine* is the path's own cache with its
-//! requests. In a child made by `fork` another engine's handle takes over. After a change of the
-//! file a handle of its new state takes over.
+//! requests. In a child made by `fork` another engine's handle takes over. A *version* of a file is
+//! its content between two changes. After a change a handle of the new version takes over.
 //!
 //! Every operation enters through [`Handle::current`], which returns the handle to use in this
 //! process at this time. In a child this is a handle of a new engine over the same open file with
@@ -53,7 +53,7 @@ pub(crate) struct Handle {
     newest_version: Mutex<NewestVersion>,
 }
 
-/// Handle of the newest state of a file that has changed since it was opened.
+/// Handle of the newest version of a file that has changed since it was opened.
 #[derive(Default)]
 struct NewestVersion {
     /// `None` if the file has not changed.
@@ -77,7 +77,7 @@ impl Handle {
         Handle::from_file(engine, Arc::new(file))
     }
 
-    /// Opens another handle of the same file state, with a readahead state of its own.
+    /// Opens another handle of the same file version, with a readahead state of its own.
     pub(crate) fn reopen(&self) -> Handle {
         Handle::from_file(&self.engine, Arc::clone(&self.file))
     }
@@ -198,18 +198,18 @@ impl Handle {
 
     /// Applies the lasting advice of this handle to its replacement `handle`, and returns that.
     fn with_own_advice(&self, handle: Handle) -> Handle {
-        let advice = self.advice.load(Ordering::Relaxed);
+        let advice_index = usize::from(self.advice.load(Ordering::Relaxed));
         // Index 0 is `Normal`, the state of a new handle.
-        if advice != 0 {
+        if advice_index != 0 {
             let no_range = PageRange { first: 0, end: 0 };
-            handle.advise(ADVICE[usize::from(advice)], no_range);
+            handle.advise(ADVICE[advice_index], no_range);
         }
         handle
     }
 
-    /// Checks the file for a change, and returns the handle of its current state. After a change
-    /// this is a new handle, and the cached pages of the older state are dropped. Only for handles
-    /// of this process.
+    /// Checks the file for a change, and returns the handle of its current version. After a change
+    /// this is a new handle, and the cached pages of the older version are dropped. Only for
+    /// handles of this process.
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
             let newest = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
@@ -229,11 +229,11 @@ impl Handle {
                 newest.invalidate_all_pages();
                 return Ok(reopened);
             }
-            // Another thread has replaced the handle meanwhile, perhaps with a later state.
+            // Another thread has replaced the handle meanwhile, perhaps with a later version.
         }
     }
 
-    /// Makes `reopened` the handle of the newest file state if that is still `expected`. Returns
+    /// Makes `reopened` the handle of the newest version if that is still `expected`. Returns
     /// false without a change otherwise. The counters of the replaced handle are kept.
     fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
@@ -246,7 +246,7 @@ impl Handle {
         is_newest
     }
 
-    /// Drops all cached pages of the file state of this handle. No effect without an engine.
+    /// Drops all cached pages of the file version of this handle. No effect without an engine.
     fn invalidate_all_pages(&self) {
         if self.engine.existing_engine().is_none() {
             return;
@@ -258,7 +258,7 @@ impl Handle {
             .with_machine(|machine, _| machine.invalidate(machine_ids.handle, all_pages));
     }
 
-    /// Returns the handle of the newest file state, or `None` if the file has not changed.
+    /// Returns the handle of the newest file version, or `None` if the file has not changed.
     fn newest_version(&self) -> Option<Arc<Handle>> {
         self.newest_version.lock().expect("nothing panics under this lock").handle.clone()
     }

@@ -24,12 +24,12 @@ struct Model {
     /// Offset at which the last read ended.
     last_read_end: Option<u64>,
     /// Start of the present run, if the run is read without the kernel's readahead.
-    unassisted_from: Option<u64>,
+    no_readahead_from: Option<u64>,
     is_of_task: bool,
 }
 
 /// Kernel window of the modelled device: 32 pages.
-fn window() -> KernelWindow {
+fn device_window() -> KernelWindow {
     KernelWindow { window_pages: 32, advice_pages_max: 256, may_block: false }
 }
 
@@ -56,7 +56,7 @@ impl Model {
             cached: BTreeSet::new(),
             fetched_pages: 0,
             last_read_end: None,
-            unassisted_from: None,
+            no_readahead_from: None,
             is_of_task: false,
         }
     }
@@ -72,26 +72,27 @@ impl Model {
         let request = PageRange::covering(offset, bytes);
         let absent: Vec<u64> = request.pages().filter(|page| !self.cached.contains(page)).collect();
         let is_continuation = self.last_read_end.map_or(offset == 0, |end| end == offset);
-        let unassisted_from = self.unassisted_from.filter(|_| is_continuation);
-        if !absent.is_empty() || self.readahead.is_prefetching() || unassisted_from.is_some() {
-            let start = unassisted_from.unwrap_or(offset);
+        let no_readahead_from = self.no_readahead_from.filter(|_| is_continuation);
+        if !absent.is_empty() || self.readahead.is_prefetching() || no_readahead_from.is_some() {
+            let start = no_readahead_from.unwrap_or(offset);
             let access = PolicyAccess {
                 offset: start,
                 bytes: offset + bytes - start,
                 is_continuation,
-                was_without_readahead: unassisted_from.is_some(),
+                was_without_readahead: no_readahead_from.is_some(),
                 is_submitted: false,
                 is_of_task: self.is_of_task,
                 first_absent: absent.first().map(|&page| offset.max(page * PAGE)),
             };
             let (now, policy) = (Time(self.now_ns), &self.policy);
             let PolicyDecision { answer, advised_ranges } =
-                self.readahead.decide(policy, now, FILE_BYTES, window, access);
+                self.readahead.decide(policy, now, FILE_BYTES, device_window, access);
             advised_ranges.into_iter().for_each(|range| self.fetch(range));
             if is_continuation && !answer.is_kernel_readahead_off && !absent.is_empty() {
-                self.fetch(PageRange::new(request.end, window().kernel_readahead_pages(request)));
+                let ahead_pages = device_window().kernel_readahead_pages(request);
+                self.fetch(PageRange::new(request.end, ahead_pages));
             }
-            self.unassisted_from = answer.is_kernel_readahead_off.then_some(start);
+            self.no_readahead_from = answer.is_kernel_readahead_off.then_some(start);
         }
         if !absent.is_empty() {
             let started_ns = self.now_ns;
@@ -199,9 +200,11 @@ fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
             is_of_task: false,
             first_absent: Some(offset),
         };
+        let now = Time(model.now_ns);
         let decision =
-            model.readahead.decide(&model.policy, Time(model.now_ns), FILE_BYTES, window, access);
-        let reaches_beyond_window = |run: &PageRange| run.end > request.end + window().window_pages;
+            model.readahead.decide(&model.policy, now, FILE_BYTES, device_window, access);
+        let window_end = request.end + device_window().window_pages;
+        let reaches_beyond_window = |run: &PageRange| run.end > window_end;
         let is_left_to_kernel = decision.advised_ranges.iter().all(reaches_beyond_window);
         assert!(decision.answer.is_kernel_readahead_off || is_left_to_kernel, "{read_index}");
         model.now_ns += read_duration_ns(bytes);
@@ -233,7 +236,7 @@ fn unused_advice_of_a_closed_file_is_forgotten() {
                 first_absent: Some(offset),
             };
             now = Time(now.0 + MS_IN_NS);
-            file.decide(&policy, now, FILE_BYTES, window, access);
+            file.decide(&policy, now, FILE_BYTES, device_window, access);
         }
         assert!(path_readahead.evidence().standing_pages > 0, "file {file_number}");
         drop(file);
@@ -243,8 +246,8 @@ fn unused_advice_of_a_closed_file_is_forgotten() {
 
 /// Reads 4 KiB at 1,000 distinct random offsets, next to `other_reads` reads. Returns the number of
 /// reads that waited, and of pages in memory at the end.
-fn read_scattered_pages(whole_file_memory: u64, other_reads: u64, is_of_task: bool) -> (u64, u64) {
-    let mut model = Model::with_whole_file_memory(whole_file_memory);
+fn read_scattered_pages(whole_file_bytes: u64, other_reads: u64, is_of_task: bool) -> (u64, u64) {
+    let mut model = Model::with_whole_file_memory(whole_file_bytes);
     model.is_of_task = is_of_task;
     model.readahead.path_readahead.reads_in_progress.store(1 + other_reads, Ordering::Relaxed);
     let pages = FILE_BYTES / PAGE;
@@ -269,9 +272,9 @@ fn file_of_a_lone_random_reader_is_read_whole_within_its_budget() {
     // memory than the file, and a task.
     let cases_without_whole_file =
         [(0, 0, false), (FILE_BYTES, 8, false), (FILE_BYTES / 2, 0, false), (FILE_BYTES, 0, true)];
-    for (whole_file_memory, other_reads, is_of_task) in cases_without_whole_file {
-        let (waits, pages) = read_scattered_pages(whole_file_memory, other_reads, is_of_task);
-        assert!(waits >= 990 && pages < 1100, "{whole_file_memory}: {waits}, {pages}");
+    for (whole_file_bytes, other_reads, is_of_task) in cases_without_whole_file {
+        let (waits, pages) = read_scattered_pages(whole_file_bytes, other_reads, is_of_task);
+        assert!(waits >= 990 && pages < 1100, "{whole_file_bytes}: {waits}, {pages}");
     }
     let (other_reads, is_of_task) = (0, false);
     let (waits, pages) = read_scattered_pages(FILE_BYTES, other_reads, is_of_task);
