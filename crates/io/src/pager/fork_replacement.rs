@@ -52,6 +52,7 @@ impl ForkReplacement {
         target: &Target,
     ) -> std::io::Result<ForkReplacement> {
         let (file, is_direct) = match target.reopen_buffered() {
+            // Opened without direct I/O.
             Some(file) => (file, false),
             None => {
                 let file = target.as_fd().try_clone_to_owned()?;
@@ -66,7 +67,8 @@ impl ForkReplacement {
     /// # Errors
     /// The memory for fork handlers is exhausted.
     pub(super) fn inaccessible(area: &AnonymousArea) -> std::io::Result<ForkReplacement> {
-        ForkReplacement::register(area, None, false)
+        let (no_file, is_direct) = (None, false);
+        ForkReplacement::register(area, no_file, is_direct)
     }
 
     /// Registers the replacement of an area in children: `file`, or inaccessible memory without
@@ -107,6 +109,7 @@ impl ForkReplacement {
         if mapped == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
+        // Reads by system calls go through the kernel page cache from here on too.
         if std::mem::take(&mut self.is_direct) {
             fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?;
         }
@@ -191,15 +194,15 @@ impl ForkReplacement {
 
     /// Gives advice for the pages of a range by madvise(2).
     fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
-        let first = offset as usize / PAGE * PAGE;
+        let start = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
         let end = end.next_multiple_of(PAGE);
-        if first >= end {
+        if start >= end {
             return Ok(());
         }
         // SAFETY: the range lies in the kernel's mapping of the file. Its pages come back with the
         // same bytes after any advice.
-        unsafe { mm::madvise((self.address + first) as *mut _, end - first, advice) }
+        unsafe { mm::madvise((self.address + start) as *mut _, end - start, advice) }
     }
 }
 
@@ -272,7 +275,7 @@ fn install_fork_handlers() -> std::io::Result<()> {
         unsafe {
             libc::pthread_atfork(
                 Some(before_fork),
-                Some(after_fork),
+                Some(after_fork_in_parent),
                 Some(map_replacements_in_child),
             )
         }
@@ -286,7 +289,7 @@ extern "C" fn before_fork() {
 }
 
 /// Releases the lock of the list in the parent.
-extern "C" fn after_fork() {
+extern "C" fn after_fork_in_parent() {
     INHERITED_RANGES.unlock();
 }
 
@@ -374,7 +377,8 @@ extern "C" fn report_touch(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
                     && address.wrapping_sub(inherited_range.address) < inherited_range.bytes
             };
             if (*INHERITED_RANGES.ranges.get()).iter().any(is_within) {
-                libc::write(2, TOUCH_MESSAGE.as_ptr().cast(), TOUCH_MESSAGE.len());
+                let (text, bytes) = (TOUCH_MESSAGE.as_ptr().cast(), TOUCH_MESSAGE.len());
+                libc::write(libc::STDERR_FILENO, text, bytes);
             }
             INHERITED_RANGES.unlock();
         }

@@ -120,8 +120,8 @@ impl MappingBuilder {
         self
     }
 
-    /// Memory to use. The default is limited to half of the free memory, so that it fits into a
-    /// small control group.
+    /// Memory to use in bytes. The default is limited to half of the free memory, so that it fits
+    /// into a small control group.
     fn effective_memory_bytes(&self) -> u64 {
         let is_default = self.memory_bytes == DEFAULT_MEMORY_BYTES;
         let memory = if is_default { SystemMemory::measure() } else { None };
@@ -162,37 +162,37 @@ impl MappingBuilder {
         let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
         let bytes = target.bytes();
         let pages = bytes.div_ceil(PAGE_BYTES);
-        let area = AnonymousArea::new(pages)
+        let areas = AnonymousArea::new(pages)
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
         let (user, shadow) =
-            area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
+            areas.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
-        let mapping = |link, scope, mode, fork_local, user| {
+        let new_mapping = |link, scope, mode, fork_local, user| {
             let path = path.to_path_buf();
             Mapping { link, mode, fork_local, user_area: user, bytes, scope, path }
         };
-        let by_kernel = |mut fork_local: ForkReplacement, user, because| {
+        let map_by_kernel = |mut fork_local: ForkReplacement, user, because| {
             // SAFETY: the area has no references yet, and no server.
             unsafe { fork_local.map_here() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
-            Ok(mapping(None, FaultScope::All, mode, fork_local, user))
+            Ok(new_mapping(None, FaultScope::All, mode, fork_local, user))
         };
         if self.uses_kernel_cache && is_fully_resident(&target) {
             check_policy(&readahead)?;
-            return by_kernel(fork_local, user, KernelMappingReason::InMemory);
+            return map_by_kernel(fork_local, user, KernelMappingReason::InMemory);
         }
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
-            return by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
+            return map_by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
         }
-        let memory_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
-        let memory_bytes_used = memory_bytes.min(pages * PAGE_BYTES);
+        let memory_limit_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
+        let memory_bytes_used = memory_limit_bytes.min(pages * PAGE_BYTES);
         if !can_allocate_tables(memory_bytes_used / PAGE_BYTES) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_bytes_used, errno });
         }
         let window_bytes_max = self
             .window_bytes_max
-            .unwrap_or_else(|| device_window_bytes(&target).min(memory_bytes / 8));
+            .unwrap_or_else(|| device_window_bytes(&target).min(memory_limit_bytes / 8));
         let setup = MappingSetup {
             target,
             user_area: Arc::clone(&user),
@@ -207,10 +207,10 @@ impl MappingBuilder {
             PagerLink::start("readpath-map", move |inbox| MappingServer::new(setup, inbox));
         match started {
             Ok((link, scope)) => {
-                Ok(mapping(Some(link), scope, MappingMode::Served, fork_local, user))
+                Ok(new_mapping(Some(link), scope, MappingMode::Served, fork_local, user))
             }
             Err(PagerError::Uffd(why)) => {
-                by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
+                map_by_kernel(fork_local, user, KernelMappingReason::NoUserfaultfd(why))
             }
             Err(error) => Err(error),
         }
@@ -393,8 +393,8 @@ impl Mapping {
     /// # Errors
     /// The range is not in the file, or cannot be read.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), LoadError> {
-        let wants_bytes = false;
-        self.read_range(offset, bytes, wants_bytes, |_| {})
+        let (wants_bytes, ignore_piece) = (false, |_: &[u8]| {});
+        self.read_range(offset, bytes, wants_bytes, ignore_piece)
     }
 
     /// Copies bytes of the file from `offset` on into the whole of `buffer`, without the risk of a

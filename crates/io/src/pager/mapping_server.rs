@@ -427,10 +427,11 @@ impl Areas {
     fn drop_range(&mut self, machine: &Machine, range: PageRange) {
         let is_dropped = |page: &u64| !machine.is_cached(self.handle, *page);
         let is_dropped_page = |page: &u64| range.contains(*page) && is_dropped(page);
+        // The smaller set is searched: the range, or the resident pages.
         match range.count() < self.resident.len() as u64 {
             true => {
-                let resident_page = range.pages().filter(|page| self.resident.contains_key(page));
-                self.page_scratch.extend(resident_page.filter(is_dropped));
+                let resident_pages = range.pages().filter(|page| self.resident.contains_key(page));
+                self.page_scratch.extend(resident_pages.filter(is_dropped));
             }
             false => {
                 self.page_scratch.extend(self.resident.keys().copied().filter(is_dropped_page))
@@ -452,6 +453,7 @@ impl Areas {
     /// Records the end of the transfer that filled these pages. Pages with the file's bytes become
     /// available in the shadow, and the others are evicted.
     fn on_transfer_end(&mut self, range: PageRange, outcome: Outcome) {
+        // Offset in the file up to which the transfer has delivered bytes.
         let valid_end = match outcome {
             Outcome::Done => range.end * PAGE_BYTES,
             Outcome::Short { bytes } => range.first * PAGE_BYTES + bytes,

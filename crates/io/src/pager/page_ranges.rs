@@ -69,12 +69,12 @@ mod tests {
 
     use super::*;
 
-    /// Runs of a set of pages, counted page by page.
+    /// Runs of a set of pages, each with its first page and its end, counted page by page.
     fn runs_of(pages: &BTreeSet<u64>) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for &page in pages {
             match runs.last_mut() {
-                Some(run) if run.1 == page => run.1 += 1,
+                Some((_, end)) if *end == page => *end += 1,
                 _ => runs.push((page, page + 1)),
             }
         }

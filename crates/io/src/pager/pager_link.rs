@@ -50,6 +50,7 @@ struct InboxState<C> {
     is_closed: bool,
 }
 
+/// Reason for which the lock is never poisoned.
 const POISON: &str = "no thread panics while it holds the lock";
 
 impl<C: Send + 'static> PagerLink<C> {

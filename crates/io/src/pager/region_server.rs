@@ -206,7 +206,7 @@ impl RegionServer {
             target,
             user_area: user,
             pages,
-            frames: area,
+            frames: frame_area,
             memory_pages,
             slots,
             swapin,
@@ -232,8 +232,8 @@ impl RegionServer {
         let memory = machine.add_memory(pages, MemoryKind::Private).map_err(PagerError::Swap)?;
         let uffd = Uffd::open().map_err(PagerError::Uffd)?;
         user.register(&uffd, RangeRegistration::MissingAndWrites)?;
-        let area_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
-        area.register(&area_uffd, RangeRegistration::Missing)?;
+        let frame_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
+        frame_area.register(&frame_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
         let (io_backend, _) = backend
             .build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd())
@@ -245,8 +245,8 @@ impl RegionServer {
             target,
             uffd,
             user,
-            frame_uffd: area_uffd,
-            frame_area: area,
+            frame_uffd,
+            frame_area,
             memory,
             frames: vec![empty; memory_pages as usize],
             frame_of_page: vec![NO_FRAME; pages as usize],
@@ -518,6 +518,7 @@ impl IoBackend for Areas {
         }
     }
 
+    /// Removes the next ended transfer, updates its frames, and returns its completion.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let ended = self.transfers.next_ended()?;
         self.on_transfer_end(ended.op, ended.context);
@@ -544,7 +545,7 @@ impl Driver for Areas {
                     self.poison(page);
                 }
             }
-            load => self.finish_load(load as usize, error),
+            slot => self.finish_load(slot as usize, error),
         }
         machine.release_fault(now, faulted.fault);
     }
@@ -588,6 +589,7 @@ impl PagerServer for RegionServer {
                 let has_progressed = machine.step(areas.clock.now(), areas);
                 // Before any of the submitted writes can complete.
                 areas.report_changed_pages(machine);
+                // Not `||`: each of the calls has to be made.
                 if !(has_progressed | areas.discard(machine) | areas.prefetch_advised(machine)) {
                     break;
                 }

@@ -69,11 +69,12 @@ impl TakeBackThread {
             return false;
         }
         loop {
-            let moves = uffd.faults(faults).expect("a userfaultfd can be read while it is open");
+            let reported_moves =
+                uffd.faults(faults).expect("a userfaultfd can be read while it is open");
             // After the report the move is over, and the answer follows soon. A move by the program
             // looks the same, so the wait is limited.
-            let wait = if moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
-            match self.answers.recv_timeout(wait) {
+            let answer_timeout = if reported_moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
+            match self.answers.recv_timeout(answer_timeout) {
                 Ok(is_taken_back) => return is_taken_back,
                 Err(RecvTimeoutError::Disconnected) => return false,
                 Err(RecvTimeoutError::Timeout) => wait_until_readable(uffd, REPORT_WAIT_MAX),

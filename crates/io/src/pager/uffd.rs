@@ -554,7 +554,8 @@ mod tests {
     /// Both ways to open one, as far as this system permits them.
     #[test]
     fn userfaultfd_descriptors_are_close_on_exec_and_nonblocking() {
-        for fd in [open_by_syscall(0).ok(), open_by_device().ok()].into_iter().flatten() {
+        let no_flags = 0;
+        for fd in [open_by_syscall(no_flags).ok(), open_by_device().ok()].into_iter().flatten() {
             // SAFETY: the calls only query a descriptor of this test.
             let (descriptor_flags, file_flags) = unsafe {
                 let fd = fd.as_raw_fd();

@@ -1,16 +1,16 @@
 //! Windows of long runs that are delegated to the kernel's own mapping of the file.
 //!
-//! A *run* is a range of consecutive mapped pages. A *window* is a page range next to a run. It is
-//! *delegated* while the kernel's own mapping of the file is in its place. It is *taken back* when
-//! this server replaces it by absent pages that the server fills.
+//! A *run* is a range of consecutive mapped pages. A *window* is a page range next to a run. A
+//! window is *delegated* while the kernel's own mapping of the file is in its place. A window is
+//! *taken back* when this server replaces it by absent pages that the server fills.
 //!
 //! A page that readpath serves is cleared, filled and moved. For a stream, the kernel's own mapping
 //! avoids these steps and the faults: it reads far ahead into large pages of its cache, and maps
-//! them. It does not know where this pays off, and its memory has no limit.
+//! them. The kernel does not know where this pays off, and its memory has no limit.
 //!
-//! Rules: a run of pages that was touched for 2 MiB is expected to continue. On a
-//! fast device, its next part is delegated to the kernel. This window is as long
-//! as the run, and at most a sixteenth of the memory or 8 MiB. A fault shows that a run has come to
+//! Rules: a run of pages that was touched for 2 MiB is expected to continue. On a fast device, its
+//! next part is delegated to the kernel. The window is as long as the run, and at most a sixteenth
+//! of the memory or 8 MiB. A fault shows that a run has come to
 //! the end of its window, and the next window is delegated. Windows that their runs have left are
 //! taken back, the oldest first, when the budget is exhausted.
 //!
@@ -201,17 +201,19 @@ fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) ->
     let is_long = |run: &PageRange| run.count() >= folio_pages;
     let ends_near =
         |run: &PageRange| run.end <= page && (page - run.end) * GAP_DIVISOR <= run.count();
+    // An ascending run: the page lies at its end, or a short gap behind it.
     if let Some(run) = below.filter(is_long).filter(ends_near) {
         let end = (run.end + run.count().min(pages_max)).min(file_pages);
-        let aligned = end - end % folio_pages;
-        let end = if aligned > page { aligned } else { end };
+        let aligned_end = end - end % folio_pages;
+        let end = if aligned_end > page { aligned_end } else { end };
         let end = above.map_or(end, |above| end.min(above.first));
         return Some(PageRange { first: run.end, end }).filter(|window| window.contains(page));
     }
+    // A descending run: the page lies directly below it.
     let run = above.filter(is_long).filter(|run| run.first == page + 1)?;
     let first = run.first.saturating_sub(run.count().min(pages_max));
-    let aligned = first.next_multiple_of(folio_pages);
-    let first = if aligned <= page { aligned } else { first };
+    let aligned_first = first.next_multiple_of(folio_pages);
+    let first = if aligned_first <= page { aligned_first } else { first };
     let first = below.map_or(first, |below| first.max(below.end));
     Some(PageRange { first, end: run.first })
 }
@@ -294,7 +296,8 @@ impl Areas {
     pub(super) fn take_back_surplus(&mut self) {
         let budget = self.delegated_windows.budget;
         let total_pages_max = budget.map_or(0, |budget| budget.total_pages_max);
-        while self.delegated_windows.count_pages(|_| true) > total_pages_max {
+        let counts_each_window = |_: &DelegatedWindow| true;
+        while self.delegated_windows.count_pages(counts_each_window) > total_pages_max {
             let Some(window_index) = self.delegated_windows.next_to_take_back(self.now()) else {
                 return;
             };
@@ -422,11 +425,13 @@ mod tests {
         let target = Target::open(path.as_ref(), OpenOptions::default());
         std::fs::remove_file(&path).unwrap();
         let target = target.unwrap();
-        let budget = DelegationBudget::for_memory(16_384, 32).unwrap();
+        let (memory_pages, ahead_pages, window_pages) = (16_384, 32, 512);
+        let budget = DelegationBudget::for_memory(memory_pages, ahead_pages).unwrap();
         for (is_device_measured, is_delegated) in [(false, false), (true, true)] {
             let budget = Some(DelegationBudget { is_device_measured, ..budget });
             let mut windows = DelegatedWindows { budget, ..DelegatedWindows::disabled() };
-            assert_eq!(windows.budget_for(&target, Time(0), 512).is_some(), is_delegated);
+            let budget = windows.budget_for(&target, Time(0), window_pages);
+            assert_eq!(budget.is_some(), is_delegated);
         }
     }
 
@@ -441,7 +446,8 @@ mod tests {
         assert_eq!(window_for(&[(0, 600), (700, 701)], 600), Some((600, 700)));
     }
 
-    /// A large page has 512 pages, so the borders are multiples of 512.
+    /// Runs are given by their first page and end. A large page has 512 pages, so the borders are
+    /// multiples of 512.
     #[test]
     fn kernel_windows_end_at_large_page_boundaries() {
         assert_eq!(window_for(&[(100, 700)], 700), Some((700, 1024)));

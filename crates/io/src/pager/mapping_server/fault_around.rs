@@ -37,9 +37,14 @@ impl Areas {
             self.mapped_neighbours(pages_below.clone()),
             self.mapped_neighbours(pages_above.clone()),
         );
-        let is_first = mapped_below + mapped_above == 0;
+        let is_first_of_run = mapped_below + mapped_above == 0;
+        // A run of n pages doubles by the touched page and n - 1 more.
         let unused_pages_max = |mapped_on_other_side: usize| {
-            if is_first { FAULT_AROUND_PAGES_MAX } else { mapped_on_other_side.saturating_sub(1) }
+            if is_first_of_run {
+                FAULT_AROUND_PAGES_MAX
+            } else {
+                mapped_on_other_side.saturating_sub(1)
+            }
         };
         let around = PageRange {
             first: page

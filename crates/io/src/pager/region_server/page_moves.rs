@@ -5,7 +5,8 @@ use crate::pager::uffd::CallError;
 
 impl Areas {
     /// Puts a frame's page at the program's address of `page`. `is_zero` is true for a page of
-    /// zeros without bytes in the frame. If `is_writable` is false, the page is write-protected.
+    /// zeros without bytes in the frame. If `is_writable` is false, the page is write-protected. If
+    /// the page is already there, only lifts its write protection if needed, and wakes its threads.
     pub(super) fn map_frame(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
             // The page could be read this time. SAFETY: a poisoned page has no bytes.
@@ -118,13 +119,14 @@ impl Areas {
     pub(super) fn unmap_all(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
         // Adjacent pages in adjacent frames are moved by one call.
-        let mut first = 0;
-        while first < unmaps.len() {
+        let mut run_start = 0;
+        while run_start < unmaps.len() {
             let follows = |pair: &[Unmap]| {
                 pair[1].page == pair[0].page + 1 && pair[1].frame.0 == pair[0].frame.0 + 1
             };
-            let count = 1 + unmaps[first..].windows(2).take_while(|pair| follows(pair)).count();
-            first += self.unmap_run(&unmaps[first..first + count]);
+            let pairs = unmaps[run_start..].windows(2);
+            let run_length = 1 + pairs.take_while(|pair| follows(pair)).count();
+            run_start += self.unmap_run(&unmaps[run_start..run_start + run_length]);
         }
         let is_stuck = |frames: &[Frame], unmap: &Unmap| {
             frames[unmap.frame.0 as usize].presence != FramePresence::InFrame
@@ -183,9 +185,9 @@ impl Areas {
     /// Moves adjacent pages to adjacent frames by one call. The error contains the number of bytes
     /// moved before it.
     fn try_move_run(&self, run: &[Unmap]) -> Result<(), CallError> {
-        let first = &run[0];
-        let (to, from) =
-            (self.frame_area.address(u64::from(first.frame.0)), self.user.address(first.page));
+        let first_unmap = &run[0];
+        let to = self.frame_area.address(u64::from(first_unmap.frame.0));
+        let from = self.user.address(first_unmap.page);
         // SAFETY: pages of the registered areas. The frames' own pages are absent, as for each
         // mapped frame that is not being written. A reference of the program sees the same bytes on
         // the next touch.

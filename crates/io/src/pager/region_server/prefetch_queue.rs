@@ -1,4 +1,5 @@
-//! Advice of the program: pages that it will need, and pages whose content it drops.
+//! Advice of the program: pages that it will need, and pages whose content it drops. A page is
+//! *poisoned* if a touch of it is a bus error.
 
 use std::collections::VecDeque;
 
@@ -36,7 +37,7 @@ impl PrefetchQueue {
     }
 
     /// Returns the oldest range, or `None` if the queue is empty.
-    fn first(&self) -> Option<PageRange> {
+    fn oldest_range(&self) -> Option<PageRange> {
         self.ranges.front().copied()
     }
 
@@ -62,34 +63,34 @@ impl Areas {
     /// Prefetches advised pages as far as free memory permits. The rest follows later. Returns true
     /// if any page was handled.
     pub(super) fn prefetch_advised(&mut self, machine: &mut Machine) -> bool {
-        let mut did_any = false;
-        while let Some(range) = self.prefetch_queue.first() {
+        let mut has_handled_any = false;
+        while let Some(range) = self.prefetch_queue.oldest_range() {
             let now = self.clock.now();
             let handled_end = machine.will_need(now, self.memory, range, PROCESS);
             self.prefetch_queue.drop_before(handled_end);
-            did_any |= handled_end > range.first;
+            has_handled_any |= handled_end > range.first;
             if handled_end < range.end {
                 break;
             }
         }
-        did_any
+        has_handled_any
     }
 
-    /// Drops the pages to discard. Pages in a transfer wait for its end. Returns true if any page
-    /// was dropped.
+    /// Drops the pages to discard, and answers the callers whose pages are all dropped. Pages with
+    /// a fault or transfer in progress stay for a later call. Returns true if any was dropped.
     pub(super) fn discard(&mut self, machine: &mut Machine) -> bool {
-        let mut did_any = false;
+        let mut has_dropped_any = false;
         let mut discards = std::mem::take(&mut self.discards);
         discards.retain_mut(|discard| {
             let pages_before = discard.pages.len();
-            let mut visible_pages = Vec::new();
-            discard.pages.retain(|&page| !self.drop_page(machine, page, &mut visible_pages));
-            for_each_run(&mut visible_pages, |run| {
+            let mut pages_to_release = Vec::new();
+            discard.pages.retain(|&page| !self.drop_page(machine, page, &mut pages_to_release));
+            for_each_run(&mut pages_to_release, |run| {
                 // SAFETY: the owner dropped these bytes, and borrows the region mutably while it
                 // waits. There are no references.
                 unsafe { self.user.release(run) };
             });
-            did_any |= discard.pages.len() < pages_before;
+            has_dropped_any |= discard.pages.len() < pages_before;
             if discard.pages.is_empty() {
                 // A caller that no longer waits needs no answer.
                 let _ = discard.reply.send(());
@@ -97,19 +98,21 @@ impl Areas {
             !discard.pages.is_empty()
         });
         self.discards = discards;
-        did_any
+        has_dropped_any
     }
 
-    /// Drops the content of a page. Returns false if it is in a transfer. Adds the page to
-    /// `visible_pages` if the program's address of it must be released too.
+    /// Drops the content of a page. Returns false if a fault or transfer of it is in progress. Adds
+    /// a mapped or poisoned page to `pages_to_release`: its address in the program has to be
+    /// released too.
     fn drop_page(
         &mut self,
         machine: &mut Machine,
         page: u64,
-        visible_pages: &mut Vec<u64>,
+        pages_to_release: &mut Vec<u64>,
     ) -> bool {
         let range = PageRange::new(page, 1);
-        if machine.discard(self.clock.now(), self.memory, range) > 0 {
+        let pages_in_progress = machine.discard(self.clock.now(), self.memory, range);
+        if pages_in_progress > 0 {
             return false;
         }
         let frame = std::mem::replace(&mut self.frame_of_page[page as usize], NO_FRAME);
@@ -118,7 +121,7 @@ impl Areas {
             self.present_pages -= 1;
         }
         if self.poisoned.remove(&page) || frame != NO_FRAME {
-            visible_pages.push(page);
+            pages_to_release.push(page);
         }
         true
     }
@@ -135,14 +138,14 @@ mod tests {
         advised.add(PageRange::new(100, 4));
         advised.add(PageRange::new(200, 4));
         advised.drop_before(103);
-        assert_eq!(advised.first(), Some(PageRange::new(103, 1)));
+        assert_eq!(advised.oldest_range(), Some(PageRange::new(103, 1)));
         // 1 + 4 + 6 exceeds the limit by one.
         advised.add(PageRange::new(300, 6));
-        assert_eq!(advised.first(), Some(PageRange::new(200, 4)));
+        assert_eq!(advised.oldest_range(), Some(PageRange::new(200, 4)));
         // A range that is too long is cut to its first part and replaces all others.
         advised.add(PageRange::new(400, 99));
-        assert_eq!((advised.first(), advised.pages), (Some(PageRange::new(400, 10)), 10));
+        assert_eq!((advised.oldest_range(), advised.pages), (Some(PageRange::new(400, 10)), 10));
         advised.drop_before(410);
-        assert_eq!((advised.first(), advised.pages), (None, 0));
+        assert_eq!((advised.oldest_range(), advised.pages), (None, 0));
     }
 }
