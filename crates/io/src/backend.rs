@@ -193,8 +193,8 @@ impl BackendKind {
     }
 }
 
-/// Largest depth of a shared ring with its eventfd poll. It applies to all kinds, so that programs
-/// do not fail on other machines.
+/// Largest depth of a shared ring: each transfer has two of the kernel's 32,768 queue entries, the
+/// eventfd poll one. Valid for all kinds, so that programs do not fail on other machines.
 const SHARED_DEPTH_MAX: u32 = 16_383;
 /// Order of kinds for one exclusive thread.
 const EXCLUSIVE_ORDER: [BackendKind; 3] =
@@ -317,9 +317,8 @@ pub trait Sleeper: Send + Sync {
         false
     }
 
-    /// Executes one of these transfers on this thread, which must wait for an answer anyway.
-    /// `None`: there is no such transfer. `Some(true)`: no answer was there at the start.
-    /// `Some(false)`: an answer was there already.
+    /// Executes one pooled transfer on this thread, which must wait for an answer anyway. `None`:
+    /// there is none. `Some(true)`: no answer was there at the start. `Some(false)`: one was.
     fn execute_pooled_transfer(&self) -> Option<bool> {
         None
     }
@@ -533,7 +532,7 @@ mod tests {
     fn auto_backend_is_the_first_available_and_gives_the_reason() {
         let no_ring = BackendError::NoRing { errno: libc::EPERM };
         let no_aio = BackendError::NoAio { errno: libc::EAGAIN };
-        // A machine that provides only these kinds.
+        // Build function of a machine that provides only these kinds.
         let providing = |kinds: &'static [BackendKind]| {
             move |kind| match kind {
                 _ if kinds.contains(&kind) => Ok(kind),
@@ -542,15 +541,21 @@ mod tests {
             }
         };
         let all: &[_] = &[BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
-        let built = |kind, because| Ok((kind, BackendInUse { kind, because }));
-        let auto = |kinds| BackendKind::Auto.first_available(0, &EXCLUSIVE_ORDER, providing(kinds));
-        assert_eq!(auto(all), built(BackendKind::Ring, None));
-        assert_eq!(auto(&all[1..]), built(BackendKind::Aio, Some(no_ring)));
-        assert_eq!(auto(&all[2..]), built(BackendKind::Threads, Some(no_ring)));
-        let shared = BackendKind::Auto.first_available(0, &SHARED_ORDER, providing(&all[2..]));
-        assert_eq!(shared, built(BackendKind::Threads, Some(no_aio)));
+        let (no_ring_kinds, only_threads) = (&all[1..], &all[2..]);
+        // Adds nothing to the process's share of AIO requests.
+        let depth = 0;
+        let expected = |kind, because| Ok((kind, BackendInUse { kind, because }));
+        let auto =
+            |kinds| BackendKind::Auto.first_available(depth, &EXCLUSIVE_ORDER, providing(kinds));
+        assert_eq!(auto(all), expected(BackendKind::Ring, None));
+        assert_eq!(auto(no_ring_kinds), expected(BackendKind::Aio, Some(no_ring)));
+        assert_eq!(auto(only_threads), expected(BackendKind::Threads, Some(no_ring)));
+        let shared =
+            BackendKind::Auto.first_available(depth, &SHARED_ORDER, providing(only_threads));
+        assert_eq!(shared, expected(BackendKind::Threads, Some(no_aio)));
         // A named kind is used or is an error.
-        let named = BackendKind::Aio.first_available(0, &EXCLUSIVE_ORDER, providing(&all[2..]));
+        let named =
+            BackendKind::Aio.first_available(depth, &EXCLUSIVE_ORDER, providing(only_threads));
         assert_eq!(named, Err(no_aio));
     }
 }

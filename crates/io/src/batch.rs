@@ -251,6 +251,7 @@ impl Batch {
                     self.free_buffers.push(copy);
                     Ok(())
                 }
+                // Not copied yet, or not available from the kernel page cache.
                 KernelReadStatus::Resident | KernelReadStatus::MustBypass => {
                     read_absent(&handle, offset, target)
                 }
@@ -319,6 +320,7 @@ impl Batch {
         let engine = Arc::clone(&self.engine);
         let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
+            // Also waits for a stalled thread that executes a request.
             let ends_when_stalled = false;
             let (mut locked, waited) = engine.wait(state, queue, ends_when_stalled);
             match waited {

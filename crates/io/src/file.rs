@@ -198,6 +198,7 @@ impl File {
         let bytes = within.len();
         // True once `within` has been filled without the slow path.
         let is_read = match &handle.file.pages {
+            // The kernel caches the pages.
             FilePages::Kernel(file) => {
                 bytes > 0
                     && handle.is_fast_path_enabled()
@@ -208,6 +209,7 @@ impl File {
                         &mut [IoSliceMut::new(within)],
                     )
             }
+            // Shared frames of the path, or else pages known to be in the kernel page cache.
             FilePages::Own(resident) => {
                 bytes > 0
                     && (handle.read_shared(offset, within)
@@ -215,6 +217,7 @@ impl File {
                             .as_ref()
                             .is_some_and(|file| handle.read_known_resident(file, offset, within)))
             }
+            // No cache.
             FilePages::None => false,
         };
         match is_read {
@@ -289,8 +292,8 @@ impl File {
     /// the end of the file.
     ///
     /// # Errors
-    /// As [`read_at`](File::read_at); [`ReadError::TooManyPinned`] if guards already pin as many pages as
-    /// allowed.
+    /// As [`read_at`](File::read_at); [`ReadError::TooManyPinned`] if guards already pin as many
+    /// pages as allowed.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
         self.page_or_copy(offset, PAGE_BYTES, None)
     }
@@ -397,6 +400,7 @@ impl File {
         };
         let has_changed = match self.handle.current_unchecked() {
             Ok(handle) => handle.file.identity != reopened.handle.file.identity,
+            // This child has no usable handle yet.
             Err(_) => true,
         };
         if has_changed {
@@ -460,13 +464,14 @@ impl File {
         if let Some(copy) = handle.copy_from_kernel(offset, copied_end - offset, || reusable) {
             return Ok(PageGuard::from_copy(copy));
         }
-        // The page is absent, marked, or its access must reach the policy: read it through the
-        // engine. Pin it while the read still pins it. Once the read ends, the next read that waits
-        // for memory may take the frame.
+        // The page is absent, or its use must reach the readahead policy (a *marked* page): read it
+        // through the engine. Pin it while the read still pins it. Once the read ends, the next
+        // read that waits for memory may take the frame.
         let read = PendingRead::new(&*handle, offset, part.len() as u64)?;
         let frame_cache = &handle.engine.frame_cache;
         let (mut pinned_page, mut copy) = (Ok(None), None);
         read.wait(|bytes| {
+            // The policy has processed the mark by this read.
             let ignores_mark = true;
             pinned_page =
                 frame_cache.pin(handle.machine_ids_or_register().file, page, ignores_mark);
@@ -492,8 +497,8 @@ pub(crate) fn clip_to_file<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u6
     &mut buffer[..bytes]
 }
 
-/// Fills a buffer with the bytes from `offset` on, from the kernel page cache or through the
-/// engine. The caller has cut it to the end of the file.
+/// Fills `buffer` with the bytes from `offset` on, from the kernel page cache or through the engine.
+/// The file must have them all.
 pub(crate) fn read_absent(
     handle: &Handle,
     offset: u64,

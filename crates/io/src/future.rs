@@ -98,6 +98,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
         }
         if !is_begun {
+            // Shared bytes need neither a check of the file nor the handle of a forked child.
             let part_in_file = clip_to_file(buffer.as_mut(), &self.handle, self.offset);
             if !part_in_file.is_empty() && self.handle.read_shared(self.offset, part_in_file) {
                 self.bytes = part_in_file.len();
@@ -121,6 +122,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             );
             match read {
                 Poll::Pending => return Poll::Pending,
+                // The buffer is full.
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
                 // The kernel page cache cannot provide the bytes: the engine reads them.
                 Poll::Ready(Ok(false)) => {}

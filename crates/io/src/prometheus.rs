@@ -43,7 +43,7 @@ impl Stats {
     pub fn prometheus(&self, labels: &[(&str, &str)]) -> Result<String, LabelError> {
         let mut common = String::new();
         for &(name, value) in labels {
-            if !is_label(name) {
+            if !is_label_name(name) {
                 return Err(LabelError { name: name.to_owned() });
             }
             push_label(&mut common, name, value);
@@ -51,6 +51,7 @@ impl Stats {
         let text_of = |number: u64| Some(number.to_string());
         let depth_mean =
             self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
+        // Name, help text and value of each metric.
         let numbers = [
             (
                 "device_reads_total",
@@ -138,11 +139,11 @@ fn push_label(labels: &mut String, name: &str, value: &str) {
 }
 
 /// True for a label name that Prometheus allows and this crate does not use.
-fn is_label(name: &str) -> bool {
-    let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
-    name.starts_with(is_letter)
+fn is_label_name(name: &str) -> bool {
+    let is_letter_or_underscore = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
+    name.starts_with(is_letter_or_underscore)
         && !name.starts_with("__")
-        && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
+        && name.chars().all(|letter| is_letter_or_underscore(letter) || letter.is_ascii_digit())
         && !["backend", "because"].contains(&name)
 }
 

@@ -50,12 +50,14 @@ pub struct ReadaheadWindow {
 impl ReadaheadState {
     /// Converts the core's estimate from pages to bytes.
     pub(crate) fn from_core(readahead_state: readahead::ReadaheadState) -> ReadaheadState {
+        const PICOSECONDS_PER_S: u128 = 1_000_000_000_000;
+        // `credit` counts the prefetched pages of the file by their use.
         let readahead::ReadaheadState { request_ns, page_ps, marginal_cost_pages, credit, newest } =
             readahead_state;
         ReadaheadState {
             request: Duration::from_nanos(request_ns),
             // A page takes `page_ps` picoseconds.
-            bytes_per_s: (u128::from(PAGE_BYTES) * 1_000_000_000_000 / u128::from(page_ps)) as u64,
+            bytes_per_s: (u128::from(PAGE_BYTES) * PICOSECONDS_PER_S / u128::from(page_ps)) as u64,
             marginal_cost_bytes: marginal_cost_pages * PAGE_BYTES,
             used_percent: credit.and_then(|credit| credit.used_percent()),
             unused_bytes: credit.map(|credit| credit.standing_pages() * PAGE_BYTES),

@@ -200,14 +200,14 @@ impl Target {
         let file_type = FileType::from_raw_mode(u32::from(stat.stx_mode));
         let is_block_device = check_file_type(path, file_type)? == FileType::BlockDevice;
         let reported_bytes = reported_alignment_bytes(&stat);
-        // Files with direct I/O are neither generated nor in memory. (A device node lies in a
-        // memory file system, but the device does not.)
-        let file_system = match reported_bytes {
+        // 0 for files with direct I/O, which are neither generated nor in memory, and for devices.
+        // (A device node lies in a memory file system, but the device does not.)
+        let file_system_type = match reported_bytes {
             _ if is_block_device => 0,
             Some(1..) if is_direct || options.direct == Direct::Late => 0,
             _ => rustix::fs::fstatfs(&file).map_or(0, |file_system| file_system.f_type),
         };
-        if GENERATED_FILE_SYSTEMS.contains(&file_system) {
+        if GENERATED_FILE_SYSTEMS.contains(&file_system_type) {
             return Err(OpenError::Generated { path: path.to_path_buf() });
         }
         let alignment_or_reason = match options.direct {
@@ -218,7 +218,7 @@ impl Target {
                 let direct = OpenOptions { direct: Direct::Preferred, ..options };
                 return Target::open_or_create(path, direct, creates);
             }
-            _ if MEMORY_FILE_SYSTEMS.contains(&file_system) => Err(BufferedBecause::InMemory),
+            _ if MEMORY_FILE_SYSTEMS.contains(&file_system_type) => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
             Direct::Preferred | Direct::Required | Direct::Late => {
                 direct_alignment_bytes(&file, reported_bytes)
@@ -306,7 +306,7 @@ impl Target {
     /// True if the descriptor still belongs to this file, and was not closed and reused by the
     /// program.
     pub(crate) fn is_still_open(&self) -> bool {
-        Identity::from_target(self).is_ok_and(|now| now.is_same_file(&self.identity))
+        Identity::from_target(self).is_ok_and(|present| present.is_same_file(&self.identity))
     }
 
     /// Path given at opening.
@@ -463,7 +463,7 @@ fn try_open_buffered(path: &Path, options: OpenOptions, creates: bool) -> Option
 /// Clears the `O_NONBLOCK` of [`try_open_buffered`]: with it, io_uring fails transfers that would
 /// have to wait.
 fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
-    // No settable flag is needed any more.
+    // Clears the other flags that can be set too: the file needs none of them.
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 

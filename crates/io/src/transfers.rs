@@ -183,8 +183,8 @@ impl TransferProgress {
     /// As [`Transfers::start`], for the duration of the call.
     pub(crate) unsafe fn execute(&mut self) -> Outcome {
         loop {
-            // The token is unused without a backend.
-            let Transfer { fd, op, offset, segments, .. } = self.next_request(0);
+            let unused_token = 0;
+            let Transfer { fd, op, offset, segments, .. } = self.next_request(unused_token);
             // SAFETY: the caller's contract.
             let raw = unsafe { execute_transfer(fd, op, offset, segments) };
             if let Some(outcome) = self.on_answer(raw) {
@@ -226,7 +226,7 @@ pub(crate) struct Transfers<K> {
     clock: Clock,
     /// Time of the last check for answers: all earlier answers were taken.
     last_check: Time,
-    /// True if a transfer was queued again since the last reset.
+    /// True if a transfer was queued again since the present exchange or collection began.
     has_requeued: bool,
 }
 
@@ -309,7 +309,8 @@ impl<K> Transfers<K> {
         self.queue(id);
     }
 
-    /// Cancels a transfer if the kernel allows it; it is reported in any case.
+    /// Cancels a transfer if the kernel allows it; it is reported in any case. No effect if no
+    /// transfer with this id is in flight.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         let Some(&index) = self.slot_by_id.get(id.0 as usize) else { return };
         let slot = &mut self.slots[index as usize];

@@ -101,6 +101,7 @@ const _: () = assert!(size_of::<AioEvent>() == 32);
 
 /// An unused AIO context of this process.
 struct IdleContext {
+    /// Process that created the context. A forked child cannot use it.
     process: ProcessNumber,
     /// Context id of the kernel.
     id: usize,
@@ -427,10 +428,13 @@ impl Sleeper for AioSleeper {
         let _ = rustix::io::write(&self.0.event_fd, &1u64.to_ne_bytes());
     }
 
+    /// True if transfers wait for a thread of the pool.
     fn has_pooled_transfer(&self) -> bool {
         self.0.pool.has_jobs()
     }
 
+    /// Executes one such transfer on this thread. `None`: there is none. `Some(true)`: no answer of
+    /// the pool was there at the start.
     fn execute_pooled_transfer(&self) -> Option<bool> {
         self.0.pool.execute_one_job()
     }

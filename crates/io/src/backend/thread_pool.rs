@@ -2,9 +2,9 @@
 //! `pwritev(2)`. A *job* is a queued transfer. A *worker* is a thread of the pool. The *owner* is
 //! the backend's user, who takes the answers.
 //!
-//! It needs no system call that a sandbox forbids, and is the reference for the other backends.
-//! Threads start on demand. A thread that will wait for an answer anyway executes a transfer
-//! itself: a single read costs as much as a plain call and wakes no thread.
+//! The pool needs no system call that a sandbox forbids, and is the reference for the other
+//! backends. Threads start on demand. A thread that will wait for an answer anyway executes a
+//! transfer itself: a single read costs as much as a plain call and wakes no thread.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -255,7 +255,7 @@ impl ThreadPool {
         state.answers.push(answer);
         self.answer_signal.notify_one();
         if let Some(event_fd) = &state.event_fd {
-            // Full only after 2^64 unread answers.
+            // Fails only after 2^64 unread answers; the eventfd is then already signalled.
             let _ = rustix::io::write(event_fd, &1u64.to_ne_bytes());
         }
     }
@@ -326,10 +326,12 @@ impl Sleeper for ThreadsSleeper {
         self.0.answer_signal.notify_all();
     }
 
+    /// True if jobs wait to be begun.
     fn has_pooled_transfer(&self) -> bool {
         self.0.has_jobs()
     }
 
+    /// Executes one job; the result is as for `execute_one_job`.
     fn execute_pooled_transfer(&self) -> Option<bool> {
         self.0.execute_one_job()
     }

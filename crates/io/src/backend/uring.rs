@@ -31,6 +31,13 @@ const WAKE_TOKEN: u64 = u64::MAX - 1;
 
 /// Largest number of queue entries of the kernel (`IORING_MAX_ENTRIES`).
 const ENTRIES_MAX: u32 = 32_768;
+/// Index of the registered memory in the kernel's table of registered buffers, its only entry.
+const REGISTERED_BUFFER_INDEX: u16 = 0;
+
+// Flags of io_uring_enter(2): sleep for answers (IORING_ENTER_GETEVENTS), and the argument has a
+// timeout (IORING_ENTER_EXT_ARG).
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 8;
 
 /// Number of queued transfers that are submitted without an explicit call.
 ///
@@ -62,7 +69,7 @@ impl UringBackend {
     /// The kernel provides none, or one without timed sleep.
     pub(crate) fn new(depth: u32) -> Result<UringBackend, BackendError> {
         let event_fd_polls = 0;
-        let ring = build(depth, event_fd_polls, |entries| {
+        let ring = build_ring(depth, event_fd_polls, |entries| {
             IoUring::builder()
                 .setup_single_issuer()
                 .setup_defer_taskrun()
@@ -80,7 +87,7 @@ impl UringBackend {
     /// As [`new`](UringBackend::new).
     pub(crate) fn for_any_thread(depth: u32) -> Result<UringBackend, BackendError> {
         let event_fd_polls = 0;
-        let ring = build(depth, event_fd_polls, |entries| {
+        let ring = build_ring(depth, event_fd_polls, |entries| {
             IoUring::builder()
                 .setup_coop_taskrun()
                 .setup_taskrun_flag()
@@ -110,7 +117,7 @@ impl UringBackend {
     /// As [`new`](UringBackend::new).
     pub(crate) fn shared(depth: u32) -> Result<(UringBackend, UringSleeper), BackendError> {
         let event_fd_polls = 1;
-        let ring = build(depth, event_fd_polls, |entries| {
+        let ring = build_ring(depth, event_fd_polls, |entries| {
             IoUring::builder().setup_submit_all().build(entries)
         })?;
         // SAFETY: creates a new descriptor without another owner.
@@ -142,7 +149,7 @@ impl UringBackend {
     fn rearm_event_fd_poll(&mut self) {
         let Some(event_fd) = &self.event_fd else { return };
         let mut count = [0u8; 8];
-        // Empty if it was already cleared; there is nothing to do then.
+        // Fails if it was already cleared; there is nothing to do then.
         let _ = rustix::io::read(event_fd, &mut count);
         self.queue_event_fd_poll();
     }
@@ -196,22 +203,22 @@ impl UringBackend {
     /// Moves the answers of the completion queue to `answers`. Returns true if the eventfd was
     /// signalled, so that its new poll must be submitted.
     fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) -> bool {
-        let mut is_woken = false;
+        let mut is_event_fd_signalled = false;
         // SAFETY: `&mut self` makes this the only access to the completion queue.
         for entry in unsafe { self.ring.completion_shared() } {
             match entry.user_data() {
                 CANCEL_TOKEN => {}
-                WAKE_TOKEN => is_woken = true,
+                WAKE_TOKEN => is_event_fd_signalled = true,
                 token => {
                     answers.push(KernelAnswer { token, raw: entry.result() });
                     self.unanswered -= 1;
                 }
             }
         }
-        if is_woken {
+        if is_event_fd_signalled {
             self.rearm_event_fd_poll();
         }
-        is_woken
+        is_event_fd_signalled
     }
 
     /// True if the kernel executes transfers, besides the ones that are only queued.
@@ -252,11 +259,10 @@ impl Sleeper for UringSleeper {
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
                 let timeout = types::Timespec::from(Duration::from_millis(1));
                 let args = types::SubmitArgs::new().timespec(&timeout);
-                const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
-                const EXT_ARG: u32 = 8; // IORING_ENTER_EXT_ARG
+                let (submits, answers_min, flags) = (0, 1, ENTER_GETEVENTS | ENTER_EXT_ARG);
+                let ring = self.ring.submitter();
                 // SAFETY: no entry is submitted, and the argument outlives the call.
-                let _ =
-                    unsafe { self.ring.submitter().enter(0, 1, GETEVENTS | EXT_ARG, Some(&args)) };
+                let _ = unsafe { ring.enter(submits, answers_min, flags, Some(&args)) };
                 Ok(waits_for_answer)
             }
             Err(errno) => Err(BackendError::Exchange { errno }),
@@ -284,7 +290,7 @@ impl UringSleeper {
 /// Builds a ring by `build_with_flags`, which takes the number of queue entries. The ring has
 /// entries for `depth` transfers, one cancellation of each, and `event_fd_polls` polls of an
 /// eventfd.
-fn build(
+fn build_ring(
     depth: u32,
     event_fd_polls: u32,
     build_with_flags: impl Fn(u32) -> std::io::Result<IoUring>,
@@ -309,9 +315,9 @@ fn build(
 
 /// Sleeps until one answer arrives, without submitting. A signal may end the sleep.
 fn wait_for_answer(ring: &IoUring) -> Result<(), BackendError> {
-    const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
+    let (submits, answers_min, no_mask) = (0, 1, None::<&libc::sigset_t>);
     // SAFETY: no argument is passed, and no entry is submitted.
-    let result = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GETEVENTS, None) };
+    let result = unsafe { ring.submitter().enter(submits, answers_min, ENTER_GETEVENTS, no_mask) };
     match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
         Ok(_) | Err(libc::EINTR) => Ok(()),
         Err(errno) => Err(BackendError::Exchange { errno }),
@@ -345,13 +351,16 @@ impl Backend for UringBackend {
         // A single segment needs no list, which saves the kernel copying and walking it.
         let entry = match (op, segments) {
             (Op::Read, [one]) if self.is_registered(one) => {
-                opcode::ReadFixed::new(file, one.iov_base.cast(), segment_bytes(one), 0)
+                let (memory, bytes) = (one.iov_base.cast(), segment_bytes(one));
+                opcode::ReadFixed::new(file, memory, bytes, REGISTERED_BUFFER_INDEX)
                     .offset(offset)
                     .build()
             }
             (Op::Write, [one]) if self.is_registered(one) => {
-                let memory = one.iov_base.cast_const().cast();
-                opcode::WriteFixed::new(file, memory, segment_bytes(one), 0).offset(offset).build()
+                let (memory, bytes) = (one.iov_base.cast_const().cast(), segment_bytes(one));
+                opcode::WriteFixed::new(file, memory, bytes, REGISTERED_BUFFER_INDEX)
+                    .offset(offset)
+                    .build()
             }
             (Op::Read, [one]) => opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one))
                 .offset(offset)
@@ -550,8 +559,8 @@ mod tests {
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "no thread slept");
-        let timeout = Sleep::AtMost(Duration::from_millis(1));
-        assert_eq!(sleeper.sleep(timeout), Ok(true), "nothing lay there");
+        let short_sleep = Sleep::AtMost(Duration::from_millis(1));
+        assert_eq!(sleeper.sleep(short_sleep), Ok(true), "nothing lay there");
         assert!(!ring.has_answers());
         writer.write_all(b"ab").unwrap();
         while !ring.has_answers() {

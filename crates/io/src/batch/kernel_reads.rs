@@ -103,14 +103,15 @@ impl KernelReads {
             }
             if !self.wait(free_buffers) {
                 // No helper thread is available: this thread blocks in the read itself.
-                return self.remove(0).map(|read| (read, KernelReadStatus::Resident));
+                let first_index = 0;
+                return self.remove_read(first_index).map(|read| (read, KernelReadStatus::Resident));
             }
         }
         None
     }
 
     /// Removes the read at an index of `reads`. Returns `None` if there is none.
-    fn remove(&mut self, index: usize) -> Option<UnstartedRead> {
+    fn remove_read(&mut self, index: usize) -> Option<UnstartedRead> {
         let KernelCacheRead { unstarted, needs_thread, .. } = self.reads.remove(index)?;
         self.thread_reads -= usize::from(needs_thread);
         Some(unstarted)
@@ -126,7 +127,7 @@ impl KernelReads {
             ReadWait::Unassigned | ReadWait::Thread(_) => false,
         };
         let index = self.reads.iter().position(is_answered).expect("it stays until its answer");
-        let unstarted = self.remove(index).expect("it was found there");
+        let unstarted = self.remove_read(index).expect("it was found there");
         let UnstartedRead { handle, offset, bytes, .. } = &unstarted;
         let status = handle.take_from_ring(buffer, has_all_bytes, *offset, *bytes);
         Some((unstarted, status))
@@ -160,7 +161,7 @@ impl KernelReads {
                 _ => None,
             };
             if let Some(status) = status {
-                let unstarted = self.remove(index).expect("it was found there");
+                let unstarted = self.remove_read(index).expect("it was found there");
                 return Some((unstarted, status));
             }
         }
@@ -178,7 +179,10 @@ impl KernelReads {
                 ring.wait(if needs_threads { Sleep::Never } else { Sleep::UntilAnswered });
                 !needs_threads || self.wait_on_threads(Some(RING_CHECK_INTERVAL))
             }
-            _ => self.wait_on_threads(None),
+            _ => {
+                let no_timeout = None;
+                self.wait_on_threads(no_timeout)
+            }
         }
     }
 

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     /// A ring, or `None` with a note where the kernel provides none.
-    fn ring() -> Option<KernelRing> {
+    fn ring_or_skip() -> Option<KernelRing> {
         let ring = KernelRing::new();
         if ring.is_none() {
             println!("skipped: the kernel provides no io_uring");
@@ -177,7 +177,7 @@ mod tests {
     /// Reads of 5 bytes at 2, 8 and 20 of a file of 10 bytes.
     #[test]
     fn read_is_answered_with_its_bytes_or_as_failed() {
-        let Some(mut ring) = ring() else { return };
+        let Some(mut ring) = ring_or_skip() else { return };
         let name = std::env::temp_dir().join(format!("readpath-ring-{}", std::process::id()));
         std::fs::write(&name, b"0123456789").unwrap();
         let file = Arc::new(StdFile::open(&name).unwrap());
@@ -199,7 +199,7 @@ mod tests {
     /// Two reads of 15 MiB in total leave 1 MiB of the 16 MiB, and 62 of the 64 places.
     #[test]
     fn ring_has_room_for_64_reads_and_16_mib_or_one_larger_read() {
-        let Some(mut ring) = ring() else { return };
+        let Some(mut ring) = ring_or_skip() else { return };
         let zeros = Arc::new(StdFile::open("/dev/zero").unwrap());
         assert!(ring.has_room(1 << 30));
         for bytes in [12 << 20, 3 << 20] {
@@ -219,7 +219,7 @@ mod tests {
     /// writes to the memory of the read.
     #[test]
     fn ended_ring_waits_for_its_reads_on_a_thread() {
-        let Some(mut ring) = ring() else { return };
+        let Some(mut ring) = ring_or_skip() else { return };
         let (reader, mut writer) = std::io::pipe().unwrap();
         let unread = reader.try_clone().unwrap();
         ring.queue_read(Arc::new(StdFile::from(OwnedFd::from(reader))), 0, new_buffer(8));

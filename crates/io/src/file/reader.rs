@@ -82,14 +82,14 @@ impl Reader {
         self.page.as_ref().map_or(&[], |page| &page[self.consumed..])
     }
 
-    /// Fetches the page at the present position, or a copy of up to `bytes` bytes from the kernel
-    /// page cache. The copy begins at the position, and `bytes` counts from the start of the page.
-    fn fetch_page(&mut self, bytes: u64) -> io::Result<()> {
+    /// Fetches the page at the present position, or a copy from the kernel page cache. The copy
+    /// begins at the position, and ends at most `copy_bytes_max` after the start of the page.
+    fn fetch_page(&mut self, copy_bytes_max: u64) -> io::Result<()> {
         let position = self.position();
         // Reuse the memory of the last copy.
         let reusable = self.page.take().and_then(PageGuard::into_copy);
         self.set_position(position);
-        self.page = Some(self.file.page_and_following(position, bytes, reusable)?);
+        self.page = Some(self.file.page_and_following(position, copy_bytes_max, reusable)?);
         Ok(())
     }
 
@@ -121,11 +121,10 @@ impl Reader {
             let rest = &mut buffer[bytes_done..];
             let result = match rest.len() <= COPIED_READ_BYTES_MAX {
                 true => {
-                    // `bytes` counts from the start of the page, and the copy begins at the
-                    // position.
+                    // Both count from the start of the page.
                     let requested_bytes = self.position() % PAGE_BYTES + rest.len() as u64;
-                    let bytes = self.run_bytes.min(SEQUENTIAL_COPY_BYTES).max(requested_bytes);
-                    self.fetch_page(bytes).map(|()| self.take_unconsumed(rest))
+                    let copy_bytes = self.run_bytes.min(SEQUENTIAL_COPY_BYTES).max(requested_bytes);
+                    self.fetch_page(copy_bytes).map(|()| self.take_unconsumed(rest))
                 }
                 false => self.read_into_caller(rest),
             };
@@ -162,10 +161,10 @@ impl BufRead for Reader {
         Ok(self.unconsumed())
     }
 
+    /// Consumes `amount` bytes, but at most the rest of the present page or copy.
     fn consume(&mut self, amount: usize) {
-        // Not more than the present page or copy holds.
-        let unconsumed = self.page.as_ref().map_or(0, |page| page.len());
-        self.consumed = self.consumed.saturating_add(amount).min(unconsumed);
+        let page_bytes = self.page.as_ref().map_or(0, |page| page.len());
+        self.consumed = self.consumed.saturating_add(amount).min(page_bytes);
     }
 }
 

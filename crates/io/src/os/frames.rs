@@ -41,7 +41,7 @@ pub(crate) fn can_allocate_tables(pages: u64) -> bool {
 /// forks cost no more. A child must not drop it.
 pub(crate) struct FrameMemory {
     base: NonNull<u8>,
-    frames: u32,
+    frame_count: u32,
 }
 
 // SAFETY: the mapping belongs to this value alone and does not depend on the thread. `&self` only
@@ -51,19 +51,19 @@ unsafe impl Send for FrameMemory {}
 unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
-    /// Maps `frames` frames of [`PAGE_BYTES`] each, all zero.
+    /// Maps `frame_count` frames of [`PAGE_BYTES`] each, all zero.
     ///
     /// # Errors
-    /// The system cannot provide the memory, or `frames` is 0.
-    pub(crate) fn new(frames: u32) -> Result<FrameMemory, FrameMemoryError> {
-        if frames == 0 {
+    /// The system cannot provide the memory, or `frame_count` is 0.
+    pub(crate) fn new(frame_count: u32) -> Result<FrameMemory, FrameMemoryError> {
+        if frame_count == 0 {
             return Err(FrameMemoryError::Empty);
         }
-        let bytes = frames as usize * PAGE_BYTES as usize;
-        let base = map(bytes)
+        let bytes = frame_count as usize * PAGE_BYTES as usize;
+        let base = map_zeroed(bytes)
             .map_err(|errno| FrameMemoryError::Memory { bytes, errno: errno.raw_os_error() })?;
         exclude_from_fork(base, bytes);
-        Ok(FrameMemory { base, frames })
+        Ok(FrameMemory { base, frame_count })
     }
 
     /// Address of a frame; consecutive frames are adjacent.
@@ -71,7 +71,7 @@ impl FrameMemory {
     /// # Panics
     /// There is no such frame.
     pub(crate) fn address(&self, frame: u32) -> *mut u8 {
-        assert!(frame < self.frames, "frame {frame} of {}", self.frames);
+        assert!(frame < self.frame_count, "frame {frame} of {}", self.frame_count);
         // SAFETY: the frame lies in the mapping.
         unsafe { self.base.as_ptr().add(frame as usize * PAGE_BYTES as usize) }
     }
@@ -80,7 +80,7 @@ impl FrameMemory {
 impl FrameMemory {
     /// Requests huge pages for memory touched from now on.
     pub(crate) fn use_huge_pages(&self) {
-        advise_huge_pages(self.base, self.frames as usize * PAGE_BYTES as usize);
+        advise_huge_pages(self.base, self.frame_count as usize * PAGE_BYTES as usize);
     }
 
     /// Returns the memory of `count` unused frames from `first_frame` on to the system.
@@ -97,7 +97,7 @@ impl FrameMemory {
 
 impl Drop for FrameMemory {
     fn drop(&mut self) {
-        let bytes = self.frames as usize * PAGE_BYTES as usize;
+        let bytes = self.frame_count as usize * PAGE_BYTES as usize;
         // SAFETY: mapped by `new` with this size; by the owner's contract no reference is left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
     }
@@ -105,7 +105,7 @@ impl Drop for FrameMemory {
 
 /// Maps `bytes` bytes, all zero. A mapping of at least a huge page is aligned to one, a smaller one
 /// to a page.
-pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
+fn map_zeroed(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let page_bytes = PAGE_BYTES as usize;
     let alignment_bytes = if bytes < HUGE_PAGE_BYTES { page_bytes } else { HUGE_PAGE_BYTES };
     let alignment_slack = alignment_bytes - page_bytes;
@@ -128,9 +128,9 @@ pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     Ok(NonNull::new(base.cast()).expect("a mapping is never at address zero"))
 }
 
-/// Like [`map`], with huge pages.
+/// Like `map_zeroed`, with huge pages.
 pub(crate) fn map_huge(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
-    map(bytes).inspect(|&base| advise_huge_pages(base, bytes))
+    map_zeroed(bytes).inspect(|&base| advise_huge_pages(base, bytes))
 }
 
 /// Asks the kernel for huge pages in a mapping.
@@ -142,7 +142,7 @@ fn advise_huge_pages(base: NonNull<u8>, bytes: usize) {
 
 /// True if the program has all new mappings locked in memory: `MCL_FUTURE` of mlockall(2).
 pub(crate) fn locks_future_mappings() -> bool {
-    let Ok(base) = map(PAGE_BYTES as usize) else { return false };
+    let Ok(base) = map_zeroed(PAGE_BYTES as usize) else { return false };
     let mut is_in_core = 0u8;
     // SAFETY: the page was just mapped and has no users; the answer is one byte.
     unsafe {
@@ -198,6 +198,7 @@ mod tests {
 
     #[test]
     fn frame_memory_is_huge_page_aligned_only_when_large() {
+        // Number of frames, and alignment in bytes. A huge page has 512 frames.
         for (frames, alignment) in [(1, 4096), (511, 4096), (512, 2 << 20), (1_000, 2 << 20)] {
             let memory = FrameMemory::new(frames).unwrap();
             let (first, last) = (memory.address(0), memory.address(frames - 1));

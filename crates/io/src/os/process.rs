@@ -206,14 +206,14 @@ impl<T: Send + Sync> ForkLocal<T> {
     pub(crate) fn get_or_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
             Some(value) => Ok(value),
-            None => self.init(make),
+            None => self.create_value(make),
         }
     }
 
     /// Creates the value with `make` and returns it. If several threads do so at once, the first
     /// value stays and the others are dropped.
     #[cold]
-    fn init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    fn create_value<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let new_pointer = Box::into_raw(Box::new(make()?));
         let null = ptr::null_mut();
         let exchanged = self.value_pointer.compare_exchange(
@@ -263,12 +263,12 @@ impl<T: Send + Sync> Drop for ForkLocal<T> {
 mod tests {
     use super::*;
 
-    /// Runs `is_right` in a forked child. Returns its result, or false if the child crashed.
-    fn in_child(is_right: impl FnOnce() -> bool) -> bool {
+    /// Runs `check` in a forked child. Returns its result, or false if the child crashed.
+    fn is_true_in_child(check: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child runs the tested code and exits.
         unsafe {
             match libc::fork() {
-                0 => libc::_exit(i32::from(!is_right())),
+                0 => libc::_exit(i32::from(!check())),
                 child => {
                     let mut status = -1;
                     libc::waitpid(child, &raw mut status, 0);
@@ -286,12 +286,12 @@ mod tests {
                 && ProcessNumber::current() == parent
                 && !ProcessNumber::NONE.is_current()
         );
-        assert!(in_child(|| {
+        assert!(is_true_in_child(|| {
             let child = ProcessNumber::current();
             let is_grandchild_new =
                 || !parent.is_current() && !child.is_current() && ProcessNumber::current() != child;
             let is_child_new = child != parent && !parent.is_current() && child.is_current();
-            is_child_new && in_child(is_grandchild_new)
+            is_child_new && is_true_in_child(is_grandchild_new)
         }));
         assert!(parent.is_current());
     }
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn word_zeroed_by_atfork_handler_is_zero_in_a_child() {
         install_zeroing_handler().store(7, Ordering::Relaxed);
-        assert!(in_child(|| HANDLER_ZEROED_WORD.load(Ordering::Relaxed) == 0));
+        assert!(is_true_in_child(|| HANDLER_ZEROED_WORD.load(Ordering::Relaxed) == 0));
         assert_eq!(HANDLER_ZEROED_WORD.load(Ordering::Relaxed), 7);
     }
 
@@ -333,7 +333,7 @@ mod tests {
         }
         let drops = AtomicU32::new(0);
         let own = ProcessOwned::new(DropCounter(&drops));
-        assert!(in_child(|| {
+        assert!(is_true_in_child(|| {
             let is_ours = own.get().is_some();
             // SAFETY: dropped once in this process.
             drop(unsafe { ptr::read(&own) });

@@ -25,7 +25,7 @@ pub(crate) struct SystemMemory {
 pub(crate) fn total_memory() -> Option<u64> {
     let system = rustix::system::sysinfo();
     let machine_bytes = system.totalram as u64 * u64::from(system.mem_unit);
-    let limits = cgroups(Path::new("/")).filter_map(|(group, names)| names.limit(&group));
+    let limits = cgroups(Path::new("/")).filter_map(|(group, names)| names.smallest_limit(&group));
     (machine_bytes > 0).then(|| limits.fold(machine_bytes, u64::min))
 }
 
@@ -47,8 +47,8 @@ impl SystemMemory {
             available_bytes: number_after(&info, "MemAvailable:")? << 10,
             stall_us: total_stall_us(&root.join("proc/pressure/memory")),
         };
-        let limits =
-            cgroups(root).filter_map(|(group, names)| names.read(&group, machine.total_bytes));
+        let limits = cgroups(root)
+            .filter_map(|(group, names)| names.read_memory(&group, machine.total_bytes));
         // The strictest limit counts, and the longest stall.
         Some(limits.fold(machine, |strictest, group| SystemMemory {
             total_bytes: strictest.total_bytes.min(group.total_bytes),
@@ -81,14 +81,14 @@ const CGROUP_V1: CgroupFileNames = CgroupFileNames {
 
 impl CgroupFileNames {
     /// Smallest limit of a group in bytes; `None` without a limit.
-    fn limit(&self, group: &Path) -> Option<u64> {
+    fn smallest_limit(&self, group: &Path) -> Option<u64> {
         self.limits.iter().filter_map(|name| read_number(&group.join(name))).min()
     }
 
     /// Reads the figures of a group on a machine with `machine_bytes` bytes of memory. Returns
     /// `None` for a group without a limit below that, or without a usage file.
-    fn read(&self, group: &Path, machine_bytes: u64) -> Option<SystemMemory> {
-        let total_bytes = self.limit(group).filter(|&limit| limit < machine_bytes)?;
+    fn read_memory(&self, group: &Path, machine_bytes: u64) -> Option<SystemMemory> {
+        let total_bytes = self.smallest_limit(group).filter(|&limit| limit < machine_bytes)?;
         let usage_bytes = read_number(&group.join(self.usage))?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
         let inactive_bytes = number_after(&stat, self.inactive_files_field).unwrap_or(0);
@@ -159,6 +159,7 @@ mod tests {
     struct ScratchRoot(PathBuf);
 
     impl ScratchRoot {
+        /// Creates the directory with files of these paths and texts.
         fn with(files: &[(&str, &str)]) -> ScratchRoot {
             let name = format!("readpath-spare-{:?}", std::thread::current().id());
             let root = ScratchRoot(std::env::temp_dir().join(name));
@@ -177,14 +178,15 @@ mod tests {
         }
     }
 
-    const INFO: &str = "MemTotal:       1000 kB\nMemFree: 5 kB\nMemAvailable:    600 kB\n";
-    const STALLED: &str =
+    const MEMINFO: &str = "MemTotal:       1000 kB\nMemFree: 5 kB\nMemAvailable:    600 kB\n";
+    const PRESSURE: &str =
         "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n";
 
-    /// `INFO` has 1,000 KiB in total (1,024,000 bytes) and 600 KiB available (614,400 bytes).
+    /// `MEMINFO` has 1,000 KiB in total (1,024,000 bytes) and 600 KiB available (614,400 bytes).
     #[test]
-    fn spare_memory_without_groups_is_that_of_the_machine() {
-        let root = ScratchRoot::with(&[("proc/meminfo", INFO), ("proc/pressure/memory", STALLED)]);
+    fn available_memory_without_groups_is_the_machines() {
+        let files = [("proc/meminfo", MEMINFO), ("proc/pressure/memory", PRESSURE)];
+        let root = ScratchRoot::with(&files);
         let expected =
             SystemMemory { total_bytes: 1_024_000, available_bytes: 614_400, stall_us: 77 };
         assert_eq!(SystemMemory::measure_below(&root.0), Some(expected));
@@ -194,9 +196,9 @@ mod tests {
     /// The smallest limit of nested groups counts: 300,000 bytes. Of 250,000 used bytes 50,000 are
     /// inactive file pages, which count as free, so 100,000 bytes are available.
     #[test]
-    fn spare_memory_follows_the_smallest_group_limit() {
+    fn available_memory_follows_the_smallest_group_limit() {
         let root = ScratchRoot::with(&[
-            ("proc/meminfo", INFO),
+            ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "400000\n"),
             ("sys/fs/cgroup/a/memory.high", "300000\n"),
@@ -213,9 +215,9 @@ mod tests {
     /// The group's path is the host's, so the files at the mount apply. Of 600,000 used bytes
     /// 200,000 are inactive, so 100,000 of 500,000 are available.
     #[test]
-    fn spare_memory_reads_cgroup_v1_limits_from_the_mount_root() {
+    fn available_memory_follows_cgroup_v1_limits_at_the_mount_root() {
         let root = ScratchRoot::with(&[
-            ("proc/meminfo", INFO),
+            ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "4:memory:/of/the/host\n1:cpu:/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "600000\n"),

@@ -343,6 +343,7 @@ impl Builder {
             request_pages_max: u64::from(caps.request_sectors_max) * SECTOR_BYTES / PAGE_BYTES,
             ..ReadaheadLimits::default()
         };
+        // Memory that readahead counts on: all of a fixed size, the default of an elastic one.
         let policy_memory_bytes_max = match memory_bytes {
             Some(_) => u64::MAX,
             None => FIXED_BYTES,

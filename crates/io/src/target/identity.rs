@@ -98,7 +98,8 @@ impl Identity {
     /// in seconds and nanoseconds.
     pub(crate) fn with_unstable_id(self, read_time: (i64, i64), coherence: Coherence) -> Identity {
         static LAST_UNSTABLE_ID: AtomicU64 = AtomicU64::new(0);
-        let is_settled = self.changed < (read_time.0 - STABLE_AFTER_SECONDS, read_time.1);
+        let (seconds, nanoseconds) = read_time;
+        let is_settled = self.changed < (seconds - STABLE_AFTER_SECONDS, nanoseconds);
         match coherence == Coherence::EachRead && !is_settled {
             true => Identity {
                 unstable_id: 1 + LAST_UNSTABLE_ID.fetch_add(1, Ordering::Relaxed),

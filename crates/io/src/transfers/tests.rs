@@ -100,6 +100,8 @@ fn completion_times(sleep: Sleep) -> (Time, Completion, Time) {
     (before, transfers.next_ended().expect("it was answered").completion, clock.now())
 }
 
+/// A polled answer arrived between the check before the read and the poll. An answer found by an
+/// exchange that may sleep counts as just arrived.
 #[test]
 fn answer_time_is_bounded_by_two_polls_and_exact_after_a_sleep() {
     let (before, polled, after) = completion_times(Sleep::Never);
