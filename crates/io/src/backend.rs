@@ -64,9 +64,12 @@ pub struct BackendInUse {
 }
 
 impl BackendInUse {
-    /// Returns threads as the backend in use if the built one was replaced for this reason.
-    /// Otherwise returns `self`.
-    pub(crate) fn or_threads_if(self, replacement_reason: Option<BackendError>) -> BackendInUse {
+    /// Returns threads as the backend in use if the built one was replaced for a reason. Otherwise
+    /// returns `self`.
+    pub(crate) fn or_threads_if_replaced(
+        self,
+        replacement_reason: Option<BackendError>,
+    ) -> BackendInUse {
         match replacement_reason {
             Some(_) => BackendInUse { kind: BackendKind::Threads, because: replacement_reason },
             None => self,

@@ -497,8 +497,8 @@ pub(crate) fn clip_to_file<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u6
     &mut buffer[..bytes]
 }
 
-/// Fills `buffer` with the bytes from `offset` on, from the kernel page cache or through the engine.
-/// The file must have them all.
+/// Fills `buffer` with the bytes from `offset` on, from the kernel page cache or through the
+/// engine. The file must have them all.
 pub(crate) fn read_absent(
     handle: &Handle,
     offset: u64,

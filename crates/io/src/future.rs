@@ -98,7 +98,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
         }
         if !is_begun {
-            // Shared bytes need neither a check of the file nor the handle of a forked child.
+            // Shared bytes are copied without the check of `current`, if the path permits that.
             let part_in_file = clip_to_file(buffer.as_mut(), &self.handle, self.offset);
             if !part_in_file.is_empty() && self.handle.read_shared(self.offset, part_in_file) {
                 self.bytes = part_in_file.len();

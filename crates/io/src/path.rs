@@ -65,9 +65,8 @@ impl ReadPath {
         };
         let Some(engine) = owner.existing_engine() else { return kernel_stats };
         let mut state = engine.lock();
-        // No sleep for the completions came before.
-        let has_waited = Ok(false);
-        state.collect_completions(has_waited);
+        let has_slept = Ok(false);
+        state.collect_completions(has_slept);
         state.machine.collect_uses();
         let (meter, cache) = (*state.machine.meter(), state.machine.cache_counters());
         let [memory_bytes, used_memory_bytes] = state.machine.memory_bytes();

@@ -153,7 +153,7 @@ impl FileStorage {
 
     /// I/O backend at present.
     pub fn backend(&self) -> BackendInUse {
-        self.in_use.or_threads_if(self.transfers.replacement_reason())
+        self.in_use.or_threads_if_replaced(self.transfers.replacement_reason())
     }
 
     /// Adds an open file and returns its first sector, which identifies the file until it is

@@ -473,7 +473,6 @@ impl Backend for Aio {
         context.queued_count.store(queued.len() as u32, Ordering::Release);
     }
 
-    /// True if the kernel or the threads have answers that were not taken.
     fn has_answers(&mut self) -> bool {
         self.context.has_answers()
     }

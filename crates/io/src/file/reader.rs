@@ -83,7 +83,8 @@ impl Reader {
     }
 
     /// Fetches the page at the present position, or a copy from the kernel page cache. The copy
-    /// begins at the position, and ends at most `copy_bytes_max` after the start of the page.
+    /// begins at the position. Its end is at most `copy_bytes_max`, in whole pages, from the start
+    /// of the page.
     fn fetch_page(&mut self, copy_bytes_max: u64) -> io::Result<()> {
         let position = self.position();
         // Reuse the memory of the last copy.

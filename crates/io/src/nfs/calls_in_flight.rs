@@ -46,7 +46,9 @@ pub(super) type ResultsFn = Box<dyn FnMut(Result<&[u8], CallError>) -> Result<()
 
 /// Purpose of a call in flight.
 pub(super) enum CallPurpose {
+    /// READ for this request.
     Read(NfsRead),
+    /// Question, with the receiver of its results.
     Question(ResultsFn),
 }
 
@@ -60,7 +62,7 @@ pub(super) struct NfsFile {
 /// Calls in flight, and results of ended ones.
 pub(super) struct CallsInFlight {
     /// Purpose of each call in flight, by its number.
-    pub(super) calls: Vec<Option<CallPurpose>>,
+    pub(super) purposes: Vec<Option<CallPurpose>>,
     /// Files of the storage by their indices; `None` for a free index.
     pub(super) files: Vec<Option<NfsFile>>,
     /// Requests that have ended.
@@ -74,7 +76,7 @@ impl CallsInFlight {
     /// Returns the request whose READ is this call, or `None` if the call is a question or has
     /// ended.
     fn read_of_call(&self, call: CallId) -> Option<&NfsRead> {
-        match &self.calls[call.0 as usize] {
+        match &self.purposes[call.0 as usize] {
             Some(CallPurpose::Read(nfs_read)) => Some(nfs_read),
             _ => None,
         }
@@ -83,7 +85,7 @@ impl CallsInFlight {
     /// Ends a READ with its reply or error. Moves its request to `ended`, or to `incomplete` if
     /// bytes are missing. Keeps the attributes of the reply.
     fn on_read_end(&mut self, call: CallId, reply: Result<Result<DataHead, Status>, CallError>) {
-        let purpose = self.calls[call.0 as usize].take();
+        let purpose = self.purposes[call.0 as usize].take();
         let Some(CallPurpose::Read(mut nfs_read)) = purpose else {
             unreachable!("the caller looked")
         };
@@ -118,7 +120,7 @@ impl Caller for CallsInFlight {
         call: CallId,
         results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
-        let purpose = self.calls[call.0 as usize].as_mut();
+        let purpose = self.purposes[call.0 as usize].as_mut();
         match (purpose.expect("only a call that was made ends"), results) {
             (CallPurpose::Question(on_results), Ok(CallResults::Whole(results))) => {
                 on_results(Ok(results))?
@@ -132,7 +134,8 @@ impl Caller for CallsInFlight {
             (CallPurpose::Read(nfs_read), Ok(CallResults::Whole(results))) => {
                 let reply = procedures::decode_read(results, nfs_read.bytes_requested)?;
                 let reply = reply.map(|(head, data)| {
-                    nfs_read.copy_data(0, data);
+                    let data_offset = 0;
+                    nfs_read.copy_data(data_offset, data);
                     head
                 });
                 self.on_read_end(call, Ok(reply));
@@ -143,7 +146,7 @@ impl Caller for CallsInFlight {
                 return Ok(());
             }
         }
-        self.calls[call.0 as usize] = None;
+        self.purposes[call.0 as usize] = None;
         Ok(())
     }
 

@@ -280,8 +280,8 @@ impl Client {
         self.free_slot(call.0);
     }
 
-    /// Returns the action that is required on the connection at time `now`. For `Connect`, the
-    /// state changes to connecting.
+    /// Returns the action that is required on the connection at time `now`. For `Connect`, the link
+    /// becomes `Connecting`, and the reconnect delay doubles.
     pub(crate) fn next_action(&mut self, now: Time) -> ConnectionAction {
         match self.link {
             ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
@@ -537,7 +537,7 @@ impl Client {
     }
 
     /// Sends the call in slot `index` again after a garbled answer, or fails it after
-    /// [`GARBLED_REPLIES_MAX`] of them.
+    /// [`GARBLED_REPLIES_MAX`] of them. Later answers to its earlier transaction ids are ignored.
     fn retry_garbled(&mut self, now: Time, index: u32, caller: &mut dyn Caller) {
         let slot = &mut self.slots[index as usize];
         slot.garbled_replies += 1;

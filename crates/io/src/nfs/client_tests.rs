@@ -92,7 +92,8 @@ impl ClientBench {
 
     /// Starts a GETATTR and returns its number.
     fn start_call(&mut self, now: Time) -> u32 {
-        self.client.call(now, procedures::GETATTR, 0, |_| {}).0
+        let no_data_bytes = 0;
+        self.client.call(now, procedures::GETATTR, no_data_bytes, |_| {}).0
     }
 
     /// Starts a READ of `bytes` bytes into untouched memory, and returns its number.
@@ -106,11 +107,11 @@ impl ClientBench {
     fn take_sent_xids(&mut self) -> Vec<u32> {
         let (mut xids, mut offset) = (Vec::new(), 0);
         let bytes = self.client.unsent_bytes().to_vec();
-        let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        let word_at = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
         while offset < bytes.len() {
             // A message is its record mark, which contains its length, its id and the rest.
-            xids.push(word(offset + 4));
-            offset += 4 + (word(offset) & 0x7fff_ffff) as usize;
+            xids.push(word_at(offset + 4));
+            offset += 4 + (word_at(offset) & 0x7fff_ffff) as usize;
         }
         self.client.handle_sent(bytes.len());
         xids
@@ -280,6 +281,8 @@ fn calls_after_a_timeout_wait_briefly_until_the_server_answers() {
     assert_eq!(bench.recorded.ended.len(), 3);
 }
 
+/// The server postpones the call five times. The rests double, and an answer during a rest is
+/// dropped.
 #[test]
 fn jukebox_reply_delays_the_call_and_resends_it_with_a_new_xid() {
     let mut bench = ClientBench::connected(1);
@@ -314,6 +317,7 @@ fn eight_garbled_answers_end_the_call_with_an_error() {
     assert_eq!((bench.take_sent_xids(), bench.client.in_flight()), (vec![], 0));
 }
 
+/// The call is sent again on the next connection, under its old id, and answered there.
 #[test]
 fn non_rpc_bytes_cause_a_reconnect_and_no_other_loss() {
     let mut bench = ClientBench::connected(1);

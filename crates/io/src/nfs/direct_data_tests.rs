@@ -96,7 +96,8 @@ fn inconsistent_reply_header_writes_no_data() {
     let mut bench = ClientBench::connected(1);
     bench.start_read(ms(0), 100);
     let xid = bench.take_sent_xids()[0];
-    // Words of the reply: 0 record mark, 1 id, 8 flag of the attributes, 9 count, 11 data length.
+    // Words of the reply: 0 record mark (144 bytes), 1 id, 8 flag of the attributes, 9 count, 11
+    // data length.
     for (word, value) in [(0, 1 << 31 | 148), (1, xid ^ 1 << 20), (9, 104), (11, 104), (8, 7)] {
         let mut reply = valid_reply(xid);
         reply[word * 4..word * 4 + 4].copy_from_slice(&u32::to_be_bytes(value));
@@ -106,6 +107,7 @@ fn inconsistent_reply_header_writes_no_data() {
         let mut bench = ClientBench::connected(1);
         let call = bench.start_read(ms(0), 100);
         assert_eq!(bench.take_sent_xids(), [xid]);
+        // Incomplete, as only such a reply is diverted.
         bench.receive(ms(1), &reply[..reply.len() - 8]);
         assert_eq!(bench.client.direct_data(), None);
         assert!(bench.recorded.memory[&call].iter().all(|&byte| byte == UNTOUCHED));

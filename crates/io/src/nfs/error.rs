@@ -125,7 +125,7 @@ pub enum NfsError {
 
 impl NfsError {
     /// Creates the error of a failed call to the program `step`.
-    pub(crate) fn call(step: NfsStep, error: CallError) -> NfsError {
+    pub(crate) fn from_call(step: NfsStep, error: CallError) -> NfsError {
         NfsError::Call { step, error }
     }
 

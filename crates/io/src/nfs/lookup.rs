@@ -158,7 +158,7 @@ impl ExportPath {
         answer: Result<Result<T, super::status::Status>, super::rpc::CallError>,
     ) -> Result<T, NfsError> {
         answer
-            .map_err(|error| NfsError::call(NfsStep::File, error))?
+            .map_err(|error| NfsError::from_call(NfsStep::File, error))?
             .map_err(|status| NfsError::from_status(&self.url, status))
     }
 

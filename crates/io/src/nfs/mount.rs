@@ -131,6 +131,7 @@ mod tests {
     }
 
     proptest! {
+        /// The decoders must not panic.
         #[test]
         fn arbitrary_bytes_decode_to_results_or_garbled(
             // Small words, because lists and lengths consist of them.

@@ -252,7 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Attributes as the other implementation has them, with a different value in each field.
-    fn encoded_attributes(type_: oracle::ftype3, size: u64) -> oracle::fattr3 {
+    fn oracle_attributes(type_: oracle::ftype3, size: u64) -> oracle::fattr3 {
         let time = |seconds| oracle::nfstime3 { seconds, nseconds: seconds + 1 };
         oracle::fattr3 {
             type_,
@@ -290,7 +290,7 @@ mod tests {
 
     /// Attributes of a regular file of 98,304 bytes.
     fn file_attributes() -> oracle::fattr3 {
-        encoded_attributes(oracle::ftype3::NF3REG, 98_304)
+        oracle_attributes(oracle::ftype3::NF3REG, 98_304)
     }
 
     /// Encodes the results of a successful READ by the other implementation.
@@ -338,7 +338,7 @@ mod tests {
             (oracle::ftype3::NF3FIFO, FileKind::Special),
         ];
         for (type_, kind) in kinds {
-            let ok = oracle::GETATTR3resok { obj_attributes: encoded_attributes(type_, 5) };
+            let ok = oracle::GETATTR3resok { obj_attributes: oracle_attributes(type_, 5) };
             let decoded = decode_getattr(&packed(&oracle::GETATTR3res::Ok(ok)));
             assert_eq!(decoded, Ok(Ok(Attributes { kind, bytes: 5, ..FILE_ATTRIBUTES })));
         }
@@ -423,12 +423,13 @@ mod tests {
     }
 
     proptest! {
+        /// The decoders must not panic.
         #[test]
         fn arbitrary_bytes_decode_to_results_or_garbled(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             decode_as_everything(&bytes);
         }
 
-        /// A valid reply with some of its words changed and its end cut off.
+        /// A valid reply with some of its words changed and its end cut off: no decoder may panic.
         #[test]
         fn damaged_replies_decode_to_results_or_garbled(
             data in prop::collection::vec(any::<u8>(), 0..200),

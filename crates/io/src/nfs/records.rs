@@ -166,7 +166,7 @@ impl Records {
         }
         loop {
             let Some((is_last, fragment_bytes)) = self.next_header() else { return Ok(None) };
-            // Otherwise a stream of empty fragments could continue forever.
+            // Without a check of empty fragments, a stream of them could continue forever.
             if self.joined.len() + fragment_bytes > self.record_bytes_max
                 || (fragment_bytes == 0 && !is_last)
             {
@@ -236,6 +236,7 @@ impl Records {
             let header = self.next_header();
             let Some(diverted) = &mut self.diverted else { return Ok(None) };
             if diverted.fragment_left == 0 && !diverted.is_last {
+                // The next fragment begins.
                 let Some((is_last, fragment_bytes)) = header else { return Ok(None) };
                 if fragment_bytes > diverted.record_left || (fragment_bytes == 0 && !is_last) {
                     return Err(Garbled);
@@ -527,8 +528,7 @@ mod tests {
             }
         }
 
-        /// Any bytes give records or an error, without a panic. Many of the words are valid headers
-        /// of short fragments.
+        /// The decoder must not panic. Many of the words are valid headers of short fragments.
         #[test]
         fn arbitrary_bytes_are_diverted_or_garbled(
             words in prop::collection::vec(prop_oneof![0u32..40, Just(LAST_FRAGMENT | 20), any::<u32>()], 0..400),
@@ -538,6 +538,7 @@ mod tests {
             let _ = decode_diverting(&bytes, piece_bytes, 64, 3_000);
         }
 
+        /// The decoder must not panic.
         #[test]
         fn arbitrary_bytes_are_records_or_garbled(
             bytes in prop::collection::vec(any::<u8>(), 0..5_000),

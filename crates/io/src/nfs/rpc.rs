@@ -53,6 +53,7 @@ pub(crate) struct Reply<'a> {
     pub(crate) results: Result<&'a [u8], CallError>,
 }
 
+// Numbers of RFC 5531: message types, version, and authentication flavors.
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
 const RPC_VERSION: u32 = 2;

@@ -357,7 +357,8 @@ impl CallServer for ServerLink {
         put_arguments: impl FnOnce(&mut Vec<u8>),
         decode: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
-        let call = self.call(procedure, 0, put_arguments);
+        let no_data_bytes = 0;
+        let call = self.call(procedure, no_data_bytes, put_arguments);
         let mut answer = None;
         while answer.is_none() {
             let mut on_end = |ended_call: CallId, results: Result<&[u8], CallError>| {

@@ -127,7 +127,7 @@ impl NfsStorage {
         let NfsTarget { link, read_bytes, export_path, .. } = target;
         let calls = CallsInFlight {
             // One more than the number of READs, for a question.
-            calls: (0..=caps.depth_max).map(|_| None).collect(),
+            purposes: (0..=caps.depth_max).map(|_| None).collect(),
             files: Vec::new(),
             ended: Vec::new(),
             incomplete: Vec::new(),
@@ -165,15 +165,18 @@ impl NfsStorage {
         self.shared.lock().link.traffic()
     }
 
-    /// Attributes of the file from the latest READ. If they are older than the option `attributes`
-    /// permits, they are requested now.
+    /// Attributes of the storage's first file from the latest READ. If they are older than the
+    /// option `attributes` permits, they are requested now.
     ///
     /// # Errors
     /// The server had to be asked and does not answer, or the file is gone.
     #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
+        let file_index = 0;
         let state = self.shared.lock();
-        let opened = state.calls.files[0].as_ref().expect("the file that the storage was made for");
+        let opened = state.calls.files[file_index]
+            .as_ref()
+            .expect("the file that the storage was made for");
         let age = state.calls.clock.now().since(opened.attributes_at);
         let RegularFile { handle, attributes } = opened.regular_file;
         if age <= self.url().options.attributes_age_max {
@@ -184,7 +187,7 @@ impl NfsStorage {
         let answer =
             (&*self.shared).ask(procedures::GETATTR, put_arguments, procedures::decode_getattr);
         let fresh = self.shared.export_path.file_result(answer)?;
-        self.shared.lock().calls.update_attributes(0, fresh);
+        self.shared.lock().calls.update_attributes(file_index, fresh);
         Ok(fresh)
     }
 
@@ -255,8 +258,8 @@ impl Storage for NfsStorage {
             Some(CallPurpose::Read(nfs_read)) => nfs_read.id == id,
             _ => false,
         };
-        let Some(call) = state.calls.calls.iter().position(is_request) else { return };
-        if let Some(CallPurpose::Read(nfs_read)) = state.calls.calls[call].take() {
+        let Some(call) = state.calls.purposes.iter().position(is_request) else { return };
+        if let Some(CallPurpose::Read(nfs_read)) = state.calls.purposes[call].take() {
             state.link.cancel(CallId(call as u32));
             state.complete(nfs_read, Outcome::Failed(DeviceError::Cancelled));
         }
@@ -372,8 +375,9 @@ impl CallServer for &NfsShared {
             Ok(())
         };
         let mut state = self.lock();
-        let call = state.link.call(procedure, 0, put_arguments);
-        state.calls.calls[call.0 as usize] = Some(CallPurpose::Question(Box::new(on_end)));
+        let no_data_bytes = 0;
+        let call = state.link.call(procedure, no_data_bytes, put_arguments);
+        state.calls.purposes[call.0 as usize] = Some(CallPurpose::Question(Box::new(on_end)));
         loop {
             let now = state.link.clock().now();
             let WakeEvents { socket: old_socket, .. } = state.link.prepare_sleep();
@@ -463,7 +467,7 @@ impl NfsState {
             procedures::put_read(message, &handle, offset, nfs_read.bytes_requested)
         };
         let call = self.link.call(procedures::READ, nfs_read.bytes_requested, put_arguments);
-        self.calls.calls[call.0 as usize] = Some(CallPurpose::Read(nfs_read));
+        self.calls.purposes[call.0 as usize] = Some(CallPurpose::Read(nfs_read));
     }
 
     /// Adds the completion of a request, stamped with the present time, and keeps the read's memory
@@ -483,8 +487,8 @@ impl Drop for NfsStorage {
         // Only this storage writes to the memory of its requests, so cancelling its calls suffices.
         // A sleeper may outlive the storage.
         let mut state = self.shared.lock();
-        for call in 0..state.calls.calls.len() {
-            if state.calls.calls[call].take().is_some() {
+        for call in 0..state.calls.purposes.len() {
+            if state.calls.purposes[call].take().is_some() {
                 state.link.cancel(CallId(call as u32));
             }
         }

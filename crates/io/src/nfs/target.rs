@@ -129,7 +129,7 @@ fn mount_at(
     let put_arguments = |message: &mut Vec<u8>| mount::put_path(message, &path);
     let export = link
         .ask(mount::MNT, put_arguments, mount::decode_mount)
-        .map_err(|error| NfsError::call(NfsStep::Mount, error))?
+        .map_err(|error| NfsError::from_call(NfsStep::Mount, error))?
         .map_err(|status| NfsError::NotMounted { export: printable(&path), status })?;
     address.set_port(nfs_port);
     Ok((*address, ExportPath { url: url.clone(), export, export_names }))
@@ -156,8 +156,9 @@ fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u1
     address.set_port(mount::PORTMAP_PORT);
     let mut link = connect(address, &url.options, clock)?;
     let mut port_of = |program: u32, step: NfsStep| {
-        link.ask(mount::GETPORT, |to| mount::put_program(to, program), mount::decode_port)
-            .map_err(|error| NfsError::call(NfsStep::PortMapper, error))?
+        let put_arguments = |message: &mut Vec<u8>| mount::put_program(message, program);
+        link.ask(mount::GETPORT, put_arguments, mount::decode_port)
+            .map_err(|error| NfsError::from_call(NfsStep::PortMapper, error))?
             .ok_or_else(|| NfsError::NoService { host: url.host.clone(), step })
     };
     let nfs_port = port_of(procedures::PROGRAM, NfsStep::File)?;
@@ -174,10 +175,11 @@ fn export_name_count(
     url: &NfsUrl,
     names: &[&[u8]],
 ) -> Result<usize, NfsError> {
-    let exports = match link.ask(mount::EXPORT, |_| {}, mount::decode_exports) {
+    let no_arguments = |_: &mut Vec<u8>| {};
+    let exports = match link.ask(mount::EXPORT, no_arguments, mount::decode_exports) {
         Ok(exports) => exports,
         Err(CallError::Unavailable) => Vec::new(),
-        Err(error) => return Err(NfsError::call(NfsStep::Mount, error)),
+        Err(error) => return Err(NfsError::from_call(NfsStep::Mount, error)),
     };
     if exports.is_empty() {
         return Ok(names.len() - 1);
@@ -220,17 +222,17 @@ mod tests {
     #[test]
     fn read_size_obeys_the_limits_of_server_and_options() {
         // Arguments: maximum and preference of the server, and the option for the READ size.
-        let size = |max, preferred, option| {
+        let read_bytes_for = |max, preferred, option| {
             let info = FsInfo { read_bytes_max: max, read_bytes_preferred: preferred };
             let options = NfsOptions { rsize_bytes_max: option, ..NfsOptions::default() };
             negotiated_read_bytes(info, &options)
         };
-        assert_eq!(size(1 << 20, 1 << 15, None), 1 << 15, "what it prefers");
-        assert_eq!(size(1 << 20, 1 << 15, Some(1 << 20)), 1 << 20, "what is asked for");
-        assert_eq!(size(1 << 16, 1 << 15, Some(1 << 20)), 1 << 16, "what it takes");
-        assert_eq!(size(0, 0, None), 1 << 20, "a server that tells nothing");
-        assert_eq!(size(10_000, 10_000, None), 8_192, "in whole pages");
-        assert_eq!(size(1_000, 1_000, None), 1_000, "less than a page");
-        assert_eq!(size(1 << 30, 1 << 30, None), 1 << 20);
+        assert_eq!(read_bytes_for(1 << 20, 1 << 15, None), 1 << 15, "what it prefers");
+        assert_eq!(read_bytes_for(1 << 20, 1 << 15, Some(1 << 20)), 1 << 20, "what is asked for");
+        assert_eq!(read_bytes_for(1 << 16, 1 << 15, Some(1 << 20)), 1 << 16, "what it takes");
+        assert_eq!(read_bytes_for(0, 0, None), 1 << 20, "a server that tells nothing");
+        assert_eq!(read_bytes_for(10_000, 10_000, None), 8_192, "in whole pages");
+        assert_eq!(read_bytes_for(1_000, 1_000, None), 1_000, "less than a page");
+        assert_eq!(read_bytes_for(1 << 30, 1 << 30, None), 1 << 20);
     }
 }

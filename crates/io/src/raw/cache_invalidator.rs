@@ -150,6 +150,7 @@ mod tests {
         byte[0]
     }
 
+    /// The first page is cached after the write has begun and before its bytes change.
     #[test]
     fn page_cached_during_a_raw_write_is_not_served_after_it() {
         let (written, file) = open_unlinked("during");
@@ -161,6 +162,7 @@ mod tests {
         assert_eq!(first_byte(&file), 2);
     }
 
+    /// The first page is cached before the write begins. A read during the write sees its bytes.
     #[test]
     fn cached_page_is_not_served_during_a_raw_overwrite() {
         let (written, file) = open_unlinked("while");
@@ -171,6 +173,7 @@ mod tests {
         assert_eq!(first_byte(&file), 2);
     }
 
+    /// A prefetch during the write has read the old bytes when the write ends.
     #[test]
     fn request_in_flight_at_the_end_of_a_write_is_not_shared_later() {
         let (written, file) = open_unlinked("on-its-way");

@@ -40,8 +40,7 @@ pub(super) enum SyncScope {
     DataAndMetadata,
 }
 
-/// Smallest number of transfers. A write reads both of its edges at once, whatever the policy's
-/// depth.
+/// Smallest number of transfers: a write reads both of its edges at once.
 const TRANSFERS_MIN: u32 = 2;
 
 /// Caller's memory: `address` corresponds to the file offset `file_offset`.
@@ -167,7 +166,7 @@ impl Channel {
 
     /// I/O backend at present.
     pub(super) fn backend(&self) -> BackendInUse {
-        self.in_use.or_threads_if(self.transfers.replacement_reason())
+        self.in_use.or_threads_if_replaced(self.transfers.replacement_reason())
     }
 
     /// Counters since the channel was built.
@@ -192,7 +191,7 @@ impl Channel {
         while self.transfers.next_ended().is_some() {}
     }
 
-    /// Prepares a stream of chunks into the ring's buffers. Returns the present length of the file.
+    /// Ends an earlier call, and frees all buffers for a new stream. Returns the file's length.
     pub(super) fn begin_stream(&mut self) -> Result<u64, RawFault> {
         self.drain_earlier_call();
         let file_bytes = self.bytes()?;
@@ -321,7 +320,7 @@ impl Channel {
     ) -> Result<(), RawFault> {
         let block_bytes = self.block_bytes();
         let layout = BlockLayout::new(requested, block_bytes);
-        let edges = [layout.head(), layout.tail()];
+        let edges = [layout.head_offset(), layout.tail_offset()];
         let mut in_flight = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
@@ -428,8 +427,9 @@ impl Channel {
                 let ChunkState { chunk, buffer } = context;
                 let moved_range = chunk.offset..chunk.offset + bytes;
                 if op == Op::Read {
+                    // The kernel has filled the edges, or the whole chunk, in buffers.
                     let buffered_parts = if is_direct {
-                        [layout.head(), layout.tail()]
+                        [layout.head_offset(), layout.tail_offset()]
                             .map(|block| block.map(|block| block..block + block_bytes))
                     } else {
                         [Some(moved_range.clone()), None]

@@ -33,21 +33,21 @@ impl BlockLayout {
     }
 
     /// Offset of the first block if it is requested in part.
-    pub(super) fn head(&self) -> Option<u64> {
+    pub(super) fn head_offset(&self) -> Option<u64> {
         let block = self.start - self.start % self.block_bytes;
         let is_whole = block == self.start && self.end - block >= self.block_bytes;
         (!is_whole).then_some(block)
     }
 
     /// Offset of the last block if it is requested in part and is not the head.
-    pub(super) fn tail(&self) -> Option<u64> {
+    pub(super) fn tail_offset(&self) -> Option<u64> {
         let block = self.end - self.end % self.block_bytes;
-        (block != self.end && self.head() != Some(block)).then_some(block)
+        (block != self.end && self.head_offset() != Some(block)).then_some(block)
     }
 
     /// Range of the blocks that are requested completely; may be empty.
     pub(super) fn whole_blocks(&self) -> Range<u64> {
-        let start = self.head().map_or(self.start, |head| head + self.block_bytes);
+        let start = self.head_offset().map_or(self.start, |head| head + self.block_bytes);
         start..(self.end - self.end % self.block_bytes).max(start)
     }
 
@@ -66,9 +66,9 @@ impl BlockLayout {
             block.map_or(range.start..range.start, |block| block..block + self.block_bytes)
         };
         [
-            (PieceMemory::Head, edge(self.head())),
+            (PieceMemory::Head, edge(self.head_offset())),
             (PieceMemory::Caller, self.whole_blocks()),
-            (PieceMemory::Tail, edge(self.tail())),
+            (PieceMemory::Tail, edge(self.tail_offset())),
         ]
         .map(|(memory, piece)| (memory, intersection(&piece, &range)))
         .into_iter()
@@ -119,6 +119,6 @@ mod tests {
     fn block_size_of_one_byte_uses_only_the_callers_memory() {
         let layout = BlockLayout::new(&(7..9), 1);
         assert_eq!(layout.pieces(7..9).collect::<Vec<_>>(), [(Caller, 7..9)]);
-        assert_eq!((layout.head(), layout.tail()), (None, None));
+        assert_eq!((layout.head_offset(), layout.tail_offset()), (None, None));
     }
 }

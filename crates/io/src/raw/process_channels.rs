@@ -18,7 +18,7 @@ use crate::target::Target;
 pub(super) struct ProcessChannels {
     /// Channel of the process that created it.
     creator_channel: ProcessOwned<Mutex<Channel>>,
-    /// Channels of a forked child, built at first use.
+    /// Channels of a forked child and of its own children, built at first use.
     child_channels: ForkLocal<ProcessChannels>,
 }
 

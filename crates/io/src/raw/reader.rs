@@ -42,9 +42,10 @@ pub struct RawReader<'f> {
     end_result: Option<Option<RawFault>>,
 }
 
-/// A submitted chunk, and its result once known.
+/// A submitted chunk.
 struct SubmittedChunk {
     chunk_state: ChunkState,
+    /// `None` while the chunk is in flight.
     outcome: Option<ChunkOutcome>,
 }
 

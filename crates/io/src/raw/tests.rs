@@ -320,12 +320,14 @@ proptest! {
             let content_after = std::fs::read(&scratch.0).unwrap();
             if call.is_write && call.bytes > 0 {
                 // Any part of the written bytes may be there; all other bytes are unchanged.
-                let is_requested = |at: usize| at as u64 >= call.offset && (at as u64) < end;
-                for (at, &byte) in content_after.iter().enumerate() {
-                    let old_byte = model.get(at).copied().unwrap_or(0);
-                    let new_byte =
-                        is_requested(at).then(|| memory.bytes()[at - call.offset as usize]);
-                    prop_assert!(byte == old_byte || Some(byte) == new_byte, "{call:?}: byte {at}");
+                let requested = call.offset as usize..end as usize;
+                for (offset, &byte) in content_after.iter().enumerate() {
+                    let old_byte = model.get(offset).copied().unwrap_or(0);
+                    let new_byte = requested
+                        .contains(&offset)
+                        .then(|| memory.bytes()[offset - requested.start]);
+                    let is_valid = byte == old_byte || Some(byte) == new_byte;
+                    prop_assert!(is_valid, "{call:?}: byte {offset}");
                 }
                 prop_assert!(content_after.len() >= model.len());
             }
