@@ -115,7 +115,6 @@ impl Record {
             CleanupKind::File | CleanupKind::Folder => identity(&path)?,
             _ => "-".to_owned(),
         };
-        // Another run may remove the empty folder at any time.
         let mut attempts_left = FOLDER_ATTEMPTS;
         loop {
             attempts_left -= 1;
@@ -446,6 +445,7 @@ mod tests {
         assert!(!records.exists());
     }
 
+    /// Folders of two killed runs. Another folder has taken the name of the second one.
     #[test]
     fn recorded_folder_is_removed_with_its_content_unless_replaced() {
         let scratch = ScratchFolder::new("folders");

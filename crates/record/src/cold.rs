@@ -216,6 +216,7 @@ mod tests {
         file
     }
 
+    /// Only the four pages with data can be resident.
     #[test]
     fn mincore_and_cachestat_counts_agree_on_a_sparse_file() {
         let file = create_sparse_file();

@@ -30,7 +30,7 @@ pub(crate) struct Request {
     pub offset: u64,
     /// Length in bytes, a multiple of a page.
     pub bytes: u64,
-    /// Number of reads that it stands for.
+    /// Number of recorded reads that this request represents, also a fraction of one.
     pub reads: f64,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn seconds_per_read(
     let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
     let next_index = AtomicUsize::new(0);
     let end_time = Mutex::new(None);
-    // Workers wait for the lock. False: not all of them could be started.
+    // Locked until all workers are started. False: one of them could not be started.
     let may_start_lock = RwLock::new(false);
     let worker = || -> io::Result<()> {
         // A direct read needs aligned memory.
@@ -70,8 +70,8 @@ pub(crate) fn seconds_per_read(
     };
     let start_time = thread::scope(|scope| -> io::Result<Instant> {
         let mut may_start = may_start_lock.write().unwrap_or_else(PoisonError::into_inner);
-        let start = |_| thread::Builder::new().spawn_scoped(scope, worker);
-        let workers: Vec<_> = (0..depth).map(start).collect::<io::Result<_>>()?;
+        let start_worker = |_| thread::Builder::new().spawn_scoped(scope, worker);
+        let workers: Vec<_> = (0..depth).map(start_worker).collect::<io::Result<_>>()?;
         *may_start = true;
         drop(may_start);
         let start_time = Instant::now();

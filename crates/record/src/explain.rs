@@ -325,8 +325,9 @@ impl Explainer {
             *charges.entry(cause).or_default() += ns;
         }
         // Ratio of passed to waited time: threads that wait at the same time are counted once.
-        let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
-        let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
+        let passed_per_waited =
+            (gathered.waits.union_ns() as f64 / gathered.waited_ns.max(1) as f64).min(1.0);
+        let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * passed_per_waited));
         let costs = costs.chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
@@ -346,7 +347,7 @@ impl Explainer {
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
         let remaining_shares = &charged.remaining_shares;
-        let readahead = readahead::reportable_waits(gathered, remaining_shares, scale.min(1.0));
+        let readahead = readahead::reportable_waits(gathered, remaining_shares, passed_per_waited);
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -383,7 +384,7 @@ fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
         device: device.name.clone(),
         in_flight: device.other_reads.sum_ns() as f64 / gathered.length_ns.max(1) as f64,
         most: gathered
-            .largest_other(*number, DeviceOperation::Read)
+            .largest_other_program(*number, DeviceOperation::Read)
             .map(|other| (other.name.clone(), other.task)),
     });
     others.filter(|others| others.in_flight >= 1.0).collect()

@@ -73,7 +73,7 @@ impl LiveReads {
         }
     }
 
-    /// Ends the interval at a time since the start of the recorder. Returns the processes that
+    /// Ends the interval at `end_ns` since the start of the recorder. Returns the processes that
     /// read, the one with the longest waits first, and the number of lost events.
     ///
     /// Files and hints of processes for which `is_alive` is false are forgotten.
@@ -98,6 +98,7 @@ impl LiveReads {
             let bytes = |process: &LiveProcess| process.explanation.shape.got_bytes;
             waits(b).total_cmp(&waits(a)).then(bytes(b).cmp(&bytes(a)))
         });
+        // The hints of this interval hold for the next ones.
         for record in &records {
             let Record::Advice(advice) = record else { continue };
             if advice.hint != AdviceType::WillNeed {

@@ -93,8 +93,8 @@ pub fn compare(
         .collect();
     let mut position = offset / PAGE_BYTES * PAGE_BYTES;
     for _ in 0..ROUNDS {
-        // Fastest time of the first round. Infinite during that round.
-        let fastest_seconds = tried
+        // Fastest time per byte of the first round. Infinite during that round.
+        let fastest_per_byte = tried
             .iter()
             .filter_map(|window| window.seconds_per_byte.first().copied())
             .fold(f64::INFINITY, f64::min);
@@ -106,7 +106,7 @@ pub fn compare(
             let is_behind = window
                 .seconds_per_byte
                 .first()
-                .is_some_and(|seconds| *seconds > FAR_BEHIND_RATIO * fastest_seconds);
+                .is_some_and(|per_byte| *per_byte > FAR_BEHIND_RATIO * fastest_per_byte);
             if is_behind && index > 0 {
                 continue;
             }

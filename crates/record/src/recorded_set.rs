@@ -125,8 +125,8 @@ impl RecordedSet {
     }
 
     /// Brings the pages into the page cache. At most `bytes_max` bytes that are not there yet are
-    /// read, and none after `is_over` is true. Files that have changed are left out. Returns after
-    /// the last page has arrived.
+    /// read, and none after `is_over`: the program has ended. Files that have changed are left out.
+    /// Returns after the last page has arrived.
     pub fn bring_in(&self, bytes_max: u64, is_over: &AtomicBool) -> BroughtIn {
         let mut result = BroughtIn::default();
         let mut opened_files: Vec<Option<ReadaheadFile>> = Vec::new();
@@ -164,6 +164,7 @@ impl RecordedSet {
                     } else if bytes.fetch_add(range_bytes, Ordering::Relaxed) + range_bytes
                         > bytes_max
                     {
+                        // Added above, so that other threads see the sum at once.
                         bytes.fetch_sub(range_bytes, Ordering::Relaxed);
                         &beyond_bytes
                     } else {

@@ -74,6 +74,7 @@ pub(super) struct ChargedWaits {
     pub by_cause: Vec<(WaitCause, f64)>,
     /// By file: part of its waits that writers, other readers, stalls and a slow file leave.
     pub remaining_shares: BTreeMap<u32, f64>,
+    /// File that is slower than the others, if any.
     pub slow: Option<slow_file::SlowFile>,
 }
 
@@ -85,7 +86,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
     let mut remaining_shares = BTreeMap::new();
     // Many files share a device. Its shares are computed once.
     let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
-    let mut add = |cause, ns: f64| *charged_ns.entry(cause).or_default() += ns;
+    let mut add_charge = |cause, ns: f64| *charged_ns.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
     let are_files_many = many_files::has_many_small_files(gathered);
     for (file_number, file) in &gathered.files {
@@ -93,7 +94,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
         let waited_ns = file.waits.ns as f64;
         // Charges a share of the waits that are left, and takes it from them.
         let mut charge_share = |cause, share: f64| {
-            add(cause, waited_ns * remaining_share * share);
+            add_charge(cause, waited_ns * remaining_share * share);
             remaining_share *= 1.0 - share;
         };
         let lost_shares = device_shares.entry(file.device).or_insert_with(|| {
@@ -123,19 +124,19 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
                     // At a greater depth the files are already read concurrently.
                     if is_depth_low {
-                        add(WaitCause::ManyFiles, ns);
+                        add_charge(WaitCause::ManyFiles, ns);
                     }
                 }
-                None => add(over_read_cause, ns * lost_share),
+                None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
-                    add(over_read_cause, ns * lost_share);
+                    add_charge(over_read_cause, ns * lost_share);
                     if is_depth_low {
-                        add(WaitCause::Depth, ns * (1.0 - lost_share));
+                        add_charge(WaitCause::Depth, ns * (1.0 - lost_share));
                     }
                 }
                 // Submissions that overlap do not wait one after the other.
                 Some(WaitCause::Direct) if !is_depth_low => {}
-                Some(cause) => add(*cause, ns),
+                Some(cause) => add_charge(*cause, ns),
             }
         }
     }

@@ -159,20 +159,20 @@ impl Trial {
             if start.elapsed() > TIME_MAX && saved_per_read.len() >= ROUNDS_MIN {
                 break;
             }
-            let mut seconds = [0.0; 2];
-            // As recorded, then with the remedy.
+            // Seconds per read: as recorded, then with the remedy.
+            let mut read_seconds = [0.0; 2];
             for variant in 0..2 {
                 let (round_runs, later_runs) = untried_runs.split_at(counts[variant]);
                 untried_runs = later_runs;
                 let piece_bytes = if variant == 0 { None } else { self.piece_bytes };
                 let split = |run| split_into_requests(run, piece_bytes);
-                let list: Vec<Request> = round_runs.iter().flat_map(split).collect();
-                requests += list.len() as u64;
+                let round_requests: Vec<Request> = round_runs.iter().flat_map(split).collect();
+                requests += round_requests.len() as u64;
                 let read = |request: &Request, memory: &mut [u8]| {
                     files[request.file].read_at(memory, request.offset).map(drop)
                 };
-                match seconds_per_read(read, &list, self.depths[variant]) {
-                    Ok(measured) => seconds[variant] = measured,
+                match seconds_per_read(read, &round_requests, self.depths[variant]) {
+                    Ok(measured) => read_seconds[variant] = measured,
                     Err(error) => {
                         return Some(Gain::Unknown(format!(
                             "the reads cannot be repeated: {error}"
@@ -180,8 +180,9 @@ impl Trial {
                     }
                 }
             }
-            recorded_request_seconds.push(seconds[0] * self.depths[0] as f64);
-            saved_per_read.push(seconds[0] - seconds[1]);
+            // Requests in flight share the time, so a single one takes longer.
+            recorded_request_seconds.push(read_seconds[0] * self.depths[0] as f64);
+            saved_per_read.push(read_seconds[0] - read_seconds[1]);
         }
         if let Err(reason) =
             check_unchanged(median(&mut recorded_request_seconds), recorded_seconds)
@@ -191,7 +192,7 @@ impl Trial {
         // Other findings may have taken a part of the waits.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
         let share_left = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
-        let total_seconds = |seconds: f64| seconds * sample.waits as f64 * share_left;
+        let total_seconds = |saved_per_read: f64| saved_per_read * sample.waits as f64 * share_left;
         // The median has sorted the values, so their ends are the least and the greatest.
         let saved_median = median(&mut saved_per_read);
         let excluded = outliers_per_side(saved_per_read.len());
@@ -216,7 +217,7 @@ impl Trial {
         let run_seconds = (recorded_seconds * reads).max(1e-9);
         let aimed_count = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
         // The first requests of a queue have no others in front of them. More requests than the
-        // depth reduce their part of the time.
+        // depth reduce their part of the time. The remedy gets up to three times as many runs.
         let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
         let runs_per_round = runs.len() / rounds;

@@ -393,7 +393,11 @@ impl RecordingData {
 
     /// Returns the other program whose requests of kind `work` on a device have the most bytes.
     /// Programs without a name are ignored. `None` if there is no other.
-    pub fn largest_other(&self, device: u64, work: DeviceOperation) -> Option<&OthersRequests> {
+    pub fn largest_other_program(
+        &self,
+        device: u64,
+        work: DeviceOperation,
+    ) -> Option<&OthersRequests> {
         let others = self
             .others_requests
             .iter()

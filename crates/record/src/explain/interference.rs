@@ -11,8 +11,8 @@ use readpath_trace::recording::RequestRecord;
 
 use super::WAITS_MIN;
 
-/// Maximum delay in ns of a request's record behind a read. A request that ends later had no
-/// influence on the read.
+/// Maximum delay in ns of a request's record behind a wait. A request that ends later had no
+/// influence on the wait.
 const RECORD_DELAY_NS: u64 = 100_000_000;
 
 /// Minimum number of waits for a comparison.
@@ -52,13 +52,30 @@ pub(super) struct LostWaits {
     pub baseline_ns: f64,
 }
 
-/// Effect of others' requests on reads, per device.
+/// Request of others to a device.
+#[derive(Clone, Copy, Debug)]
+struct OtherRequest {
+    device: u64,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+/// Wait of the program for bytes of a device.
+#[derive(Clone, Copy, Debug)]
+struct DeviceWait {
+    device: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    bytes: u64,
+}
+
+/// Effect of others' requests on the program's waits, per device.
 #[derive(Debug, Default)]
 pub(super) struct Interference {
-    /// Others' requests: device, start, end.
-    other_requests: VecDeque<(u64, u64, u64)>,
-    /// Waits whose concurrent requests may still follow: device, start, end, bytes.
-    unclassified_waits: VecDeque<(u64, u64, u64, u64)>,
+    /// Others' requests, in the order of their ends.
+    other_requests: VecDeque<OtherRequest>,
+    /// Waits whose concurrent requests may still follow.
+    unclassified_waits: VecDeque<DeviceWait>,
     /// Waits by device and binary logarithm of their bytes.
     classes: BTreeMap<(u64, u32), WaitHistogram>,
     /// Transferred bytes of others by device.
@@ -68,15 +85,16 @@ pub(super) struct Interference {
 }
 
 impl Interference {
-    /// Adds a request of others, and classifies the reads that it can no longer affect.
+    /// Adds a request of others. Classifies the waits that no later request can affect, and drops
+    /// the requests that no remaining wait needs.
     pub fn add_request(&mut self, request: &RequestRecord) {
-        let now_ns = request.end_ns;
-        self.other_requests.push_back((request.device, request.begin_ns, request.end_ns));
-        *self.bytes.entry(request.device).or_default() += request.bytes;
-        *self.by_thread.entry((request.device, request.thread)).or_default() += request.bytes;
-        self.classify_until(now_ns.saturating_sub(RECORD_DELAY_NS));
-        let first_wait_ns = self.unclassified_waits.front().map_or(now_ns, |(_, begin, ..)| *begin);
-        while self.other_requests.front().is_some_and(|(_, _, end)| *end < first_wait_ns) {
+        let &RequestRecord { device, begin_ns, end_ns, .. } = request;
+        self.other_requests.push_back(OtherRequest { device, begin_ns, end_ns });
+        *self.bytes.entry(device).or_default() += request.bytes;
+        *self.by_thread.entry((device, request.thread)).or_default() += request.bytes;
+        self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
+        let first_wait_ns = self.unclassified_waits.front().map_or(end_ns, |wait| wait.begin_ns);
+        while self.other_requests.front().is_some_and(|other| other.end_ns < first_wait_ns) {
             self.other_requests.pop_front();
         }
     }
@@ -88,29 +106,28 @@ impl Interference {
         range.map(|((_, thread), bytes)| (*thread, *bytes)).collect()
     }
 
-    /// Records a wait of the program for `bytes` bytes of a device.
+    /// Records a wait of the program for `bytes` bytes of a device, and classifies older waits.
     pub fn record_wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
-        self.unclassified_waits.push_back((device, begin_ns, end_ns, bytes));
+        self.unclassified_waits.push_back(DeviceWait { device, begin_ns, end_ns, bytes });
         self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
     }
 
     /// Classifies the waits that ended up to `until_ns` as delayed or alone. A wait is delayed if a
     /// request of others was in flight at its begin.
     pub fn classify_until(&mut self, until_ns: u64) {
-        while let Some(&(device, begin_ns, end_ns, bytes)) = self.unclassified_waits.front() {
+        while let Some(&wait) = self.unclassified_waits.front() {
+            let DeviceWait { device, begin_ns, end_ns, bytes } = wait;
             if end_ns > until_ns {
                 break;
             }
             self.unclassified_waits.pop_front();
             // A long wait overlaps more requests, whatever its cause. Only its begin is unbiased.
-            let first_overlapping = self
+            let first_overlapping =
+                self.other_requests.partition_point(|other| other.end_ns <= begin_ns);
+            let is_delayed = self
                 .other_requests
-                .partition_point(|&(_, _, request_end_ns)| request_end_ns <= begin_ns);
-            let is_delayed = self.other_requests.range(first_overlapping..).any(
-                |&(request_device, request_begin_ns, _)| {
-                    request_device == device && request_begin_ns <= begin_ns
-                },
-            );
+                .range(first_overlapping..)
+                .any(|other| other.device == device && other.begin_ns <= begin_ns);
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
             let (histogram, sum_ns) = match is_delayed {
                 true => (&mut class.delayed, &mut class.delayed_ns),
@@ -197,9 +214,9 @@ mod tests {
             writes.record_wait(0, (ms * 1_000_000, ms * 1_000_000 + 100_000), 4096);
         }
         for ms in 50..100 {
-            let begin = ms * 1_000_000;
-            writes.record_wait(0, (begin, begin + 300_000), 4096);
-            writes.add_request(&write(begin, begin + 400_000));
+            let begin_ns = ms * 1_000_000;
+            writes.record_wait(0, (begin_ns, begin_ns + 300_000), 4096);
+            writes.add_request(&write(begin_ns, begin_ns + 400_000));
         }
         writes.classify_until(u64::MAX);
         let lost = writes.lost_waits(0, Baseline::Alone).unwrap();
@@ -214,10 +231,10 @@ mod tests {
     fn waits_that_all_met_others_are_compared_with_the_fastest_if_at_all() {
         let mut writes = Interference::default();
         for ms in 0..50 {
-            let begin = ms * 1_000_000;
+            let begin_ns = ms * 1_000_000;
             let wait_ns = if ms < 5 { 100_000 } else { 300_000 };
-            writes.record_wait(0, (begin, begin + wait_ns), 4096);
-            writes.add_request(&write(begin, begin + 400_000));
+            writes.record_wait(0, (begin_ns, begin_ns + wait_ns), 4096);
+            writes.add_request(&write(begin_ns, begin_ns + 400_000));
         }
         writes.classify_until(u64::MAX);
         assert_eq!(writes.lost_waits(0, Baseline::Alone), None);
@@ -231,15 +248,16 @@ mod tests {
     fn write_within_a_long_wait_does_not_explain_it() {
         let mut writes = Interference::default();
         for number in 0..100 {
-            let begin = number * 200_000_000;
+            let begin_ns = number * 200_000_000;
             let wait_ns = if number % 5 == 0 { 100_000_000 } else { 1_000_000 };
-            writes.record_wait(0, (begin, begin + wait_ns), 4096);
-            writes.add_request(&write(begin + 50_000_000, begin + 51_000_000));
+            writes.record_wait(0, (begin_ns, begin_ns + wait_ns), 4096);
+            writes.add_request(&write(begin_ns + 50_000_000, begin_ns + 51_000_000));
         }
         writes.classify_until(u64::MAX);
         assert_eq!(writes.lost_waits(0, Baseline::AloneOrFastest), None);
     }
 
+    /// Waits of 0 to 99 µs, without any write.
     #[test]
     fn reads_without_writes_lose_no_time_to_writes() {
         let mut writes = Interference::default();

@@ -27,7 +27,7 @@ const STRIDES_MAX: usize = 1 << 10;
 /// One stream of reads that follow each other.
 #[derive(Clone, Debug, Default)]
 struct Stream {
-    /// End of its last read, exclusive.
+    /// End of its last read in bytes, exclusive.
     end: u64,
     run: Run,
 }
@@ -57,7 +57,7 @@ pub(super) struct Step {
 pub(super) struct AccessStreams {
     /// Streams by source, the one read last first.
     streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
-    /// Number of reads at each distance from the last end.
+    /// Number of reads by their distance in bytes from the end of the reader's last read.
     pub strides: BTreeMap<i64, u64>,
     /// Number of reads that continue a stream, and of the others.
     pub sequential: u64,

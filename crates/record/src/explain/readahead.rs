@@ -27,9 +27,9 @@ pub struct ReadaheadWaits {
     pub share: f64,
     /// Number of waits.
     pub waits: u64,
-    /// File with the longest waits, and the offset of the first of them.
+    /// File with the longest waits.
     pub file: SampledFile,
-    /// Offset in bytes.
+    /// Offset in bytes of the first of these waits in the file.
     pub offset: u64,
     /// Seconds of all waits for this file, for each byte that was read of it.
     pub seconds_per_byte: f64,
@@ -37,24 +37,26 @@ pub struct ReadaheadWaits {
 
 /// Returns true for a read in order that waited for readahead: its own, or one in flight.
 pub(super) fn is_readahead_wait(wait: &ReadWait) -> bool {
-    // Without root the requests for a read are not known. The measurement decides.
+    // A read without fetched bytes waited for pages in flight. Without root the requests for a read
+    // are not known, and the measurement decides.
     let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0 || !wait.is_request_seen;
     let is_random = wait.hint == Some(AdviceType::Random);
     wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !is_random
 }
 
 /// Returns the waits for readahead if they are long enough for a finding. `remaining_shares`: the
-/// part of each file's waits that other causes leave. `scale`: the ratio of passed to waited time.
+/// part of each file's waits that other causes leave. `passed_per_waited`: the
+/// passed time for each second of waiting threads.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
     remaining_shares: &BTreeMap<u32, f64>,
-    scale: f64,
+    passed_per_waited: f64,
 ) -> Option<ReadaheadWaits> {
     let cached_files = gathered.files.iter().filter(|(_, file)| file.direct_reads == 0);
     let waited_ns = cached_files.clone().map(|(number, file)| {
         file.readahead_waits.ns as f64 * remaining_shares.get(number).copied().unwrap_or(1.0)
     });
-    let seconds = waited_ns.sum::<f64>() / 1e9 * scale;
+    let seconds = waited_ns.sum::<f64>() / 1e9 * passed_per_waited;
     let files = cached_files.map(|(_, file)| file);
     let longest = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
@@ -100,6 +102,7 @@ fn build_finding(
     setting: &ReadaheadSetting,
     trial: &WindowTrial,
 ) -> Finding {
+    // The first tried window is the present one.
     let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
     let saved_seconds =
         |seconds_per_byte: f64| waits.seconds * (1.0 - seconds_per_byte / present.median());
@@ -129,6 +132,7 @@ fn build_finding(
         gain: Some(Gain::Measured {
             with: format!("a readahead window of {kib} KiB"),
             saved_seconds: saved_seconds(chosen.median()),
+            // The times are in ascending order, so the last one saves least.
             low: saved_seconds(chosen.seconds_per_byte[chosen.seconds_per_byte.len() - 1]),
             high: saved_seconds(chosen.seconds_per_byte[0]),
             requests: trial.tried.iter().map(|window| window.requests).sum(),

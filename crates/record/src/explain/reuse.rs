@@ -72,7 +72,7 @@ impl ReuseSample {
         }
     }
 
-    /// Returns the curve over the sizes of `MEMORY_SHARES`. Empty without reads.
+    /// Returns the miss-ratio curve over the sizes of `MEMORY_SHARES`. Empty without reads.
     pub fn curve(&self) -> Vec<ReusePoint> {
         let Ok(trace) = BlockTrace::of(self.stored_references.clone()) else { return Vec::new() };
         let pages = f64::from(trace.blocks);
@@ -171,7 +171,7 @@ mod tests {
         for stride in [2, 3, 8, 1024] {
             let mut reuse = ReuseSample::default();
             let count = 1 << 21;
-            (0..count).for_each(|at| reuse.add_references(1, PageRange::new(at * stride, 1)));
+            (0..count).for_each(|nth| reuse.add_references(1, PageRange::new(nth * stride, 1)));
             let kept = (reuse.stored_references.len() << reuse.halvings) as f64;
             // Each of 2^18 or more pages is kept or not: four standard deviations are 0.8 percent.
             assert!((kept / count as f64 - 1.0).abs() < 0.01, "{stride}: {kept}");
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn cost_of_a_read_is_bounded_by_its_sampled_references() {
         let mut reuse = ReuseSample::default();
-        (0..1000).for_each(|at| reuse.add_references(1, PageRange::new(at, 1 << 39)));
+        (0..1000).for_each(|first| reuse.add_references(1, PageRange::new(first, 1 << 39)));
         assert!(reuse.stored_references.len() < REFERENCES_MAX && reuse.references == 1000 << 39);
     }
 }

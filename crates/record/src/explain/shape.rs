@@ -97,7 +97,7 @@ pub struct ThreadStatistics {
     pub waited_seconds: f64,
 }
 
-/// Computes the statistics.
+/// Computes the statistics of the program's reads.
 pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
     let files = gathered.files.values();
     let pattern = &gathered.pattern;
@@ -106,8 +106,8 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         pattern.strides.iter().map(|(&bytes, &count)| StrideCount { bytes, count }).collect();
     strides.sort_by_key(|stride| std::cmp::Reverse(stride.count));
     strides.truncate(LISTED_MAX);
-    let power_counts = |counts: &std::collections::BTreeMap<u32, u64>| {
-        counts.iter().map(|(&log, &count)| SizeCount { from: 1 << log, count }).collect()
+    let power_counts = |counts_by_log2: &std::collections::BTreeMap<u32, u64>| {
+        counts_by_log2.iter().map(|(&log2, &count)| SizeCount { from: 1 << log2, count }).collect()
     };
     ReadShape {
         reads: gathered.reads,
@@ -136,7 +136,7 @@ fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
     let read_files = gathered.files.values().filter(|file| file.reads > 0);
     let mut files: Vec<_> = read_files.collect();
     files.sort_by_key(|file| std::cmp::Reverse((file.waits.ns, file.got_bytes)));
-    let shapes = files.into_iter().take(LISTED_MAX).map(|file| FileStatistics {
+    let statistics = files.into_iter().take(LISTED_MAX).map(|file| FileStatistics {
         path: file.path.clone(),
         bytes: file.bytes,
         reads: file.reads,
@@ -144,19 +144,19 @@ fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
         fetched_bytes: file.fetched_bytes,
         waited_seconds: file.waits.ns as f64 / 1e9,
     });
-    shapes.collect()
+    statistics.collect()
 }
 
 /// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read.
 fn top_threads(gathered: &RecordingData) -> Vec<ThreadStatistics> {
     let mut threads: Vec<_> = gathered.threads.values().filter(|thread| thread.reads > 0).collect();
     threads.sort_by_key(|thread| std::cmp::Reverse((thread.waited_ns, thread.got_bytes)));
-    let shapes = threads.into_iter().take(LISTED_MAX).map(|thread| ThreadStatistics {
+    let statistics = threads.into_iter().take(LISTED_MAX).map(|thread| ThreadStatistics {
         name: thread.name.clone(),
         task: thread.task,
         reads: thread.reads,
         got_bytes: thread.got_bytes,
         waited_seconds: thread.waited_ns as f64 / 1e9,
     });
-    shapes.collect()
+    statistics.collect()
 }

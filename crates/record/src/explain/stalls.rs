@@ -18,13 +18,13 @@ const STALLS_MIN: u64 = 4;
 const STALLED_SHARE_MAX: f64 = 0.1;
 
 /// Number of waits, and their sum in nanoseconds.
-type Waits = (u64, u64);
+type CountAndSumNs = (u64, u64);
 
 /// Waits of each device by size and duration.
 #[derive(Debug, Default)]
 pub(super) struct StallHistogram {
     /// By device and logarithm of the bytes: waits by logarithm of their duration.
-    classes: BTreeMap<(u64, u32), BTreeMap<u32, Waits>>,
+    classes: BTreeMap<(u64, u32), BTreeMap<u32, CountAndSumNs>>,
 }
 
 /// Stalls of a device.
@@ -49,7 +49,8 @@ impl StallHistogram {
         *sum_ns += waited_ns;
     }
 
-    /// Returns the stalls of a device. `None` if they are too few.
+    /// Returns the stalls of a device: waits far above the median of their size. A size with more
+    /// than `STALLED_SHARE_MAX` of them has none. `None` if fewer than `STALLS_MIN` are left.
     pub fn stalls_of(&self, device: u64) -> Option<Stalls> {
         let (mut all_ns, mut stalled_ns, mut lost_ns, mut median_sum_ns) = (0.0, 0.0, 0.0, 0.0);
         let (mut count, mut waits) = (0, 0);
@@ -61,6 +62,7 @@ impl StallHistogram {
             }
             let median_ns = median_class_mean_ns(class, class_waits);
             let least_ns = (STALL_RATIO_MIN * median_ns).max(STALL_NS_MIN);
+            // Waits in the class of the limit itself may be shorter than the limit.
             let stalled = class.range(duration_class(least_ns as u64) + 1..);
             let (class_count, class_ns) =
                 stalled.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
@@ -84,7 +86,7 @@ impl StallHistogram {
 }
 
 /// Returns the mean of the waits in the class of the median, in nanoseconds. `waits`: their number.
-fn median_class_mean_ns(class: &BTreeMap<u32, Waits>, waits: u64) -> f64 {
+fn median_class_mean_ns(class: &BTreeMap<u32, CountAndSumNs>, waits: u64) -> f64 {
     let mut counted = 0;
     for &(count, ns) in class.values() {
         counted += count;

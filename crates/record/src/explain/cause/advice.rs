@@ -12,10 +12,12 @@ use readpath_trace::recording::{AdviceType, ReadMethod};
 
 /// Returns true if the wait is caused by wrong advice.
 pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
-    let is_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
+    let is_long_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
         // If more was fetched than requested, the hint had no effect on this read.
-        Some(AdviceType::Random) => is_run && wait.fetched_bytes > 0 && wait.prefetched_bytes == 0,
+        Some(AdviceType::Random) => {
+            is_long_run && wait.fetched_bytes > 0 && wait.prefetched_bytes == 0
+        }
         Some(AdviceType::Sequential) => {
             !wait.is_sequential && wait.prefetched_bytes > wait.asked_bytes
         }
@@ -28,15 +30,15 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Advice);
     let has_random_hint = file.is_some_and(|file| file.has_hint(AdviceType::Random));
     let is_mapped_hint = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
-    let read = if gathered.by_method.keys().all(|method| *method == ReadMethod::Fault) {
+    let read_noun = if gathered.by_method.keys().all(|method| *method == ReadMethod::Fault) {
         "touch"
     } else {
         "read"
     };
     let reads = format!(
-        "{} {read}{} that waited {} each",
+        "{} {read_noun}{} that waited {} each",
         charge.waits,
-        if read == "touch" { "es" } else { "s" },
+        if read_noun == "touch" { "es" } else { "s" },
         duration_text(charge.ns as f64 / charge.waits.max(1) as f64)
     );
     let file = path_or_dash(file);

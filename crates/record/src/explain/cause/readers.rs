@@ -25,7 +25,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     });
     let (read_bytes, device_number, name, lost) =
         devices.max_by_key(|(read_bytes, ..)| *read_bytes).expect("a device was charged");
-    let largest_text = gathered.largest_other(device_number, DeviceOperation::Read).map(|other| {
+    let largest_other = gathered.largest_other_program(device_number, DeviceOperation::Read);
+    let largest_text = largest_other.map(|other| {
         let other_bytes = bytes_text(other.bytes as f64);
         format!("; {other_bytes} of them were read by {} (task {})", other.name, other.task)
     });

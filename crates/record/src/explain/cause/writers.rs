@@ -40,7 +40,7 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
             bytes_text(cached_bytes as f64)
         );
     }
-    match gathered.largest_other(device, DeviceOperation::Write) {
+    match gathered.largest_other_program(device, DeviceOperation::Write) {
         Some(other) if is_kernel_thread(&other.name) => format!(
             "{} of them were written back by the kernel ({}) for programs that are not recorded",
             bytes_text(other.bytes as f64),

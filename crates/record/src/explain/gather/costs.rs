@@ -38,7 +38,7 @@ const SAMPLES_KEPT_MAX: usize = 512;
 
 /// Waits of one size class.
 #[derive(Clone, Debug, Default)]
-struct Class {
+struct SizeClass {
     count: u64,
     /// Sum of the waits in nanoseconds.
     ns: u64,
@@ -50,7 +50,7 @@ struct Class {
     halvings: u32,
 }
 
-impl Class {
+impl SizeClass {
     /// Adds a wait of `ns` nanoseconds for `bytes` bytes. Every wait counts in the sums, and at
     /// equal distances one is sampled.
     fn add(&mut self, ns: u64, bytes: u64) {
@@ -82,9 +82,9 @@ impl Class {
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Costs {
     /// All waits.
-    all: Classes,
+    all: SizeClasses,
     /// Waits that began behind no other request.
-    alone: Classes,
+    alone: SizeClasses,
 }
 
 impl Costs {
@@ -100,16 +100,16 @@ impl Costs {
     /// Returns the service times, or `None` without waits. Waits behind other requests are used
     /// only if there are too few others.
     pub fn cost(&self) -> Option<Cost> {
-        let has_alone_waits = self.alone.well_sampled().next().is_some();
+        let has_alone_waits = self.alone.well_sampled_classes().next().is_some();
         if has_alone_waits { self.alone.cost() } else { self.all.cost() }
     }
 }
 
 /// Waits by size.
 #[derive(Clone, Debug, Default)]
-struct Classes {
+struct SizeClasses {
     /// Size classes by the binary logarithm of the size.
-    classes: BTreeMap<u32, Class>,
+    classes: BTreeMap<u32, SizeClass>,
 }
 
 /// Service time of a request: a fixed part, and a part for each byte, in nanoseconds.
@@ -126,22 +126,23 @@ impl Cost {
     }
 }
 
-impl Classes {
+impl SizeClasses {
     /// Adds a wait of `ns` nanoseconds for `bytes` bytes to its size class.
     fn add(&mut self, ns: u64, bytes: u64) {
         self.classes.entry(bytes.max(1).ilog2()).or_default().add(ns, bytes);
     }
 
     /// Returns the classes with at least [`MIN_SAMPLES`] waits, the smallest size first.
-    fn well_sampled(&self) -> impl DoubleEndedIterator<Item = &Class> {
+    fn well_sampled_classes(&self) -> impl DoubleEndedIterator<Item = &SizeClass> {
         self.classes.values().filter(|class| class.count >= MIN_SAMPLES)
     }
 
     /// Estimates the service times from these waits. Returns `None` without waits.
     fn cost(&self) -> Option<Cost> {
         if let (Some(small), Some(large)) =
-            (self.well_sampled().next(), self.well_sampled().next_back())
+            (self.well_sampled_classes().next(), self.well_sampled_classes().next_back())
         {
+            // Two sizes give a line: time = fixed + bytes × time per byte.
             let ((small_bytes, small_ns), (large_bytes, large_ns)) =
                 (small.mean_bytes_and_quartile_ns(), large.mean_bytes_and_quartile_ns());
             if large_bytes >= SIZE_RATIO_MIN * small_bytes {
@@ -150,7 +151,8 @@ impl Classes {
                 return Some(Cost { fixed_ns, byte_ns });
             }
         }
-        let sum = |value: fn(&Class) -> u64| self.classes.values().map(value).sum::<u64>() as f64;
+        let sum =
+            |value: fn(&SizeClass) -> u64| self.classes.values().map(value).sum::<u64>() as f64;
         let count = sum(|class| class.count);
         let (bytes, ns) = (sum(|class| class.bytes) / count, sum(|class| class.ns) / count);
         let is_disk = ns - bytes * DISK_BYTE_NS >= DISK_POSITIONING_NS_MIN;
@@ -192,9 +194,10 @@ mod tests {
     fn waits_behind_other_requests_count_only_without_others() {
         let mut costs = Costs::default();
         let request_ns = |costs: &Costs| costs.cost().unwrap().request_ns(65_536.0);
-        (0..1000).for_each(|_| costs.add(400_000, 65_536, false));
+        let is_alone = true;
+        (0..1000).for_each(|_| costs.add(400_000, 65_536, !is_alone));
         assert!((request_ns(&costs) - 400_000.0).abs() < 1.0);
-        (0..16).for_each(|_| costs.add(100_000, 65_536, true));
+        (0..16).for_each(|_| costs.add(100_000, 65_536, is_alone));
         assert!((request_ns(&costs) - 100_000.0).abs() < 1.0);
     }
 
@@ -202,9 +205,10 @@ mod tests {
     /// time.
     #[test]
     fn cost_of_one_size_is_split_by_typical_device_ratios() {
-        let fixed_ns = |ns| {
+        let is_alone = true;
+        let fixed_ns = |wait_ns| {
             let mut costs = Costs::default();
-            costs.add(ns, 65_536, true);
+            costs.add(wait_ns, 65_536, is_alone);
             costs.cost().unwrap().request_ns(0.0)
         };
         assert!((fixed_ns(200_000) - 100_000.0).abs() < 1.0);

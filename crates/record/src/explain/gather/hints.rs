@@ -9,7 +9,9 @@ const RANGES_MAX: usize = 1 << 10;
 /// Hints of one file, for one method of access, oldest first. The newest range that contains an
 /// offset counts.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Hints(Vec<HintRange>);
+pub(in super::super) struct Hints {
+    ranges: Vec<HintRange>,
+}
 
 /// Hint for the bytes from `begin` to `end`, exclusive.
 #[derive(Clone, Debug)]
@@ -33,22 +35,22 @@ impl Hints {
             bytes => advice.offset.saturating_add(bytes),
         };
         let is_covered = |range: &HintRange| advice.offset <= range.begin && range.end <= end;
-        self.0.retain(|range| !is_covered(range));
-        if self.0.len() >= RANGES_MAX {
-            self.0.clear();
+        self.ranges.retain(|range| !is_covered(range));
+        if self.ranges.len() >= RANGES_MAX {
+            self.ranges.clear();
         }
-        self.0.push(HintRange { begin: advice.offset, end, hint: advice.hint });
+        self.ranges.push(HintRange { begin: advice.offset, end, hint: advice.hint });
     }
 
     /// Returns the newest hint whose range contains an offset, or `None`.
     pub fn hint_at(&self, offset: u64) -> Option<AdviceType> {
         let contains_offset = |range: &&HintRange| (range.begin..range.end).contains(&offset);
-        self.0.iter().rev().find(contains_offset).map(|range| range.hint)
+        self.ranges.iter().rev().find(contains_offset).map(|range| range.hint)
     }
 
     /// Returns true if any range has this hint.
     pub fn has_hint(&self, hint: AdviceType) -> bool {
-        self.0.iter().any(|range| range.hint == hint)
+        self.ranges.iter().any(|range| range.hint == hint)
     }
 }
 
@@ -56,7 +58,8 @@ impl Hints {
 mod tests {
     use super::*;
 
-    /// A random hint for the whole file, then a sequential one for bytes 4096 to 12,287.
+    /// A random hint for the whole file, then a sequential one for bytes 4096 to 12,287. `WillNeed`
+    /// is no hint about the order.
     #[test]
     fn newest_hint_at_an_offset_applies() {
         let mut hints = Hints::default();

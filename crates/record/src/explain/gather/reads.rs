@@ -98,6 +98,7 @@ impl RecordingData {
             false => wait_of_call(read, got_bytes),
         };
         let has_filled_cache = fetched.bytes > 0;
+        // Direct reads pass the cache. Insertions into it are reported only with measured waits.
         let is_fetch_unreported = is_direct || (!self.has_measured_waits() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
         if got_bytes > 0 && fetched.bytes == 0 && is_fetch_unreported {
@@ -162,12 +163,13 @@ impl RecordingData {
             }
             let again_bytes = file_data.record_fetch(offset, bytes);
             if file == read.file && at_ns >= read.begin_ns {
-                let requested = PageRange::covering(begin, end - begin);
-                let (first, last) = (requested.first * PAGE_BYTES, requested.end * PAGE_BYTES);
-                let within = last.min(offset + bytes).saturating_sub(first.max(offset));
+                let pages = PageRange::covering(begin, end - begin);
+                let (first_byte, end_byte) = (pages.first * PAGE_BYTES, pages.end * PAGE_BYTES);
+                let requested_bytes =
+                    end_byte.min(offset + bytes).saturating_sub(first_byte.max(offset));
                 fetched.bytes += bytes;
                 fetched.refetched_bytes += again_bytes;
-                fetched.prefetched_bytes += bytes - within.min(bytes);
+                fetched.prefetched_bytes += bytes - requested_bytes.min(bytes);
             }
         }
         fetched
@@ -255,6 +257,7 @@ impl RecordingData {
         for pages in fault.map_or(&called_pages[..], |fault| &fault.used) {
             let is_fetched = file.fetched.has_any(pages.first, pages.end);
             let new_pages = file.requested.add(pages.first, pages.end);
+            // A part is a contiguous range that was both requested and fetched.
             if is_fetched && new_pages > 0 {
                 file.parts += u64::from(!step.is_adjacent);
                 file.part_bytes += new_pages * PAGE_BYTES;
