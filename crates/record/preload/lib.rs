@@ -57,13 +57,13 @@ static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
+static BEGIN: extern "C" fn() = map_shared_memory;
 
 /// Maps the shared memory when the library is loaded, if the environment names its file.
 ///
 /// A filter may be in force already. The system calls up to the result of `sandbox::is_inherited`
 /// are the same as the dynamic linker's own: `openat`, `read`, `close`, `mmap`.
-extern "C" fn begin() {
+extern "C" fn map_shared_memory() {
     // SAFETY: the C library is there before the libraries that it loads; names are terminated.
     unsafe {
         let path = c::getenv(VARIABLE.as_ptr());
@@ -90,7 +90,7 @@ extern "C" fn begin() {
         let ring = RecordRing::new(address.cast());
         ring.head().programs.fetch_add(1, Ordering::Relaxed);
         if sandbox::is_inherited(ring.head().filters.load(Ordering::Relaxed)) {
-            sandbox::on_enter(Some(ring));
+            sandbox::end_recording(Some(ring));
         } else {
             c::pthread_atfork(None, None, Some(on_fork_in_child));
         }

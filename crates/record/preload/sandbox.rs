@@ -22,7 +22,7 @@ pub fn is_entered() -> bool {
 }
 
 /// Ends the recording of this process, and counts the process as sandboxed once.
-pub fn on_enter(ring: Option<RecordRing>) {
+pub fn end_recording(ring: Option<RecordRing>) {
     if !ENTERED.swap(true, Ordering::AcqRel)
         && let Some(ring) = ring
     {
@@ -37,7 +37,7 @@ pub fn call_and_enter(is_entering: bool, real: impl FnOnce() -> isize) -> isize 
     if !is_entering || is_entered() {
         return real();
     }
-    on_enter(ring());
+    end_recording(ring());
     let result = real();
     if result < 0 {
         ENTERED.store(false, Ordering::Release);
@@ -65,7 +65,7 @@ static STATUS: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
 
 /// Returns true if the program runs under more filters than the recorder: a sandboxed program has
 /// started it. An unreadable status counts as a sandbox. Called before the program has threads.
-pub fn is_inherited(filters: u64) -> bool {
+pub fn is_inherited(recorder_filters: u64) -> bool {
     // SAFETY: the name is terminated.
     let file = unsafe { c::open(c"/proc/self/status".as_ptr(), c::O_RDONLY | c::O_CLOEXEC) };
     if file < 0 {
@@ -85,7 +85,7 @@ pub fn is_inherited(filters: u64) -> bool {
     let text =
         unsafe { core::slice::from_raw_parts(STATUS.as_ptr().cast::<u8>(), length as usize) };
     let has_filter = match number_after(text, b"\nSeccomp_filters:") {
-        Some(own_filters) => own_filters > filters,
+        Some(own_filters) => own_filters > recorder_filters,
         // Linux before 5.9 counts no filters. 0: the process has none.
         None => number_after(text, b"\nSeccomp:") != Some(0),
     };

@@ -204,9 +204,9 @@ pub fn read_line(
     if let Some(bytes) = taken_and_left.checked_sub(before.available).filter(|&bytes| bytes > 0) {
         let (end_ns, error_number) = (now_ns(), errno());
         let descriptor = descriptor_of(stream);
-        let from = position_of(descriptor).and_then(|after| after.checked_sub(bytes as u64));
-        if let Some(from) = from {
-            record_read(ring, descriptor, from, bytes as u64, (begin_ns, end_ns));
+        let offset = position_of(descriptor).and_then(|end| end.checked_sub(bytes as u64));
+        if let Some(offset) = offset {
+            record_read(ring, descriptor, offset, bytes as u64, (begin_ns, end_ns));
         }
         set_errno(error_number);
     }
@@ -222,14 +222,15 @@ pub fn seek(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let begin_ns = now_ns();
     let result = real();
     let Some(after) = buffer_of(stream) else { return result };
-    // Within the buffer, the position of the descriptor stays as it was.
+    // A new position within the buffer leaves the position of the descriptor as it was.
     let has_read = after.filled > 0 && after.offset != before.offset;
     if result == 0 && has_read && !has_entered_sandbox(ring) {
         let (end_ns, error_number) = (now_ns(), errno());
         let (bytes, descriptor) = (after.filled as u64, descriptor_of(stream));
-        if let Some(from) = u64::try_from(after.offset).ok().and_then(|end| end.checked_sub(bytes))
+        if let Some(offset) =
+            u64::try_from(after.offset).ok().and_then(|end| end.checked_sub(bytes))
         {
-            record_read(ring, descriptor, from, bytes, (begin_ns, end_ns));
+            record_read(ring, descriptor, offset, bytes, (begin_ns, end_ns));
         }
         set_errno(error_number);
     }

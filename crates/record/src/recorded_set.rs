@@ -36,8 +36,16 @@ pub struct RecordedSet {
     index_by_path: HashMap<PathBuf, usize>,
     /// Indexes of the files of the present recording, by its file numbers.
     index_by_number: HashMap<u32, usize>,
-    /// Ranges of pages in the order of their first use: index of the file, and pages.
-    ranges: Vec<(usize, PageRange)>,
+    /// Ranges of pages in the order of their first use.
+    ranges: Vec<FileRange>,
+}
+
+/// Pages of a file of the set.
+#[derive(Clone, Copy, Debug)]
+struct FileRange {
+    /// Index of the file.
+    file: usize,
+    range: PageRange,
 }
 
 /// A file of the set, as the recording found it.
@@ -109,12 +117,14 @@ impl RecordedSet {
                 continue;
             }
             match self.ranges.last_mut() {
-                Some((last_index, run))
-                    if *last_index == index && run.end == page && run.count() < RANGE_PAGES_MAX =>
+                Some(last)
+                    if last.file == index
+                        && last.range.end == page
+                        && last.range.count() < RANGE_PAGES_MAX =>
                 {
-                    run.end += 1;
+                    last.range.end += 1;
                 }
-                _ => self.ranges.push((index, PageRange::new(page, 1))),
+                _ => self.ranges.push(FileRange { file: index, range: PageRange::new(page, 1) }),
             }
         }
     }
@@ -154,7 +164,7 @@ impl RecordedSet {
             use_low_priority();
             while let Some(group) = groups.get(next_group.fetch_add(1, Ordering::Relaxed)) {
                 let mut started: Vec<(&ReadaheadFile, PageRange)> = Vec::with_capacity(group.len());
-                for &(file, range) in group {
+                for &FileRange { file, range } in group {
                     let Some(file) = &opened_files[file] else { continue };
                     let range_bytes = range.count() * PAGE_BYTES;
                     let counter = if is_over.load(Ordering::Relaxed) {
@@ -195,24 +205,23 @@ impl RecordedSet {
 
     /// Returns groups of ranges of the opened files, sorted within batches. Each group is read at
     /// once by one thread.
-    fn range_groups(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
-        let is_opened = |(file, _): &&(usize, PageRange)| opened_files[*file].is_some();
-        let ranges: Vec<(usize, PageRange)> =
-            self.ranges.iter().filter(is_opened).copied().collect();
-        let mut groups: Vec<Vec<(usize, PageRange)>> = Vec::new();
+    fn range_groups(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<FileRange>> {
+        let is_opened = |pages: &&FileRange| opened_files[pages.file].is_some();
+        let ranges: Vec<FileRange> = self.ranges.iter().filter(is_opened).copied().collect();
+        let mut groups: Vec<Vec<FileRange>> = Vec::new();
         for batch in ranges.chunks(BATCH_RANGES) {
-            for (file, range) in sorted_and_joined(batch) {
-                let page_count = |group: &Vec<(usize, PageRange)>| {
-                    group.iter().map(|(_, range)| range.count()).sum::<u64>()
+            for next in sorted_and_joined(batch) {
+                let page_count = |group: &Vec<FileRange>| {
+                    group.iter().map(|pages| pages.range.count()).sum::<u64>()
                 };
                 match groups.last_mut() {
                     Some(group)
                         if group.len() < GROUP_RANGES_MAX
-                            && page_count(group) + range.count() <= RANGE_PAGES_MAX =>
+                            && page_count(group) + next.range.count() <= RANGE_PAGES_MAX =>
                     {
-                        group.push((file, range));
+                        group.push(next);
                     }
-                    _ => groups.push(vec![(file, range)]),
+                    _ => groups.push(vec![next]),
                 }
             }
         }
@@ -221,20 +230,20 @@ impl RecordedSet {
 }
 
 /// Returns the ranges of a batch in the order of files and pages. Adjacent ranges are joined.
-fn sorted_and_joined(batch: &[(usize, PageRange)]) -> Vec<(usize, PageRange)> {
+fn sorted_and_joined(batch: &[FileRange]) -> Vec<FileRange> {
     let mut sorted = batch.to_vec();
-    sorted.sort_by_key(|&(file, range)| (file, range.first));
-    let mut joined_ranges: Vec<(usize, PageRange)> = Vec::new();
-    for (file, range) in sorted {
+    sorted.sort_by_key(|pages| (pages.file, pages.range.first));
+    let mut joined_ranges: Vec<FileRange> = Vec::new();
+    for next in sorted {
         match joined_ranges.last_mut() {
-            Some((last_index, last_range))
-                if *last_index == file
-                    && last_range.end == range.first
-                    && last_range.count() + range.count() <= RANGE_PAGES_MAX =>
+            Some(last)
+                if last.file == next.file
+                    && last.range.end == next.range.first
+                    && last.range.count() + next.range.count() <= RANGE_PAGES_MAX =>
             {
-                last_range.end = range.end;
+                last.range.end = next.range.end;
             }
-            _ => joined_ranges.push((file, range)),
+            _ => joined_ranges.push(next),
         }
     }
     joined_ranges

@@ -191,8 +191,8 @@ mod tests {
         let mut others = PageSet::default();
         others.add(0, 70);
         assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
-        let there = [0, 63, 64, 69, CHUNK_PAGES - 1, CHUNK_PAGES].map(|page| pages.has(page));
-        assert_eq!(there, [true; 6]);
+        let present = [0, 63, 64, 69, CHUNK_PAGES - 1, CHUNK_PAGES].map(|page| pages.has(page));
+        assert_eq!(present, [true; 6]);
         let absent = [70, 128, CHUNK_PAGES + 1, 9 * CHUNK_PAGES].map(|page| pages.has(page));
         assert_eq!(absent, [false; 4]);
     }

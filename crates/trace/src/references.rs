@@ -111,7 +111,8 @@ impl BlockTrace {
         trace_blocks.into_trace()
     }
 
-    /// Creates a trace of these blocks with any numbers.
+    /// Creates a trace from references in their order, by arbitrary block numbers. The blocks are
+    /// renumbered from 0.
     ///
     /// # Errors
     /// Fails if there is no block, or if there are too many.
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_numbers_its_blocks_in_order_of_first_use() {
+    fn each_format_renumbers_its_blocks_in_numerical_order() {
         assert_eq!(references_in(BlockTraceFormat::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
         let ranges = "100 3 0 1\n101 1 0 2\n";
         assert_eq!(references_in(BlockTraceFormat::Arc, ranges), Ok(vec![0, 1, 2, 1]));

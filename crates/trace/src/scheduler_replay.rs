@@ -228,26 +228,28 @@ impl ReplayState {
                 }
                 self.insert_request(scheduler, name, request);
             }
-            ListEvent::Dispatch(id) => {
+            ListEvent::Dispatch(name) => {
                 let open_request =
-                    self.open_requests.get(&id).filter(|open_request| !open_request.is_judged);
-                open_request.ok_or_else(|| unknown_request(line, id))?;
+                    self.open_requests.get(&name).filter(|open_request| !open_request.is_judged);
+                open_request.ok_or_else(|| unknown_request(line, name))?;
                 let is_ordered = true;
-                self.compare_with_list(line, id, is_ordered);
+                self.compare_with_list(line, name, is_ordered);
             }
-            ListEvent::Complete(id) => {
-                let open_request =
-                    self.open_requests.get(&id).filter(|open_request| !open_request.has_completed);
-                let open_request = *open_request.ok_or_else(|| unknown_request(line, id))?;
+            ListEvent::Complete(name) => {
+                let open_request = self
+                    .open_requests
+                    .get(&name)
+                    .filter(|open_request| !open_request.has_completed);
+                let open_request = *open_request.ok_or_else(|| unknown_request(line, name))?;
                 if !open_request.is_judged {
                     let is_ordered = false;
-                    self.compare_with_list(line, id, is_ordered);
+                    self.compare_with_list(line, name, is_ordered);
                 }
                 match open_request.stage {
-                    RequestStage::InDevice => self.complete_request(scheduler, id),
-                    RequestStage::CompletedWith(_) => drop(self.open_requests.remove(&id)),
+                    RequestStage::InDevice => self.complete_request(scheduler, name),
+                    RequestStage::CompletedWith(_) => drop(self.open_requests.remove(&name)),
                     RequestStage::Queued | RequestStage::MergedInto(_) => {
-                        self.open_request_mut(id).has_completed = true
+                        self.open_request_mut(name).has_completed = true
                     }
                 }
             }
@@ -281,7 +283,6 @@ impl ReplayState {
             let was_part = |open_request: &&mut ReplayedRequest| {
                 open_request.stage == RequestStage::MergedInto(merged_away)
             };
-
             self.open_requests
                 .values_mut()
                 .filter(was_part)
@@ -296,15 +297,15 @@ impl ReplayState {
     }
 
     /// Returns the state of a request that has not completed in both the list and the policy.
-    fn open_request_mut(&mut self, id: RequestId) -> &mut ReplayedRequest {
-        self.open_requests.get_mut(&id).expect("it has arrived, and not completed in both")
+    fn open_request_mut(&mut self, name: RequestId) -> &mut ReplayedRequest {
+        self.open_requests.get_mut(&name).expect("it has arrived, and not completed in both")
     }
 
-    /// Compares the policy with the list, in which the request `id` is in the device from this line
-    /// on. A difference becomes a divergence. If the list has dispatches (`is_ordered`), the order
-    /// of dispatches is compared too.
-    fn compare_with_list(&mut self, line: usize, id: RequestId, is_ordered: bool) {
-        let open_request = self.open_request_mut(id);
+    /// Compares the policy with the list, in which the request `name` is in the device from this
+    /// line on. A difference becomes a divergence. If the list has dispatches (`is_ordered`), the
+    /// order of dispatches is compared too.
+    fn compare_with_list(&mut self, line: usize, name: RequestId, is_ordered: bool) {
+        let open_request = self.open_request_mut(name);
         open_request.is_judged = true;
         let difference = match open_request.stage {
             RequestStage::Queued => Some(DecisionDifference::NotDispatched),
@@ -313,13 +314,14 @@ impl ReplayState {
             }
             RequestStage::InDevice => {
                 let first = self.dispatched_ahead[0];
-                (is_ordered && first != id).then_some(DecisionDifference::DispatchedOther { first })
+                (is_ordered && first != name)
+                    .then_some(DecisionDifference::DispatchedOther { first })
             }
         };
-        self.dispatched_ahead.retain(|&ahead| ahead != id);
+        self.dispatched_ahead.retain(|&ahead| ahead != name);
         self.replayed.judged += 1;
         if let Some(difference) = difference {
-            let divergence = Divergence { line, at: self.now, request: id, policy: difference };
+            let divergence = Divergence { line, at: self.now, request: name, policy: difference };
             self.replayed.lines.push(divergence.to_string());
             self.replayed.divergences.push(divergence);
         }
@@ -327,16 +329,16 @@ impl ReplayState {
 
     /// Completes a request of the device in the policy, with all requests merged into it. A part
     /// that the list has not completed keeps a stage of its own.
-    fn complete_request(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
-        let completed = self.open_requests.remove(&id).expect("it is in the device");
+    fn complete_request(&mut self, scheduler: &mut dyn Scheduler, name: RequestId) {
+        let completed = self.open_requests.remove(&name).expect("it is in the device");
         self.open_requests.retain(|_, open_request| {
-            open_request.stage != RequestStage::MergedInto(id) || !open_request.has_completed
+            open_request.stage != RequestStage::MergedInto(name) || !open_request.has_completed
         });
         let parts = self
             .open_requests
             .values_mut()
-            .filter(|open_request| open_request.stage == RequestStage::MergedInto(id));
-        parts.for_each(|open_request| open_request.stage = RequestStage::CompletedWith(id));
+            .filter(|open_request| open_request.stage == RequestStage::MergedInto(name));
+        parts.for_each(|open_request| open_request.stage = RequestStage::CompletedWith(name));
         self.in_device -= 1;
         scheduler.complete(self.now, completed.id, &self.requests);
         self.requests.close_all(completed.id);
@@ -418,6 +420,8 @@ mod tests {
         replay(&mut Noop::new(&caps), depth_max, events)
     }
 
+    /// By hand: request 3 follows request 2 and is merged into it. Distances count from the end of
+    /// the last dispatched request: 100 - 0, and 500 - 108.
     #[test]
     fn dispatches_of_a_policy_without_a_log_are_reported() {
         let events = "

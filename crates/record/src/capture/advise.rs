@@ -179,8 +179,8 @@ impl Advisor {
         at_ns: u64,
     ) {
         let mut touches = Vec::new();
-        self.touches
-            .process(events, &mut SystemTables { names, mappings }, |touch| touches.push(touch));
+        let mut tables = SystemTables { names, mappings };
+        self.touches.process_events(events, &mut tables, |touch| touches.push(touch));
         for touch in touches {
             match touch {
                 PageTouch::Requested { task, inode, range } => {
@@ -259,8 +259,8 @@ impl Advisor {
                     let range = PageRange::new(*first, *count);
                     let device = self.devices.entry(file.disk).or_default();
                     file.advised.on_evicted(range, &mut device.evidence);
-                    let gone = self.ledger.remove_range(file.number, range);
-                    self.credit.record_lost(gone);
+                    let lost_pages = self.ledger.remove_range(file.number, range);
+                    self.credit.record_lost(lost_pages);
                 }
             }
             _ => {}
@@ -311,7 +311,7 @@ impl Advisor {
         let is_unused = 2 * self.result.used_bytes < self.result.prefetched_bytes;
         let refusal = (is_unused && self.credit.is_refusing()).then_some(StopReason::Unused);
         self.result.stop_reason = self.credit.stop_reason().or(refusal);
-        while let Some(oldest) = self.ledger.oldest() {
+        while let Some(oldest) = self.ledger.oldest_range() {
             self.evict_unused(oldest);
         }
         self.result.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
@@ -356,7 +356,7 @@ impl Advisor {
     /// Returns the unused part of a file, if the prefetch of the whole file has begun.
     fn whole_file_rest(&self, inode: Inode) -> Option<WholeFileRest> {
         let file = self.files.get(&inode).filter(|file| file.file_use.has_prefetch_begun())?;
-        let prefetched_pages = self.ledger.pages_of(file.number);
+        let prefetched_pages = self.ledger.pages_of_file(file.number);
         Some(WholeFileRest { pages: file.file_use.rest_pages(), prefetched_pages })
     }
 
@@ -486,11 +486,11 @@ impl Advisor {
         new_pages
     }
 
-    /// Passes a read to the readahead policy of its file, and prefetches the chosen ranges while
-    /// the advice is on.
+    /// Passes a read to the readahead policy of its file while the advice is on, and prefetches the
+    /// chosen ranges. The policy is not asked about pages it knows as read or advised (`is_quiet`).
     fn run_policy(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.last_miss_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
-        let readers = waiting.count().max(1) as u64;
+        let waiting_readers = waiting.count().max(1) as u64;
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.last_read_ns = at_ns;
         let Some(target) = &file.advice_target else { return };
@@ -503,7 +503,7 @@ impl Advisor {
             return file.advised.read(range, evidence);
         }
         evidence.now = Time(at_ns);
-        evidence.open_reads = readers;
+        evidence.open_reads = waiting_readers;
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
         let file_pages = target.pages();
         let request =
@@ -559,7 +559,7 @@ impl Advisor {
     /// Evicts stale prefetched pages until `pages` more fit into the budget.
     fn make_room(&mut self, pages: u64, at_ns: u64) {
         while self.ledger.pages().saturating_add(pages) > self.budget_pages {
-            match self.ledger.oldest() {
+            match self.ledger.oldest_range() {
                 Some(oldest) if self.is_stale(&oldest, at_ns) => self.evict_unused(oldest),
                 _ => break,
             }
@@ -569,10 +569,10 @@ impl Advisor {
     /// True for a range unused for `STALE_NS` that no whole-file prefetch keeps.
     fn is_stale(&self, unused: &UnusedRange, at_ns: u64) -> bool {
         let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
-        let is_waited_for = file.is_some_and(|file| {
+        let is_whole_file_in_use = file.is_some_and(|file| {
             file.file_use.has_prefetch_begun() && file.last_read_ns + STALE_NS > at_ns
         });
-        at_ns.saturating_sub(unused.since_ns) >= STALE_NS && !is_waited_for
+        at_ns.saturating_sub(unused.since_ns) >= STALE_NS && !is_whole_file_in_use
     }
 
     /// Drops an unused prefetched range from the page cache, and counts it as wasted.

@@ -495,6 +495,7 @@ fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'stati
         "mm_filemap_add_to_page_cache" => (pages(PageEvent::Insert, "order"), PAGES),
         "mm_filemap_delete_from_page_cache" => (pages(PageEvent::Evict, "order"), PAGES),
         "mm_filemap_get_pages" => (pages(PageEvent::CacheRead, "last_index"), PAGES),
+        // A fault has no last page. A field without a name has the value 0.
         "mm_filemap_fault" => (pages(PageEvent::Fault, ""), PAGES),
         "mm_filemap_map_pages" => (pages(PageEvent::MapPages, "last_index"), PAGES),
         "sched_switch" => {

@@ -35,7 +35,7 @@ mod requests;
 
 use asynchronous::{AsyncRead, Asynchronous, IdleTime};
 use faults::OpenFault;
-use ordered::Ordered;
+use ordered::OrderedRecords;
 
 /// Page size in bytes used by the events.
 const PAGE_BYTES: u64 = 4096;
@@ -74,7 +74,7 @@ pub(super) struct TaskTracker<N> {
     /// Last record of evicted pages, which the next event may extend.
     evicted: Option<PagesEvicted>,
     /// Queued records.
-    out: Ordered,
+    out: OrderedRecords,
 }
 
 /// Mappings of the recorded tasks.
@@ -182,7 +182,7 @@ impl<N: FileNames> TaskTracker<N> {
             has_submissions: false,
             lengths: HashMap::new(),
             evicted: None,
-            out: Ordered::default(),
+            out: OrderedRecords::default(),
         }
     }
 
@@ -340,12 +340,12 @@ impl<N: FileNames> TaskTracker<N> {
             }
             EventData::NewTask { task: new_task, name, is_thread, shares_files } => {
                 let (process, table) = (state.process, state.table);
-                let child = if is_thread { process } else { new_task };
+                let new_process = if is_thread { process } else { new_task };
                 let table = if shares_files { table } else { self.tables.copy(table) };
                 if !is_thread {
                     self.maps.copy_process(process, new_task);
                 }
-                let process = child;
+                let process = new_process;
                 self.tasks.insert(
                     new_task,
                     RecordedTask { process, table, name, ..RecordedTask::default() },

@@ -167,6 +167,7 @@ mod tests {
     const INODE: Inode = Inode { device: 1, number: 2 };
     const MIB: u64 = 1 << 20;
 
+    /// Mapping up to the address `end`. `offset`: file offset of its first byte.
     fn mapping(end: u64, offset: u64) -> Mapping {
         Mapping { end, inode: INODE, file: 0, offset }
     }

@@ -234,8 +234,8 @@ impl FileNames for System {
         let disk = if is_partition { folder.parent().unwrap_or(&folder) } else { &folder };
         let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
         let queue = QueueLimits::from_device_number(number);
-        let whole_disk = read("dev");
-        let whole_disk = whole_disk.trim().split_once(':').and_then(|(major, minor)| {
+        let device_text = read("dev");
+        let whole_disk = device_text.trim().split_once(':').and_then(|(major, minor)| {
             Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
         });
         DeviceRecord {

@@ -99,7 +99,7 @@ mod tests {
         let mut seen = Vec::new();
         let missing_events_bits = 3 << 30;
         let bytes = page(1000, missing_events_bits, &words);
-        for_each_event(&bytes, |at, event| seen.push((at, event.to_vec()))).unwrap();
+        for_each_event(&bytes, |at_ns, event| seen.push((at_ns, event.to_vec()))).unwrap();
         let extended = 1005 + (2 << 27) + 3 + 12;
         assert_eq!(
             seen,
@@ -117,7 +117,7 @@ mod tests {
         let mut seen = Vec::new();
         let time_ns = 5 << 59 | 77;
         let bytes = page(time_ns, 0, &[31 | 4 << 5, 1, 1, 3]);
-        for_each_event(&bytes, |at, _| seen.push(at)).unwrap();
+        for_each_event(&bytes, |at_ns, _| seen.push(at_ns)).unwrap();
         assert_eq!(seen, [(5 << 59) + (1 << 27) + 4]);
     }
 

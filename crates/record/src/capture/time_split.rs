@@ -144,6 +144,7 @@ mod tests {
     use super::super::event::Sleep;
     use super::*;
 
+    /// Switch of a processor. `sleep`: of the task that leaves; `None` if it could go on.
     fn switch(at_ns: u64, from: u32, sleep: Option<Sleep>, to: u32) -> TraceEvent {
         let (from_name, to_name) = (String::new(), String::new());
         let data = EventData::Switch { from, from_name, sleep, to, to_name };
@@ -168,8 +169,8 @@ mod tests {
     }
 
     /// By hand. Task 7 runs from 110, starts thread 8 at 120 and sleeps at 130. Thread 8 runs from
-    /// 140 to 170 and waits for a processor until 180; task 7 could run from 160 on. Both moments
-    /// from 160 to 170 count as one: a thread runs.
+    /// 140 to 170, and from 190 until it ends at 200. Task 7 could run from 160 on, and runs from
+    /// 180 to 190. From 160 to 170 a thread runs, so the waiting one does not count.
     #[test]
     fn each_moment_counts_once_as_the_first_activity() {
         let new = EventData::NewTask {

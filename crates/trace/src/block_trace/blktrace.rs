@@ -65,19 +65,19 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         }
         Err(error) => return Err(error),
     }
-    let is_little = u32::from_le_bytes(field(&record, 0)) == MAGIC | VERSION;
+    let is_little_endian = u32::from_le_bytes(field(&record, 0)) == MAGIC | VERSION;
     if !is_start(&record) {
         return Ok(BlktraceRecord::Bad);
     }
-    let number_32 = |offset| match is_little {
+    let number_32 = |offset| match is_little_endian {
         true => u32::from_le_bytes(field(&record, offset)),
         false => u32::from_be_bytes(field(&record, offset)),
     };
-    let number_64 = |offset| match is_little {
+    let number_64 = |offset| match is_little_endian {
         true => u64::from_le_bytes(field(&record, offset)),
         false => u64::from_be_bytes(field(&record, offset)),
     };
-    let data_bytes = match is_little {
+    let data_bytes = match is_little_endian {
         true => u16::from_le_bytes(field(&record, 46)),
         false => u16::from_be_bytes(field(&record, 46)),
     };

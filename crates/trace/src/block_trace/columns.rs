@@ -116,6 +116,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     if count < 5 {
         return None;
     }
+    // The order of the columns is in `expected_form`.
     let [first, second, third, fourth, fifth, sixth] = fields;
     let (at, device, op, offset, bytes) = match format {
         TraceFormat::Msr => {

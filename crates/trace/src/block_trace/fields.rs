@@ -131,6 +131,7 @@ mod tests {
         }
     }
 
+    /// 70 bytes: four blocks of sixteen and a rest.
     #[test]
     fn line_end_is_found_at_every_position() {
         for end in 0..70 {

@@ -10,7 +10,7 @@ use super::{Event, RawRequest, TraceLine};
 #[derive(Debug, Default)]
 pub struct IologState {
     version: Option<IologVersion>,
-    /// Time of the last line. In version 2, the sum of its `wait`s.
+    /// Time of the last line. In version 2, the sum of all `wait` lines so far.
     now: Time,
 }
 

@@ -138,6 +138,7 @@ pub fn trace_workload(
             Some(milli) => {
                 let ns = match request.at.ns().checked_mul(1000) {
                     Some(product) => product / milli,
+                    // The product has more than 64 bits.
                     None => {
                         let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
                         u64::try_from(ns).unwrap_or(u64::MAX / 4)

@@ -86,9 +86,9 @@ fn every_trace_format_is_parsed() {
 /// A record as `linux/blktrace_api.h` lays it out, in both orders of bytes.
 #[test]
 fn blktrace_records_are_read_in_both_byte_orders() {
-    for is_little in [true, false] {
+    for is_little_endian in [true, false] {
         let mut bytes: Vec<u8> = Vec::new();
-        let mut push_number = |number: u64, width: usize| match is_little {
+        let mut push_number = |number: u64, width: usize| match is_little_endian {
             true => bytes.extend(&number.to_le_bytes()[..width]),
             false => bytes.extend(&number.to_be_bytes()[8 - width..]),
         };
@@ -122,7 +122,8 @@ fn blktrace_records_are_read_in_both_byte_orders() {
     }
 }
 
-/// A trace of some events alone is read by those that it has, the best first.
+/// Without queued requests (Q), the issued ones (D) count, or else the completed ones (C). A later
+/// queued request discards the others. More events than the reader holds back give the same result.
 #[test]
 fn a_trace_without_queued_requests_is_read_by_other_events() {
     let event = |second: u64, action: &str, sector: u64| {
@@ -145,6 +146,7 @@ fn a_trace_without_queued_requests_is_read_by_other_events() {
     assert_eq!(read_all(TraceFormat::Blkparse, &issued.repeat(40_000)).len(), 80_000);
 }
 
+/// MSR with and without column names, with `read` and with `R`, and Alibaba with column names.
 #[test]
 fn column_headers_and_lower_case_are_accepted() {
     let rows = "128166372003061629,hm,1,read,383496192,32768,413\n";

@@ -170,6 +170,7 @@ fn code_difference(
     reference: u64,
     value: &mut u64,
 ) -> Result<(), RecordProblem> {
+    // 0, -1, 1 and -2 are encoded as 0, 1, 2 and 3.
     let signed_difference = value.wrapping_sub(reference) as i64;
     let mut number = (signed_difference << 1 ^ signed_difference >> 63) as u64;
     code.number(&mut number)?;

@@ -139,7 +139,7 @@ mod tests {
 
     /// Pages that each fault shows to be used. `faults`: touched page, and first and end of the
     /// mapped pages.
-    fn used(faults: &[(u64, (u64, u64))]) -> Vec<Vec<(u64, u64)>> {
+    fn pages_used_by(faults: &[(u64, (u64, u64))]) -> Vec<Vec<(u64, u64)>> {
         let mut uses = MappedUse::default();
         let used_ranges = faults.iter().map(|&(page, (first, end))| {
             let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
@@ -158,7 +158,7 @@ mod tests {
     /// Folios of 512 pages in order: the second fault shows that the first one's were used.
     #[test]
     fn stream_of_large_folios_is_used_as_a_whole() {
-        let actual = used(&[(0, (0, 512)), (512, (512, 1024)), (1024, (1024, 1536))]);
+        let actual = pages_used_by(&[(0, (0, 512)), (512, (512, 1024)), (1024, (1024, 1536))]);
         assert_eq!(actual, [vec![(0, 1)], vec![(1, 1024)], vec![(1024, 1536)]]);
         let total: u64 = actual.iter().flatten().map(|(first, end)| end - first).sum();
         assert_eq!(total, 1536);
@@ -166,21 +166,22 @@ mod tests {
 
     #[test]
     fn backward_stream_is_used_as_a_whole() {
-        let actual = used(&[(1535, (1024, 1536)), (1023, (512, 1024)), (511, (0, 512))]);
+        let actual = pages_used_by(&[(1535, (1024, 1536)), (1023, (512, 1024)), (511, (0, 512))]);
         assert_eq!(actual, [vec![(1535, 1536)], vec![(512, 1535)], vec![(0, 512)]]);
     }
 
     #[test]
     fn touches_far_apart_count_one_page_each() {
         // The last window is adjacent to the first one, and the touch is not.
-        let actual = used(&[(5, (0, 16)), (1000, (992, 1008)), (25, (16, 32))]);
+        let actual = pages_used_by(&[(5, (0, 16)), (1000, (992, 1008)), (25, (16, 32))]);
         assert_eq!(actual, [vec![(5, 6)], vec![(1000, 1001)], vec![(25, 26)]]);
     }
 
     /// Two streams of one thread, in turn.
     #[test]
     fn streams_that_alternate_are_followed() {
-        let actual = used(&[(0, (0, 16)), (900, (896, 912)), (16, (16, 32)), (912, (912, 928))]);
+        let faults = [(0, (0, 16)), (900, (896, 912)), (16, (16, 32)), (912, (912, 928))];
+        let actual = pages_used_by(&faults);
         assert_eq!(actual[2..], [vec![(1, 32)], vec![(901, 928)]]);
     }
 }

@@ -26,12 +26,12 @@ pub struct RecordingReader<R> {
     threads: BTreeSet<u32>,
     devices: BTreeSet<u64>,
     sums: RecordingSums,
-    state: BlockState,
+    state: ReaderState,
 }
 
 /// State of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BlockState {
+enum ReaderState {
     /// At the start: [`Record::Start`] is expected.
     Begins,
     /// Between the first and the last record.
@@ -73,7 +73,7 @@ impl<R: io::Read> RecordingReader<R> {
             threads: BTreeSet::new(),
             devices: BTreeSet::new(),
             sums: RecordingSums::default(),
-            state: BlockState::Begins,
+            state: ReaderState::Begins,
         })
     }
 
@@ -81,7 +81,7 @@ impl<R: io::Read> RecordingReader<R> {
     fn read_record(&mut self) -> Result<Option<Record>, TraceError> {
         if self.decoded_bytes == self.block.len() && !self.read_block()? {
             return match self.state {
-                BlockState::Over => Ok(None),
+                ReaderState::Over => Ok(None),
                 _ => Err(TraceError::Cut { byte: self.next_block_start }),
             };
         }
@@ -153,11 +153,11 @@ impl<R: io::Read> RecordingReader<R> {
     /// it to the names and the sums.
     fn check_and_add(&mut self, record: &Record) -> Result<(), &'static str> {
         match (self.state, record) {
-            (BlockState::Begins, Record::Start(_)) => self.state = BlockState::Within,
-            (BlockState::Begins, _) => return Err("the first record is not a start"),
+            (ReaderState::Begins, Record::Start(_)) => self.state = ReaderState::Within,
+            (ReaderState::Begins, _) => return Err("the first record is not a start"),
             (_, Record::Start(_)) => return Err("a start within the recording"),
-            (BlockState::Over | BlockState::Failed, _) => return Err("a record after the last"),
-            (BlockState::Within, _) => {}
+            (ReaderState::Over | ReaderState::Failed, _) => return Err("a record after the last"),
+            (ReaderState::Within, _) => {}
         }
         let (mut file, mut thread, mut device) = (None, None, None);
         match record {
@@ -187,7 +187,7 @@ impl<R: io::Read> RecordingReader<R> {
                     None => None,
                 };
             }
-            Record::End(_) => self.state = BlockState::Over,
+            Record::End(_) => self.state = ReaderState::Over,
             Record::OthersRequests(others) => device = Some(others.device),
             Record::Start(_) | Record::Lost(_) | Record::TimeSpent(_) => {}
         }
@@ -208,12 +208,12 @@ impl<R: io::Read> Iterator for RecordingReader<R> {
     type Item = Result<Record, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == BlockState::Failed {
+        if self.state == ReaderState::Failed {
             return None;
         }
         let read = self.read_record();
         if read.is_err() {
-            self.state = BlockState::Failed;
+            self.state = ReaderState::Failed;
         }
         read.transpose()
     }

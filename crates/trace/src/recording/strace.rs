@@ -248,6 +248,8 @@ mod tests {
         records.iter().filter_map(read).collect()
     }
 
+    /// The last read has an unknown descriptor and is left out. Reads move the position, `pread64`
+    /// does not.
     #[test]
     fn calls_are_followed_by_descriptor_and_position() {
         let text = r#"
@@ -448,6 +450,8 @@ mod tests {
         assert_eq!(paths, ["/t/\u{e4} \"x<y>(1, z", "a\tb\u{1}1"]);
     }
 
+    /// In the order of the kinds' names. The first kind has two calls under way at the end of the
+    /// text: one unfinished, one detached.
     #[test]
     fn calls_not_imported_are_counted_by_kind() {
         let text = "1 5.0 read(3</f>, \"\"..., 5) = 5 <0.1>\n\

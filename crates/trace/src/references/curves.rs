@@ -92,6 +92,7 @@ mod tests {
 
     use super::*;
 
+    /// Trace of these references.
     fn trace(references: &[u32]) -> BlockTrace {
         let blocks = references.iter().max().map_or(0, |most| most + 1);
         BlockTrace { references: references.to_vec(), blocks, note: None }

@@ -38,8 +38,8 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
             Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))
         }
         [block] if is_number(block) => Some(BlockTraceFormat::Lirs),
-        // Two numbers are either `FIRST COUNT` or `OFFSET LENGTH`.
         ["touch", _] | ["advice", _] | ["reopen"] => Some(BlockTraceFormat::Reads),
+        // Two numbers are either `FIRST COUNT` or `OFFSET LENGTH`: the name decides.
         [_, _] if has_ending(".reads") => Some(BlockTraceFormat::Reads),
         _ => None,
     }

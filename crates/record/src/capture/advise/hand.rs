@@ -107,7 +107,7 @@ impl AdviceTarget {
         parts
     }
 
-    /// Returns the absent ranges within `part`, which has `absent` absent pages.
+    /// Returns the absent ranges within `part`, which has `absent` absent pages, by bisection.
     pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
         // More than all pages can be absent, because pages arrive between two counts.
         if absent >= part.count() {
@@ -135,9 +135,11 @@ impl AdviceTarget {
     pub fn prefetch(&self, range: PageRange) -> bool {
         match &self.access {
             TargetAccess::Opened(file) => file.read_ahead(range),
-            TargetAccess::Mapped { process, offset: first, address } => {
+            TargetAccess::Mapped { process, offset: mapping_offset, address } => {
                 for_each_call(range, CALL_BYTES_MIN, |offset, bytes| {
-                    offset >= *first && advise_will_need(process, address + (offset - first), bytes)
+                    // The pages before the mapping have no address.
+                    offset >= *mapping_offset
+                        && advise_will_need(process, address + (offset - mapping_offset), bytes)
                 })
             }
         }

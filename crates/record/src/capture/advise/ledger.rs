@@ -37,7 +37,7 @@ impl Ledger {
     }
 
     /// Number of unused prefetched pages of a file.
-    pub fn pages_of(&self, file: u32) -> u64 {
+    pub fn pages_of_file(&self, file: u32) -> u64 {
         self.pages_by_file.get(&file).copied().unwrap_or(0)
     }
 
@@ -73,7 +73,7 @@ impl Ledger {
     }
 
     /// Returns the range that was prefetched first. `None` if the ledger is empty.
-    pub fn oldest(&self) -> Option<UnusedRange> {
+    pub fn oldest_range(&self) -> Option<UnusedRange> {
         let &(since_ns, file, first) = self.by_age.first()?;
         let &(end, _) = self.unused_ranges.get(&(file, first))?;
         Some(UnusedRange { file, range: PageRange { first, end }, since_ns })
@@ -127,7 +127,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A plain set of page numbers goes through the same random changes as the ledger.
+    /// A plain set of page numbers goes through the same random changes as the ledger. Every third
+    /// change adds a range, the others remove one.
     #[test]
     fn ledger_equals_a_page_set_under_random_changes() {
         let mut ledger = Ledger::default();
@@ -167,7 +168,7 @@ mod tests {
         ledger.add(4, PageRange::new(0, 4), 6);
         assert_eq!(ledger.remove_range(3, PageRange::new(12, 6)), 6);
         let oldest = |ledger: &Ledger| {
-            ledger.oldest().map(|unused| (unused.file, unused.range.first, unused.since_ns))
+            ledger.oldest_range().map(|unused| (unused.file, unused.range.first, unused.since_ns))
         };
         assert_eq!(oldest(&ledger), Some((3, 10, 5)));
         ledger.remove_range(3, PageRange::new(0, 15));

@@ -64,9 +64,10 @@ impl<N: FileNames> PageLookup for SystemTables<'_, N> {
 pub(super) struct Touches {
     /// Fault in progress of each task.
     faults: HashMap<u32, FaultRecord>,
-    /// Last exception of each task, until its next event.
+    /// Last exception (touch of an address without a page table entry) of each task, until its next
+    /// event.
     last_exceptions: HashMap<u32, MappedPage>,
-    /// Page of each task's last exception.
+    /// Page of each task's last exception, until the next one or the end of the task.
     exception_pages: HashMap<u32, MappedPage>,
     folios: Folios,
     /// Last range that each task touched in a mapping.
@@ -85,7 +86,7 @@ struct FaultRecord {
 impl Touches {
     /// Processes events in the order of their times and calls `on_touch` with each access. A fault
     /// is reported when its pages are known, at the latest with the next event of its task.
-    pub fn process(
+    pub fn process_events(
         &mut self,
         events: &[TraceEvent],
         tables: &mut impl PageLookup,
@@ -257,7 +258,7 @@ mod tests {
     }
 
     /// Touches reported for batches of events of one task: kind, first page and end. The kinds are
-    /// c for a request, m for mapped pages, i for pages added to the cache.
+    /// r for a request, m for mapped pages, a for absent pages added to the cache.
     fn reported_touches(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
         let mut touches = Touches::default();
         let mut all = Vec::new();
@@ -266,11 +267,11 @@ mod tests {
                 .iter()
                 .map(|data| TraceEvent { at_ns: 0, task: 7, data: data.clone() })
                 .collect();
-            touches.process(&events, &mut NoPageTables, |touch| {
+            touches.process_events(&events, &mut NoPageTables, |touch| {
                 all.push(match touch {
-                    PageTouch::Requested { range, .. } => ('c', range.first, range.end),
+                    PageTouch::Requested { range, .. } => ('r', range.first, range.end),
                     PageTouch::Mapped { range, .. } => ('m', range.first, range.end),
-                    PageTouch::Missed { range, .. } => ('i', range.first, range.end),
+                    PageTouch::Missed { range, .. } => ('a', range.first, range.end),
                 });
             });
         }
@@ -283,14 +284,14 @@ mod tests {
         let fault = EventData::Fault { inode: INODE, page: 20 };
         let insert = |first, count| EventData::Insert { inode: INODE, first, count };
         let around = [fault.clone(), insert(4, 16), insert(20, 16)];
-        assert_eq!(reported_touches(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
+        assert_eq!(reported_touches(&[&around]), [('a', 4, 20), ('a', 20, 36), ('r', 20, 32)]);
         // A mapping with the advice RANDOM gets one page.
         let one_page = [fault.clone(), insert(20, 1)];
-        assert_eq!(reported_touches(&[&one_page]), [('i', 20, 21), ('c', 20, 21)]);
+        assert_eq!(reported_touches(&[&one_page]), [('a', 20, 21), ('r', 20, 21)]);
         // A fault on a resident page is a touch of that page, reported with the next event.
         assert_eq!(reported_touches(&[std::slice::from_ref(&fault)]), []);
         let next = EventData::MapPages { inode: INODE, first: 16, end: 32 };
-        assert_eq!(reported_touches(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
+        assert_eq!(reported_touches(&[&[fault], &[next]]), [('r', 20, 21), ('m', 16, 32)]);
     }
 
     /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them. `map_pages` names 16 pages
@@ -318,9 +319,9 @@ mod tests {
         let all = [map(0), found(32), map(32), found(64), map(64), map(97)];
         let expected = [
             ('m', 0, 16),
-            ('c', 16, 33),
+            ('r', 16, 33),
             ('m', 32, 48),
-            ('c', 48, 65),
+            ('r', 48, 65),
             ('m', 64, 80),
             ('m', 97, 113),
         ];

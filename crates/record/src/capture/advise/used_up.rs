@@ -215,18 +215,20 @@ mod tests {
                 file_use.record_access(PageRange::new(part, 16));
             }
         }
-        file_use.next_chunk(&DeviceEstimate::default(), (6400, CREDIT_PAGES), 5)
+        let (room_pages, at_ns) = (6400, 5);
+        file_use.next_chunk(&DeviceEstimate::default(), (room_pages, CREDIT_PAGES), at_ns)
     }
 
-    /// Five pieces of 160 pages are an eighth of the file. The whole rest is read.
+    /// Five pieces of 160 pages are an eighth of the file, and start the prefetch. The first chunk
+    /// goes from page 160 to the used piece at page 480.
     #[test]
     fn whole_file_prefetch_starts_after_five_long_pieces() {
         let five = [(1600, 160), (3200, 160), (480, 160), (4800, 160), (0, 160)];
         assert_eq!(chunk_after(&five[..4]), None);
         assert_eq!(chunk_after(&five), Some(PageRange::new(160, 320)));
-        // One piece twice is a fifth of the pages.
+        // A piece was read again: a fifth of the used pages, and at most an eighth is allowed.
         assert_eq!(chunk_after(&[five[0], five[1], five[2], five[3], five[4], five[2]]), None);
-        // A sixth piece shortens the rest.
+        // A sixth piece at page 160 shortens the chunk.
         let six = [&five[..], &[(160, 160)]].concat();
         assert_eq!(chunk_after(&six), Some(PageRange::new(320, 160)));
     }

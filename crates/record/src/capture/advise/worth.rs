@@ -349,7 +349,7 @@ mod tests {
 
     const PREDICTED: PrefetchReason = PrefetchReason::Predicted { is_used_up: false };
 
-    /// In each round more pages are used than lost.
+    /// In each round 1,000 pages are used and 900 lost.
     #[test]
     fn advice_continues_while_pages_are_used() {
         let mut credit = credit_in_advice();
@@ -469,7 +469,8 @@ mod tests {
         assert!(credit.room_pages(PrefetchReason::WholeFile) > 8192);
     }
 
-    /// All pages are used, but the wait per MiB grows from 1 s for 100 MiB.
+    /// All pages are used, but the wait for 100 MiB grows from 1 s. The verdict is negative from
+    /// 1.5 s on.
     #[test]
     fn growing_waits_end_the_advice() {
         for (advised_ns, pays) in [(SECOND, true), (SECOND * 3 / 2, false), (SECOND * 2, false)] {

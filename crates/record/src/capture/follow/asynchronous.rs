@@ -277,11 +277,11 @@ impl<N: FileNames> TaskTracker<N> {
             return true;
         }
         let start = CallMoment { at_ns: call.begin_ns, waited_ns: 0 };
-        let begins = self.end_cached_read(task, None).unwrap_or(start);
+        let begin = self.end_cached_read(task, None).unwrap_or(start);
         let mut reads =
             self.tasks.get_mut(&task).into_iter().flat_map(|state| &mut state.submitted_reads);
         if let Some(read) = reads.find(|read| matches_page(read)) {
-            read.cached_span = Some((begins, now));
+            read.cached_span = Some((begin, now));
             read.cache = Some(page);
         }
         true
@@ -337,19 +337,20 @@ impl<N: FileNames> TaskTracker<N> {
             .flat_map(|state| state.submitted_reads.iter_mut())
             .chain(&mut self.pending.aio);
         for read in reads {
-            let is_requested = |sectors: &Sectors| {
-                sectors.0 == disk && sectors.1 < end_sector && sectors.2 > sector
+            let is_requested = |&(other, first, end): &Sectors| {
+                other == disk && first < end_sector && end > sector
             };
             if read.pending_sectors.iter().any(is_requested) {
                 read.last_completion_ns = Some(at_ns);
+                // The parts before and after the completed sectors stay, unless they are empty.
                 read.pending_sectors = { read.pending_sectors.iter() }
-                    .flat_map(|&(other, first, last)| match other == disk {
+                    .flat_map(|&(other, first, end)| match other == disk {
                         true => {
-                            [(disk, first, last.min(sector)), (disk, first.max(end_sector), last)]
+                            [(disk, first, end.min(sector)), (disk, first.max(end_sector), end)]
                         }
-                        false => [(other, first, last), (other, 0, 0)],
+                        false => [(other, first, end), (other, 0, 0)],
                     })
-                    .filter(|sectors| sectors.1 < sectors.2)
+                    .filter(|&(_, first, end)| first < end)
                     .collect();
             }
         }
@@ -579,10 +580,10 @@ impl<N: FileNames> TaskTracker<N> {
     }
 }
 
-/// Removes and returns the reads that satisfy `is_over`, in their order.
+/// Removes and returns the reads that satisfy `is_taken`, in their order.
 fn take_matching(
     reads: &mut Vec<AsyncRead>,
-    is_over: impl Fn(&AsyncRead) -> bool,
+    is_taken: impl Fn(&AsyncRead) -> bool,
 ) -> Vec<AsyncRead> {
-    reads.extract_if(.., |read| is_over(read)).collect()
+    reads.extract_if(.., |read| is_taken(read)).collect()
 }

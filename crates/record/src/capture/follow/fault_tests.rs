@@ -2,7 +2,7 @@
 
 use super::super::event::TraceEvent;
 use super::tests::{
-    DISK, INODE, KnownFile, enter, falls_asleep, mapped, reads, records, resumes, switch,
+    DISK, INODE, KnownFile, enter, falls_asleep, mapped_ranges, reads, records, resumes, switch,
 };
 use super::*;
 
@@ -26,7 +26,7 @@ fn window(first: u64) -> EventData {
 }
 
 /// Events of Linux 6.18 for a touch with large readahead. A request for the page completes while
-/// the task still submits requests for later pages. Then the task sleeps twice.
+/// the task still submits requests for later pages. Then the task sleeps for 70 and for 2 ns.
 #[test]
 fn fault_waits_for_all_its_sleeps() {
     let queue =
@@ -56,7 +56,7 @@ fn fault_waits_for_all_its_sleeps() {
         .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
         .collect();
     assert_eq!(actual, [(75, 10, 99, 72), (512, 110, 110, 0)]);
-    assert_eq!(mapped(&records)[0], (64, 96));
+    assert_eq!(mapped_ranges(&records)[0], (64, 96));
 }
 
 /// The first fault ends by its timeout before its last event. The second one sleeps for longer than
@@ -66,30 +66,32 @@ fn late_event_of_a_fault_is_not_a_second_read() {
     let mut follow = TaskTracker::new(KnownFile, 0);
     follow.add_task(70, 70, "cat");
     let mut records = Vec::new();
-    let mut take = |at_ns, what| {
-        follow.process(TraceEvent { at_ns, task: 70, data: what });
+    let mut process = |at_ns, data| {
+        follow.process(TraceEvent { at_ns, task: 70, data });
         records.extend(follow.take_final_records(at_ns));
     };
-    for (at, event) in mmap_events() {
-        take(at, event);
+    for (at_ns, event) in mmap_events() {
+        process(at_ns, event);
     }
     let ms = 1_000_000;
-    take(10, touch(75));
-    take(11, EventData::Fault { inode: INODE, page: 75 });
-    take(5 * ms, switch(1, 2, true));
-    take(6 * ms, window(64));
-    take(10 * ms, touch(200));
-    take(10 * ms + 1, EventData::Fault { inode: INODE, page: 200 });
-    take(10 * ms + 2, falls_asleep());
-    take(11 * ms, resumes());
-    take(12 * ms, falls_asleep());
-    take(30 * ms, resumes());
-    take(30 * ms + 1, window(192));
+    process(10, touch(75));
+    process(11, EventData::Fault { inode: INODE, page: 75 });
+    // Two other tasks.
+    let is_waiting = true;
+    process(5 * ms, switch(1, 2, is_waiting));
+    process(6 * ms, window(64));
+    process(10 * ms, touch(200));
+    process(10 * ms + 1, EventData::Fault { inode: INODE, page: 200 });
+    process(10 * ms + 2, falls_asleep());
+    process(11 * ms, resumes());
+    process(12 * ms, falls_asleep());
+    process(30 * ms, resumes());
+    process(30 * ms + 1, window(192));
     records.extend(follow.finish(40 * ms));
     let actual: Vec<_> =
         reads(&records).iter().map(|read| (read.offset / 4096, read.waited_ns)).collect();
     assert_eq!(actual, [(75, 0), (200, 19 * ms - 2)]);
-    assert_eq!(mapped(&records), [(75, 76), (64, 80), (192, 208)]);
+    assert_eq!(mapped_ranges(&records), [(75, 76), (64, 80), (192, 208)]);
 }
 
 /// Events of Linux 6.18 for a file touched in order: `map_pages` names 16 pages of folios of 64 and
@@ -115,7 +117,7 @@ fn fault_maps_the_whole_folio() {
         (99, enter(SystemCall::Close, [9, 0, 0, 0])),
     ]);
     let records = records(events);
-    assert_eq!(mapped(&records), [(192, 256), (256, 512), (512, 1024), (1024, 1536)]);
+    assert_eq!(mapped_ranges(&records), [(192, 256), (256, 512), (512, 1024), (1024, 1536)]);
     let actual: Vec<_> = reads(&records)
         .iter()
         .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
@@ -123,7 +125,8 @@ fn fault_maps_the_whole_folio() {
     assert_eq!(actual, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
 }
 
-/// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
+/// With the advice RANDOM each page faults. Each event names pages 32 to 47, but the next page
+/// faults as well, so it was not mapped before.
 #[test]
 fn faulting_page_was_not_mapped_before() {
     let mut events = mmap_events();
@@ -131,7 +134,7 @@ fn faulting_page_was_not_mapped_before() {
         events.push((10 + 10 * nth as u64, touch(page)));
         events.push((11 + 10 * nth as u64, window(32)));
     }
-    assert_eq!(mapped(&records(events))[..3], [(32, 33), (33, 34), (34, 35)]);
+    assert_eq!(mapped_ranges(&records(events))[..3], [(32, 33), (33, 34), (34, 35)]);
 }
 
 /// The descriptor is closed before the look-up. The first fault identifies the file.
@@ -145,15 +148,16 @@ fn mapping_file_is_identified_by_its_first_fault() {
         (20, touch(512)),
         (30, enter(SystemCall::Close, [9, 0, 0, 0])),
     ]);
-    assert_eq!(mapped(&records), [(16, 32), (512, 1024)]);
+    assert_eq!(mapped_ranges(&records), [(16, 32), (512, 1024)]);
 }
 
-/// A populated range is mapped as a whole, regardless of reported faults.
+/// A populated range is mapped as a whole, regardless of reported faults. By hand: 5,000 bytes from
+/// page 2 on are pages 2 and 3.
 #[test]
 fn populated_range_is_mapped() {
     let mut events = mmap_events();
     let call =
         enter(SystemCall::Madvise, [(4 << 30) + 8192, 5000, libc::MADV_POPULATE_READ as u64, 0]);
     events.extend([(5, call), (9, EventData::Exit(SystemCall::Madvise, 0))]);
-    assert_eq!(mapped(&records(events)), [(2, 4)]);
+    assert_eq!(mapped_ranges(&records(events)), [(2, 4)]);
 }

@@ -7,10 +7,12 @@ use readpath_trace::recording::Record;
 
 /// Buffer for records until no earlier record can follow.
 #[derive(Debug, Default)]
-pub(super) struct Ordered {
+pub(super) struct OrderedRecords {
     /// End time and sequence number of each record.
     waiting: BinaryHeap<Reverse<(u64, u64)>>,
+    /// By sequence number.
     records: BTreeMap<u64, Record>,
+    /// Number of records added so far: the next sequence number.
     count: u64,
     /// Start times of open faults, with their number. A fault may have ended at its start.
     open_faults: BTreeMap<u64, u32>,
@@ -18,7 +20,7 @@ pub(super) struct Ordered {
     names: Vec<Record>,
 }
 
-impl Ordered {
+impl OrderedRecords {
     /// Adds a name record. It leaves the buffer before all other records.
     pub fn put_name(&mut self, record: Record) {
         self.names.push(record);
@@ -32,12 +34,12 @@ impl Ordered {
     }
 
     /// Holds back the records that end after `begin_ns`: a fault that began then is open, and it
-    /// may have ended at once. Each call needs one [`release`](Ordered::release).
+    /// may have ended at once. Each call needs one [`release`](OrderedRecords::release).
     pub fn hold(&mut self, begin_ns: u64) {
         *self.open_faults.entry(begin_ns).or_insert(0) += 1;
     }
 
-    /// Undoes one [`hold`](Ordered::hold) with the same `begin_ns`.
+    /// Undoes one [`hold`](OrderedRecords::hold) with the same `begin_ns`.
     pub fn release(&mut self, begin_ns: u64) {
         if let Some(count) = self.open_faults.get_mut(&begin_ns) {
             *count -= 1;

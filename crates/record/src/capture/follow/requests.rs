@@ -46,6 +46,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// the kernel's text of its kind. The issuing task may act for another one, so the task that
     /// queued its first sector counts.
     pub(super) fn on_issue(&mut self, at_ns: u64, start: (u64, u64), bytes: u64, flags: &str) {
+        let (disk, sector) = start;
+        // A leading F is a flush before the request.
         let work = match flags.chars().find(|flag| *flag != 'F') {
             Some('R') => DeviceOperation::Read,
             Some('W') => DeviceOperation::Write,
@@ -53,7 +55,9 @@ impl<N: FileNames> TaskTracker<N> {
         };
         let is_ahead = flags.contains('A');
         let queued = self.queued.range(..=start).next_back();
-        let queued = queued.filter(|((disk, _), (end, _))| *disk == start.0 && *end > start.1);
+        let queued = queued.filter(|((queued_disk, _), (end_sector, _))| {
+            *queued_disk == disk && *end_sector > sector
+        });
         let task = queued.map(|(_, (_, task))| *task);
         self.issued.insert(start, Issued { begin_ns: at_ns, bytes, work, is_ahead, task });
     }
@@ -72,7 +76,8 @@ impl<N: FileNames> TaskTracker<N> {
         if self.queued.len() >= QUEUED_MAX {
             self.queued.clear();
         }
-        self.queued.insert(start, (start.1 + sectors, task));
+        let (_, first_sector) = start;
+        self.queued.insert(start, (first_sector + sectors, task));
     }
 
     /// Returns one record per device, operation and program with the requests of other programs,

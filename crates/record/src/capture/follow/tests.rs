@@ -17,7 +17,7 @@ pub(super) const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
 pub(super) const DISK: u64 = 8 << 20;
 
 /// Path and length of the one file.
-fn named() -> NamedFile {
+fn named_file() -> NamedFile {
     NamedFile { path: "/data".to_owned(), bytes: Some(1 << 20) }
 }
 
@@ -26,12 +26,12 @@ const PROC: u64 = 21;
 
 impl FileNames for KnownFile {
     fn file(&mut self, inode: Inode) -> Option<NamedFile> {
-        (inode == INODE).then(named)
+        (inode == INODE).then(named_file)
     }
 
     fn open_file(&mut self, _: u32, descriptor: u64) -> Option<OpenFile> {
         let flags = libc::O_DIRECT as u64;
-        let open = OpenFile { inode: INODE, named: named(), position: 512, flags };
+        let open = OpenFile { inode: INODE, named: named_file(), position: 512, flags };
         (descriptor == 5).then_some(open)
     }
 
@@ -224,11 +224,11 @@ fn fault_records_end_when_their_task_resumes() {
         actual,
         [(7 * 4096, 4096, 10, 65, 50), (9 * 4096, 4096, 80, 80, 0), (16 * 4096, 4096, 90, 90, 0),]
     );
-    assert_eq!(mapped(&records), [(7, 8), (9, 10), (16, 32)]);
+    assert_eq!(mapped_ranges(&records), [(7, 8), (9, 10), (16, 32)]);
 }
 
 /// Page ranges mapped by faults.
-pub(super) fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
+pub(super) fn mapped_ranges(records: &[Record]) -> Vec<(u64, u64)> {
     let matching = records.iter().filter_map(|record| match record {
         Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
         _ => None,
@@ -236,29 +236,31 @@ pub(super) fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
     matching.collect()
 }
 
-/// A child has a copy of the descriptors with shared positions. A thread has the same descriptors.
+/// A child has a copy of the descriptors with shared positions. A thread has the same descriptors,
+/// so only the child can read after the thread has closed the file. Task 99 is not recorded.
 #[test]
 fn descriptors_are_inherited() {
     let mut follow = TaskTracker::new(KnownFile, 0);
     follow.add_task(70, 70, "sh");
-    let mut take = |at_ns, task, what| follow.process(TraceEvent { at_ns, task, data: what });
-    take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
-    take(2, 70, EventData::Exit(SystemCall::OpenAt, 5));
-    let child = |task, is_thread| EventData::NewTask {
+    let mut process = |at_ns, task, data| follow.process(TraceEvent { at_ns, task, data });
+    process(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
+    process(2, 70, EventData::Exit(SystemCall::OpenAt, 5));
+    let new_task = |task, is_thread| EventData::NewTask {
         task,
         name: "sh".to_owned(),
         is_thread,
         shares_files: is_thread,
     };
-    take(3, 70, child(71, false));
-    take(4, 70, child(72, true));
-    take(5, 72, enter(SystemCall::Close, [5, 0, 0, 0]));
-    take(6, 72, EventData::Exit(SystemCall::Close, 0));
-    take(7, 71, enter(SystemCall::Read, [5, 0, 100, 0]));
-    take(8, 71, EventData::CacheRead { inode: INODE, first: 0, end: 1 });
-    take(9, 71, EventData::Exit(SystemCall::Read, 100));
-    take(10, 99, enter(SystemCall::Read, [5, 0, 100, 0]));
-    take(11, 99, EventData::Exit(SystemCall::Read, 100));
+    let is_thread = true;
+    process(3, 70, new_task(71, !is_thread));
+    process(4, 70, new_task(72, is_thread));
+    process(5, 72, enter(SystemCall::Close, [5, 0, 0, 0]));
+    process(6, 72, EventData::Exit(SystemCall::Close, 0));
+    process(7, 71, enter(SystemCall::Read, [5, 0, 100, 0]));
+    process(8, 71, EventData::CacheRead { inode: INODE, first: 0, end: 1 });
+    process(9, 71, EventData::Exit(SystemCall::Read, 100));
+    process(10, 99, enter(SystemCall::Read, [5, 0, 100, 0]));
+    process(11, 99, EventData::Exit(SystemCall::Read, 100));
     let records: Vec<Record> = follow.finish(u64::MAX).collect();
     let reads = reads(&records);
     assert_eq!((reads.len(), reads[0].offset, reads[0].bytes_read()), (1, 0, 100));
@@ -331,7 +333,7 @@ fn requests_of_other_programs_are_counted_by_the_task_that_queued_them() {
 }
 
 /// Without a reported sleep, the time of a device request counts as a wait if the task cannot
-/// continue without it.
+/// continue without it: from 12 to 50, and from 73 to 93.
 #[test]
 fn miss_without_a_sleep_event_counts_device_time_as_wait() {
     let issue =
@@ -363,7 +365,7 @@ fn miss_without_a_sleep_event_counts_device_time_as_wait() {
 }
 
 /// The event of a wake-up may be missing. The task's next event shows that it runs, and the
-/// device's completion shows since when.
+/// device's completion shows since when: 45. Without a completion it is the time of the event.
 #[test]
 fn task_event_after_a_sleep_ends_the_wait() {
     let records = records(vec![
@@ -388,7 +390,7 @@ fn submitted_read(request: u64, offset: u64) -> SubmittedRead {
 }
 
 /// Records of task 70, with the ranges of its requests to AIO and io_uring.
-fn asynchronous(events: Vec<(u64, EventData)>) -> Vec<Record> {
+fn asynchronous_records(events: Vec<(u64, EventData)>) -> Vec<Record> {
     let mut follow = TaskTracker::new(KnownFile, 1000);
     follow.expect_submissions();
     follow.add_task(70, 70, "fio");
@@ -399,20 +401,20 @@ fn asynchronous(events: Vec<(u64, EventData)>) -> Vec<Record> {
 }
 
 /// Offset, start, end and wait of each read.
-fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
+fn read_spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
     let span = |read: &&ReadRecord| (read.offset, read.begin_ns, read.end_ns, read.waited_ns);
     reads(records).iter().map(span).collect()
 }
 
 /// Two direct reads in one call. The device completes the second first, while the program runs. The
-/// first is waited for in `io_getevents`.
+/// first is waited for in `io_getevents`, from 31 to 66.
 #[test]
 fn direct_aio_read_ends_when_the_program_receives_it() {
     let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 8, name: String::new() };
     let issue =
         |sector| EventData::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
     let complete = |sector| EventData::Complete { device: DISK, sector, sectors: 8 };
-    let records = asynchronous(vec![
+    let records = asynchronous_records(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
         (11, EventData::AioRead(submitted_read(1, 8192))),
         (12, EventData::AioRead(submitted_read(2, 65536))),
@@ -428,13 +430,13 @@ fn direct_aio_read_ends_when_the_program_receives_it() {
         (66, resumes()),
         (70, EventData::Exit(SystemCall::IoGetevents, 2)),
     ]);
-    assert_eq!(spans(&records), [(65536, 12, 25, 0), (8192, 11, 70, 35)]);
+    assert_eq!(read_spans(&records), [(65536, 12, 25, 0), (8192, 11, 70, 35)]);
     assert_eq!(reads(&records)[0].way, ReadMethod::Aio);
     assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
 }
 
 /// Through the page cache both reads end with the call. The event of the cache follows the wait for
-/// its pages.
+/// its pages: from 14 to 40, and from 43 to 60.
 #[test]
 fn buffered_aio_read_waits_in_its_submit_call() {
     let cached = |page| EventData::CacheRead { inode: INODE, first: page, end: page + 1 };
@@ -442,7 +444,7 @@ fn buffered_aio_read_waits_in_its_submit_call() {
         let read = submitted_read(request, offset);
         SubmittedRead { descriptor: Some(6), ..read }
     };
-    let records = asynchronous(vec![
+    let records = asynchronous_records(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
         (11, EventData::AioRead(plain(1, 8192))),
         (12, EventData::AioRead(plain(2, 65536))),
@@ -456,7 +458,7 @@ fn buffered_aio_read_waits_in_its_submit_call() {
         (61, cached(16)),
         (70, EventData::Exit(SystemCall::IoSubmit, 2)),
     ]);
-    assert_eq!(spans(&records), [(8192, 10, 41, 26), (65536, 41, 70, 17)]);
+    assert_eq!(read_spans(&records), [(8192, 10, 41, 26), (65536, 41, 70, 17)]);
     let offset = |record: &Record| match record {
         Record::Insert(insert) => Some(insert.offset),
         Record::Read(read) => Some(read.offset),
@@ -466,8 +468,8 @@ fn buffered_aio_read_waits_in_its_submit_call() {
     assert_eq!(order, [8192, 8192, 65536, 65536], "pages stand before the read that fetched them");
 }
 
-/// At depth 1 the thread sleeps in the submitting call. Next to an older recorder, the program that
-/// copies the range runs before the event, and reports the submission first.
+/// At depth 1 the thread sleeps 45 ns in the submitting call. Next to an older recorder, the
+/// program that copies the range runs before the event, and reports the submission first.
 #[test]
 fn io_uring_read_waits_in_its_enter_call() {
     let event = EventData::UringSubmit { request: 9, operation: "READ".to_owned() };
@@ -489,8 +491,8 @@ fn io_uring_read_waits_in_its_enter_call() {
                 (at + 62, EventData::Exit(SystemCall::UringEnter, 1)),
             ]);
         }
-        let records = asynchronous(events);
-        assert_eq!(spans(&records), [(12288, 11, 61, 45), (4096, 111, 161, 45)]);
+        let records = asynchronous_records(events);
+        assert_eq!(read_spans(&records), [(12288, 11, 61, 45), (4096, 111, 161, 45)]);
         assert!(reads(&records).iter().all(|read| read.descriptor == Some(5)));
         assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
     }
@@ -509,11 +511,11 @@ fn file_of_an_open_call_is_known_in_both_orders() {
             (20, enter(SystemCall::Read, [6, 0, 100, 0])),
             (21, EventData::Exit(SystemCall::Read, 100)),
         ]);
-        assert_eq!(spans(&records), [(0, 20, 21, 0)]);
+        assert_eq!(read_spans(&records), [(0, 20, 21, 0)]);
     }
 }
 
-/// Reads of unknown range are counted with their waits.
+/// Reads of unknown range are counted with their waits: 35 ns in `io_getevents`.
 #[test]
 fn reads_without_a_range_are_counted() {
     let records = records(vec![

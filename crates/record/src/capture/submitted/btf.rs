@@ -79,11 +79,14 @@ fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String),
     let mut position = types;
     while position < types + types_bytes {
         let (name, info) = (word(position)?, word(position + 4)?);
+        // `count` is the number of members, which follow the head of a type.
         let (kind, count, is_packed) = (info >> 24 & 31, info as usize & 0xffff, info >> 31 == 1);
         position += 12;
         if kind == STRUCT && names.contains(&text(name)?) {
+            // A member has its name, its type and its offset in bits.
             for member in (0..count).map(|nth| position + 12 * nth) {
                 let offset = word(member + 8)?;
+                // In a packed structure the upper bits are the width of a bit field.
                 let bits = if is_packed { offset & 0xff_ffff } else { offset };
                 let key = (text(name)?.to_owned(), text(word(member)?)?.to_owned());
                 offsets.entry(key).or_insert((bits / 8) as i32);

@@ -198,6 +198,7 @@ pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Progra
             multiply_by_8(3),
             add_register(3, 8),
             call(PROBE_READ_USER),
+            // Each 0 after a call is replaced by a jump below.
             0,
             copy(1, FRAME),
             add(1, i32::from(base) + HEAD_BYTES as i32),
@@ -232,15 +233,15 @@ pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Prog
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
         let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
         let base = -8 - bytes;
-        let copy_at = base + HEAD_BYTES as i16;
+        let copy_offset = base + HEAD_BYTES as i16;
         let mut rest = vec![
             load_word(7, 6, request),
             store_word(FRAME, base + 24, 7),
-            store_word(FRAME, copy_at + REQUEST_BYTES, 8),
+            store_word(FRAME, copy_offset + REQUEST_BYTES, 8),
             load_word(9, 6, user_data),
-            store_word(FRAME, copy_at + REQUEST_BYTES + 8, 9),
+            store_word(FRAME, copy_offset + REQUEST_BYTES + 8, 9),
             copy(1, FRAME),
-            add(1, i32::from(copy_at)),
+            add(1, i32::from(copy_offset)),
             move_value(2, i32::from(REQUEST_BYTES)),
             copy(3, 7),
             call(PROBE_READ_KERNEL),
@@ -279,8 +280,8 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
 /// Appends instructions that write inode number, device, flags and mode of the file in r8 into the
 /// record at `base` on the stack.
 fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
-    let copy_at = base + HEAD_BYTES as i16;
-    let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| copy_at + offset);
+    let copy_offset = base + HEAD_BYTES as i16;
+    let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| copy_offset + offset);
     let pointer = base - 8;
     push_kernel_read(program, flags, offsets.file_flags, 4);
     push_kernel_read(program, pointer, offsets.file_inode, 8);

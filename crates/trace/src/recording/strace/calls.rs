@@ -117,9 +117,11 @@ impl StraceParser {
         Some((descriptor_number, open_file))
     }
 
-    /// Advances the position of a descriptor after a read or copy.
-    fn advance_position(&mut self, task: u32, text: &str, bytes: Option<u64>) {
-        if let (Some((_, open_file)), Some(bytes)) = (self.file_of_descriptor(task, text), bytes) {
+    /// Advances the position of a descriptor by `bytes`. `None` for a failed call has no effect.
+    fn advance_position(&mut self, task: u32, descriptor_text: &str, bytes: Option<u64>) {
+        if let (Some((_, open_file)), Some(bytes)) =
+            (self.file_of_descriptor(task, descriptor_text), bytes)
+        {
             open_file.position = open_file.position.saturating_add(bytes);
         }
     }

@@ -227,8 +227,8 @@ fn decode_escapes(text: &str) -> String {
         };
         rest_of_text = after_kind;
         bytes.push(match kind {
-            b'0'..=b'7' => digits(rest, 8, 3, &mut rest_of_text),
-            b'x' => digits(after_kind, 16, 2, &mut rest_of_text),
+            b'0'..=b'7' => decode_digits(rest, 8, 3, &mut rest_of_text),
+            b'x' => decode_digits(after_kind, 16, 2, &mut rest_of_text),
             b'n' => b'\n',
             b't' => b'\t',
             b'r' => b'\r',
@@ -244,7 +244,7 @@ fn decode_escapes(text: &str) -> String {
 }
 
 /// Decodes up to `count_max` digits as a byte. Sets `rest` to the rest of the text.
-fn digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'a [u8]) -> u8 {
+fn decode_digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'a [u8]) -> u8 {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix);
     let values: Vec<u32> = text.iter().take(count_max).map_while(digit).collect();
     *rest = &text[values.len()..];

@@ -80,23 +80,26 @@ pub struct Submitted {
 /// other than reads are kept as `None`, so that their completions are not mistaken for completed
 /// reads.
 #[derive(Debug, Default)]
-pub struct Pending(BTreeMap<(String, String), VecDeque<Option<Submitted>>>);
+pub struct Pending {
+    requests: BTreeMap<(String, String), VecDeque<Option<Submitted>>>,
+}
 
 impl Pending {
     /// Adds a request that was submitted. `None`: it is no read.
     pub fn add(&mut self, context: &str, data: &str, request: Option<Submitted>) {
-        self.0.entry((context.to_owned(), data.to_owned())).or_default().push_back(request);
+        let key = (context.to_owned(), data.to_owned());
+        self.requests.entry(key).or_default().push_back(request);
     }
 
     /// Removes and returns the oldest request with this context and number, which has completed.
     /// `None` if it is unknown or no read.
     pub fn complete(&mut self, context: &str, data: &str) -> Option<Submitted> {
         let key = (context.to_owned(), data.to_owned());
-        self.0.get_mut(&key)?.pop_front()?
+        self.requests.get_mut(&key)?.pop_front()?
     }
 
     /// Returns the number of reads that have not completed.
     pub fn count(&self) -> u64 {
-        self.0.values().flatten().flatten().count() as u64
+        self.requests.values().flatten().flatten().count() as u64
     }
 }
