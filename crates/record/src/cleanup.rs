@@ -112,7 +112,7 @@ impl Record {
     fn create_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
         let identity = match kind {
-            CleanupKind::File | CleanupKind::Folder => identity(&path)?,
+            CleanupKind::File | CleanupKind::Folder => file_identity(&path)?,
             _ => "-".to_owned(),
         };
         let mut attempts_left = FOLDER_ATTEMPTS;
@@ -246,10 +246,10 @@ fn remove_object(
     path: &Path,
 ) -> Option<io::Result<&'static str>> {
     let (result, action) = match kind {
-        CleanupKind::File if identity(path).ok()?.as_bytes() == recorded_identity => {
+        CleanupKind::File if file_identity(path).ok()?.as_bytes() == recorded_identity => {
             (fs::remove_file(path), "it has been removed")
         }
-        CleanupKind::Folder if identity(path).ok()?.as_bytes() == recorded_identity => {
+        CleanupKind::Folder if file_identity(path).ok()?.as_bytes() == recorded_identity => {
             (fs::remove_dir_all(path), "it has been removed with all that was in it")
         }
         CleanupKind::File | CleanupKind::Folder => return None,
@@ -335,7 +335,7 @@ fn is_private(folder: &Path) -> io::Result<bool> {
 
 /// Identity of a file: device, inode and, where the file system stores it, the creation time. A
 /// later file of the same name has another identity.
-fn identity(path: &Path) -> io::Result<String> {
+fn file_identity(path: &Path) -> io::Result<String> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let attributes = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;
     let has_birth = attributes.stx_mask & StatxFlags::BTIME.bits() != 0;

@@ -26,25 +26,25 @@ pub(super) fn for_each_event(page: &[u8], mut on_event: impl FnMut(u64, &[u8])) 
     let length = u64::from_le_bytes(page.get(8..16)?.try_into().ok()?) & LENGTH_MASK;
     let mut rest = page.get(16..)?.get(..usize::try_from(length).ok()?)?;
     while !rest.is_empty() {
-        let event_head = word(rest, 0)?;
+        let event_head = word_at(rest, 0)?;
         let (kind, since_ns) = (event_head & 31, u64::from(event_head >> 5));
         // Bytes between head and event data, and the length of the data.
         let (head_bytes, data_bytes) = match kind {
             PADDING if since_ns == 0 => return Some(()),
-            PADDING => (4, word(rest, 4)? as usize),
+            PADDING => (4, word_at(rest, 4)? as usize),
             TIME_EXTEND => {
-                now_ns += (u64::from(word(rest, 4)?) << TIME_BITS) + since_ns;
+                now_ns += (u64::from(word_at(rest, 4)?) << TIME_BITS) + since_ns;
                 rest = rest.get(8..)?;
                 continue;
             }
             TIME_STAMP => {
-                let stamp_ns = (u64::from(word(rest, 4)?) << TIME_BITS) + since_ns;
+                let stamp_ns = (u64::from(word_at(rest, 4)?) << TIME_BITS) + since_ns;
                 now_ns = (now_ns >> STAMP_BITS << STAMP_BITS) | stamp_ns;
                 rest = rest.get(8..)?;
                 continue;
             }
             // The word before the event holds the length and counts itself.
-            0 => (8, (word(rest, 4)? as usize).checked_sub(4)?),
+            0 => (8, (word_at(rest, 4)? as usize).checked_sub(4)?),
             words => (4, words as usize * 4),
         };
         now_ns += since_ns;
@@ -58,7 +58,7 @@ pub(super) fn for_each_event(page: &[u8], mut on_event: impl FnMut(u64, &[u8])) 
 }
 
 /// Returns the number of 4 bytes at an offset, or `None` beyond the end.
-fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+fn word_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 

@@ -182,7 +182,7 @@ impl StackActivities {
 
     /// Returns the activity of a thread that sleeps with this stack of the kernel. The addresses
     /// are innermost first. The first call waits until the functions are read.
-    pub fn activity(&mut self, addresses: &[u64]) -> Activity {
+    pub fn activity_of_stack(&mut self, addresses: &[u64]) -> Activity {
         if let Some(activity) = self.known.get(addresses) {
             return *activity;
         }

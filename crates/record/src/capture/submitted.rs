@@ -140,7 +140,7 @@ impl Submissions {
                 return Err(TracefsError::UnknownEvent { line: name.to_owned() });
             };
             let [event, program] =
-                attach(layout.id, &program).map_err(bpf_error("attach a program by"))?;
+                attach_program(layout.id, &program).map_err(bpf_error("attach a program by"))?;
             attached.push(Attached { _event: event, program, is_of_reads });
         }
         Ok(Submissions { ring, dropped, attached })
@@ -156,13 +156,13 @@ impl Submissions {
 
     /// Appends the events since the last call to `events`.
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) {
-        self.ring.read(|bytes| events.extend(decode(bytes)));
+        self.ring.read(|bytes| events.extend(decode_record(bytes)));
     }
 }
 
 /// Decodes a record of the programs: task and process, time, kind, address, copied data. Returns
 /// `None` for a request that is no read, and for a file that is not regular.
-fn decode(bytes: &[u8]) -> Option<TraceEvent> {
+fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
     let word =
         |offset: usize| Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
     let half_word =
@@ -247,7 +247,7 @@ fn set_field(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
 
 /// Loads a program and runs it at each event with the number `event`, on all processors. Returns
 /// the descriptors of the event and of the program. The program runs until the event is closed.
-fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
+fn attach_program(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
     // union bpf_attr: type, number of instructions, instructions, license.
     let mut attributes = [0; 128];

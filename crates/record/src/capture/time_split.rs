@@ -71,7 +71,7 @@ impl TimeSplit {
             EventData::Stack { addresses }
                 if self.activities.get(&event.task) == Some(&Activity::Unknown) =>
             {
-                let activity = self.stacks.activity(addresses);
+                let activity = self.stacks.activity_of_stack(addresses);
                 self.set_if_recorded(event.task, activity);
             }
             EventData::NewTask { task, .. } if self.is_recorded(event.task) => {

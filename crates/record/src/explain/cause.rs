@@ -260,7 +260,7 @@ pub(super) fn program_limit(gathered: &RecordingData) -> (ProgramLimit, String) 
         "it waited {} for the device, which transferred {} a second with {:.1} requests in flight",
         duration_text(waited_ns as f64),
         bytes_text(bytes_per_second),
-        gathered.depth(),
+        gathered.mean_depth(),
     );
     (ProgramLimit::Device, text)
 }

@@ -128,7 +128,7 @@ impl FileData {
 
     /// Returns the hint that holds for reads by this method at an offset in bytes. Faults have
     /// hints of their own, for mapped access. `None` without a hint.
-    fn hint(&self, method: ReadMethod, offset: u64) -> Option<AdviceType> {
+    fn hint_for_read(&self, method: ReadMethod, offset: u64) -> Option<AdviceType> {
         if method == ReadMethod::Fault {
             self.mapped_hints.hint_at(offset)
         } else {
@@ -202,8 +202,8 @@ pub(super) struct DeviceData {
 
 impl DeviceData {
     /// Returns the service time of its requests, or `None` if no read waited for it.
-    pub fn cost(&self) -> Option<Cost> {
-        self.costs.cost()
+    pub fn request_cost(&self) -> Option<Cost> {
+        self.costs.estimate()
     }
 
     /// Adds a read request of a recorded thread to the sums and to the recent requests.
@@ -420,10 +420,10 @@ impl RecordingData {
 
     /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
     /// the mean number of concurrent waits.
-    pub fn depth(&self) -> f64 {
+    pub fn mean_depth(&self) -> f64 {
         let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
         if count == 0 {
-            return self.waits.depth();
+            return self.waits.mean_depth();
         }
         let sum: u64 = self.devices.values().map(|device| device.reads.sum_ns()).sum();
         let union: u64 = self.devices.values().map(|device| device.reads.union_ns()).sum();
@@ -432,7 +432,7 @@ impl RecordingData {
 
     /// Returns true if the mean queue depth is below [`LOW_DEPTH`].
     pub fn is_depth_low(&self) -> bool {
-        self.depth() < LOW_DEPTH
+        self.mean_depth() < LOW_DEPTH
     }
 
     /// Returns the sum of all charges to a cause, and the file with the greatest charge. Without a

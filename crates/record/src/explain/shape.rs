@@ -124,7 +124,7 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
         sizes: power_counts(&gathered.sizes),
         waits: power_counts(&gathered.wait_sizes),
         strides,
-        depth: gathered.depth(),
+        depth: gathered.mean_depth(),
         files: top_files(gathered),
         threads: top_threads(gathered),
         reuse: gathered.reuse.curve(),

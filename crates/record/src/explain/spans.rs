@@ -43,7 +43,7 @@ impl IntervalUnion {
     }
 
     /// Returns the mean number of concurrent intervals over the covered time. 0 if there is none.
-    pub fn depth(&self) -> f64 {
+    pub fn mean_depth(&self) -> f64 {
         self.sum_ns as f64 / self.union_ns().max(1) as f64
     }
 
@@ -70,7 +70,7 @@ mod tests {
             spans.add(begin, end);
         }
         assert_eq!((spans.union_ns(), spans.sum_ns(), spans.count()), (51, 81, 5));
-        assert!((spans.depth() - 81.0 / 51.0).abs() < 1e-9);
+        assert!((spans.mean_depth() - 81.0 / 51.0).abs() < 1e-9);
     }
 
     /// Intervals of 3 ns, each 10 ns after the last one, so none can be merged.

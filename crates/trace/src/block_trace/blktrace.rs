@@ -65,21 +65,21 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         }
         Err(error) => return Err(error),
     }
-    let is_little_endian = u32::from_le_bytes(field(&record, 0)) == MAGIC | VERSION;
+    let is_little_endian = u32::from_le_bytes(field_bytes(&record, 0)) == MAGIC | VERSION;
     if !is_start(&record) {
         return Ok(BlktraceRecord::Bad);
     }
     let number_32 = |offset| match is_little_endian {
-        true => u32::from_le_bytes(field(&record, offset)),
-        false => u32::from_be_bytes(field(&record, offset)),
+        true => u32::from_le_bytes(field_bytes(&record, offset)),
+        false => u32::from_be_bytes(field_bytes(&record, offset)),
     };
     let number_64 = |offset| match is_little_endian {
-        true => u64::from_le_bytes(field(&record, offset)),
-        false => u64::from_be_bytes(field(&record, offset)),
+        true => u64::from_le_bytes(field_bytes(&record, offset)),
+        false => u64::from_be_bytes(field_bytes(&record, offset)),
     };
     let data_bytes = match is_little_endian {
-        true => u16::from_le_bytes(field(&record, 46)),
-        false => u16::from_be_bytes(field(&record, 46)),
+        true => u16::from_le_bytes(field_bytes(&record, 46)),
+        false => u16::from_be_bytes(field_bytes(&record, 46)),
     };
     buffer.clear();
     let skipped = source.by_ref().take(data_bytes.into()).read_to_end(buffer)?;
@@ -108,7 +108,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
 }
 
 /// Returns the bytes of a field at an offset.
-fn field<const N: usize>(record: &[u8; RECORD_BYTES], offset: usize) -> [u8; N] {
+fn field_bytes<const N: usize>(record: &[u8; RECORD_BYTES], offset: usize) -> [u8; N] {
     let bytes = record[offset..].first_chunk::<N>();
     *bytes.expect("the fields lie inside the record")
 }

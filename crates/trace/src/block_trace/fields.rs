@@ -59,13 +59,13 @@ pub fn whole_number(text: &[u8]) -> Option<u64> {
         number = number.wrapping_mul(10).wrapping_add(digit.into());
     }
     for byte in rest {
-        number = number.checked_mul(10)?.checked_add(digit(*byte)?)?;
+        number = number.checked_mul(10)?.checked_add(digit_value(*byte)?)?;
     }
     are_digits.then_some(number)
 }
 
 /// Returns the value of a decimal digit, or `None` for another byte.
-fn digit(byte: u8) -> Option<u64> {
+fn digit_value(byte: u8) -> Option<u64> {
     Some(u64::from(byte.wrapping_sub(b'0'))).filter(|digit| *digit < 10)
 }
 
@@ -80,7 +80,7 @@ pub fn parse_time(text: &[u8], unit_ns: u64) -> Option<Time> {
             let mut digit_ns = unit_ns;
             for byte in &text[point + 1..] {
                 digit_ns /= 10;
-                ns = ns.checked_add(digit(*byte)? * digit_ns)?;
+                ns = ns.checked_add(digit_value(*byte)? * digit_ns)?;
             }
             ns
         }

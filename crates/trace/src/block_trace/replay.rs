@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(overlapping.bytes, 20_000);
         assert_eq!(overlapping.storage_offset(&request(1, 4096)), Some(4096));
         assert!(overlapping.note.unwrap().contains("2 devices"));
-        let redirected = TracePlacement::new(&ends, 1 << 20, true);
+        let redirected = TracePlacement::new(&ends, 1 << 20, !is_redirected);
         assert_eq!(redirected.storage_offset(&request(1, 4096)), Some(4096));
         let wrapped = TracePlacement::new(&ends, 16_384, is_redirected);
         assert!(wrapped.note.as_ref().unwrap().contains("begin anew"));

@@ -64,7 +64,7 @@ pub fn is_start(start: &[u8]) -> bool {
 }
 
 /// Error of a line that has another form than `strace -f -ttt -T` gives it.
-fn unexpected(line: u64, expected: &str) -> TraceError {
+fn unexpected_line(line: u64, expected: &str) -> TraceError {
     let reason = format!("expected {expected}; make it with `strace -f -ttt -T -y -s 0 -o FILE`");
     TraceError::line(line, reason)
 }
@@ -81,7 +81,7 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         match next_line(&mut source, &mut line) {
             Ok(0) => break,
             Ok(LINE_BYTES_MAX..) => {
-                return Err(unexpected(number, "a line of less than 1 MiB"));
+                return Err(unexpected_line(number, "a line of less than 1 MiB"));
             }
             Ok(_) => {}
             Err(error) => {
@@ -92,7 +92,7 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         if !line.trim().is_empty() {
             parser
                 .parse_line(&line)
-                .ok_or_else(|| unexpected(number, "`PID SECONDS call(…) = …`"))?;
+                .ok_or_else(|| unexpected_line(number, "`PID SECONDS call(…) = …`"))?;
         }
     }
     parser.finish()

@@ -282,7 +282,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let present = self.names.mapped(&mapped_page);
                 let has_exception_only = fault.window.is_none() && !fault.is_missed;
                 let huge_range = if has_exception_only { mapped_page.huge } else { None };
-                range = union(range, present.or(huge_range).unwrap_or(touched));
+                range = enclosing_range(range, present.or(huge_range).unwrap_or(touched));
             }
             range = PageRange {
                 first: range.first.max(mapped_page.pages.first),
@@ -369,6 +369,6 @@ fn cut_beyond(range: PageRange, page: u64, edge: PageRange) -> PageRange {
 }
 
 /// Returns the smallest range that contains both ranges.
-fn union(one: PageRange, other: PageRange) -> PageRange {
+fn enclosing_range(one: PageRange, other: PageRange) -> PageRange {
     PageRange { first: one.first.min(other.first), end: one.end.max(other.end) }
 }

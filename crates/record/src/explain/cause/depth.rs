@@ -30,7 +30,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             charge.waits,
             bytes_text(charge.bytes as f64 / waits),
             duration_text(charge.ns as f64 / waits),
-            gathered.depth(),
+            gathered.mean_depth(),
             path_or_dash(file),
             match file.is_some_and(FileData::direct_reads_fill_cache) {
                 true => ", whose direct reads go through the page cache",

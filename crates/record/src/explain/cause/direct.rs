@@ -60,7 +60,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
              read {}",
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits as f64),
-            gathered.depth(),
+            gathered.mean_depth(),
             path_or_dash(charged_file),
         ));
     }

@@ -69,7 +69,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             bytes_text(total_bytes as f64 / files.len().max(1) as f64),
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
-            gathered.depth(),
+            gathered.mean_depth(),
         ),
         remedy: "read several files at once (threads, io_uring, `xargs -P`), announce the \
                  next ones with POSIX_FADV_WILLNEED, or keep them in one file (an archive, a \

@@ -28,7 +28,7 @@ fn judged_waits(file: &FileData) -> WaitSum {
 /// of their mean size. A part is a contiguous range that was fetched and requested. `None` if the
 /// service times of the device are unknown.
 fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
-    let cost = gathered.devices.get(&file.device)?.cost()?;
+    let cost = gathered.devices.get(&file.device)?.request_cost()?;
     let parts = file.parts.max(1);
     Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
 }

@@ -99,9 +99,9 @@ impl Costs {
 
     /// Returns the service times, or `None` without waits. Waits behind other requests are used
     /// only if there are too few others.
-    pub fn cost(&self) -> Option<Cost> {
+    pub fn estimate(&self) -> Option<Cost> {
         let has_alone_waits = self.alone.well_sampled_classes().next().is_some();
-        if has_alone_waits { self.alone.cost() } else { self.all.cost() }
+        if has_alone_waits { self.alone.estimate() } else { self.all.estimate() }
     }
 }
 
@@ -138,7 +138,7 @@ impl SizeClasses {
     }
 
     /// Estimates the service times from these waits. Returns `None` without waits.
-    fn cost(&self) -> Option<Cost> {
+    fn estimate(&self) -> Option<Cost> {
         if let (Some(small), Some(large)) =
             (self.well_sampled_classes().next(), self.well_sampled_classes().next_back())
         {
@@ -172,12 +172,12 @@ mod tests {
     fn two_request_sizes_separate_fixed_and_per_byte_cost() {
         let is_alone = true;
         let mut costs = Costs::default();
-        assert_eq!(costs.cost(), None);
+        assert_eq!(costs.estimate(), None);
         for bytes in [4096, 131_072] {
             (0..5000).for_each(|_| costs.add(60_000 + bytes, bytes, is_alone));
             (0..5000).for_each(|us| costs.add(60_000 + bytes + us * 1000, bytes, is_alone));
         }
-        let cost = costs.cost().unwrap();
+        let cost = costs.estimate().unwrap();
         assert!((cost.request_ns(1e6) - 1_060_000.0).abs() < 1.0, "{cost:?}");
         assert!(
             costs
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn waits_behind_other_requests_count_only_without_others() {
         let mut costs = Costs::default();
-        let request_ns = |costs: &Costs| costs.cost().unwrap().request_ns(65_536.0);
+        let request_ns = |costs: &Costs| costs.estimate().unwrap().request_ns(65_536.0);
         let is_alone = true;
         (0..1000).for_each(|_| costs.add(400_000, 65_536, !is_alone));
         assert!((request_ns(&costs) - 400_000.0).abs() < 1.0);
@@ -209,7 +209,7 @@ mod tests {
         let fixed_ns = |wait_ns| {
             let mut costs = Costs::default();
             costs.add(wait_ns, 65_536, is_alone);
-            costs.cost().unwrap().request_ns(0.0)
+            costs.estimate().unwrap().request_ns(0.0)
         };
         assert!((fixed_ns(200_000) - 100_000.0).abs() < 1.0);
         assert!(fixed_ns(10_000_000) > 9_500_000.0);

@@ -129,7 +129,7 @@ impl RecordingData {
             method: read.way,
             is_sequential: step.is_sequential,
             run_bytes: step.run_bytes,
-            hint: file.hint(read.way, read.offset),
+            hint: file.hint_for_read(read.way, read.offset),
             asked_bytes: read.asked_bytes,
             fetched_bytes: fetched.bytes,
             refetched_bytes: fetched.refetched_bytes,

@@ -1,6 +1,6 @@
 //! Converts each system call in the output of strace into records.
 
-use super::syntax::{self, Call, Path, descriptor, field_value, is_file, unquoted};
+use super::syntax::{self, Call, Path, field_value, is_file, parse_descriptor, unquoted};
 use super::tables::{Mapped, OpenFile, Submitted};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
@@ -111,7 +111,7 @@ impl StraceParser {
     /// Returns a descriptor and its open file. `text` is the argument, such as `3` or `3</path>`. A
     /// path in it is stored. `None` if the text is no descriptor.
     fn file_of_descriptor(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
-        let (descriptor_number, path) = descriptor(text)?;
+        let (descriptor_number, path) = parse_descriptor(text)?;
         let open_file = self.table_of_task(task).open_files.entry(descriptor_number).or_default();
         path.into_iter().for_each(|path| open_file.set_path(path));
         Some((descriptor_number, open_file))
@@ -140,10 +140,10 @@ impl StraceParser {
 
     /// Removes closed descriptors.
     fn import_close(&mut self, task: u32, call: &Call<'_>) {
-        let Some((first, _)) = descriptor(call.argument(0)) else { return };
+        let Some((first, _)) = parse_descriptor(call.argument(0)) else { return };
         let last = match call.name {
             "close_range" if call.argument(2).contains("CLOEXEC") => return,
-            "close_range" => descriptor(call.argument(1)).map_or(u64::MAX, |(last, _)| last),
+            "close_range" => parse_descriptor(call.argument(1)).map_or(u64::MAX, |(last, _)| last),
             _ => first,
         };
         self.table_of_task(task).open_files.retain(|number, _| !(first..=last).contains(number));
@@ -166,7 +166,7 @@ impl StraceParser {
     /// Copies a descriptor (`dup`, `F_DUPFD`).
     fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
         if let (Some((original, _)), Some(copy)) =
-            (descriptor(call.argument(0)), call.success_value())
+            (parse_descriptor(call.argument(0)), call.success_value())
         {
             let table = self.table_of_task(task);
             if let Some(open_file) = table.open_files.get(&original).cloned() {
@@ -366,7 +366,7 @@ impl StraceParser {
     /// Keeps the requests that `io_submit` accepted until they end.
     fn import_submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
         let Some(accepted) = call.success_value() else { return };
-        let Some((requests, _)) = syntax::structures(call.argument(2)) else {
+        let Some((requests, _)) = syntax::split_structures(call.argument(2)) else {
             return self.count_many_left_out(kind::HIDDEN, 1);
         };
         self.count_many_left_out(kind::HIDDEN, u64::from((requests.len() as u64) < accepted));
@@ -400,10 +400,10 @@ impl StraceParser {
         // A vectored request shows only its number of buffers. Its completion shows the number of
         // bytes.
         let requested_bytes = match operation {
-            "IOCB_CMD_PREAD" => field_value(request, "aio_nbytes").and_then(syntax::number),
+            "IOCB_CMD_PREAD" => field_value(request, "aio_nbytes").and_then(syntax::parse_number),
             _ => None,
         };
-        let offset = field_value(request, "aio_offset").and_then(syntax::number)?;
+        let offset = field_value(request, "aio_offset").and_then(syntax::parse_number)?;
         let asked_bytes = requested_bytes.unwrap_or(0);
         Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
     }
@@ -411,7 +411,7 @@ impl StraceParser {
     /// Adds the records of reads that `io_getevents` completes. Returns `None` for malformed
     /// results.
     fn import_events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
-        let Some((events, _)) = syntax::structures(call.argument(3)) else { return Some(()) };
+        let Some((events, _)) = syntax::split_structures(call.argument(3)) else { return Some(()) };
         for event in &events {
             let data = field_value(event, "data").unwrap_or("0");
             let Some(submitted) = self.pending.complete(call.argument(0), data) else { continue };

@@ -11,16 +11,16 @@ pub fn parse_head(line: &str) -> Option<(u32, u64, &str)> {
     let first = first.trim_end_matches(']');
     // Without `-f` there is no process ID.
     if first.contains('.') {
-        return Some((0, nanoseconds(first)?, rest.trim_start()));
+        return Some((0, parse_nanoseconds(first)?, rest.trim_start()));
     }
     let rest = rest.trim_start().trim_start_matches(']').trim_start();
     let (time, rest) = rest.split_once(' ')?;
-    Some((first.parse().ok()?, nanoseconds(time)?, rest.trim_start()))
+    Some((first.parse().ok()?, parse_nanoseconds(time)?, rest.trim_start()))
 }
 
 /// Parses seconds with a fraction of one to nine digits. Returns nanoseconds, or `None` for another
 /// form.
-fn nanoseconds(text: &str) -> Option<u64> {
+fn parse_nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 {
         return None;
@@ -45,11 +45,11 @@ impl<'a> Call<'a> {
     /// Splits `call(arguments) = result <duration>`. Returns `None` if the text is not a call.
     pub fn parse(text: &'a str) -> Option<Call<'a>> {
         let (name, rest) = text.split_once('(')?;
-        let (arguments, rest) = arguments(rest)?;
+        let (arguments, rest) = split_arguments(rest)?;
         let rest = rest.trim_start().strip_prefix('=')?.trim_start();
         let (result, duration_ns) = match rest.rsplit_once(" <") {
             Some((result, "unavailable>")) => (result, 0),
-            Some((result, took)) => (result, nanoseconds(took.strip_suffix('>')?)?),
+            Some((result, took)) => (result, parse_nanoseconds(took.strip_suffix('>')?)?),
             None => (rest, 0),
         };
         Some(Call { name, arguments, result, duration_ns })
@@ -77,19 +77,19 @@ impl<'a> Call<'a> {
     /// Parses the argument with this index as a decimal or hexadecimal number. Returns `None` for
     /// other text.
     pub fn number(&self, index: usize) -> Option<u64> {
-        number(self.argument(index))
+        parse_number(self.argument(index))
     }
 
     /// Parses an argument that points to an offset, `[4096]` or `[4096] => [8192]`. Returns `None`
     /// for `NULL`.
     pub fn pointed_offset(&self, index: usize) -> Option<u64> {
         let inside = self.argument(index).strip_prefix('[')?;
-        number(inside.split([']', ' ']).next()?)
+        parse_number(inside.split([']', ' ']).next()?)
     }
 }
 
 /// Parses a decimal or hexadecimal number. Returns `None` for other text.
-pub fn number(text: &str) -> Option<u64> {
+pub fn parse_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -105,7 +105,7 @@ pub fn field_value<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
 
 /// Splits `[{…}, {…}, ...]` into elements and their fields. The flag is true if strace left
 /// elements out (`...`).
-pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
+pub fn split_structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
     let (elements, _) = split_at_commas(inside, None)?;
     let is_hidden = elements.iter().any(|element| element == "...");
@@ -118,7 +118,7 @@ pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
 
 /// Returns the arguments up to the closing bracket, and the rest of the text. `None` without a
 /// closing bracket.
-fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
+fn split_arguments(text: &str) -> Option<(Vec<String>, &str)> {
     split_at_commas(text, Some(')'))
 }
 
@@ -173,7 +173,7 @@ fn begins_path(before: char, rest: &str) -> bool {
 
 /// Parses a descriptor with its path: `3`, `3</path>` or `3</path>(deleted)`. Returns `None` for
 /// another form. The path is `None` if the text has none.
-pub fn descriptor(text: &str) -> Option<(u64, Option<Path>)> {
+pub fn parse_descriptor(text: &str) -> Option<(u64, Option<Path>)> {
     let (number, path) = match text.split_once('<') {
         Some((number, path)) => (number, Some(Path::parse(path)?)),
         None => (text, None),
