@@ -2,8 +2,8 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersRequests, PagesInserted,
-    ReadMethod, ReadRecord, Record, RecordingMethod, RequestRecord, ThreadName,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersRequests, PagesInserted,
+    ReadMethod, ReadRecord, Record, RecordingMethod, RequestRecord, ThreadName, TimeSpent,
 };
 
 use super::explain::{KIB, Made, US, far, found};
@@ -59,6 +59,36 @@ fn random_advice_on_random_records_is_no_finding() {
         }
     }
     assert!(!causes(&made.explained()).contains(&WaitCause::Advice));
+}
+
+/// Recording of 100 ms without root, with 40 ms of page faults and 50 ms of io_uring by activity.
+/// Calls by `pread` wait `read_ms` of it.
+fn with_hidden_waits(read_ms: u64) -> Explanation {
+    let mut made = Made::by(RecordingMethod::Preload);
+    (0..read_ms).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 0, 1000));
+    made.compute(100_000 - made.now / US);
+    for (activity, ms) in [(Activity::Fault, 40), (Activity::AsyncIo, 50), (Activity::Sleep, 10)] {
+        let (at_ns, wall_ns) = (made.now, ms * 1000 * US);
+        made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
+    }
+    made.explained()
+}
+
+/// None of the 90 ms are recorded reads. The program was said to find its data in memory.
+#[test]
+fn waits_without_recorded_reads_are_no_verdict() {
+    let explanation = with_hidden_waits(0);
+    assert_eq!(explanation.limit, ProgramLimit::Unseen);
+    let text = explanation.limit_text;
+    assert!(text.contains("waited 90.0 ms for files and swap, 50.0 ms of it for AIO"), "{text}");
+}
+
+/// Reads of 82 ms leave 8 ms of 100, less than a tenth. Reads of 40 ms leave half.
+#[test]
+fn waits_without_recorded_reads_are_named_next_to_findings() {
+    let hidden = |read_ms| with_hidden_waits(read_ms).hidden_waits;
+    assert_eq!(hidden(82), None);
+    assert!(hidden(40).is_some_and(|text| text.contains("the recorded reads are 40")));
 }
 
 /// A hint for the first MiB does not apply to reads after it.
