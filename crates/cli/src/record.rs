@@ -50,10 +50,10 @@ pub struct ProgramArgs {
 #[command(
     after_help = "As root, the kernel's tracepoints record the reads (needs tracefs with system call \
     events; exit\ncode 3 without). Without root, a preloaded library records a COMMAND's read calls of \
-    the C library.\nReads by io_uring and the activities of all threads are sampled. Accesses to mappings, formatted\n\
-    input (fscanf), static and setuid programs, and the state of the page cache are missing. A running process of the same user (--pid) is \
-    sampled ten\ntimes a second: its positions in files, and their pages in the page cache. That \
-    makes no recording.\n\n\
+    the C library.\nReads by io_uring, page faults of mapped files and the times of threads are sampled. Formatted\n\
+    input (fscanf), static and setuid programs, and what the page cache had are missing. A running\n\
+    process of the same user (--pid) is sampled ten times a second: its positions in files, and their\n\
+    pages in the page cache. That makes no recording.\n\n\
     A recording contains the names of files and threads, and the position and time of each read. It\n\
     contains no file contents and no command arguments.\n\n\
     Examples:\n  \

@@ -42,9 +42,9 @@ pub fn run(
              mappings, io_uring, formatted input (fscanf), static and setuid programs are not seen"
         }
         None => {
-            "not root: functions put before the C library's record what calls, stdio and AIO read; io_uring \
-             and the times of threads are sampled; touches of mappings, formatted input (fscanf), static and \
-             setuid programs, and what the page cache had are not seen"
+            "not root: functions put before the C library's record what calls, stdio and AIO read; io_uring, \
+             page faults and times are sampled; not seen: formatted input (fscanf), static and setuid programs, \
+             and what the page cache had"
         }
     });
     let default_output = budget_bytes.is_none().then(|| PathBuf::from(OUTPUT_DEFAULT));

@@ -37,7 +37,7 @@ use crate::notice;
 
 mod kernel_counts;
 mod ring_reader;
-mod uring_reads;
+mod sampled_reads;
 
 pub use kernel_counts::{KernelCounts, wait_counted};
 
@@ -85,6 +85,8 @@ pub struct Preload {
     asynchronous_reads: u64,
     advisor: Option<Advisor>,
     states: Option<StateSampler>,
+    /// Device and inode of each file that a call has read.
+    called_files: BTreeSet<(u64, u64)>,
 }
 
 /// Summary of such a recording.
@@ -152,6 +154,7 @@ impl Preload {
             asynchronous_reads: 0,
             advisor: None,
             states: None,
+            called_files: BTreeSet::new(),
         })
     }
 
@@ -181,6 +184,8 @@ impl Preload {
         sanitizer.push("verify_asan_link_order=0");
         let variable = VARIABLE.to_str().expect("it is plain text");
         command.env(PRELOAD_VARIABLE, libraries).env(SANITIZER_VARIABLE, sanitizer);
+        // The recording begins with the program, and not with the preparation of the shared memory.
+        (self.start_ns, self.wall_ns) = (now_ns(), wall_ns());
         let child = command.env(variable, self.folder.join(RING_FILE)).spawn()?;
         self.states = StateSampler::start(child.id()).filter(|_| self.advisor.is_none());
         Ok(child)
@@ -224,7 +229,7 @@ impl Preload {
         for slot in &slots {
             self.record_slot(slot, writer)?;
         }
-        self.record_uring_reads(writer)?;
+        self.record_sampled_reads(writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.judge_periodically(now_ns());
             advisor.continue_whole_files(now_ns());
@@ -438,6 +443,9 @@ impl Preload {
             if !range.is_empty() {
                 advisor.on_call(call, &mut self.system, now_ns());
             }
+        }
+        if matches!(record, Record::Read(_)) {
+            self.called_files.insert((get(&slot.device), get(&slot.inode)));
         }
         let method = if let Record::Read(read) = &record { Some(read.way) } else { None };
         match writer.put(record) {

@@ -252,11 +252,7 @@ impl TrackedFile {
             },
             last_sample: None,
         };
-        let is_accessible = metadata.uid() == rustix::process::geteuid().as_raw()
-            || rustix::fs::access(open_path, rustix::fs::Access::WRITE_OK).is_ok();
-        let file =
-            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(open_path).ok();
-        if let Some(file) = file.filter(|_| is_accessible)
+        if let Some(file) = open_if_residency_is_shown(open_path, inode)
             && let Some(residency) = page_residency(&file)
         {
             let pages = count_resident(&residency);
@@ -303,8 +299,20 @@ fn count_resident(residency: &[bool]) -> u64 {
     residency.iter().filter(|&&is_resident| is_resident).count() as u64
 }
 
+/// Opens a file of which the kernel shows this user the residency. `None` for other files, and if
+/// the path names another inode.
+pub(super) fn open_if_residency_is_shown(path: &Path, inode: Inode) -> Option<File> {
+    let metadata = fs::metadata(path).ok()?;
+    let is_accessible = metadata.uid() == rustix::process::geteuid().as_raw()
+        || rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    if mounts::inode_at(path, &metadata) != inode || !is_accessible {
+        return None;
+    }
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()
+}
+
 /// Returns one flag per page of a file: true if it is resident. `None` where that is unavailable.
-fn page_residency(file: &File) -> Option<Vec<bool>> {
+pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {
         return None;
@@ -319,7 +327,7 @@ fn page_residency(file: &File) -> Option<Vec<bool>> {
 
 /// Returns inode and path of each file in the text of `/proc/PID/maps`, without files that have an
 /// executable part.
-fn mapped_files(maps: &str) -> Vec<(Inode, &str)> {
+pub(super) fn mapped_files(maps: &str) -> Vec<(Inode, &str)> {
     let mut files: BTreeMap<Inode, (&str, bool)> = BTreeMap::new();
     for line in maps.lines() {
         let mut fields = line.splitn(6, ' ');

@@ -7,7 +7,8 @@
 //! activity, the first in the order of [`Activity`] that a thread is in, as in a recording by root
 //! ([`time_split`](super::time_split)).
 //!
-//! The same thread samples the reads by io_uring ([`uring`]).
+//! The same thread samples the reads by io_uring ([`uring`]) and the page faults of mappings
+//! ([`faults`]).
 //!
 //! Sampling takes at most a fiftieth of a processor: a longer sample delays the next one. A process
 //! that begins and ends between two searches of the descendants is missed.
@@ -24,9 +25,12 @@ use std::time::{Duration, Instant};
 
 use readpath_trace::recording::{Activity, Record, TimeSpent};
 
+mod faults;
 mod uring;
 
+pub(super) use faults::SampledFault;
 pub(super) use uring::UringRead;
+use faults::FaultSamples;
 use uring::UringSamples;
 
 /// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
@@ -50,6 +54,7 @@ pub struct StateSampler {
     thread: JoinHandle<Times>,
     is_ending: Arc<AtomicBool>,
     uring_reads: Receiver<UringRead>,
+    faults: Receiver<SampledFault>,
 }
 
 /// Time of each activity in nanoseconds.
@@ -63,15 +68,22 @@ impl StateSampler {
         first_state.ok()?;
         let is_ending = Arc::new(AtomicBool::new(false));
         let must_end = Arc::clone(&is_ending);
-        let (sender, uring_reads) = mpsc::channel();
-        let sample = move || Sampling::new(process, sender).run(&must_end);
+        let (uring_sender, uring_reads) = mpsc::channel();
+        let (fault_sender, faults) = mpsc::channel();
+        let sample =
+            move || Sampling::new(process, uring_sender, fault_sender).run(&must_end);
         let thread = thread::Builder::new().name("readpath-states".to_owned()).spawn(sample);
-        Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads })
+        Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads, faults })
     }
 
     /// Reads by io_uring that were seen since the last call.
     pub(super) fn take_uring_reads(&self) -> Vec<UringRead> {
         self.uring_reads.try_iter().collect()
+    }
+
+    /// Page faults that were seen since the last call.
+    pub(super) fn take_faults(&self) -> Vec<SampledFault> {
+        self.faults.try_iter().collect()
     }
 
     /// Ends the sampling. Returns one record per activity of a recording of `length_ns`; their
@@ -114,6 +126,7 @@ struct Sampling {
     /// `None` if the kernel has no io_uring or forbids it.
     rings: Option<UringSamples>,
     last_ring_search: Instant,
+    faults: FaultSamples,
     /// True if a thread waited for io_uring or AIO at the last sample.
     waits_for_async: bool,
 }
@@ -137,7 +150,11 @@ struct ProcessorTime {
 
 impl Sampling {
     /// Creates the state with one process.
-    fn new(process: u32, uring_reads: Sender<UringRead>) -> Sampling {
+    fn new(
+        process: u32,
+        uring_reads: Sender<UringRead>,
+        faults: Sender<SampledFault>,
+    ) -> Sampling {
         let now = Instant::now();
         let mut sampling = Sampling {
             processes: BTreeMap::new(),
@@ -147,6 +164,7 @@ impl Sampling {
             last_search: now,
             rings: UringSamples::new(uring_reads),
             last_ring_search: now,
+            faults: FaultSamples::new(faults),
             waits_for_async: false,
         };
         sampling.add_process(process);
@@ -161,6 +179,7 @@ impl Sampling {
             if begin >= next_sample {
                 self.sample();
                 self.search_rings();
+                self.faults.sample_if_due(self.processes.keys().copied());
                 let end = Instant::now();
                 next_sample = end + PAUSE_MIN.max((end - begin) * PAUSE_PER_SAMPLE);
             }
@@ -213,6 +232,7 @@ impl Sampling {
         let now = Instant::now();
         let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;
         self.last_sample = now;
+        self.faults.add_fault_time(threads[Activity::Fault as usize], passed_ns);
         let first = threads.iter().position(|&count| count > 0);
         let activity = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
         let queued_ns = match activity {
@@ -483,6 +503,13 @@ fn call_kind(number: i64) -> CallKind {
         libc::SYS_vfork => Known(Children),
         _ => Known(Unknown),
     }
+}
+
+/// Time of event number `index` of `count` events in an interval of clock times. The last event is
+/// at the end of the interval.
+fn spread((from_ns, to_ns): (u64, u64), index: u32, count: u32) -> u64 {
+    let part = u128::from(to_ns - from_ns) * u128::from(index + 1) / u128::from(count);
+    from_ns + part as u64
 }
 
 /// Number of the call io_pgetevents, which the crate libc lacks.

@@ -24,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::super::event::Inode;
 use super::super::names::{FileNames, NamedFile, System};
 use super::super::now_ns;
+use super::spread;
 
 /// Largest number of entries of a ring, as in the kernel.
 const ENTRIES_MAX: u32 = 1 << 16;
@@ -413,13 +414,6 @@ impl Drop for Mapped {
     }
 }
 
-/// Time of event number `index` of `count` events in an interval of clock times. The last event is
-/// at the end of the interval.
-fn spread((from_ns, to_ns): (u64, u64), index: u32, count: u32) -> u64 {
-    let part = u128::from(to_ns - from_ns) * u128::from(index + 1) / u128::from(count);
-    from_ns + part as u64
-}
-
 /// Descriptors of a process that are rings.
 fn ring_descriptors(process: u32) -> Vec<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
@@ -428,16 +422,4 @@ fn ring_descriptors(process: u32) -> Vec<u64> {
     };
     let rings = entries.flatten().filter(|entry| is_ring(&entry.path()));
     rings.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Four events in 100 ns, the last at the end.
-    #[test]
-    fn events_are_spread_over_the_interval() {
-        let times = [0, 1, 2, 3].map(|index| spread((1000, 1100), index, 4));
-        assert_eq!(times, [1025, 1050, 1075, 1100]);
-    }
 }

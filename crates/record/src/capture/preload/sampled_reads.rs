@@ -1,22 +1,25 @@
-//! Records of the reads by io_uring that were sampled.
+//! Records of the reads by io_uring and of the page faults that were sampled.
 
 use std::io::{self, Write};
 
+use readpath_core::unit::PAGE_BYTES;
 use readpath_trace::recording::{
     ReadMethod, ReadOutcome, ReadRecord, Record, RecordingWriter, Unseen,
 };
 
-use super::super::state_samples::{StateSampler, UringRead};
+use super::super::state_samples::{SampledFault, UringRead};
 use super::Preload;
 
 impl Preload {
-    /// Writes the sampled reads by io_uring since the last call.
-    pub(super) fn record_uring_reads<W: Write>(
+    /// Writes the sampled reads and page faults since the last call.
+    pub(super) fn record_sampled_reads<W: Write>(
         &mut self,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
-        let reads = self.states.as_ref().map(StateSampler::take_uring_reads);
-        reads.unwrap_or_default().into_iter().try_for_each(|read| self.record_uring(read, writer))
+        let Some(states) = &self.states else { return Ok(()) };
+        let (reads, faults) = (states.take_uring_reads(), states.take_faults());
+        reads.into_iter().try_for_each(|read| self.record_uring(read, writer))?;
+        faults.into_iter().try_for_each(|fault| self.record_fault(fault, writer))
     }
 
     /// Writes a read. A read of an unknown file or range is counted with its wait.
@@ -55,6 +58,37 @@ impl Preload {
             offset: read.offset,
             asked_bytes: read.asked_bytes,
             outcome,
+        }))
+    }
+
+    /// Writes a page fault as a read of the pages that it brought in. A file that the program also
+    /// reads by calls is left out: these calls may have brought its pages in.
+    fn record_fault<W: Write>(
+        &mut self,
+        fault: SampledFault,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let inode = (fault.inode.device, fault.inode.number);
+        if self.called_files.contains(&inode) {
+            return Ok(());
+        }
+        let process = u64::from(fault.process);
+        let thread = self.thread(process << 32 | process, writer)?;
+        let name_and_size = (fault.named.path, fault.named.bytes.unwrap_or(u64::MAX));
+        let file = self.file_number(inode, Some(name_and_size), writer)?;
+        let begin_ns = fault.begin_ns.saturating_sub(self.start_ns);
+        let asked_bytes = fault.range.count() * PAGE_BYTES;
+        writer.put(Record::Read(ReadRecord {
+            end_ns: fault.end_ns.saturating_sub(self.start_ns).max(begin_ns),
+            begin_ns,
+            waited_ns: 0,
+            thread,
+            way: ReadMethod::Fault,
+            descriptor: None,
+            file,
+            offset: fault.range.first * PAGE_BYTES,
+            asked_bytes,
+            outcome: ReadOutcome::Bytes(asked_bytes),
         }))
     }
 }

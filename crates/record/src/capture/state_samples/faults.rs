@@ -1,0 +1,232 @@
+//! Page faults of mapped files, sampled without root.
+//!
+//! A sample compares the resident pages of each mapped file with those of the sample before
+//! (mincore(2)). The pages that arrived in the interval, the number of major faults and the time of
+//! threads in faults are known for all files together. The pages are divided into as many ranges as
+//! there were faults, and the time is divided equally among the ranges. Which pages of a range the
+//! program used, and the order of the ranges within an interval, are not known.
+//!
+//! The kernel reports residency only to the file's owner and to users with write permission. Pages
+//! that other programs read at the same time are included.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::PageRange;
+
+use super::super::event::Inode;
+use super::super::names::NamedFile;
+use super::super::now_ns;
+use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
+use super::{PAUSE_PER_SAMPLE, spread};
+
+/// Minimum pause between two samples.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Period of the search for mapped files.
+const SEARCH_PERIOD: Duration = Duration::from_millis(50);
+/// Maximum number of files.
+const FILES_MAX: usize = 64;
+
+/// A range of pages that a page fault brought into the page cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct SampledFault {
+    pub process: u32,
+    pub inode: Inode,
+    pub named: NamedFile,
+    pub range: PageRange,
+    /// Clock times in nanoseconds.
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+/// The mapped files of the recorded processes.
+#[derive(Debug)]
+pub(super) struct FaultSamples {
+    files: BTreeMap<Inode, MappedFile>,
+    /// Number of major faults of each process at the last sample.
+    major_faults: BTreeMap<u32, u64>,
+    /// Time of threads in faults since the last sample, in nanoseconds.
+    fault_ns: u64,
+    last_ns: u64,
+    next_sample: Instant,
+    last_search: Option<Instant>,
+    faults: Sender<SampledFault>,
+}
+
+/// A mapped file whose residency is known.
+#[derive(Debug)]
+struct MappedFile {
+    process: u32,
+    named: NamedFile,
+    file: File,
+    /// One flag per page, true if it was resident at the last sample.
+    residency: Vec<bool>,
+}
+
+impl FaultSamples {
+    /// Prepares samples without files. Faults are sent to `faults`.
+    pub fn new(faults: Sender<SampledFault>) -> FaultSamples {
+        FaultSamples {
+            files: BTreeMap::new(),
+            major_faults: BTreeMap::new(),
+            fault_ns: 0,
+            last_ns: now_ns(),
+            next_sample: Instant::now(),
+            last_search: None,
+            faults,
+        }
+    }
+
+    /// Adds the time of threads that are in page faults.
+    pub fn add_fault_time(&mut self, threads: u32, passed_ns: u64) {
+        self.fault_ns += u64::from(threads) * passed_ns;
+    }
+
+    /// Takes a sample of the processes if it is due, and sends the faults since the last one.
+    pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>) {
+        let begin = Instant::now();
+        if begin < self.next_sample {
+            return;
+        }
+        let processes: Vec<u32> = processes.collect();
+        self.sample(&processes);
+        if self.last_search.is_none_or(|last_search| last_search.elapsed() >= SEARCH_PERIOD) {
+            self.last_search = Some(begin);
+            self.search(&processes);
+        }
+        let end = Instant::now();
+        self.next_sample = end + PAUSE_MIN.max((end - begin) * PAUSE_PER_SAMPLE);
+    }
+
+    /// Finds new mapped files.
+    fn search(&mut self, processes: &[u32]) {
+        for &process in processes {
+            let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+            for (inode, path) in mapped_files(&maps) {
+                if self.files.len() >= FILES_MAX || self.files.contains_key(&inode) {
+                    continue;
+                }
+                let Some(file) = open_if_residency_is_shown(path.as_ref(), inode) else { continue };
+                let Some(residency) = page_residency(&file) else { continue };
+                let bytes = file.metadata().ok().map(|metadata| metadata.len());
+                let named = NamedFile { path: path.to_owned(), bytes };
+                self.files.insert(inode, MappedFile { process, named, file, residency });
+            }
+        }
+    }
+
+    /// Sends the faults since the last sample.
+    fn sample(&mut self, processes: &[u32]) {
+        let counted: BTreeMap<u32, u64> = processes
+            .iter()
+            .filter_map(|&process| Some((process, major_faults(process)?)))
+            .collect();
+        let new_faults = |(process, count): (&u32, &u64)| {
+            count - self.major_faults.get(process).unwrap_or(count).min(count)
+        };
+        let fault_count: u64 = counted.iter().map(new_faults).sum();
+        self.major_faults = counted;
+        let interval = (std::mem::replace(&mut self.last_ns, now_ns()), now_ns());
+        let fault_ns = std::mem::take(&mut self.fault_ns);
+        let mut added: Vec<(Inode, PageRange)> = Vec::new();
+        for (&inode, file) in &mut self.files {
+            let Some(current) = page_residency(&file.file) else { continue };
+            let ranges = added_ranges(&file.residency, &current);
+            added.extend(ranges.into_iter().map(|range| (inode, range)));
+            file.residency = current;
+        }
+        // Readahead alone makes nothing wait.
+        if fault_ns == 0 {
+            return;
+        }
+        let pages: u64 = added.iter().map(|(_, range)| range.count()).sum();
+        let range_pages_max = pages.div_ceil(fault_count.max(1)).max(1);
+        let parts: Vec<(Inode, PageRange)> = added
+            .iter()
+            .flat_map(|&(inode, range)| {
+                divide(range, range_pages_max).into_iter().map(move |part| (inode, part))
+            })
+            .collect();
+        let count = parts.len() as u32;
+        for (index, (inode, range)) in (0..).zip(parts) {
+            let file = &self.files[&inode];
+            let end_ns = spread(interval, index, count);
+            let fault = SampledFault {
+                process: file.process,
+                inode,
+                named: file.named.clone(),
+                range,
+                begin_ns: end_ns.saturating_sub(fault_ns / u64::from(count)),
+                end_ns,
+            };
+            // The receiver ends after the sender.
+            let _ = self.faults.send(fault);
+        }
+    }
+}
+
+/// Number of major faults of a process. `None` if it has ended.
+fn major_faults(process: u32) -> Option<u64> {
+    /// Index of the number among the fields after the name, of which the first is the state.
+    const FIELD: usize = 9;
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before the fields may contain spaces and parentheses.
+    stat.rsplit_once(") ")?.1.split(' ').nth(FIELD)?.parse().ok()
+}
+
+/// Contiguous ranges of pages that are resident now and were not before.
+fn added_ranges(previous: &[bool], current: &[bool]) -> Vec<PageRange> {
+    let mut ranges: Vec<PageRange> = Vec::new();
+    for (page, &is_resident) in (0..).zip(current) {
+        let was_resident = previous.get(page as usize).copied().unwrap_or(false);
+        if !is_resident || was_resident {
+            continue;
+        }
+        match ranges.last_mut().filter(|range| range.end == page) {
+            Some(range) => range.end += 1,
+            None => ranges.push(PageRange::new(page, 1)),
+        }
+    }
+    ranges
+}
+
+/// Divides a range into parts of at most `pages_max` pages, of nearly equal size.
+fn divide(range: PageRange, pages_max: u64) -> Vec<PageRange> {
+    let parts = range.count().div_ceil(pages_max);
+    let bound = |part: u64| range.first + range.count() * part / parts;
+    (0..parts).map(|part| PageRange { first: bound(part), end: bound(part + 1) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(text: &str) -> Vec<bool> {
+        text.chars().map(|page| page == '1').collect()
+    }
+
+    /// Pages 1 and 2 arrive together, page 5 alone, page 6 in a file that has grown.
+    #[test]
+    fn added_pages_are_joined_to_ranges() {
+        let ranges = added_ranges(&flags("100010"), &flags("1110111"));
+        let expected = [PageRange::new(1, 2), PageRange::new(5, 2)];
+        assert_eq!(ranges, expected);
+    }
+
+    /// 100 pages by three faults: 34 pages at most, so three parts.
+    #[test]
+    fn ranges_are_divided_into_nearly_equal_parts() {
+        let parts = divide(PageRange::new(10, 100), 34);
+        let sizes: Vec<u64> = parts.iter().map(|part| part.count()).collect();
+        assert_eq!(sizes, [33, 33, 34]);
+        assert_eq!((parts[0].first, parts[2].end), (10, 110));
+    }
+
+    #[test]
+    fn own_major_faults_are_known() {
+        assert!(major_faults(std::process::id()).is_some());
+        assert_eq!(major_faults(u32::MAX), None);
+    }
+}
