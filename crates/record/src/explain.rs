@@ -106,6 +106,9 @@ pub const SLOW_FACTOR: f64 = 4.0;
 
 /// Fraction of the recording's duration that may be unknown if no cause is found.
 pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
+/// Minimum cost of a reported cause, as a part of the waits without recorded reads. A smaller one
+/// would hide that the greatest cost is not known.
+const HIDDEN_PART_REPORTED_MIN: f64 = 0.3;
 
 /// Fraction of the recording's duration above which a cause is reported.
 pub const REPORTED_SHARE_MIN: f64 = 0.05;
@@ -333,8 +336,11 @@ impl Explainer {
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
             (WaitCause::Sync, gathered.spent_ns(Activity::Write)),
         ]);
+        let hidden = cause::hidden_waits(gathered);
+        let hidden_ns = hidden.as_ref().map_or(0.0, |hidden| hidden.unrecorded_ns);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {
             ns / length_ns >= REPORTED_SHARE_MIN
+                && ns >= HIDDEN_PART_REPORTED_MIN * hidden_ns
                 && ns >= SECONDS_MIN * 1e9
                 && cause::has_evidence(cause, gathered)
         };
@@ -366,7 +372,7 @@ impl Explainer {
                 .collect(),
             other_reads: if has_readers { Vec::new() } else { other_reads(gathered) },
             findings,
-            hidden_waits: cause::hidden_waits_text(gathered),
+            hidden_waits: hidden.map(|hidden| hidden.text),
             limit,
             limit_text,
             shape: shape::read_shape(gathered),

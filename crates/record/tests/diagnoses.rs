@@ -83,12 +83,22 @@ fn waits_without_recorded_reads_are_no_verdict() {
     assert!(text.contains("waited 90.0 ms for files and swap, 50.0 ms of it for AIO"), "{text}");
 }
 
-/// Reads of 82 ms leave 8 ms of 100, less than a tenth. Reads of 40 ms leave half.
+/// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of
+/// 1,001 µs, 20 µs and 1 ns a byte count as the call itself: 40 times 976.9 µs are 39.1 ms.
 #[test]
 fn waits_without_recorded_reads_are_named_next_to_findings() {
     let hidden = |read_ms| with_hidden_waits(read_ms).hidden_waits;
     assert_eq!(hidden(82), None);
-    assert!(hidden(40).is_some_and(|text| text.contains("the recorded reads are 40")));
+    assert!(hidden(40).is_some_and(|text| text.contains("the recorded reads are 39.1 ms")));
+}
+
+/// Calls of 12 ms are a cause of their own. Next to 78 ms of waits without reads, their cost is not
+/// reported: the greatest cost is not known.
+#[test]
+fn small_causes_next_to_long_hidden_waits_are_no_findings() {
+    let explanation = with_hidden_waits(12);
+    assert_eq!(causes(&explanation), []);
+    assert_eq!(explanation.limit, ProgramLimit::Unseen);
 }
 
 /// A hint for the first MiB does not apply to reads after it.

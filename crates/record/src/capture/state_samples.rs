@@ -28,14 +28,16 @@ use readpath_trace::recording::{Activity, Record, TimeSpent};
 mod faults;
 mod uring;
 
+use faults::FaultSamples;
 pub(super) use faults::SampledFault;
 pub(super) use uring::UringRead;
-use faults::FaultSamples;
 use uring::UringSamples;
 
-/// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
+/// Limits of the pause between two samples. Within them, the samples so far have taken at most this
+/// part of the time.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
-const PAUSE_PER_SAMPLE: u32 = 49;
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+const TIME_PER_SAMPLE: u32 = 50;
 
 /// Period of the search for new threads and descendants.
 const SEARCH_PERIOD: Duration = Duration::from_millis(10);
@@ -70,8 +72,7 @@ impl StateSampler {
         let must_end = Arc::clone(&is_ending);
         let (uring_sender, uring_reads) = mpsc::channel();
         let (fault_sender, faults) = mpsc::channel();
-        let sample =
-            move || Sampling::new(process, uring_sender, fault_sender).run(&must_end);
+        let sample = move || Sampling::new(process, uring_sender, fault_sender).run(&must_end);
         let thread = thread::Builder::new().name("readpath-states".to_owned()).spawn(sample);
         Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads, faults })
     }
@@ -121,6 +122,7 @@ struct Sampling {
     /// Processor time of each thread at its last sample.
     processor_times: BTreeMap<u32, ProcessorTime>,
     times: Times,
+    cost: SamplingCost,
     last_sample: Instant,
     last_search: Instant,
     /// `None` if the kernel has no io_uring or forbids it.
@@ -148,18 +150,36 @@ struct ProcessorTime {
     queued_ns: u64,
 }
 
+/// Time that samples have taken since the first one.
+#[derive(Debug)]
+struct SamplingCost {
+    since: Instant,
+    taken: Duration,
+}
+
+impl SamplingCost {
+    /// Starts without samples.
+    fn new(now: Instant) -> SamplingCost {
+        SamplingCost { since: now, taken: Duration::ZERO }
+    }
+
+    /// Adds a sample from `begin` to `end`. Returns the pause until the next one.
+    fn pause(&mut self, begin: Instant, end: Instant) -> Duration {
+        self.taken += end - begin;
+        let needed = self.taken * TIME_PER_SAMPLE;
+        needed.saturating_sub(end - self.since).clamp(PAUSE_MIN, PAUSE_MAX)
+    }
+}
+
 impl Sampling {
     /// Creates the state with one process.
-    fn new(
-        process: u32,
-        uring_reads: Sender<UringRead>,
-        faults: Sender<SampledFault>,
-    ) -> Sampling {
+    fn new(process: u32, uring_reads: Sender<UringRead>, faults: Sender<SampledFault>) -> Sampling {
         let now = Instant::now();
         let mut sampling = Sampling {
             processes: BTreeMap::new(),
             processor_times: BTreeMap::new(),
             times: Times::default(),
+            cost: SamplingCost::new(now),
             last_sample: now,
             last_search: now,
             rings: UringSamples::new(uring_reads),
@@ -178,10 +198,10 @@ impl Sampling {
             let begin = Instant::now();
             if begin >= next_sample {
                 self.sample();
+                let end = Instant::now();
+                next_sample = end + self.cost.pause(begin, end);
                 self.search_rings();
                 self.faults.sample_if_due(self.processes.keys().copied());
-                let end = Instant::now();
-                next_sample = end + PAUSE_MIN.max((end - begin) * PAUSE_PER_SAMPLE);
             }
             let pause = next_sample.saturating_duration_since(Instant::now());
             match self.rings.as_mut().filter(|rings| rings.has_rings()) {
@@ -192,6 +212,7 @@ impl Sampling {
                 None => thread::park_timeout(pause),
             }
         }
+        self.sample();
         self.rings.iter_mut().for_each(UringSamples::sample);
         self.times
     }

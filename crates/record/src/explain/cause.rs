@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use super::gather::{FileData, RecordingData};
 use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, UNKNOWN_SHARE_MAX, WAITS_MIN, WaitCause};
-use readpath_trace::recording::{Activity, AdviceType, ReadMethod};
+use readpath_trace::recording::{AdviceType, ReadMethod};
 
 mod advice;
 mod again;
 mod calls;
 mod depth;
 mod direct;
+mod hidden;
 mod many_files;
 mod metadata;
 mod over_read;
@@ -23,6 +24,7 @@ mod sync;
 mod words;
 mod writers;
 
+pub(super) use hidden::hidden_waits;
 use words::{bytes_text, duration_text};
 
 /// A read that waited.
@@ -217,7 +219,8 @@ struct CauseText {
 pub(super) fn program_limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let waited_ns = gathered.waits.union_ns();
     let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
-    if let Some(text) = unseen_reads_text(gathered).or_else(|| hidden_waits_text(gathered)) {
+    let hidden_text = || hidden_waits(gathered).map(|hidden| hidden.text);
+    if let Some(text) = unseen_reads_text(gathered).or_else(hidden_text) {
         return (ProgramLimit::Unseen, text);
     }
     if gathered.reads == 0 {
@@ -277,33 +280,6 @@ fn unseen_reads_text(gathered: &RecordingData) -> Option<String> {
             "{count} of {} reads were not seen; its threads waited {} for them",
             count + gathered.reads,
             duration_text(waited_ns as f64),
-        )
-    })
-}
-
-/// Text about long waits for files that are in the times by activity and not among the recorded
-/// reads. `None` if they are short, or if the recording has all waits.
-pub(super) fn hidden_waits_text(gathered: &RecordingData) -> Option<String> {
-    if gathered.has_measured_waits() || gathered.spent_ns.is_empty() {
-        return None;
-    }
-    let kinds = [
-        (Activity::Fault, "page faults"),
-        (Activity::AsyncIo, "AIO or io_uring"),
-        (Activity::SwapIn, "the swap area"),
-        (Activity::Read, "read calls"),
-    ];
-    let spent = kinds.map(|(activity, name)| (name, gathered.spent_ns(activity)));
-    let total_ns: f64 = spent.iter().map(|(_, spent_ns)| spent_ns).sum();
-    let unrecorded_ns = total_ns - gathered.waits.union_ns() as f64;
-    let (name, most_ns) = spent.into_iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
-    (unrecorded_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64).then(|| {
-        format!(
-            "the program waited {} for files and swap, {} of it for {name}; the recorded reads are {} of \
-             it; a recording as root has all of them",
-            duration_text(total_ns),
-            duration_text(most_ns),
-            duration_text(gathered.waits.union_ns() as f64),
         )
     })
 }

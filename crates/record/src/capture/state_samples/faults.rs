@@ -2,9 +2,11 @@
 //!
 //! A sample compares the resident pages of each mapped file with those of the sample before
 //! (mincore(2)). The pages that arrived in the interval, the number of major faults and the time of
-//! threads in faults are known for all files together. The pages are divided into as many ranges as
-//! there were faults, and the time is divided equally among the ranges. Which pages of a range the
-//! program used, and the order of the ranges within an interval, are not known.
+//! threads in faults are known for all files together. The pages are divided into at least as many
+//! ranges as there were faults, of one readahead window at most. The largest ranges, one for each
+//! fault, and all whole windows share the time equally: a thread that waits for a window that is
+//! already being read has no major fault. Which pages of a range the program used, and the order
+//! of the ranges within an interval, are not known.
 //!
 //! The kernel reports residency only to the file's owner and to users with write permission. Pages
 //! that other programs read at the same time are included.
@@ -14,18 +16,22 @@ use std::fs::{self, File};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use readpath_core::unit::PageRange;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::super::event::Inode;
-use super::super::names::NamedFile;
+use super::super::names::{FileNames, NamedFile, System};
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
-use super::{PAUSE_PER_SAMPLE, spread};
+use super::spread;
 
-/// Minimum pause between two samples.
+/// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// Period of the search for mapped files.
+const PAUSE_PER_SAMPLE: u32 = 19;
+/// Period of the search for mapped files while no thread is in a fault. Otherwise every sample
+/// searches.
 const SEARCH_PERIOD: Duration = Duration::from_millis(50);
+/// The kernel's default readahead window, 128 KiB.
+const DEFAULT_WINDOW_PAGES: u64 = 32;
 /// Maximum number of files.
 const FILES_MAX: usize = 64;
 
@@ -44,6 +50,7 @@ pub(in super::super) struct SampledFault {
 /// The mapped files of the recorded processes.
 #[derive(Debug)]
 pub(super) struct FaultSamples {
+    system: System,
     files: BTreeMap<Inode, MappedFile>,
     /// Number of major faults of each process at the last sample.
     major_faults: BTreeMap<u32, u64>,
@@ -61,6 +68,8 @@ struct MappedFile {
     process: u32,
     named: NamedFile,
     file: File,
+    /// Size of the kernel's readahead window for the file, in pages.
+    window_pages: u64,
     /// One flag per page, true if it was resident at the last sample.
     residency: Vec<bool>,
 }
@@ -69,6 +78,7 @@ impl FaultSamples {
     /// Prepares samples without files. Faults are sent to `faults`.
     pub fn new(faults: Sender<SampledFault>) -> FaultSamples {
         FaultSamples {
+            system: System::new(),
             files: BTreeMap::new(),
             major_faults: BTreeMap::new(),
             fault_ns: 0,
@@ -91,8 +101,10 @@ impl FaultSamples {
             return;
         }
         let processes: Vec<u32> = processes.collect();
+        let has_faults = self.fault_ns > 0;
         self.sample(&processes);
-        if self.last_search.is_none_or(|last_search| last_search.elapsed() >= SEARCH_PERIOD) {
+        let is_recent = |last_search: Instant| last_search.elapsed() < SEARCH_PERIOD;
+        if has_faults || !self.last_search.is_some_and(is_recent) {
             self.last_search = Some(begin);
             self.search(&processes);
         }
@@ -112,7 +124,14 @@ impl FaultSamples {
                 let Some(residency) = page_residency(&file) else { continue };
                 let bytes = file.metadata().ok().map(|metadata| metadata.len());
                 let named = NamedFile { path: path.to_owned(), bytes };
-                self.files.insert(inode, MappedFile { process, named, file, residency });
+                let window_bytes = self.system.disk(inode.device).readahead_bytes;
+                // A file system without a device has the kernel's default.
+                let window_pages = match window_bytes / PAGE_BYTES {
+                    0 => DEFAULT_WINDOW_PAGES,
+                    pages => pages,
+                };
+                let file = MappedFile { process, named, file, window_pages, residency };
+                self.files.insert(inode, file);
             }
         }
     }
@@ -141,14 +160,18 @@ impl FaultSamples {
         if fault_ns == 0 {
             return;
         }
+        let fault_count = fault_count.max(1);
         let pages: u64 = added.iter().map(|(_, range)| range.count()).sum();
-        let range_pages_max = pages.div_ceil(fault_count.max(1)).max(1);
-        let parts: Vec<(Inode, PageRange)> = added
-            .iter()
-            .flat_map(|&(inode, range)| {
-                divide(range, range_pages_max).into_iter().map(move |part| (inode, part))
-            })
-            .collect();
+        let pages_per_fault = pages.div_ceil(fault_count).max(1);
+        let mut parts = Vec::new();
+        let mut window_count = 0;
+        for (inode, range) in added {
+            let window_pages = self.files[&inode].window_pages;
+            let divided = divide(range, pages_per_fault.min(window_pages));
+            window_count += divided.iter().filter(|part| 2 * part.count() > window_pages).count();
+            parts.extend(divided.into_iter().map(|part| (inode, part)));
+        }
+        let parts = largest(parts, window_count.max(fault_count as usize));
         let count = parts.len() as u32;
         for (index, (inode, range)) in (0..).zip(parts) {
             let file = &self.files[&inode];
@@ -199,6 +222,15 @@ fn divide(range: PageRange, pages_max: u64) -> Vec<PageRange> {
     (0..parts).map(|part| PageRange { first: bound(part), end: bound(part + 1) }).collect()
 }
 
+/// The `count` largest ranges, in their former order.
+fn largest(ranges: Vec<(Inode, PageRange)>, count: usize) -> Vec<(Inode, PageRange)> {
+    let mut by_size: Vec<usize> = (0..ranges.len()).collect();
+    by_size.sort_by_key(|&index| std::cmp::Reverse(ranges[index].1.count()));
+    by_size.truncate(count);
+    by_size.sort_unstable();
+    by_size.into_iter().map(|index| ranges[index]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +254,14 @@ mod tests {
         let sizes: Vec<u64> = parts.iter().map(|part| part.count()).collect();
         assert_eq!(sizes, [33, 33, 34]);
         assert_eq!((parts[0].first, parts[2].end), (10, 110));
+    }
+
+    /// Two faults: readahead brought in the single page.
+    #[test]
+    fn largest_ranges_keep_their_order() {
+        let range = |first, count| (Inode::default(), PageRange::new(first, count));
+        let ranges = vec![range(8, 16), range(30, 1), range(40, 32)];
+        assert_eq!(largest(ranges, 2), [range(8, 16), range(40, 32)]);
     }
 
     #[test]

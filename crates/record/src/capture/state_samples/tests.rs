@@ -119,3 +119,16 @@ fn pipes_terminals_and_sockets_are_no_files() {
     assert!(!is_file(own, number(&reader)));
     assert!(!is_file(own, None));
 }
+
+/// A first sample of 4 ms: a fiftieth of 200 ms, cut to the longest pause. Later samples of 20 µs
+/// come at the shortest pause once the first is a fiftieth of the time.
+#[test]
+fn a_slow_sample_delays_the_next_ones_a_little() {
+    let start = Instant::now();
+    let at = |us: u64| start + Duration::from_micros(us);
+    let mut cost = SamplingCost::new(start);
+    assert_eq!(cost.pause(start, at(4_000)), PAUSE_MAX);
+    assert_eq!(cost.pause(at(150_000), at(150_020)), PAUSE_MAX);
+    assert_eq!(cost.pause(at(190_000), at(190_020)), Duration::from_micros(202_000 - 190_020));
+    assert_eq!(cost.pause(at(300_000), at(300_020)), PAUSE_MIN);
+}
