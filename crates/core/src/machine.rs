@@ -478,12 +478,9 @@ impl Machine {
         while let Some(ended) = base.queue.poll_ended() {
             base.frames.budget.prefetch_pages -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {
-                RequestContent::Pages { file, range, search_tail, .. } => self.files.complete_pages(
-                    now,
-                    base,
-                    ended,
-                    RequestPages { file, range, search_tail },
-                ),
+                RequestContent::Pages { file, range, search_tail, .. } => self
+                    .files
+                    .complete_pages(now, base, ended, RequestPages { file, range, search_tail }),
                 RequestContent::Slots { range, .. } => self.memory.complete(base, ended, range),
                 RequestContent::Direct { read, offset } => {
                     self.files.complete_direct(base, ended, read, offset)

@@ -5,11 +5,11 @@ use readpath_sim::job::printable;
 
 use super::pictures::{DrawnRead, Pictures};
 use super::{file_and_thread_tables, gains, headline, no_findings_text, other_reads_text};
-use crate::html::{Page, colours};
 use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
+use crate::html::{Page, colours};
 
 /// Maximum number of files with a picture of their reads.
 const FILES_MAX: usize = 4;

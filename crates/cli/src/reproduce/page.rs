@@ -3,10 +3,10 @@
 use readpath_eval::reproduce::{Grid, ReproducedTable};
 
 use super::figures_table;
-use crate::html::{Page, colours};
 use crate::html::axes::{Axis, PlotArea, format_number};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine, DASHED};
+use crate::html::{Page, colours};
 
 /// Height of the plot area of a grid, in pixels.
 const GRID_HEIGHT: f64 = 300.0;
@@ -44,9 +44,9 @@ fn bar_chart(table: &ReproducedTable) -> String {
         .iter()
         .flat_map(|row| {
             let label = format!("{} ({})", row.label, row.policies);
-            let published = row.published.map(|value| {
-                ChartBar::new(&format!("{label}, published"), value, colours::ORANGE)
-            });
+            let published = row
+                .published
+                .map(|value| ChartBar::new(&format!("{label}, published"), value, colours::ORANGE));
             published.into_iter().chain([ChartBar::new(&label, row.modelled, colours::BLUE)])
         })
         .collect();

@@ -4,11 +4,11 @@ use readpath_sim::load::LoadRow;
 use readpath_sim::observe::{Events, ReadEvent};
 use readpath_sim::report::ResultRow;
 
-use crate::html::{Page, colours};
 use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine, DASHED};
+use crate::html::{Page, colours};
 use crate::output::{job_table, load_table};
 
 /// Maximum number of rows with a timeline; the first rows are chosen.

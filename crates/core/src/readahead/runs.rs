@@ -339,7 +339,7 @@ impl RunsPolicy {
     fn usual_rest_after_window(&self, index: usize, pages: &mut dyn PageView) -> Option<u64> {
         let pages_so_far = self.runs[index].pages_so_far();
         let rests = self
-            .lengths(index)
+            .other_lengths(index)
             .filter(|&length| length > pages_so_far)
             .map(|length| length - pages_so_far);
         rests.min_by_key(|&size| (self.window_cost(index, pages_so_far, size, pages), size))
@@ -370,7 +370,7 @@ impl RunsPolicy {
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
         let window_end = self.runs[index].pages_so_far();
         let rests = self
-            .lengths(index)
+            .other_lengths(index)
             .filter(|&length| length > pages_so_far)
             .map(|length| length.saturating_sub(window_end));
         rests.map(|rest| if rest > size { request_pages } else { size - rest }).sum()

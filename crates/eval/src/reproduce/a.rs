@@ -44,7 +44,9 @@
 //! With 640 MiB the third row has 21.1 MB/s as published (21.45). The first row has 12.6, half as
 //! much again as published. This difference is unexplained by the named causes.
 
-use super::{Experiment, ProgressCallback, ReproducedTable, SimulationCase, simulate_rows, spec_of};
+use super::{
+    Experiment, ProgressCallback, ReproducedTable, SimulationCase, simulate_rows, spec_of,
+};
 use readpath_sim::simulate::{SimulateError, SimulationSetup};
 use readpath_sim::world::HostCosts;
 

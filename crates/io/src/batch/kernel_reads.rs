@@ -104,7 +104,9 @@ impl KernelReads {
             if !self.wait(free_buffers) {
                 // No helper thread is available: this thread blocks in the read itself.
                 let first_index = 0;
-                return self.remove_read(first_index).map(|read| (read, KernelReadStatus::Resident));
+                return self
+                    .remove_read(first_index)
+                    .map(|read| (read, KernelReadStatus::Resident));
             }
         }
         None

@@ -174,9 +174,8 @@ impl NfsStorage {
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
         let file_index = 0;
         let state = self.shared.lock();
-        let opened = state.calls.files[file_index]
-            .as_ref()
-            .expect("the file that the storage was made for");
+        let opened =
+            state.calls.files[file_index].as_ref().expect("the file that the storage was made for");
         let age = state.calls.clock.now().since(opened.attributes_at);
         let RegularFile { handle, attributes } = opened.regular_file;
         if age <= self.url().options.attributes_age_max {

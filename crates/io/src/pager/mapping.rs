@@ -164,8 +164,8 @@ impl MappingBuilder {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let areas = AnonymousArea::new(pages)
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
-        let (user, shadow) =
-            areas.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
+        let (user, shadow) = areas
+            .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
         let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
         let new_mapping = |link, scope, mode, fork_local, user| {
             let path = path.to_path_buf();

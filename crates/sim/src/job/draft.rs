@@ -361,11 +361,7 @@ fn has_own_alignment(job: &Job) -> bool {
 /// maximum. `None` if the rates are valid.
 fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
     let RateLimits {
-        bytes_per_s,
-        operations_per_s,
-        least_bytes_per_s,
-        least_operations_per_s,
-        ..
+        bytes_per_s, operations_per_s, least_bytes_per_s, least_operations_per_s, ..
     } = *rate;
     let has_bytes = bytes_per_s != [0; 2] || least_bytes_per_s != [0; 2];
     let has_operations = operations_per_s != [0; 2] || least_operations_per_s != [0; 2];

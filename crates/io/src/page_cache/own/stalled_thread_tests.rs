@@ -165,8 +165,7 @@ fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let queue = state.in_flight.open_queue(QueueOwner::Thread);
     let offset = 300_001;
     let requested_bytes = 1;
-    let inline_request =
-        state.start_inline(file.handle(), offset, requested_bytes, queue).unwrap();
+    let inline_request = state.start_inline(file.handle(), offset, requested_bytes, queue).unwrap();
     let mut inline_request =
         inline_request.expect("what is absent is given to the thread that waits");
     drop(state);

@@ -59,9 +59,8 @@ pub const TABLE: &[FioOption] = &[
         },
     ),
     supported("rate", &[], "bytes a second at most, or READS,WRITES (0: any)", |draft, value| {
-        value.for_each_direction(&mut draft.job.rate.bytes_per_s, |part| {
-            part.bytes_in(0..=u64::MAX)
-        })
+        value
+            .for_each_direction(&mut draft.job.rate.bytes_per_s, |part| part.bytes_in(0..=u64::MAX))
     }),
     supported(
         "rate_iops",
