@@ -179,9 +179,9 @@ impl Hdd {
         Time(self.mechanics.period_ns())
     }
 
-    /// Makes all decisions of the drive up to the time `now`, in ns.
-    fn decide_until(&mut self, now: u64) {
-        while let Some(time_ns) = self.next_decision_ns().filter(|time_ns| *time_ns <= now) {
+    /// Makes all decisions of the drive up to the time `now_ns`.
+    fn decide_until(&mut self, now_ns: u64) {
+        while let Some(time_ns) = self.next_decision_ns().filter(|time_ns| *time_ns <= now_ns) {
             self.start_next_task(time_ns);
         }
     }
@@ -189,15 +189,15 @@ impl Hdd {
     /// Returns the time, in ns, at which the arm gets its next task: a command, a write from the
     /// cache, or a flush. `None` if nothing waits.
     fn next_decision_ns(&self) -> Option<u64> {
-        let ready_at = match self.flushes.front() {
+        let ready_ns = match self.flushes.front() {
             // A waiting flush blocks all other work.
-            Some(flush) => self.write_cache.ready_at().unwrap_or(flush.overhead_end_ns),
-            None => match (self.queue.ready_at(), self.write_cache.ready_at()) {
+            Some(flush) => self.write_cache.earliest_ready_ns().unwrap_or(flush.overhead_end_ns),
+            None => match (self.queue.earliest_ready_ns(), self.write_cache.earliest_ready_ns()) {
                 (Some(command_ns), Some(write_back_ns)) => command_ns.min(write_back_ns),
                 (command_ns, write_back_ns) => command_ns.or(write_back_ns)?,
             },
         };
-        Some(ready_at.max(self.arm_free_at_ns))
+        Some(ready_ns.max(self.arm_free_at_ns))
     }
 
     /// Schedules the completion of request `id` at `end_ns`.
@@ -226,11 +226,11 @@ impl Device for Hdd {
 
     /// Accepts a request at time `now`: puts it into the queue, or answers it from the cache.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let now = now.0;
-        self.decide_until(now);
+        let now_ns = now.0;
+        self.decide_until(now_ns);
         match request.op {
-            Op::Read => self.accept_read(now, request),
-            Op::Write => self.accept_write(now, request),
+            Op::Read => self.accept_read(now_ns, request),
+            Op::Write => self.accept_write(now_ns, request),
         }
         self.last_op = request.op;
     }

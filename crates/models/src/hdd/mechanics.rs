@@ -26,6 +26,17 @@ pub(super) struct HeadPosition {
     pub head: u32,
 }
 
+/// Earliest times of the steps of a transfer, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TransferTimes {
+    /// Time from which the arm is free.
+    pub arm_free_ns: u64,
+    /// Time at which the arm has settled over the track.
+    pub settled_ns: u64,
+    /// Time from which the medium may be accessed.
+    pub earliest_ns: u64,
+}
+
 /// Transfer of sectors of one track under the head. Times are in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SectorPass {
@@ -103,12 +114,13 @@ impl Mechanics {
 
     /// Returns the time in ns for a rotation by `angle`, rounded down.
     pub(super) fn rotation_ns(&self, angle: Angle) -> u64 {
+        // 64 bits for the fraction of a revolution, and 16 for the fraction of a ns.
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
     /// Returns the time in ns of a seek over `distance` cylinders, with or without a head switch,
-    /// until `op` can begin.
-    fn settled_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
+    /// until `op` can begin. The longer of seek and head switch counts.
+    fn seek_and_settle_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
         let head_switch_ns = if is_same_head { 0 } else { self.head_switch_ns };
         let seek = match (op, &self.write_seek) {
             (Op::Write, Some(curve)) => curve,
@@ -128,13 +140,13 @@ impl Mechanics {
     }
 
     /// Returns the number of whole sectors of `width` that pass in `ns`, at most one revolution.
-    pub(super) fn sectors_in(&self, ns: u64, width: Angle) -> u64 {
+    pub(super) fn whole_sectors_in(&self, ns: u64, width: Angle) -> u64 {
         self.rotation_per_ns.saturating_mul(ns) / width
     }
 
     /// Returns the time in ns of the rotation from the angle `from` to the angle `to`. It is 0 if
     /// `to` has just passed, within `MARK_TOLERANCE_NS`.
-    fn wait_ns(&self, from: Angle, to: Angle) -> u64 {
+    fn rotation_wait_ns(&self, from: Angle, to: Angle) -> u64 {
         let angle = to.wrapping_sub(from);
         // An angle just below a whole revolution means that `to` has just passed.
         if angle.wrapping_add(self.mark_tolerance) < self.mark_tolerance {
@@ -163,7 +175,7 @@ impl Mechanics {
             return self.move_ns(arm_track, target, op);
         }
         let seek_cylinders = distance.max(1).min(self.cylinders - 1);
-        self.settled_ns(seek_cylinders, arm_track.head == target.head, op)
+        self.seek_and_settle_ns(seek_cylinders, arm_track.head == target.head, op)
     }
 
     /// Returns the seek time in ns within an access, from `arm_track` to the track of `target`.
@@ -171,7 +183,7 @@ impl Mechanics {
         if arm_track.cylinder == target.cylinder && arm_track.head == target.head {
             return 0;
         }
-        self.settled_ns(
+        self.seek_and_settle_ns(
             arm_track.cylinder.abs_diff(target.cylinder),
             arm_track.head == target.head,
             op,
@@ -190,7 +202,7 @@ impl Mechanics {
         let move_ns = self.access_seek_ns(arm_track, target, op);
         match self.access {
             AccessTime::Tracked => {
-                move_ns + self.wait_ns(self.angle_at(start_ns + move_ns), target.angle)
+                move_ns + self.rotation_wait_ns(self.angle_at(start_ns + move_ns), target.angle)
             }
             AccessTime::HalfTurn => move_ns + self.period_ns() / 2,
             AccessTime::Constant { ns } => ns,
@@ -211,27 +223,27 @@ impl Mechanics {
         limit_ns: u64,
     ) -> Option<u64> {
         let is_tracked = matches!(self.access, AccessTime::Tracked);
-        if is_tracked && self.wait_ns(self.angle_at(start_ns), target.angle) >= limit_ns {
+        if is_tracked && self.rotation_wait_ns(self.angle_at(start_ns), target.angle) >= limit_ns {
             return None;
         }
         Some(self.positioning_ns(start_ns, arm_track, target, op)).filter(|cost| *cost < limit_ns)
     }
 
-    /// Transfers `sectors` consecutive sectors of one track, starting at `first_sector`. All times
-    /// are in ns: the arm is free at `free_ns` and has settled at `settled_ns`. The medium is not
-    /// accessed before `earliest_ns`.
+    /// Returns the times of a transfer of `sectors` consecutive sectors of one track, starting at
+    /// `first_sector`.
     pub(super) fn transfer_on_track(
         &self,
-        (free_ns, settled_ns, earliest_ns): (u64, u64, u64),
+        times: TransferTimes,
         first_sector: &SectorPosition,
         sectors: u32,
         op: Op,
     ) -> SectorPass {
+        let TransferTimes { arm_free_ns, settled_ns, earliest_ns } = times;
         let width = u64::from(sectors).wrapping_mul(first_sector.sector_width);
         let ready_ns = settled_ns.max(earliest_ns);
         let begin_ns = match self.access {
             AccessTime::HalfTurn => ready_ns + self.period_ns() / 2,
-            AccessTime::Constant { ns } => free_ns + ns,
+            AccessTime::Constant { ns } => arm_free_ns + ns,
             AccessTime::Tracked => {
                 let angle = self.angle_at(ready_ns);
                 let past_first = angle.wrapping_sub(first_sector.angle);
@@ -239,11 +251,12 @@ impl Mechanics {
                 if settles_inside && self.is_zero_latency(op) {
                     // The head settled inside the requested sectors. One full revolution transfers
                     // all of them, the first one near its end.
-                    let begin_ns = ready_ns + self.wait_ns(angle, first_sector.angle);
-                    let end_ns = ready_ns + self.rotation_ns(u64::MAX);
+                    let begin_ns = ready_ns + self.rotation_wait_ns(angle, first_sector.angle);
+                    let revolution = Angle::MAX;
+                    let end_ns = ready_ns + self.rotation_ns(revolution);
                     return SectorPass { settled_ns, begin_ns, end_ns };
                 }
-                ready_ns + self.wait_ns(angle, first_sector.angle)
+                ready_ns + self.rotation_wait_ns(angle, first_sector.angle)
             }
         };
         SectorPass { settled_ns, begin_ns, end_ns: begin_ns + self.rotation_ns(width) }
@@ -281,13 +294,13 @@ mod tests {
         Mechanics::new(&spec, 200, 0)
     }
 
-    /// Returns the position of the sector with index `sector` on its track.
-    fn position(cylinder: u32, head: u32, sector: u64) -> SectorPosition {
+    /// Returns the position of the sector with index `index_on_track` on its track.
+    fn position(cylinder: u32, head: u32, index_on_track: u64) -> SectorPosition {
         let sector_width = u64::MAX / TRACK_SECTORS;
         SectorPosition {
             cylinder,
             head,
-            angle: sector * sector_width,
+            angle: index_on_track * sector_width,
             sector_width,
             ..SectorPosition::default()
         }
@@ -325,9 +338,9 @@ mod tests {
             10_500_000
         ));
         // The result is the same 100 revolutions later.
-        let later = 1_000_000_000;
+        let start_ns = 1_000_000_000;
         assert!(is_near(
-            mechanics.positioning_ns(later, arm_track, &position(0, 0, 30), Op::Read),
+            mechanics.positioning_ns(start_ns, arm_track, &position(0, 0, 30), Op::Read),
             3_000_000
         ));
     }
@@ -337,14 +350,15 @@ mod tests {
     #[test]
     fn zero_latency_read_from_inside_its_range_takes_one_revolution() {
         let mechanics = mechanics();
-        // Free at 0, settled at 2 ms, and no wait for data.
-        let times = (0, 2_000_000, 0);
+        let times = TransferTimes { arm_free_ns: 0, settled_ns: 2_000_000, earliest_ns: 0 };
         let pass = mechanics.transfer_on_track(times, &position(0, 0, 10), 30, Op::Read);
         assert!(is_near(pass.end_ns, 12_000_000));
-        let strict = mechanics.transfer_on_track(times, &position(0, 0, 10), 30, Op::Write);
-        assert!(is_near(strict.begin_ns, 11_000_000) && is_near(strict.end_ns, 14_000_000));
+        let write = mechanics.transfer_on_track(times, &position(0, 0, 10), 30, Op::Write);
+        assert!(is_near(write.begin_ns, 11_000_000) && is_near(write.end_ns, 14_000_000));
     }
 
+    /// Reads of random sectors on the arm's own track at random times. Each access is a seek of 1
+    /// ms, and a wait of less than one revolution, 10 ms.
     #[test]
     fn the_wait_of_independent_requests_is_uniform() {
         let (mechanics, arm_track) = (mechanics(), HeadPosition::default());

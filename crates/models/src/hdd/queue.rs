@@ -24,9 +24,9 @@ pub(super) struct DiskCommand {
     /// Request of the host.
     pub request: DeviceRequest,
     /// End of the processing overhead, in ns.
-    pub ready_at: u64,
+    pub ready_ns: u64,
     /// Time in ns at which the command entered the window.
-    pub in_window_since: u64,
+    pub in_window_since_ns: u64,
     /// Position of its first sector.
     pub position: SectorPosition,
     /// True for a read whose first sector may be in the cache. It is not there for other reads.
@@ -43,10 +43,10 @@ pub(super) struct DiskCommand {
 
 impl DiskCommand {
     /// Returns true if the command continues the command `previous`, queued before it, which is
-    /// ready at `now` too. Serving it first would cost the other command a revolution.
-    fn follows(&self, previous: &DiskCommand, now: u64) -> bool {
+    /// ready at `now_ns` too. Serving it first would cost the other command a revolution.
+    fn continues_ready(&self, previous: &DiskCommand, now_ns: u64) -> bool {
         let (own, other) = (&self.request, &previous.request);
-        other.end() == own.start && other.op == own.op && previous.ready_at <= now
+        other.end() == own.start && other.op == own.op && previous.ready_ns <= now_ns
     }
 }
 
@@ -63,10 +63,10 @@ pub(super) enum ArmTask {
 #[derive(Clone, Debug)]
 pub(super) struct CommandQueue {
     commands: VecDeque<DiskCommand>,
-    /// Number of writes that wait for room.
+    /// Number of writes that wait for room in the cache.
     writes_without_room: u32,
-    /// The earliest time at which a command in the window is ready.
-    ready_at: Option<u64>,
+    /// The earliest time at which a command in the window is ready: one of the `window` oldest.
+    earliest_ready_ns: Option<u64>,
     spec: QueueSpec,
 }
 
@@ -74,7 +74,7 @@ impl CommandQueue {
     /// Creates an empty queue with the depth and the policy of `spec`.
     pub(super) fn new(spec: QueueSpec) -> CommandQueue {
         let commands = VecDeque::with_capacity(spec.depth as usize);
-        CommandQueue { commands, writes_without_room: 0, ready_at: None, spec }
+        CommandQueue { commands, writes_without_room: 0, earliest_ready_ns: None, spec }
     }
 
     /// Returns true if no command waits.
@@ -86,30 +86,31 @@ impl CommandQueue {
     pub(super) fn push(&mut self, command: DiskCommand) {
         self.writes_without_room += u32::from(command.waits_for_room);
         if self.commands.len() < self.spec.window as usize {
-            self.lower_ready_at(command.ready_at);
+            self.lower_earliest_ready(command.ready_ns);
         }
         self.commands.push_back(command);
     }
 
     /// Returns the earliest time in ns at which a command in the window is ready; `None` if it is
     /// empty.
-    pub(super) fn ready_at(&self) -> Option<u64> {
-        self.ready_at
+    pub(super) fn earliest_ready_ns(&self) -> Option<u64> {
+        self.earliest_ready_ns
     }
 
-    /// Lowers the earliest ready time to `ready_at` (ns) if that is earlier: the ready time of a
+    /// Lowers the earliest ready time to `ready_ns` if that is earlier: the ready time of a
     /// command that enters the window.
-    fn lower_ready_at(&mut self, ready_at: u64) {
-        self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
+    fn lower_earliest_ready(&mut self, ready_ns: u64) {
+        let earliest_ns = self.earliest_ready_ns.map_or(ready_ns, |first| first.min(ready_ns));
+        self.earliest_ready_ns = Some(earliest_ns);
     }
 
     /// Recomputes the earliest ready time of the commands in the window.
-    fn update_ready_at(&mut self) {
-        self.ready_at = self.window().map(|command| command.ready_at).min();
+    fn update_earliest_ready(&mut self) {
+        self.earliest_ready_ns = self.window().map(|command| command.ready_ns).min();
     }
 
-    /// Records the reads that may find their first sector in the added spans.
-    pub(super) fn record_added(&mut self, added: &AddedSpans) {
+    /// Sets `may_be_cached` of the commands whose first sector lies in the added spans.
+    pub(super) fn mark_possibly_cached(&mut self, added: &AddedSpans) {
         for &(start, end) in added.spans() {
             for command in &mut self.commands {
                 command.may_be_cached |= (start..end).contains(&command.request.start);
@@ -125,78 +126,78 @@ impl CommandQueue {
         }
     }
 
-    /// Removes and returns the oldest write that waits for room. `now` (ns) is the time of the
-    /// removal.
-    pub(super) fn take_write_without_room(&mut self, now: u64) -> Option<DiskCommand> {
+    /// Removes and returns the oldest write that waits for room, at time `now_ns`.
+    pub(super) fn take_write_without_room(&mut self, now_ns: u64) -> Option<DiskCommand> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
-        self.remove(index, now)
+        self.remove(index, now_ns)
     }
 
-    /// Returns true if a write that continues `command` is ready at `now`.
-    pub(super) fn has_continuing_write(&self, now: u64, command: &DiskCommand) -> bool {
-        self.index_of_continuing_write(now, command).is_some()
+    /// Returns true if a write that continues `command` is ready at `now_ns`.
+    pub(super) fn has_continuing_write(&self, now_ns: u64, command: &DiskCommand) -> bool {
+        self.index_of_continuing_write(now_ns, command).is_some()
     }
 
-    /// Removes and returns the write that continues `command` and is ready at `now`.
+    /// Removes and returns the write that continues `command` and is ready at `now_ns`.
     pub(super) fn take_continuing_write(
         &mut self,
-        now: u64,
+        now_ns: u64,
         command: &DiskCommand,
     ) -> Option<DiskCommand> {
-        let index = self.index_of_continuing_write(now, command)?;
-        self.remove(index, now)
+        let index = self.index_of_continuing_write(now_ns, command)?;
+        self.remove(index, now_ns)
     }
 
-    /// Returns the index of the write that continues `command` and is ready at `now`.
-    fn index_of_continuing_write(&self, now: u64, command: &DiskCommand) -> Option<usize> {
+    /// Returns the index of the write that continues `command` and is ready at `now_ns`.
+    fn index_of_continuing_write(&self, now_ns: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
             let continues =
                 !is_read(next.request.op) && next.request.start == command.request.end();
-            continues && next.ready_at <= now && !next.waits_for_room
+            continues && next.ready_ns <= now_ns && !next.waits_for_room
         })
     }
 
-    /// Returns the rest of a command to the front of the queue.
-    pub(super) fn put_back(&mut self, command: DiskCommand) {
+    /// Returns the rest of a partly served command to the front of the queue.
+    pub(super) fn return_rest(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
-        self.update_ready_at();
+        self.update_earliest_ready();
     }
 
-    /// Removes and returns the next task at time `now`, in ns. Returns `None` if no command in the
+    /// Removes and returns the next task at time `now_ns`. Returns `None` if no command in the
     /// window is ready. The oldest command is served without a comparison if it is ready and alone
     /// in the window, or has waited for more than `age_limit_ns`.
     ///
     /// `cost` returns the cost of a command if it is less than its second argument, the least cost
-    /// so far. `room_cost` returns the cost of written data that has to leave the cache.
+    /// so far. `write_back_cost` returns the cost of the written data that must leave the cache.
     pub(super) fn take_next(
         &mut self,
-        now: u64,
+        now_ns: u64,
         cost: impl Fn(&DiskCommand, u64) -> Option<u64>,
-        room_cost: impl Fn() -> u64,
+        write_back_cost: impl Fn() -> u64,
     ) -> Option<ArmTask> {
         let oldest = self.commands.front()?;
-        if oldest.ready_at <= now {
-            let waiting_ns = now.saturating_sub(oldest.in_window_since);
+        if oldest.ready_ns <= now_ns {
+            let waiting_ns = now_ns.saturating_sub(oldest.in_window_since_ns);
             let is_alone = self.commands.len() == 1 || self.spec.window == 1;
             if is_alone || waiting_ns > self.spec.age_limit_ns {
-                return self.task_for(0, now);
+                let oldest_index = 0;
+                return self.take_task(oldest_index, now_ns);
             }
         }
         let mut best_index = None;
         let mut least_cost = u64::MAX;
         // All writes without room stand for the same write-back, which competes once.
-        let mut has_room_cost = false;
+        let mut has_compared_write_back = false;
         let mut previous: Option<&DiskCommand> = None;
         for (index, command) in self.window().enumerate() {
             let previous = previous.replace(command);
-            if command.ready_at > now
-                || previous.is_some_and(|previous| command.follows(previous, now))
+            if command.ready_ns > now_ns
+                || previous.is_some_and(|previous| command.continues_ready(previous, now_ns))
             {
                 continue;
             }
             let cost = match command.waits_for_room {
-                true if std::mem::replace(&mut has_room_cost, true) => continue,
-                true => Some(room_cost()),
+                true if std::mem::replace(&mut has_compared_write_back, true) => continue,
+                true => Some(write_back_cost()),
                 false => cost(command, least_cost),
             };
             let Some(cost) = cost.filter(|cost| *cost < least_cost) else { continue };
@@ -206,36 +207,38 @@ impl CommandQueue {
                 break;
             }
         }
-        self.task_for(best_index?, now)
+        self.take_task(best_index?, now_ns)
     }
 
-    /// Returns the task for the command at `index` at time `now` (ns), and removes the command
+    /// Returns the task for the command at `index` at time `now_ns`, and removes the command
     /// unless it waits for room.
-    fn task_for(&mut self, index: usize, now: u64) -> Option<ArmTask> {
+    fn take_task(&mut self, index: usize, now_ns: u64) -> Option<ArmTask> {
         match self.commands[index].waits_for_room {
             true => Some(ArmTask::MakeRoom),
-            false => self.remove(index, now).map(ArmTask::Serve),
+            false => self.remove(index, now_ns).map(ArmTask::Serve),
         }
     }
 
     /// Removes the command at `index`. The command that enters the window in its place starts to
-    /// age at `now` (ns).
-    fn remove(&mut self, index: usize, now: u64) -> Option<DiskCommand> {
+    /// age at `now_ns`.
+    fn remove(&mut self, index: usize, now_ns: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         let is_without_room = command.is_some_and(|command| command.waits_for_room);
         self.writes_without_room -= u32::from(is_without_room);
         let window = self.spec.window as usize;
-        let mut entering_ready_at = None;
+        let mut entering_ready_ns = None;
         if let Some(entering) = self.commands.get_mut(window - 1) {
-            entering.in_window_since = entering.in_window_since.max(now);
-            entering_ready_at = Some(entering.ready_at);
+            entering.in_window_since_ns = entering.in_window_since_ns.max(now_ns);
+            entering_ready_ns = Some(entering.ready_ns);
         }
-        let was_earliest = command.map(|command| command.ready_at) == self.ready_at;
-        match entering_ready_at {
+        // Only the removal of the earliest command can make the window's earliest time later.
+        let was_earliest = command.map(|command| command.ready_ns) == self.earliest_ready_ns;
+        match entering_ready_ns {
+            // The command was not in the window.
             _ if index >= window => {}
-            Some(ready_at) if !was_earliest => self.lower_ready_at(ready_at),
+            Some(ready_ns) if !was_earliest => self.lower_earliest_ready(ready_ns),
             None if !was_earliest => {}
-            _ => self.update_ready_at(),
+            _ => self.update_earliest_ready(),
         }
         command
     }
@@ -271,8 +274,8 @@ mod tests {
             let (id, start) = (RequestId(id as u32), u64::from(*cylinder) * 1000);
             queue.push(DiskCommand {
                 request: DeviceRequest { id, op: Op::Read, start, sectors: 8 },
-                ready_at: 0,
-                in_window_since: 0,
+                ready_ns: 0,
+                in_window_since_ns: 0,
                 position: SectorPosition { cylinder: *cylinder, ..SectorPosition::default() },
                 may_be_cached: false,
                 waits_for_room: false,
@@ -284,17 +287,19 @@ mod tests {
         queue
     }
 
-    /// Takes the next command at `now` (ns), with its cylinder as the cost. Returns the index of
-    /// its cylinder in the list given to `queue`.
-    fn take_index(queue: &mut CommandQueue, now: u64) -> u32 {
+    /// Takes the next command at `now_ns`, with its cylinder as the cost. Returns the index of its
+    /// cylinder in the list given to `queue`.
+    fn take_index(queue: &mut CommandQueue, now_ns: u64) -> u32 {
         let cost = |command: &DiskCommand, _| Some(u64::from(command.position.cylinder));
-        let next = queue.take_next(now, cost, || u64::MAX);
+        let write_back_cost = || u64::MAX;
+        let next = queue.take_next(now_ns, cost, write_back_cost);
         match next.expect("a command is ready") {
             ArmTask::Serve(command) => command.request.id.0,
             ArmTask::MakeRoom => panic!("no write waits for room"),
         }
     }
 
+    /// The cost is the cylinder. A window of two holds cylinders 500 and 300, the oldest commands.
     #[test]
     fn nearest_command_in_the_window_is_served_first() {
         assert_eq!(take_index(&mut queue(8, &[500, 300, 100, 5]), 0), 3);
@@ -302,6 +307,7 @@ mod tests {
         assert_eq!(take_index(&mut queue(1, &[500, 300, 100, 5]), 0), 0);
     }
 
+    /// The age limit is 1,000 ns.
     #[test]
     fn aged_command_is_served_before_a_near_one() {
         assert_eq!(take_index(&mut queue(8, &[500, 5]), 1000), 1);
@@ -310,11 +316,12 @@ mod tests {
 
     #[test]
     fn command_age_starts_at_its_entry_into_the_window() {
-        let mut queue = queue(1, &[500, 300]);
-        assert_eq!(take_index(&mut queue, 5000), 0);
-        assert_eq!(queue.commands[0].in_window_since, 5000);
+        let (mut queue, removal_ns) = (queue(1, &[500, 300]), 5000);
+        assert_eq!(take_index(&mut queue, removal_ns), 0);
+        assert_eq!(queue.commands[0].in_window_since_ns, removal_ns);
     }
 
+    /// The command on cylinder 5 is cheaper, but continues the waiting command on cylinder 500.
     #[test]
     fn continuation_of_a_waiting_command_is_served_after_it() {
         let mut queue = queue(8, &[500, 5]);

@@ -11,33 +11,33 @@ use super::queue::DiskCommand;
 use super::service::{MediumAccess, sectors_until_read_ahead};
 
 impl Hdd {
-    /// Accepts a read that arrives at `now` (ns): serves it from the cache or queues it for the
-    /// arm.
-    pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
-        let cached_end = self.cached_end(now, request.start);
+    /// Accepts a read that arrives at `now_ns`: serves it from the cache or queues it for the arm.
+    pub(super) fn accept_read(&mut self, now_ns: u64, request: DeviceRequest) {
+        let cached_end = self.cached_end(now_ns, request.start);
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
-        let is_arm_idle = self.queue.is_empty() && self.arm_free_at_ns <= now;
+        let is_arm_idle = self.queue.is_empty() && self.arm_free_at_ns <= now_ns;
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
         let bus_release_ns = self.overhead_ns(controller.read_disconnect);
-        let hit_at = now + self.overhead_ns(controller.read_hit);
-        let miss_at = now + self.overhead_ns(controller.read_miss);
+        // Ends of the processing overhead, if the read hits or misses the cache.
+        let hit_ready_ns = now_ns + self.overhead_ns(controller.read_hit);
+        let miss_ready_ns = now_ns + self.overhead_ns(controller.read_miss);
         if is_hit && (is_arm_idle || cache.hits_overtake) {
-            self.answer_from_cache(BusState::Held { from_ns: hit_at }, request, is_arm_idle);
+            self.answer_from_cache(BusState::Held { from_ns: hit_ready_ns }, request, is_arm_idle);
             return;
         }
         let can_send_start = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
         let bus = match can_send_start {
-            true if is_arm_idle => BusState::Held { from_ns: hit_at },
-            _ if controller.never_disconnects => BusState::Held { from_ns: miss_at },
-            _ => BusState::Left { from_ns: miss_at + bus_release_ns },
+            true if is_arm_idle => BusState::Held { from_ns: hit_ready_ns },
+            _ if controller.never_disconnects => BusState::Held { from_ns: miss_ready_ns },
+            _ => BusState::Left { from_ns: miss_ready_ns + bus_release_ns },
         };
-        let stop_ns = self.stop_read_ahead_on_arrival(now, &request);
+        let stop_delay_ns = self.stop_read_ahead_on_arrival(now_ns, &request);
         self.queue.push(DiskCommand {
             request,
-            in_window_since: now,
-            ready_at: miss_at + stop_ns,
+            in_window_since_ns: now_ns,
+            ready_ns: miss_ready_ns + stop_delay_ns,
             position: self.geometry.locate(request.start),
             may_be_cached: cached_end.is_some(),
             waits_for_room: false,
@@ -48,15 +48,15 @@ impl Hdd {
     }
 
     /// Transfers a read from the cache over the bus and schedules its completion. Releases data of
-    /// its segment as `releases` demands. Extends the read-ahead into the segment; with
-    /// `ahead_on_hit` and an idle arm, starts one if there is none.
+    /// its cache segment by the drive's `releases` policy. Extends the read-ahead into the segment;
+    /// with `ahead_on_hit` and an idle arm, starts one if there is none.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         // All data is cached, so the read never releases the bus.
         let bus_release_ns = 0;
         let flow = MediumFlow::cached(request.sectors);
         let sent_ns = self.send_to_host(bus, bus_release_ns, flow);
-        let done_at = sent_ns + self.drive.controller.read_completion_ns;
-        self.schedule_completion(request.id, done_at);
+        let done_ns = sent_ns + self.drive.controller.read_completion_ns;
+        self.schedule_completion(request.id, done_ns);
         let Some(index) = self.segments.segment_with(request.start) else { return };
         self.segments.touch(index);
         let cache = &self.drive.cache;
@@ -67,16 +67,19 @@ impl Hdd {
             ReleasePolicy::Requested => self.segments.release_before(index, request.end()),
             _ => {}
         }
-        let limit = self.read_ahead_limit(index, request.start, request.end());
+        let ahead_end = self.read_ahead_end(index, request.start, request.end());
         match &mut self.read_ahead {
-            Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
+            Some(run) if run.segment_index == index && !run.is_done() => {
+                run.end_sector = run.end_sector.max(ahead_end);
+            }
             _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
-                let next = self.segments.segment(index).end;
-                if next < limit && self.read_ahead.is_none_or(|run| run.is_done()) {
+                let next_sector = self.segments.segment(index).end;
+                if next_sector < ahead_end && self.read_ahead.is_none_or(|run| run.is_done()) {
                     let (BusState::Held { from_ns } | BusState::Left { from_ns }) = bus;
-                    let since = self.arm_free_at_ns.max(from_ns);
-                    self.read_ahead =
-                        Some(ReadAheadRun::new(index, next, limit, since, self.arm_position()));
+                    let free_ns = self.arm_free_at_ns.max(from_ns);
+                    let track = self.arm_position();
+                    let run = ReadAheadRun::new(index, next_sector, ahead_end, free_ns, track);
+                    self.read_ahead = Some(run);
                 }
             }
             _ => {}
@@ -108,30 +111,32 @@ impl Hdd {
         }
         let start_ns = start_ns.max(self.arm_free_at_ns);
         let joins_ahead = self.joins_read_ahead(request.start);
+        // The cache segment that the read continues, and the first sector from the medium.
         let (segment, medium_start) = match (cached_end, joins_ahead, self.read_ahead) {
-            (_, true, Some(run)) => (Some(run.segment), run.next),
+            (_, true, Some(run)) => (Some(run.segment_index), run.next_sector),
             (Some(cached), ..) => (self.segments.segment_with(request.start), cached),
             _ => (None, request.start),
         };
         if !joins_ahead {
             self.stop_read_ahead(start_ns);
         }
-        let start_at = match self.read_ahead.take() {
+        let arm_free_ns = match self.read_ahead.take() {
             Some(run) => {
                 self.arm_track = run.arm_track();
-                // A read-ahead that has reached its limit no longer occupies the head.
+                // A finished read-ahead does not occupy the head.
                 if run.is_done() { start_ns } else { run.free_since_ns().min(start_ns) }
             }
             None => start_ns.max(self.arm_free_at_ns),
         };
-        let passing_sectors = self.sectors_passing_before(start_at, medium_start);
+        let passing_sectors = self.sectors_passing_before(arm_free_ns, medium_start);
         let access = MediumAccess {
-            arm_free_ns: start_at,
+            arm_free_ns,
             continues: joins_ahead,
             ..MediumAccess::default()
         };
         let transfer = self.transfer(access, medium_start, end - medium_start, Op::Read);
         self.last_medium_request = Some(request.id);
+        // The arm has left the last written sector, so no write continues there without a seek.
         self.written_end = u64::MAX;
         // If the first sectors of the read are cached, they are available at once.
         let cached_sectors = medium_start.saturating_sub(request.start) as u32;
@@ -141,43 +146,43 @@ impl Hdd {
             begin_ns: transfer.begin_ns,
             end_ns: transfer.end_ns,
         };
-        let sent_at = self.send_to_host(bus, command.bus_release_ns, flow);
-        let done_at = sent_at + self.drive.controller.read_completion_ns;
-        self.schedule_completion(request.id, done_at);
+        let sent_ns = self.send_to_host(bus, command.bus_release_ns, flow);
+        let done_ns = sent_ns + self.drive.controller.read_completion_ns;
+        self.schedule_completion(request.id, done_ns);
         self.arm_free_at_ns = transfer.end_ns;
         if self.drive.cache.is_enabled {
-            let segment = match segment {
+            let segment_index = match segment {
                 Some(index) => {
                     self.segments.extend(index, end);
                     index
                 }
                 None => self.segments.allocate_for_read(request.start - passing_sectors, end),
             };
-            self.segments.touch(segment);
-            self.start_read_ahead(segment, request.start, end);
+            self.segments.touch(segment_index);
+            self.start_read_ahead(segment_index, request.start, end);
             if self.drive.cache.releases == ReleasePolicy::Requested {
-                self.segments.release_before(segment, end);
+                self.segments.release_before(segment_index, end);
             }
         }
-        self.keep_arm_until_reported(done_at, self.drive.controller.read_completion_ns);
+        self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
     }
 
-    /// Advances the read-ahead to `now` (ns). Returns the end of the cached range that contains
+    /// Advances the read-ahead to `now_ns`. Returns the end of the cached range that contains
     /// sector `start`; `None` if it is not cached.
-    fn cached_end(&mut self, now: u64, start: u64) -> Option<u64> {
+    fn cached_end(&mut self, now_ns: u64, start: u64) -> Option<u64> {
         if !self.drive.cache.is_enabled {
             return None;
         }
-        self.advance_read_ahead(now);
+        self.advance_read_ahead(now_ns);
         self.segments.segment_with(start).map(|index| self.segments.segment(index).end)
     }
 
-    /// Advances the read-ahead to `now` (ns), and extends its cache segment. No effect without
+    /// Advances the read-ahead to `now_ns`, and extends its cache segment. No effect without
     /// read-ahead.
-    pub(super) fn advance_read_ahead(&mut self, now: u64) {
+    pub(super) fn advance_read_ahead(&mut self, now_ns: u64) {
         if let Some(run) = &mut self.read_ahead {
-            run.advance(now, &self.geometry, &self.mechanics);
-            self.segments.extend(run.segment, run.next);
+            run.advance(now_ns, &self.geometry, &self.mechanics);
+            self.segments.extend(run.segment_index, run.next_sector);
         }
     }
 
@@ -187,21 +192,22 @@ impl Hdd {
     }
 
     /// Returns true if a read from sector `start` continues the read-ahead in progress: the sector
-    /// was read ahead, or the head waits for it by `sectors_until_read_ahead`.
+    /// was read ahead, or the head reaches it next or waits for it (`sectors_until_read_ahead`).
     fn joins_read_ahead(&self, start: u64) -> bool {
         let Some(run) = &self.read_ahead else { return false };
-        let segment = self.segments.segment(run.segment);
-        let is_inside = segment.start <= start && start < run.next;
+        let segment = self.segments.segment(run.segment_index);
+        let is_inside = segment.start <= start && start < run.next_sector;
         let cache = &self.drive.cache;
         is_inside || sectors_until_read_ahead(Some(run), cache, &self.geometry, start).is_some()
     }
 
-    /// Starts the read-ahead into `segment`, after a read of the sectors from `start` to `end`. The
-    /// minimum read-ahead (`read_ahead_sectors_min`) is read at once and cannot be interrupted.
-    fn start_read_ahead(&mut self, segment: usize, start: u64, end: u64) {
-        let limit = self.read_ahead_limit(segment, start, end);
+    /// Starts the read-ahead into the cache segment `segment_index`, after a read of the sectors
+    /// from `start` to `end`. The minimum read-ahead (`read_ahead_sectors_min`) is read at once and
+    /// cannot be interrupted.
+    fn start_read_ahead(&mut self, segment_index: usize, start: u64, end: u64) {
+        let ahead_end = self.read_ahead_end(segment_index, start, end);
         let sectors_min =
-            u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
+            u64::from(self.drive.cache.read_ahead_sectors_min).min(ahead_end.max(end) - end);
         if sectors_min > 0 {
             let access = MediumAccess {
                 arm_free_ns: self.arm_free_at_ns,
@@ -209,17 +215,19 @@ impl Hdd {
                 ..MediumAccess::default()
             };
             self.arm_free_at_ns = self.transfer(access, end, sectors_min, Op::Read).end_ns;
-            self.segments.extend(segment, end + sectors_min);
+            self.segments.extend(segment_index, end + sectors_min);
         }
-        if limit > end + sectors_min {
-            let (next, since) = (end + sectors_min, self.arm_free_at_ns);
-            self.read_ahead = Some(ReadAheadRun::new(segment, next, limit, since, self.arm_track));
+        let next_sector = end + sectors_min;
+        if ahead_end > next_sector {
+            let (free_ns, track) = (self.arm_free_at_ns, self.arm_track);
+            let run = ReadAheadRun::new(segment_index, next_sector, ahead_end, free_ns, track);
+            self.read_ahead = Some(run);
         }
     }
 
-    /// Returns the end sector of the read-ahead into `segment`, after a read of the sectors from
-    /// `start` to `end`. It is `end` if nothing is read ahead.
-    fn read_ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
+    /// Returns the end sector of the read-ahead into the cache segment `segment_index`, after a
+    /// read of the sectors from `start` to `end`. The result is `end` if nothing is read ahead.
+    fn read_ahead_end(&self, segment_index: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
         let track_end = |sector: u64| self.geometry.track(sector).end;
@@ -241,7 +249,7 @@ impl Hdd {
             ReadAhead::Segment => start + segment_sectors,
             ReadAhead::NextTrack if end < self.sectors() => {
                 let track = self.geometry.track(end);
-                let segment = self.segments.segment(segment);
+                let segment = self.segments.segment(segment_index);
                 // The segment started on the previous track, so this is a stream. DiskSim then adds
                 // the sector count of a whole track, even if the next track has fewer numbers.
                 let wanted_end = match segment.allocated_start < track.start {
@@ -264,38 +272,41 @@ impl Hdd {
             return 0;
         }
         let position = self.geometry.locate(sector);
-        let settled_at =
+        let settled_ns =
             start_ns + self.mechanics.access_seek_ns(self.arm_track, &position, Op::Read);
-        let wait_angle = position.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
+        let wait_angle = position.angle.wrapping_sub(self.mechanics.angle_at(settled_ns));
         (wait_angle / position.sector_width).min(sector - self.geometry.track(sector).start)
     }
 
-    /// Stops the read-ahead when `request` arrives at `now` (ns), on a drive with
-    /// `stops_on_arrival`. Returns the time in ns after `now` for which the arm is still busy,
+    /// Stops the read-ahead when `request` arrives at `now_ns`, on a drive with
+    /// `stops_on_arrival`. Returns the time in ns after `now_ns` for which the arm is still busy,
     /// which adds to the command's overhead. As in DiskSim, a seek is completed, and so is a sector
-    /// that is being read or waited for. With `stops_in_sector` only a seek is completed, and the
-    /// result is otherwise 0.
+    /// that is being read or waited for. With `stops_in_sector` only a seek is completed.
     ///
     /// The read-ahead goes on, and the result is 0, in three cases: `stops_on_arrival` is false,
     /// other work precedes the request, or a read continues the read-ahead. The result is also 0 if
     /// no read-ahead is in progress.
-    pub(super) fn stop_read_ahead_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
-        let is_served_next = self.queue.is_empty() && self.arm_free_at_ns <= now;
+    pub(super) fn stop_read_ahead_on_arrival(
+        &mut self,
+        now_ns: u64,
+        request: &DeviceRequest,
+    ) -> u64 {
+        let is_served_next = self.queue.is_empty() && self.arm_free_at_ns <= now_ns;
         if !self.drive.cache.stops_on_arrival || !is_served_next {
             return 0;
         }
-        self.advance_read_ahead(now);
+        self.advance_read_ahead(now_ns);
         let Some(mut run) = self.read_ahead.filter(|run| !run.is_done()) else { return 0 };
         if request.op == Op::Read && self.joins_read_ahead(request.start) {
             return 0;
         }
-        let state = run.advance(now, &self.geometry, &self.mechanics);
+        let state = run.advance(now_ns, &self.geometry, &self.mechanics);
         self.read_ahead = None;
         self.arm_track = state.arm_track;
-        let is_moving = state.stopped_ns > now;
+        let is_moving = state.stopped_ns > now_ns;
         match self.drive.cache.stops_in_sector && !is_moving {
             true => 0,
-            false => state.step_end_ns - now,
+            false => state.step_end_ns - now_ns,
         }
     }
 
@@ -304,7 +315,7 @@ impl Hdd {
     pub(super) fn stop_read_ahead(&mut self, time_ns: u64) {
         if let Some(mut run) = self.read_ahead.take() {
             let state = run.advance(time_ns, &self.geometry, &self.mechanics);
-            self.segments.extend(run.segment, run.next);
+            self.segments.extend(run.segment_index, run.next_sector);
             self.arm_track = state.arm_track;
             let arm_free_ns =
                 if self.drive.cache.stops_in_sector { state.stopped_ns } else { state.free_ns };

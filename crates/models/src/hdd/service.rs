@@ -6,7 +6,7 @@ use super::ahead::ReadAheadRun;
 use super::bus::HostFeed;
 use super::drive::{CacheSpec, QueuePolicy};
 use super::geometry::{Geometry, SectorPosition};
-use super::mechanics::{HeadPosition, Mechanics};
+use super::mechanics::{HeadPosition, Mechanics, TransferTimes};
 use super::queue::{ArmTask, DiskCommand, is_read};
 use super::{Hdd, WaitingFlush};
 
@@ -15,7 +15,7 @@ use super::{Hdd, WaitingFlush};
 pub(super) struct MediumAccess {
     /// Time in ns from which the arm is free.
     pub arm_free_ns: u64,
-    /// True if the access continues at the present position of the head.
+    /// True if the access continues the previous one. On the same track it then needs no seek.
     pub continues: bool,
     /// Minimum time of the first seek, in ns.
     pub move_min_ns: u64,
@@ -43,18 +43,21 @@ impl CostState {
         }
     }
 
-    /// Returns [`cost`](CostState::cost) if it is less than `limit`, otherwise `None`.
+    /// Returns [`cost`](CostState::cost) if it is less than `cost_limit`, otherwise `None`.
     fn cost_below(
         &self,
         mechanics: &Mechanics,
         (target, op): (&SectorPosition, Op),
-        limit: u64,
+        cost_limit: u64,
     ) -> Option<u64> {
+        let access = (target, op);
         match self.order {
             QueuePolicy::Positioning => {
-                mechanics.positioning_ns_below(self.start_ns, self.arm_track, (target, op), limit)
+                mechanics.positioning_ns_below(self.start_ns, self.arm_track, access, cost_limit)
             }
-            QueuePolicy::Elevator => Some(self.elevator_cost(target)).filter(|cost| *cost < limit),
+            QueuePolicy::Elevator => {
+                Some(self.elevator_cost(target)).filter(|cost| *cost < cost_limit)
+            }
         }
     }
 
@@ -83,19 +86,20 @@ impl Hdd {
             return self.continue_flush(time_ns);
         }
         if let Some(waiting_write) = self.queue.oldest_write_without_room()
-            && self.has_room_for(time_ns, &waiting_write.request)
+            && self.can_cache_write(time_ns, &waiting_write.request)
             && let Some(command) = self.queue.take_write_without_room(time_ns)
         {
-            return self.store_and_complete(command.ready_at.max(time_ns), command.request);
+            return self.store_and_complete(command.ready_ns.max(time_ns), command.request);
         }
         self.advance_read_ahead(time_ns);
-        self.queue.record_added(&self.segments.take_added());
+        self.queue.mark_possibly_cached(&self.segments.take_added());
         let cost_state = self.cost_state(time_ns);
         let (segments, write_cache) = (&self.segments, &self.write_cache);
         let (cache, geometry) = (&self.drive.cache, &self.geometry);
         let read_ahead = self.read_ahead.as_ref();
-        // A read whose start is cached, or is about to be read ahead, needs no seek.
-        let cost = |command: &DiskCommand, limit: u64| {
+        // A read whose start is cached, or is about to be read ahead, needs no seek. A command is
+        // of interest only below `cost_limit`, the least cost so far.
+        let cost = |command: &DiskCommand, cost_limit: u64| {
             let (start, position) = (command.request.start, &command.position);
             let sectors_to_wait = || sectors_until_read_ahead(read_ahead, cache, geometry, start);
             let op = command.request.op;
@@ -113,18 +117,18 @@ impl Hdd {
                     None => {}
                 }
             }
-            cost_state.cost_below(&self.mechanics, (position, op), limit)
+            cost_state.cost_below(&self.mechanics, (position, op), cost_limit)
         };
-        let room_cost = || {
+        let write_back_cost = || {
             let cost =
                 |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
             write_cache.least_cost(time_ns, cost).unwrap_or(u64::MAX)
         };
-        match self.queue.take_next(time_ns, cost, room_cost) {
+        match self.queue.take_next(time_ns, cost, write_back_cost) {
             Some(ArmTask::Serve(command)) if is_read(command.request.op) => {
                 self.serve_read(time_ns, &command)
             }
-            Some(ArmTask::Serve(command)) => self.write_queued(time_ns, command),
+            Some(ArmTask::Serve(command)) => self.serve_write(time_ns, command),
             Some(ArmTask::MakeRoom) | None => self.write_back(time_ns),
         }
     }
@@ -171,14 +175,17 @@ impl Hdd {
             let settled_ns = time_ns + move_ns.max(move_min_ns);
             // All sectors arrive in time if the first and the last one do.
             let earliest_ns = feed.map_or(0, |feed| {
-                // Numbers of sectors up to the first and the last of this track.
-                let (first, last) = (next_sector - start + 1, next_sector - start + count);
+                // Numbers of sectors of the transfer up to the first and the last of this track.
+                let (first_count, last_count) =
+                    (next_sector - start + 1, next_sector - start + count);
                 let transfer_before_last_ns =
                     self.mechanics.rotation_ns((count - 1) * position.sector_width);
-                let last_bound = feed.arrival_ns(last).saturating_sub(transfer_before_last_ns);
-                feed.arrival_ns(first.max(u64::from(feed.sectors_to_start))).max(last_bound)
+                let last_arrival_ns = feed.arrival_ns(last_count);
+                let last_bound_ns = last_arrival_ns.saturating_sub(transfer_before_last_ns);
+                let sectors_to_start = first_count.max(u64::from(feed.sectors_to_start));
+                feed.arrival_ns(sectors_to_start).max(last_bound_ns)
             });
-            let times = (time_ns, settled_ns, earliest_ns);
+            let times = TransferTimes { arm_free_ns: time_ns, settled_ns, earliest_ns };
             let pass = self.mechanics.transfer_on_track(times, &position, count as u32, op);
             self.arm_track = HeadPosition { cylinder: position.cylinder, head: position.head };
             begin_ns.get_or_insert(pass.begin_ns);
@@ -190,8 +197,8 @@ impl Hdd {
     }
 }
 
-/// Returns the number of sectors until read-ahead in progress reaches `start`. Returns `None` if it
-/// does not reach it or if the drive does not wait for it.
+/// Returns the number of sectors until read-ahead in progress reaches the sector `start`. Returns
+/// `None` if it does not reach that sector or if the drive does not wait for it.
 ///
 /// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
 /// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek
@@ -203,8 +210,8 @@ pub(super) fn sectors_until_read_ahead(
     start: u64,
 ) -> Option<u64> {
     let run = read_ahead.filter(|_| cache.joins_read_ahead)?;
-    let sectors = start.checked_sub(run.next)?;
-    let is_on_track = || start < geometry.track(run.next).end;
-    let is_awaited = !cache.stops_on_arrival && start < run.limit && is_on_track();
+    let sectors = start.checked_sub(run.next_sector)?;
+    let is_on_track = || start < geometry.track(run.next_sector).end;
+    let is_awaited = !cache.stops_on_arrival && start < run.end_sector && is_on_track();
     (sectors == 0 || is_awaited).then_some(sectors)
 }

@@ -97,7 +97,7 @@ impl WriteCache {
     }
 
     /// Returns the earliest time in ns at which data can go to the medium; `None` without data.
-    pub(super) fn ready_at(&self) -> Option<u64> {
+    pub(super) fn earliest_ready_ns(&self) -> Option<u64> {
         self.spans.iter().map(|span| span.ready_ns).min()
     }
 
@@ -232,7 +232,7 @@ mod tests {
         cache.add((100, 108), locate(100), 50);
         cache.add((900, 908), locate(900), 0);
         let distance = |position: &SectorPosition| u64::from(position.cylinder);
-        assert_eq!(cache.ready_at(), Some(0));
+        assert_eq!(cache.earliest_ready_ns(), Some(0));
         assert_eq!(cache.least_cost(0, distance), Some(90));
         assert_eq!(cache.take_nearest(50, distance, locate).map(|piece| piece.start), Some(100));
     }

@@ -11,62 +11,63 @@ use super::write_cache::TrackPiece;
 use super::{Hdd, MediumWrite};
 
 impl Hdd {
-    /// Accepts a write that arrives at `now` (ns). Stores it in the cache and reports it complete,
+    /// Accepts a write that arrives at `now_ns`. Stores it in the cache and reports it complete,
     /// lets it continue the write in progress, or queues it for the arm.
-    pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
+    pub(super) fn accept_write(&mut self, now_ns: u64, request: DeviceRequest) {
         // The write is reported complete before it is on the medium.
         let is_early = self.write_cache.can_hold(request.sectors);
-        let is_idle = self.queue.is_empty() && self.arm_free_at_ns <= now;
+        let is_idle = self.queue.is_empty() && self.arm_free_at_ns <= now_ns;
         let continues = self.written_end == request.start;
         let is_joining =
-            is_early && continues && !is_idle && self.joins_write_to_medium(now, &request);
-        let stop_ns = self.stop_read_ahead_on_arrival(now, &request);
+            is_early && continues && !is_idle && self.joins_write_to_medium(now_ns, &request);
+        let stop_delay_ns = self.stop_read_ahead_on_arrival(now_ns, &request);
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
-        let times = if is_early { controller.write_hit } else { controller.write_miss };
-        let ready_at = now + self.overhead_ns(times);
+        let overheads = if is_early { controller.write_hit } else { controller.write_miss };
+        let ready_ns = now_ns + self.overhead_ns(overheads);
         let mut command = DiskCommand {
             request,
-            in_window_since: now,
-            ready_at,
+            in_window_since_ns: now_ns,
+            ready_ns,
             position: self.geometry.locate(request.start),
             may_be_cached: false,
             waits_for_room: is_early && !cache.flushes_first,
             bus: match is_idle || controller.never_disconnects {
-                true => BusState::Held { from_ns: ready_at },
-                false => BusState::Left { from_ns: ready_at + controller.write_disconnect_ns },
+                true => BusState::Held { from_ns: ready_ns },
+                false => BusState::Left { from_ns: ready_ns + controller.write_disconnect_ns },
             },
             bus_release_ns: controller.write_disconnect_ns,
             early_disconnect: None,
         };
         if command.waits_for_room {
+            // Waiting writes enter the cache in order of arrival.
             let is_next = self.queue.oldest_write_without_room().is_none();
-            if is_next && self.has_room_for(now, &request) {
-                return self.store_and_complete(ready_at, request);
+            if is_next && self.can_cache_write(now_ns, &request) {
+                return self.store_and_complete(ready_ns, request);
             }
         } else if is_joining {
-            command.bus = BusState::Held { from_ns: ready_at };
-            return self.write(ready_at, &command);
+            command.bus = BusState::Held { from_ns: ready_ns };
+            return self.write_and_complete(ready_ns, &command);
         } else if let Some(early) = controller.early_disconnect
             && is_idle
             && self.last_op == Op::Write
             && !continues
         {
-            command.ready_at = now + early.command_ns;
-            command.bus = BusState::Left { from_ns: command.ready_at + early.until_reconnect_ns };
+            command.ready_ns = now_ns + early.command_ns;
+            command.bus = BusState::Left { from_ns: command.ready_ns + early.until_reconnect_ns };
             command.bus_release_ns = early.disconnect_ns;
             command.early_disconnect = Some(early);
         }
-        command.ready_at += stop_ns;
+        command.ready_ns += stop_delay_ns;
         self.queue.push(command);
     }
 
-    /// Returns true if a write can enter the cache at time `now` (ns), behind the write that is
-    /// being written to the medium.
-    fn joins_write_to_medium(&mut self, now: u64, request: &DeviceRequest) -> bool {
-        while self.writes_to_medium.front().is_some_and(|write| write.end_ns <= now) {
+    /// Returns true if a write can enter the cache at time `now_ns`, behind the writes that are
+    /// being written to the medium. Removes the finished ones from `writes_to_medium`.
+    fn joins_write_to_medium(&mut self, now_ns: u64, request: &DeviceRequest) -> bool {
+        while self.writes_to_medium.front().is_some_and(|write| write.end_ns <= now_ns) {
             self.writes_to_medium.pop_front();
         }
-        let medium_sectors: u64 =
+        let unfinished_sectors: u64 =
             self.writes_to_medium.iter().map(|write| u64::from(write.sectors)).sum();
         let may_append = match self.drive.cache.appends {
             AppendPolicy::Never => false,
@@ -74,22 +75,24 @@ impl Hdd {
             AppendPolicy::Always => true,
         };
         let sectors_max = self.drive.cache.writes.sectors;
-        let fits = medium_sectors + u64::from(request.sectors) <= sectors_max;
+        let fits = unfinished_sectors + u64::from(request.sectors) <= sectors_max;
         may_append && fits && !self.writes_to_medium.is_empty()
     }
 
     /// Serves a queued write at `start_ns`. If the drive has `combines_writes`, the queued writes
     /// that continue it are served together up to the end of a track. The rest of the last one
     /// returns to the queue.
-    pub(super) fn write_queued(&mut self, start_ns: u64, command: DiskCommand) {
+    pub(super) fn serve_write(&mut self, start_ns: u64, command: DiskCommand) {
         let combines_writes = self.drive.queue.combines_writes;
         if !combines_writes || !self.queue.has_continuing_write(start_ns, &command) {
-            return self.write(start_ns, &command);
+            return self.write_and_complete(start_ns, &command);
         }
+        // The joined write, and the last command that is a part of it.
         let (mut joined, mut last_command) = (command, command);
         let mut joined_ids = Vec::new();
-        let mut ready_at = command.ready_at;
-        let track_end = loop {
+        let mut ready_ns = command.ready_ns;
+        // The joined write ends at a track end inside a command, or with the last command.
+        let joined_end = loop {
             if let Some(track_end) =
                 self.last_track_end(last_command.request.start, last_command.request.end())
             {
@@ -100,24 +103,25 @@ impl Hdd {
                 Some(next) => last_command = next,
                 None => break last_command.request.end(),
             }
-            ready_at = ready_at.max(last_command.ready_at);
+            ready_ns = ready_ns.max(last_command.ready_ns);
         };
         // The data of joined writes crosses the bus in sequence, after the overhead of all of them.
-        joined.bus = BusState::Left { from_ns: ready_at };
-        joined.request.sectors = (track_end - joined.request.start) as u32;
-        let done_at = self.write_through(start_ns, &joined);
+        joined.bus = BusState::Left { from_ns: ready_ns };
+        joined.request.sectors = (joined_end - joined.request.start) as u32;
+        let done_ns = self.write_through(start_ns, &joined);
         for id in joined_ids {
-            self.schedule_completion(id, done_at);
+            self.schedule_completion(id, done_ns);
         }
-        if track_end < last_command.request.end() {
-            last_command.request.sectors = (last_command.request.end() - track_end) as u32;
-            last_command.request.start = track_end;
-            last_command.position = self.geometry.locate(track_end);
-            self.queue.put_back(last_command);
+        if joined_end < last_command.request.end() {
+            last_command.request.sectors = (last_command.request.end() - joined_end) as u32;
+            last_command.request.start = joined_end;
+            last_command.position = self.geometry.locate(joined_end);
+            self.queue.return_rest(last_command);
         }
     }
 
-    /// Returns the last end of a track between `start` and `end`, both exclusive.
+    /// Returns the last end of a track between the sectors `start` and `end`, both exclusive.
+    /// `None` if no track ends between them.
     fn last_track_end(&self, start: u64, end: u64) -> Option<u64> {
         let mut last = None;
         let mut next = self.geometry.track(start).end;
@@ -129,14 +133,14 @@ impl Hdd {
     }
 
     /// Serves a write at `start_ns`, and schedules its completion.
-    pub(super) fn write(&mut self, start_ns: u64, command: &DiskCommand) {
+    pub(super) fn write_and_complete(&mut self, start_ns: u64, command: &DiskCommand) {
         let end_ns = self.write_through(start_ns, command);
         self.schedule_completion(command.request.id, end_ns);
     }
 
     /// Writes to the medium from `start_ns` on, with the data on the bus while the arm seeks.
-    /// Returns the completion time in ns: with `flushes_first` and room in the write cache when the
-    /// data has arrived, otherwise after the medium.
+    /// Returns the completion time in ns. A drive with `flushes_first` and a large enough write
+    /// cache completes the write when its data has arrived, otherwise when it is on the medium.
     fn write_through(&mut self, start_ns: u64, command: &DiskCommand) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
@@ -145,7 +149,7 @@ impl Hdd {
         // The arm is still on the track of the last written sector, so a write that continues there
         // needs no seek.
         let continues = self.written_end == request.start;
-        let is_writing = continues && self.arm_free_at_ns >= start_ns;
+        let continues_active_write = continues && self.arm_free_at_ns >= start_ns;
         self.stop_read_ahead(start_ns);
         self.last_medium_request = Some(request.id);
         let early_disconnect = command.early_disconnect;
@@ -154,14 +158,14 @@ impl Hdd {
         let access = MediumAccess {
             arm_free_ns: (start_ns + until_seek_ns).max(self.arm_free_at_ns),
             continues,
-            move_min_ns: if is_writing { 0 } else { controller.write_move_min_ns },
+            move_min_ns: if continues_active_write { 0 } else { controller.write_move_min_ns },
             feed: Some(feed),
         };
         let completion_ns = controller.write_completion_ns;
         let transfer = self.transfer(access, request.start, sectors, Op::Write);
         self.written_end = request.end();
         self.arm_free_at_ns = transfer.end_ns;
-        self.record_written(start_ns, request.start, request.end(), is_writing);
+        self.record_written(start_ns, request.start, request.end(), continues_active_write);
         if self.drive.cache.flushes_first && self.write_cache.can_hold(request.sectors) {
             let MediumTransfer { end_ns, .. } = transfer;
             self.writes_to_medium.push_back(MediumWrite { end_ns, sectors: request.sectors });
@@ -176,59 +180,66 @@ impl Hdd {
             (false, None) => released_ns + controller.reselect_ns,
             (false, Some(_)) => released_ns + controller.reselect_again_ns,
         };
-        let done_at = reported_ns + completion_ns;
-        self.keep_arm_until_reported(done_at, completion_ns);
-        done_at
+        let done_ns = reported_ns + completion_ns;
+        self.keep_arm_until_reported(done_ns, completion_ns);
+        done_ns
     }
 
-    /// Keeps the arm from the next command after one that completes at `done_at` (ns), by the
-    /// drive's `arm_free`. The completion message takes `completion_message_ns`.
-    pub(super) fn keep_arm_until_reported(&mut self, done_at: u64, completion_message_ns: u64) {
+    /// Keeps the arm from the next command after one that completes at `done_ns`, by the drive's
+    /// `arm_free`. The completion message takes `completion_message_ns`.
+    pub(super) fn keep_arm_until_reported(&mut self, done_ns: u64, completion_message_ns: u64) {
         let arm_held_until_ns = match self.drive.controller.arm_free {
-            ArmFreePoint::CompletionReceived => done_at,
-            ArmFreePoint::CompletionSent => done_at - completion_message_ns,
+            ArmFreePoint::CompletionReceived => done_ns,
+            ArmFreePoint::CompletionSent => done_ns - completion_message_ns,
             ArmFreePoint::MediumDone => return,
         };
         self.arm_free_at_ns = self.arm_free_at_ns.max(arm_held_until_ns);
     }
 
-    /// Stores a write in the cache from `ready_at` (ns) on, and schedules its completion.
-    pub(super) fn store_and_complete(&mut self, ready_at: u64, request: DeviceRequest) {
-        let bus = BusState::Held { from_ns: ready_at };
-        let feed = self.receive_from_host(ready_at, bus, request.sectors);
+    /// Stores a write in the cache from `ready_ns` on, and schedules its completion.
+    pub(super) fn store_and_complete(&mut self, ready_ns: u64, request: DeviceRequest) {
+        let bus = BusState::Held { from_ns: ready_ns };
+        let feed = self.receive_from_host(ready_ns, bus, request.sectors);
         let data_end_ns = feed.arrival_ns(u64::from(request.sectors));
         let completion_ns = self.drive.controller.write_completion_ns;
         self.schedule_completion(request.id, data_end_ns + completion_ns);
         let position = self.geometry.locate(request.start);
         self.write_cache.add((request.start, request.end()), position, data_end_ns);
         // Only drives without `flushes_first` come here, and the value matters only for the others.
-        let is_writing = true;
-        self.record_written(ready_at, request.start, request.end(), is_writing);
+        let continues_active_write = true;
+        self.record_written(ready_ns, request.start, request.end(), continues_active_write);
     }
 
     /// Returns true if a write fits into the cache at `time_ns`. During a flush no write is
     /// accepted.
-    pub(super) fn has_room_for(&self, time_ns: u64, request: &DeviceRequest) -> bool {
+    pub(super) fn can_cache_write(&self, time_ns: u64, request: &DeviceRequest) -> bool {
         let (start, end) = (request.start, request.end());
         self.flushes.is_empty() && self.write_cache.has_room_for(time_ns, start, end)
     }
 
-    /// Records written sectors in the cache and drops old data of them. `is_writing` is true if the
-    /// sectors that they continue are being written to the medium.
+    /// Records written sectors in the cache, drops old data of them, and stops a read-ahead over
+    /// them. `continues_active_write` is true if the sectors before them are being written to the
+    /// medium.
     ///
-    /// A drive with `flushes_first` uses a new segment for each write without `is_writing`.
-    /// DiskSim's cache does the same (`disk_buffer_select_write_segment` appends only to a segment
-    /// that is dirty or being written).
-    fn record_written(&mut self, time_ns: u64, start: u64, end: u64, is_writing: bool) {
+    /// A drive with `flushes_first` uses a new segment for each write without
+    /// `continues_active_write`. DiskSim's cache does the same (`disk_buffer_select_write_segment`
+    /// appends only to a segment that is dirty or being written).
+    fn record_written(
+        &mut self,
+        time_ns: u64,
+        start: u64,
+        end: u64,
+        continues_active_write: bool,
+    ) {
         if let Some(run) = &self.read_ahead {
-            let segment = self.segments.segment(run.segment);
-            if segment.start < end && start < run.limit {
+            let segment = self.segments.segment(run.segment_index);
+            if segment.start < end && start < run.end_sector {
                 self.stop_read_ahead(time_ns);
             }
         }
         self.segments.drop_overlap(start, end);
         if self.drive.cache.is_enabled {
-            let may_continue = is_writing || !self.drive.cache.flushes_first;
+            let may_continue = continues_active_write || !self.drive.cache.flushes_first;
             let index = self.segments.store_written(start, end, may_continue);
             if !self.drive.cache.reads_written {
                 self.segments.empty(index);
@@ -246,9 +257,9 @@ impl Hdd {
             |position: &SectorPosition| cost_state.cost(&self.mechanics, position, Op::Write);
         match self.write_cache.take_nearest(time_ns, cost, |sector| geometry.locate(sector)) {
             Some(piece) => self.write_piece(time_ns, piece),
-            // All data still crosses the bus.
+            // All data is still crossing the bus.
             None => {
-                let ready_ns = self.write_cache.ready_at().unwrap_or(time_ns);
+                let ready_ns = self.write_cache.earliest_ready_ns().unwrap_or(time_ns);
                 self.arm_free_at_ns = time_ns.max(ready_ns);
             }
         }

@@ -79,21 +79,21 @@ impl TestRng {
         HeadPosition { cylinder: self.below(CYLINDERS.into()) as u32, head: self.below(2) as u32 }
     }
 
-    /// Draws a command near the arm or anywhere. Some continue the one before, and some are not
+    /// Draws a command near the arm or anywhere. Some continue `previous_request`, and some are not
     /// ready.
     fn command(
         &mut self,
         id: u32,
         arm_track: HeadPosition,
-        now: u64,
-        before: Option<DeviceRequest>,
+        now_ns: u64,
+        previous_request: Option<DeviceRequest>,
     ) -> DiskCommand {
-        let reach = self.one_of(&[1, 50, 5_000, CYLINDERS]);
-        let offset = self.below(u64::from(2 * reach) + 1) as i64 - i64::from(reach);
+        let distance_max = self.one_of(&[1, 50, 5_000, CYLINDERS]);
+        let offset = self.below(u64::from(2 * distance_max) + 1) as i64 - i64::from(distance_max);
         let cylinder = (i64::from(arm_track.cylinder) + offset).clamp(0, i64::from(CYLINDERS) - 1);
-        let seed = splitmix::next(&mut self.0);
-        let start = match before {
-            Some(before) if self.below(8) == 0 => before.end(),
+        let random_bits = splitmix::next(&mut self.0);
+        let start = match previous_request {
+            Some(previous) if self.below(8) == 0 => previous.end(),
             _ => self.below(1 << 30) * u64::from(SECTORS),
         };
         DiskCommand {
@@ -103,13 +103,13 @@ impl TestRng {
                 start,
                 sectors: SECTORS,
             },
-            ready_at: now.saturating_add_signed(self.one_of(&[-5_000, -1, 0, 1, 1_000_000])),
-            in_window_since: now,
+            ready_ns: now_ns.saturating_add_signed(self.one_of(&[-5_000, -1, 0, 1, 1_000_000])),
+            in_window_since_ns: now_ns,
             position: SectorPosition {
                 cylinder: cylinder as u32,
                 head: self.below(2) as u32,
-                // Often one of few, so that commands cost the same.
-                angle: self.below(16) << 60 | self.one_of(&[0, 0, u64::MAX >> 4]) & seed,
+                // Two thirds are multiples of 1/16 revolution, so that commands cost the same.
+                angle: self.below(16) << 60 | self.one_of(&[0, 0, u64::MAX >> 4]) & random_bits,
                 ..SectorPosition::default()
             },
             may_be_cached: false,
@@ -121,10 +121,10 @@ impl TestRng {
     }
 }
 
-/// Returns the cheapest of the commands that can be served, from the cost of each.
+/// Returns the first of the cheapest commands that can be served. Computes the cost of each.
 fn cheapest_of_all(
     queue: &CommandQueue,
-    now: u64,
+    now_ns: u64,
     cost_ns: impl Fn(&DiskCommand) -> u64,
 ) -> Option<RequestId> {
     let window = queue.spec.window as usize;
@@ -133,14 +133,14 @@ fn cheapest_of_all(
         let (previous, this) = (waiting[index - 1], waiting[index]);
         previous.request.op == this.request.op
             && previous.request.start + u64::from(SECTORS) == this.request.start
-            && previous.ready_at <= now
+            && previous.ready_ns <= now_ns
     };
     let is_oldest_alone = queue.commands.len() == 1 || window == 1;
-    if is_oldest_alone && waiting[0].ready_at <= now {
+    if is_oldest_alone && waiting[0].ready_ns <= now_ns {
         return Some(waiting[0].request.id);
     }
     (0..waiting.len())
-        .filter(|index| waiting[*index].ready_at <= now)
+        .filter(|index| waiting[*index].ready_ns <= now_ns)
         .filter(|index| *index == 0 || !continues_previous(*index))
         .min_by_key(|index| cost_ns(waiting[*index]))
         .map(|index| waiting[index].request.id)
@@ -154,7 +154,7 @@ fn pruned_search_chooses_the_command_of_the_full_search() {
     for seed in 0..3_000 {
         let mut rng = TestRng(seed);
         let mechanics = rng.mechanics();
-        let (mut now, mut arm_track) = (1_000_000 + rng.below(1 << 40), rng.arm_track());
+        let (mut now_ns, mut arm_track) = (1_000_000 + rng.below(1 << 40), rng.arm_track());
         let window = 1 + rng.below(40) as u32;
         let mut queue = CommandQueue::new(QueueSpec {
             order: QueuePolicy::Positioning,
@@ -163,45 +163,47 @@ fn pruned_search_chooses_the_command_of_the_full_search() {
             age_limit_ns: u64::MAX,
             combines_writes: false,
         });
-        let mut before = None;
+        let mut previous_request = None;
         for id in 0..1 + rng.below(40) as u32 {
-            let command = rng.command(id, arm_track, now, before);
-            before = Some(command.request);
+            let command = rng.command(id, arm_track, now_ns, previous_request);
+            previous_request = Some(command.request);
             queue.push(command);
         }
         while !queue.is_empty() {
             let in_window = queue.commands.iter().take(window as usize);
-            assert_eq!(queue.ready_at(), in_window.map(|command| command.ready_at).min());
+            assert_eq!(queue.earliest_ready_ns(), in_window.map(|command| command.ready_ns).min());
             let cost_ns = |command: &DiskCommand| {
-                mechanics.positioning_ns(now, arm_track, &command.position, command.request.op)
+                mechanics.positioning_ns(now_ns, arm_track, &command.position, command.request.op)
             };
-            let expected = cheapest_of_all(&queue, now, cost_ns);
+            let expected = cheapest_of_all(&queue, now_ns, cost_ns);
             let pruned_cost = |command: &DiskCommand, limit: u64| {
                 let (position, op) = (&command.position, command.request.op);
-                mechanics.positioning_ns_below(now, arm_track, (position, op), limit)
+                mechanics.positioning_ns_below(now_ns, arm_track, (position, op), limit)
             };
-            let served = match queue.take_next(now, pruned_cost, || u64::MAX) {
+            let write_back_cost = || u64::MAX;
+            let served = match queue.take_next(now_ns, pruned_cost, write_back_cost) {
                 Some(ArmTask::Serve(command)) => Some(command),
                 Some(ArmTask::MakeRoom) => panic!("no write waits for room"),
                 None => None,
             };
             assert_eq!(served.map(|command| command.request.id), expected, "seed {seed}");
-            now += 1 + rng.below(3_000_000);
+            now_ns += 1 + rng.below(3_000_000);
             if let Some(DiskCommand { position, .. }) = served {
                 arm_track = HeadPosition { cylinder: position.cylinder, head: position.head };
                 if rng.below(16) == 0 {
-                    let rest = rng.command(99, arm_track, now, None);
-                    queue.put_back(rest);
+                    let rest_id = 99;
+                    let rest = rng.command(rest_id, arm_track, now_ns, None);
+                    queue.return_rest(rest);
                 }
             }
         }
-        assert_eq!(queue.ready_at(), None);
+        assert_eq!(queue.earliest_ready_ns(), None);
     }
 }
 
 /// At 10,000 rotations a minute, a rotation takes 6 ms. At angle 0, a sector half a rotation away
-/// arrives after 3 ms or later, even without the seek of 1 ms. A sector that passed less than 500
-/// ns ago is still caught, so its full cost is computed.
+/// arrives after 3 ms or later, even without the seek of 1 ms. A sector that passed less than
+/// 500 ns ago counts as just arriving, so its full cost is computed.
 #[test]
 fn sector_later_than_the_best_candidate_is_pruned() {
     let spec = MechanicsSpec {
@@ -228,8 +230,9 @@ fn sector_later_than_the_best_candidate_is_pruned() {
     assert!(is_near(cost_ns(9, half, 3_000_002), 3_000_000));
     assert_eq!(cost_ns(9, half, 2_999_998), None);
     assert!(is_near(cost_ns(9, quarter, 1_500_002), 1_500_000));
-    // The 300 ns by which it has gone by are 300 / 6,000,000 of 2^64.
-    let just_gone = u64::MAX - (u64::MAX / 20_000);
-    assert_eq!(cost_ns(0, just_gone, 1), Some(0));
-    assert!(is_near(cost_ns(9, just_gone, u64::MAX), 5_999_700));
+    // A sector that passed 300 ns ago: 300 / 6,000,000 = 1 / 20,000 revolution. On another track
+    // the head settles after 1 ms and misses it, and the sector returns after 6 ms − 300 ns.
+    let just_passed = u64::MAX - (u64::MAX / 20_000);
+    assert_eq!(cost_ns(0, just_passed, 1), Some(0));
+    assert!(is_near(cost_ns(9, just_passed, u64::MAX), 5_999_700));
 }
