@@ -9,7 +9,7 @@ use super::Hdd;
 /// Relation of a command to the bus.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BusState {
-    /// The command holds the bus. Data can be prepared from this time on.
+    /// The command holds the bus. Its data can be prepared for the transfer from this time on.
     Held {
         /// Time in ns.
         from_ns: u64,
@@ -111,6 +111,7 @@ impl Hdd {
         };
         let mut end_ns = self.bus_free_at_ns.max(prepare_start_ns + prepare_ns);
         if controller.leaves_bus {
+            // All arrived sectors are sent. Then the bus is released until the next water mark.
             let mut sent_sectors = 0;
             while sent_sectors < sectors {
                 let arrived_sectors = flow.arrived_sectors(end_ns);
@@ -166,7 +167,8 @@ impl Hdd {
 mod tests {
     use super::*;
 
-    /// Two sectors are cached. Four more arrive between 100 and 140 ns, one every 10 ns.
+    /// Two sectors are cached. Four more arrive between 100 and 140 ns, one every 10 ns: the third
+    /// of all at 110 ns, the sixth at 140 ns.
     #[test]
     fn sectors_arrive_at_a_constant_rate() {
         let (begin_ns, end_ns) = (100, 140);

@@ -26,15 +26,16 @@ pub(super) struct SegmentCache {
     /// Index of the first segment for reads. Segments before it are for writes.
     first_read_segment: usize,
     segment_sectors: u64,
-    /// Number of uses so far: the clock of the least-recently-used order.
+    /// Number of uses so far: the source of `last_use`.
     use_count: u64,
     /// Sectors added since they were last taken.
     added: AddedSpans,
 }
 
-/// Spans that hold all sectors that were added to the cache; they may hold others as well.
+/// Spans that contain all sectors that were added to the cache; they may contain others as well.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddedSpans {
+    /// First sector and end of each span. The first `count` entries are used.
     spans: [(u64, u64); ADDED_SPANS],
     count: usize,
 }
@@ -67,10 +68,10 @@ impl AddedSpans {
 }
 
 impl SegmentCache {
-    /// Creates `count` segments of `segment_sectors`. If `write_segment`, the first is reserved for
-    /// writes.
-    pub(super) fn new(count: u32, segment_sectors: u32, write_segment: bool) -> SegmentCache {
-        let first_read_segment = usize::from(write_segment && count > 1);
+    /// Creates `count` segments of `segment_sectors`. With `has_write_segment`, the first of
+    /// several is reserved for writes.
+    pub(super) fn new(count: u32, segment_sectors: u32, has_write_segment: bool) -> SegmentCache {
+        let first_read_segment = usize::from(has_write_segment && count > 1);
         SegmentCache {
             segments: vec![CacheSegment::default(); count as usize],
             first_read_segment,
@@ -81,12 +82,12 @@ impl SegmentCache {
     }
 
     /// Takes the spans that contain all sectors added since the last call.
-    pub(super) fn take_added(&mut self) -> AddedSpans {
+    pub(super) fn take_added_spans(&mut self) -> AddedSpans {
         std::mem::take(&mut self.added)
     }
 
     /// Returns true if `sector` is in some segment.
-    pub(super) fn holds(&self, sector: u64) -> bool {
+    pub(super) fn holds_sector(&self, sector: u64) -> bool {
         // All segments are compared without an early exit, so that the compiler vectorizes the
         // loop.
         self.segments
@@ -97,9 +98,9 @@ impl SegmentCache {
     /// Returns the index of the segment that contains `sector`: among several, the one with the
     /// greatest end. `None` if no segment contains it.
     pub(super) fn segment_with(&self, sector: u64) -> Option<usize> {
-        let holds = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
-        let holding = self.segments.iter().enumerate().filter(|(_, segment)| holds(segment));
-        holding.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
+        let has_sector = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
+        let matching = self.segments.iter().enumerate().filter(|(_, segment)| has_sector(segment));
+        matching.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
     }
 
     /// Returns the segment `index`.
@@ -108,7 +109,7 @@ impl SegmentCache {
     }
 
     /// Records a use of segment `index`, which is then the most recently used one.
-    pub(super) fn touch(&mut self, index: usize) {
+    pub(super) fn mark_used(&mut self, index: usize) {
         self.use_count += 1;
         self.segments[index].last_use = self.use_count;
     }
@@ -127,16 +128,21 @@ impl SegmentCache {
         index
     }
 
-    /// Stores written sectors in a segment: the one that they continue if `may_continue`, otherwise
-    /// a new one. Returns its index.
-    pub(super) fn store_written(&mut self, start: u64, end: u64, may_continue: bool) -> usize {
+    /// Stores the written sectors from `start` to `end` in a segment: the one that they continue
+    /// if `may_continue_segment`, otherwise a new one. Returns its index.
+    pub(super) fn store_written(
+        &mut self,
+        start: u64,
+        end: u64,
+        may_continue_segment: bool,
+    ) -> usize {
         // Without a segment of their own, writes use all segments.
         let write_segments =
             if self.first_read_segment > 0 { self.first_read_segment } else { self.segments.len() };
         let continues =
             |segment: &CacheSegment| segment.end == start && segment.end > segment.start;
         let index = match self.segments[..write_segments].iter().position(continues) {
-            Some(index) if may_continue => {
+            Some(index) if may_continue_segment => {
                 self.extend(index, end);
                 index
             }
@@ -146,7 +152,7 @@ impl SegmentCache {
                 index
             }
         };
-        self.touch(index);
+        self.mark_used(index);
         index
     }
 
@@ -160,12 +166,11 @@ impl SegmentCache {
         segment.allocated_start = segment.allocated_start.max(start_min);
     }
 
-    /// Drops every segment that overlaps the sectors from `start` to `end`, because these are
-    /// overwritten.
+    /// Drops every segment that overlaps the overwritten sectors from `start` to `end`.
     ///
-    /// A segment holds one range and is dropped as a whole. The measured drives do the same: reads
+    /// A segment has one range and is dropped as a whole. The measured drives do the same: reads
     /// near a write that fell into a segment go to the medium.
-    pub(super) fn drop_overlap(&mut self, start: u64, end: u64) {
+    pub(super) fn drop_overlapping(&mut self, start: u64, end: u64) {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {
                 segment.end = segment.start;
@@ -175,7 +180,7 @@ impl SegmentCache {
     }
 
     /// Empties segment `index`, which is then the first to be reused.
-    pub(super) fn empty(&mut self, index: usize) {
+    pub(super) fn clear(&mut self, index: usize) {
         let segment = &mut self.segments[index];
         (segment.end, segment.last_use) = (segment.start, 0);
     }
@@ -201,19 +206,23 @@ impl SegmentCache {
 mod tests {
     use super::*;
 
+    /// Both segments are in use when a third range is allocated. The first was used last.
     #[test]
     fn least_recently_used_segment_is_evicted() {
-        let mut segments = SegmentCache::new(2, 100, false);
+        let has_write_segment = false;
+        let mut segments = SegmentCache::new(2, 100, has_write_segment);
         let first = segments.allocate_for_read(0, 10);
         let second = segments.allocate_for_read(1000, 1010);
-        segments.touch(first);
+        segments.mark_used(first);
         assert_eq!(segments.allocate_for_read(2000, 2010), second);
         assert_eq!((segments.segment_with(5), segments.segment_with(1005)), (Some(first), None));
     }
 
+    /// A segment of 100 sectors that ends at sector 130 starts at 30.
     #[test]
     fn a_full_segment_loses_its_start() {
-        let mut segments = SegmentCache::new(1, 100, false);
+        let has_write_segment = false;
+        let mut segments = SegmentCache::new(1, 100, has_write_segment);
         let index = segments.allocate_for_read(0, 50);
         segments.extend(index, 130);
         assert_eq!((segments.segment_with(29), segments.segment_with(30)), (None, Some(index)));
@@ -227,8 +236,9 @@ mod tests {
     fn added_sectors_lie_within_the_reported_spans() {
         let mut state = 11;
         let mut random_below = |bound: u64| readpath_core::splitmix::next(&mut state) % bound;
-        let mut segments = SegmentCache::new(4, 40, true);
-        let mut held_before = Vec::new();
+        let has_write_segment = true;
+        let mut segments = SegmentCache::new(4, 40, has_write_segment);
+        let mut cached_before = Vec::new();
         for _ in 0..20_000 {
             for _ in 0..random_below(8) {
                 let (index, start) = (random_below(4) as usize, random_below(200));
@@ -238,31 +248,35 @@ mod tests {
                     1 => segments.extend(index, end),
                     2 => segments.release_before(index, start),
                     3 => drop(segments.store_written(start, end, start % 2 == 0)),
-                    4 => segments.drop_overlap(start, end),
-                    _ => segments.empty(index),
+                    4 => segments.drop_overlapping(start, end),
+                    _ => segments.clear(index),
                 }
             }
-            let added = segments.take_added();
+            let added = segments.take_added_spans();
             let is_added =
                 |sector: u64| added.spans().iter().any(|&(from, to)| from <= sector && sector < to);
-            let held: Vec<u64> = (0..300).filter(|sector| segments.holds(*sector)).collect();
-            for sector in &held {
-                assert!(held_before.contains(sector) || is_added(*sector), "{sector}: {added:?}");
+            let cached: Vec<u64> =
+                (0..300).filter(|sector| segments.holds_sector(*sector)).collect();
+            for sector in &cached {
+                assert!(cached_before.contains(sector) || is_added(*sector), "{sector}: {added:?}");
             }
-            held_before = held;
+            cached_before = cached;
         }
     }
 
+    /// Two writes in sequence share the write segment. An overwrite of sector 49 empties the read
+    /// segment, sectors 0 to 49.
     #[test]
     fn writes_use_their_own_segment_and_drop_overlapping_data() {
-        let mut segments = SegmentCache::new(2, 100, true);
+        let has_write_segment = true;
+        let mut segments = SegmentCache::new(2, 100, has_write_segment);
         let read = segments.allocate_for_read(0, 50);
-        let may_continue = true;
-        let written = segments.store_written(200, 208, may_continue);
-        assert_eq!(segments.store_written(208, 216, may_continue), written);
+        let may_continue_segment = true;
+        let written = segments.store_written(200, 208, may_continue_segment);
+        assert_eq!(segments.store_written(208, 216, may_continue_segment), written);
         assert_eq!(segments.segment(written).end, 216);
         assert_ne!(read, written);
-        segments.drop_overlap(49, 51);
+        segments.drop_overlapping(49, 51);
         assert_eq!(segments.segment_with(10), None);
     }
 }

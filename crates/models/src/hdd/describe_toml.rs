@@ -55,7 +55,7 @@ use super::drive::{
     MechanicsSpec, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
 };
 use super::geometry::check_layout;
-use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
+use super::layout::{DiskZone, DriveLayout, LayoutFault, SparingScheme, TrackOrder};
 use super::seek::{DataSheetSeeks, SeekCurve, check_table};
 use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
@@ -96,12 +96,12 @@ const READ_AHEADS: [(&str, ReadAhead); 5] = [
 ];
 
 /// Converts ms to whole ns.
-fn ns(ms: f64) -> u64 {
+fn ms_to_ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
 /// Converts ms to whole ns, with sign.
-fn signed_ns(ms: f64) -> i64 {
+fn ms_to_signed_ns(ms: f64) -> i64 {
     (ms * 1e6).round() as i64
 }
 
@@ -128,24 +128,25 @@ pub(super) fn read_drive(root: &FieldBlock) -> Result<DriveDescription, FileErro
 
 /// Reads the tables `mechanics` and `seek`.
 fn read_mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, FileError> {
-    let access = block.choice("access", 0, &[("tracked", 0), ("half turn", 1), ("constant", 2)])?;
+    let access_names = ["tracked", "half turn", "constant"].map(|name| (name, name));
+    let access = block.choice("access", "tracked", &access_names)?;
     let read_curve = read_seek_curve(seek)?;
     let (write_seek, write_settle_ns) = match read_write_seek(seek, &read_curve)? {
         // A separate curve states the settle time too: the difference of the shortest seeks.
         Some((curve, settle_ns)) => (Some(curve), settle_ns),
-        None => (None, signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?)),
+        None => (None, ms_to_signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?)),
     };
     let spec = MechanicsSpec {
         rpm: block.number("rpm", bounds(60.0, 100_000.0, "rpm"))?,
         seek: read_curve,
         write_seek,
-        head_switch_ns: ns(block.number("head_switch_ms", MS)?),
+        head_switch_ns: ms_to_ns(block.number("head_switch_ms", MS)?),
         write_settle_ns,
         settles_on_return: true,
         access: match access {
-            0 => AccessTime::Tracked,
-            1 => AccessTime::HalfTurn,
-            _ => AccessTime::Constant { ns: ns(block.number("access_ms", MS)?) },
+            "tracked" => AccessTime::Tracked,
+            "half turn" => AccessTime::HalfTurn,
+            _ => AccessTime::Constant { ns: ms_to_ns(block.number("access_ms", MS)?) },
         },
         zero_latency_read: block.switch_or("zero_latency_read", false)?,
         zero_latency_write: block.switch_or("zero_latency_write", false)?,
@@ -161,12 +162,12 @@ fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     let full = || block.number("full_ms", MS);
     let data_sheet_seeks = || read_data_sheet_seeks(block, ["single_ms", "average_ms", "full_ms"]);
     let curve_names =
-        [("constant", 0), ("linear", 1), ("lee", 2), ("square root", 3), ("table", 4)];
-    match block.choice("curve", 2, &curve_names)? {
-        0 => Ok(SeekCurve::Constant { ms: single()? }),
-        1 => data_sheet_seeks().map(SeekCurve::Linear),
-        2 => data_sheet_seeks().map(SeekCurve::Lee),
-        3 => Ok(SeekCurve::SquareRoot { single_ms: single()?, full_ms: full()? }),
+        ["constant", "linear", "lee", "square root", "table"].map(|name| (name, name));
+    match block.choice("curve", "lee", &curve_names)? {
+        "constant" => Ok(SeekCurve::Constant { ms: single()? }),
+        "linear" => data_sheet_seeks().map(SeekCurve::Linear),
+        "lee" => data_sheet_seeks().map(SeekCurve::Lee),
+        "square root" => Ok(SeekCurve::SquareRoot { single_ms: single()?, full_ms: full()? }),
         _ => {
             let numbers = block.numbers("points", bounds(0.0, 1e8, "cylinders or ms"))?;
             if numbers.len() % 2 == 1 {
@@ -180,7 +181,8 @@ fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     }
 }
 
-/// Reads the three seek times of a data sheet, which must not decrease.
+/// Reads the three seek times of a data sheet, which must not decrease. `keys` are the fields of
+/// the shortest, the average and the longest seek.
 fn read_data_sheet_seeks(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, FileError> {
     let [single, average, full] = keys;
     let points = DataSheetSeeks {
@@ -196,25 +198,26 @@ fn read_data_sheet_seeks(block: &FieldBlock, keys: [&str; 3]) -> Result<DataShee
 }
 
 /// Reads the seek curve for writes, if the description has one, and the extra settle time in ns.
-/// The curve has the same formula as the one for reads.
+/// The curve has the same formula as `read_curve`.
 fn read_write_seek(
     block: &FieldBlock,
-    read: &SeekCurve,
+    read_curve: &SeekCurve,
 ) -> Result<Option<(SeekCurve, i64)>, FileError> {
     let keys = ["write_single_ms", "write_average_ms", "write_full_ms"];
     let Some(given_key) = keys.into_iter().find(|key| block.find(key).is_some()) else {
         return Ok(None);
     };
     let points = read_data_sheet_seeks(block, keys)?;
-    let (curve, read) = match read {
-        SeekCurve::Lee(read) => (SeekCurve::Lee(points), read),
-        SeekCurve::Linear(read) => (SeekCurve::Linear(points), read),
+    let (write_curve, read_points) = match read_curve {
+        SeekCurve::Lee(read_points) => (SeekCurve::Lee(points), read_points),
+        SeekCurve::Linear(read_points) => (SeekCurve::Linear(points), read_points),
         _ => {
             let problem = "needs a curve through three figures: lee or linear".to_owned();
             return Err(block.error(given_key, problem));
         }
     };
-    Ok(Some((curve, signed_ns(points.single_ms - read.single_ms))))
+    let settle_ms = points.single_ms - read_points.single_ms;
+    Ok(Some((write_curve, ms_to_signed_ns(settle_ms))))
 }
 
 /// Reads the table `geometry` and checks it.
@@ -231,18 +234,19 @@ fn read_layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLay
         SparingScheme::PerRange { .. } => SparingScheme::PerRange { cylinders: range_cylinders },
         sparing => sparing,
     };
-    let words = [
+    let track_orders = [
         ("cylinders", TrackOrder::Cylinders),
         ("serpentine in zone", TrackOrder::SerpentineInZone),
         ("serpentine on disk", TrackOrder::SerpentineOnDisk),
     ];
-    let mapping = block.choice("mapping", TrackOrder::Cylinders, &words)?;
+    let mapping = block.choice("mapping", TrackOrder::Cylinders, &track_orders)?;
     let zones = match block.find("even_zones") {
         Some(_) => create_even_zones(block.block("even_zones")?, cylinders, mechanics)?,
         None => block.blocks("zones")?.into_iter().map(read_zone).collect::<Result<_, _>>()?,
     };
     let layout = DriveLayout { heads, cylinders, sectors, mapping, sparing, zones };
-    check_layout(&layout).map_err(|(index, key, problem)| match index {
+    // A zone without a block of its own comes from `even_zones`.
+    check_layout(&layout).map_err(|LayoutFault { zone_index, key, problem }| match zone_index {
         Some(index) if block.find("zones").is_some() => {
             block.blocks("zones").expect("read above")[index].error(key, problem)
         }
@@ -254,7 +258,7 @@ fn read_layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLay
 
 /// Reads one zone.
 fn read_zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
-    let skew = bounds(-1e6, 1e6, "sectors");
+    let skew_bounds = bounds(-1e6, 1e6, "sectors");
     let remaps = block.numbers("remaps", SECTORS)?;
     if remaps.len() % 2 == 1 {
         let problem = "has an odd count; expected pairs: bad sector, spare".to_owned();
@@ -264,10 +268,10 @@ fn read_zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
         first_cylinder: block.integer("first_cylinder", CYLINDER_NUMBERS)? as u32,
         last_cylinder: block.integer("last_cylinder", CYLINDER_NUMBERS)? as u32,
         track_sectors: block.integer("track_sectors", TRACK)? as u32,
-        offset_sectors: block.number_or("offset_sectors", 0.0, skew)?,
+        offset_sectors: block.number_or("offset_sectors", 0.0, skew_bounds)?,
         front_sectors: block.integer_or("front_sectors", 0, SECTORS)?,
-        track_skew_sectors: block.number_or("track_skew_sectors", 0.0, skew)?,
-        cylinder_skew_sectors: block.number_or("cylinder_skew_sectors", 0.0, skew)?,
+        track_skew_sectors: block.number_or("track_skew_sectors", 0.0, skew_bounds)?,
+        cylinder_skew_sectors: block.number_or("cylinder_skew_sectors", 0.0, skew_bounds)?,
         spares: block.integer_or("spares", 0, SECTORS)?,
         slips: block.numbers("slips", SECTORS)?.into_iter().map(|slip| slip as u64).collect(),
         remaps: remaps.chunks(2).map(|pair| (pair[0] as u64, pair[1] as u64)).collect(),
@@ -286,26 +290,27 @@ fn create_even_zones(
     let revolution_ms = 60e3 / mechanics.rpm;
     let zone_bounds = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
     let zones = block.integer("zones", zone_bounds)? as u32;
-    let outer = block.number("outer_track_sectors", TRACK)?;
-    let inner = block.number("inner_track_sectors", bounds(1.0, outer, "sectors (the outer)"))?;
-    let skew = bounds(0.0, revolution_ms, "ms (a revolution)");
+    let outer_sectors = block.number("outer_track_sectors", TRACK)?;
+    let inner_bounds = bounds(1.0, outer_sectors, "sectors (the outer)");
+    let inner_sectors = block.number("inner_track_sectors", inner_bounds)?;
+    let skew_bounds = bounds(0.0, revolution_ms, "ms (a revolution)");
     // A skew of a whole revolution is equivalent to no skew.
     let needed_ms = mechanics.track_switch_ms(cylinders) % revolution_ms;
-    let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew)?;
-    let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew)?;
+    let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew_bounds)?;
+    let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew_bounds)?;
     block.reject_unread()?;
     let first_cylinder =
         |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
     let zone = |index: u32| {
         let fraction = f64::from(index) / f64::from((zones - 1).max(1));
-        let track_sectors = (outer + (inner - outer) * fraction).round();
-        let sectors = |ms: f64| (ms / revolution_ms * track_sectors).ceil();
+        let track_sectors = (outer_sectors + (inner_sectors - outer_sectors) * fraction).round();
+        let skew_sectors = |ms: f64| (ms / revolution_ms * track_sectors).ceil();
         DiskZone {
             first_cylinder: first_cylinder(index),
             last_cylinder: first_cylinder(index + 1) - 1,
             track_sectors: track_sectors as u32,
-            track_skew_sectors: sectors(track_skew_ms),
-            cylinder_skew_sectors: sectors(cylinder_skew_ms),
+            track_skew_sectors: skew_sectors(track_skew_ms),
+            cylinder_skew_sectors: skew_sectors(cylinder_skew_ms),
             ..DiskZone::default()
         }
     };
@@ -352,10 +357,10 @@ fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
 /// Reads the tables `overhead` and `bus`.
 fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let times = |key: &str| {
-        let ns = ns(overhead.number(key, MS)?);
+        let ns = ms_to_ns(overhead.number(key, MS)?);
         Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
     };
-    let optional_ns = |key: &str| Ok::<_, FileError>(ns(overhead.number_or(key, 0.0, MS)?));
+    let optional_ns = |key: &str| Ok::<_, FileError>(ms_to_ns(overhead.number_or(key, 0.0, MS)?));
     // Time of a 512-byte sector: 512 / (MB/s) in µs.
     let mb_per_s = bus.number("mb_per_s", bounds(0.001, 1e6, "MB/s"))?;
     let bus_sector_ns = (512.0 * 1000.0 / mb_per_s).round() as u64;
@@ -373,6 +378,7 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
         write_completion_ns: optional_ns("write_completion_ms")?,
         bus_read_sector_ns: bus_sector_ns,
         bus_write_sector_ns: bus_sector_ns,
+        // In 1/1024 of the read.
         bus_after: WaterMark::Part((fraction * 1024.0) as u32),
         buffers_waiting_writes: true,
         ..ControllerSpec::default()
@@ -391,7 +397,7 @@ fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
         order: block.choice("order", QueuePolicy::Positioning, &orders)?,
         depth: depth as u32,
         window: block.integer_or("window", depth, window_bounds)? as u32,
-        age_limit_ns: ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
+        age_limit_ns: ms_to_ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
         combines_writes: block.switch_or("joins_writes", false)?,
     };
     block.reject_unread()?;

@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use super::disksim_model::{MS, SECTORS, no_effect_message, ns, read_layout, read_mechanics};
+use super::disksim_model::{MS, SECTORS, ms_to_ns, no_effect_message, read_layout, read_mechanics};
 use super::disksim_syntax::{ReadText, SystemPart, read_statements};
 use super::drive::{
     AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
@@ -99,8 +99,8 @@ pub(super) fn load(
         disk.find(name);
     }
     for (key, modelled) in UNMODELLED {
-        let is_set = disk.find(key).is_some() && disk.integer(key, SWITCH_LEVELS)? != modelled;
-        if is_set {
+        let differs = disk.find(key).is_some() && disk.integer(key, SWITCH_LEVELS)? != modelled;
+        if differs {
             unmodelled.push(no_effect_message(disk, key, &format!("as if it were {modelled}")));
         }
     }
@@ -139,11 +139,13 @@ fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
 /// Buses and controllers between the host and a drive.
 #[derive(Debug, Default)]
 struct HostPath {
-    /// Time per sector of the slowest component.
+    /// Time per sector of the slowest component for reads.
     read_sector_ns: u64,
+    /// The same for writes.
     write_sector_ns: u64,
     /// Sum of the arbitration times of all buses.
     arbitration_ns: u64,
+    /// Messages about fields without effect.
     unmodelled: Vec<String>,
 }
 
@@ -152,10 +154,10 @@ impl HostPath {
     fn add_part(&mut self, part: &FieldBlock) -> Result<(), FileError> {
         let (read_key, write_key) = match part.kind.as_str() {
             "disksim_bus" => {
-                // A bus with interleaved transfers needs no arbitration.
+                // Type 2 is a shared bus: its transfers are interleaved and need no arbitration.
                 let is_shared = part.number_or("type", 1.0, bounds(1.0, 2.0, "(a type)"))? == 2.0;
                 if !is_shared {
-                    self.arbitration_ns += ns(part.number_or("Arbitration time", 0.0, MS)?);
+                    self.arbitration_ns += ms_to_ns(part.number_or("Arbitration time", 0.0, MS)?);
                 }
                 ("Read block transfer time", "Write block transfer time")
             }
@@ -173,8 +175,9 @@ impl HostPath {
                 ("Bulk sector transfer time", "Bulk sector transfer time")
             }
         };
-        self.read_sector_ns = self.read_sector_ns.max(ns(part.number_or(read_key, 0.0, MS)?));
-        self.write_sector_ns = self.write_sector_ns.max(ns(part.number_or(write_key, 0.0, MS)?));
+        let time_ns = |key: &str| Ok::<_, FileError>(ms_to_ns(part.number_or(key, 0.0, MS)?));
+        self.read_sector_ns = self.read_sector_ns.max(time_ns(read_key)?);
+        self.write_sector_ns = self.write_sector_ns.max(time_ns(write_key)?);
         Ok(())
     }
 
@@ -202,14 +205,15 @@ impl HostPath {
     }
 }
 
-/// Reads the drive's queue: converts the number of DiskSim's scheduling policy.
+/// Reads the drive's queue: converts the number of DiskSim's scheduling policy. Adds a message to
+/// `unmodelled` if the policy has no exact counterpart.
 fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileError> {
     let depth = match disk.integer("Max queue length", bounds(0.0, 4096.0, "commands"))? {
         0 => DEPTH_WITHOUT_LIMIT,
         depth => depth,
     };
-    // Number of the policy "first come, first served".
-    let first_come = 1;
+    // Numbers of the policies "first come, first served" and "shortest positioning time".
+    let (first_come, shortest_positioning) = (1, 8);
     let policy = match disk.find("Scheduler") {
         Some(_) => {
             let scheduler = disk.block("Scheduler")?;
@@ -218,8 +222,7 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
                 first_come,
                 bounds(0.0, 64.0, "(a policy)"),
             )?;
-            // 3 and 6 are one-way elevators by address and by
-            // cylinder. 8 is by positioning time.
+            // 3 and 6 are one-way elevators by address and by cylinder.
             if depth > 1 && !matches!(policy, 1 | 3 | 6 | 8) {
                 let instead = "the nearest of its kind is: an elevator one way below 8, the shortest \
                                positioning time from there on";
@@ -230,7 +233,10 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
         None => first_come,
     };
     Ok(QueueSpec {
-        order: if policy < 8 { QueuePolicy::Elevator } else { QueuePolicy::Positioning },
+        order: match policy < shortest_positioning {
+            true => QueuePolicy::Elevator,
+            false => QueuePolicy::Positioning,
+        },
         depth: depth as u32,
         window: if policy <= first_come { 1 } else { depth as u32 },
         age_limit_ns: u64::MAX,
@@ -246,8 +252,9 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let write_bounds = bounds(1.0, segments.max(1) as f64, "segments (their number)");
     // At most one segment has written data at a time, see `AppendPolicy`.
     disk.integer("Maximum number of write segments", write_bounds)?;
-    let level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
-    let combines = disk.switch_or("Combine seq writes", true)?;
+    let fast_write_level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
+    let combines_writes = disk.switch_or("Combine seq writes", true)?;
+    // −1: read sectors are released. 0: read-ahead does not overwrite them. 1: it does.
     let keep_level = disk.number("Read-ahead over requested", bounds(-1.0, 1.0, "(a level)"))?;
     let read_ahead = match disk.integer("Buffer continuous read", SWITCH_LEVELS)? {
         0 => ReadAhead::None,
@@ -261,7 +268,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     // that reads to the end of the next track has no maximum.
     let ahead_min = disk.integer("Minimum read-ahead (blks)", ahead_bounds)?;
     let ahead_max = disk.integer("Maximum read-ahead (blks)", ahead_bounds)?.max(ahead_min);
-    let (ahead_max, over_requested) = match (read_ahead, ahead_max) {
+    let (ahead_max, ahead_over_requested) = match (read_ahead, ahead_max) {
         (ReadAhead::NextTrack, _) => (u64::from(u32::MAX), true),
         (_, 0) => (segment_sectors, keep_level != 0.0),
         (_, ahead_max) => (ahead_max, true),
@@ -274,7 +281,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         read_ahead,
         read_ahead_sectors_max: ahead_max as u32,
         read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { ahead_min as u32 },
-        ahead_over_requested: over_requested,
+        ahead_over_requested,
         releases: if keep_level < 0.0 { ReleasePolicy::Requested } else { ReleasePolicy::Nothing },
         ahead_on_hit: disk.switch_or("Read-ahead on idle hit", false)?,
         caches_passing_sectors: disk.switch_or("Read any free blocks", false)?,
@@ -287,9 +294,9 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         }),
         stops_in_sector: disk.switch_or("Stop prefetch in sector", false)?,
         stops_on_arrival: true,
-        writes: WriteCacheSpec { spans: u32::from(level > 0), sectors: segment_sectors },
+        writes: WriteCacheSpec { spans: u32::from(fast_write_level > 0), sectors: segment_sectors },
         flushes_first: true,
-        appends: match (combines, level) {
+        appends: match (combines_writes, fast_write_level) {
             (false, _) => AppendPolicy::Never,
             (true, 1) => AppendPolicy::Alone,
             (true, _) => AppendPolicy::Always,
@@ -311,20 +318,20 @@ fn read_water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
 fn read_controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
     let per_request_ms = disk.number("Per-request overhead time", MS)?;
-    let scaled_ns = |key: &str| Ok::<_, FileError>(ns(disk.number(key, MS)? * scale));
-    let scaled_or_0_ns = |key: &str| Ok::<_, FileError>(ns(disk.number_or(key, 0.0, MS)? * scale));
-    let per_request_ns = ns(per_request_ms * scale);
+    let scaled_ns = |key: &str| Ok::<_, FileError>(ms_to_ns(disk.number(key, MS)? * scale));
+    let scaled_or_0_ns =
+        |key: &str| Ok::<_, FileError>(ms_to_ns(disk.number_or(key, 0.0, MS)? * scale));
+    let per_request_ns = ms_to_ns(per_request_ms * scale);
     let times = |after_read: &str, after_write: &str| {
         Ok::<_, FileError>(CommandTimes {
             after_read_ns: per_request_ns + scaled_ns(after_read)?,
             after_write_ns: per_request_ns + scaled_ns(after_write)?,
         })
     };
-    // A drive that never disconnects does not release the bus early.
-    let is_held = disk.switch_or("Never disconnect", false)?;
+    let never_disconnects = disk.switch_or("Never disconnect", false)?;
     let holds_reads = disk.switch_or("Hold bus entire read xfer", false)?;
-    let leaves_writes_early = disk.switch_or("Extra write disconnect", false)?;
-    let bus_sector_ns = ns(disk.number("Bulk sector transfer time", MS)?);
+    let has_extra_disconnect = disk.switch_or("Extra write disconnect", false)?;
+    let bus_sector_ns = ms_to_ns(disk.number("Bulk sector transfer time", MS)?);
     let early = EarlyDisconnect {
         command_ns: per_request_ns + scaled_ns("Extradisc command overhead")?,
         until_reconnect_ns: scaled_ns("Extradisc disconnect overhead")?
@@ -350,12 +357,12 @@ fn read_controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
         bus_read_sector_ns: bus_sector_ns,
         bus_write_sector_ns: bus_sector_ns,
         bus_after: read_water_mark(disk)?,
-        leaves_bus: !is_held && !holds_reads,
-        never_disconnects: is_held,
+        leaves_bus: !never_disconnects && !holds_reads,
+        never_disconnects,
         buffers_waiting_writes: disk.switch_or("Allow write prebuffering", false)?,
-        early_disconnect: (leaves_writes_early && !is_held).then_some(early),
+        early_disconnect: (has_extra_disconnect && !never_disconnects).then_some(early),
         // Not scaled, as in DiskSim.
-        write_move_min_ns: ns(disk.number("Minimum seek delay", MS)?),
+        write_move_min_ns: ms_to_ns(disk.number("Minimum seek delay", MS)?),
         arm_free: match disk.integer_or("Preseeking level", 0, SWITCH_LEVELS)? {
             0 => ArmFreePoint::CompletionReceived,
             1 => ArmFreePoint::CompletionSent,

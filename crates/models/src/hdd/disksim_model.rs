@@ -4,18 +4,17 @@
 
 use std::path::Path;
 
+use super::disksim_syntax::ReadText;
+use super::drive::{AccessTime, MechanicsSpec};
+use super::geometry::{Geometry, check_layout};
+use super::layout::{DiskZone, DriveLayout, LayoutFault, SparingScheme, TrackOrder};
+use super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
+use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
+
 /// Valid durations.
 pub(super) const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
 /// Valid sector counts.
 pub(super) const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
-
-use super::disksim_syntax::ReadText;
-use super::drive::{AccessTime, MechanicsSpec};
-use super::geometry::{Geometry, check_layout};
-use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
-use super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
-use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
-
 /// Valid extra settle times. The delay is negative in some extracted files (dec_rz26).
 const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 
@@ -53,8 +52,8 @@ pub(super) fn read_layout(
             1 => TrackOrder::SerpentineInZone,
             _ => TrackOrder::SerpentineOnDisk,
         };
-    let default = false;
-    let skews_in_revolutions = skew_in_revolutions(block, default)?;
+    let in_revolutions_by_default = false;
+    let skews_in_revolutions = skew_in_revolutions(block, in_revolutions_by_default)?;
     let blocks = block.blocks("Zones")?;
     let zones = blocks.iter().map(|block| {
         let mut zone = read_zone(block, skews_in_revolutions)?;
@@ -77,7 +76,7 @@ pub(super) fn read_layout(
         sparing,
         zones,
     };
-    check_layout(&layout).map_err(|(index, key, problem)| match index {
+    check_layout(&layout).map_err(|LayoutFault { zone_index, key, problem }| match zone_index {
         Some(index) => blocks[index].error(disksim_key(key), problem),
         None => block.error(disksim_key(key), problem),
     })?;
@@ -92,12 +91,14 @@ pub(super) fn read_layout(
 
 /// Removes slips and remaps beyond the end of their zone. Returns true if there were any.
 fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -> bool {
-    let unit =
+    // The scheme with spare tracks counts slips and remaps in tracks, the others in sectors.
+    let unit_sectors =
         if sparing == SparingScheme::TracksPerZone { u64::from(zone.track_sectors) } else { 1 };
+    // A zone whose last cylinder precedes the first has no size. `check_layout` rejects it later.
     if zone.last_cylinder < zone.first_cylinder {
         return false;
     }
-    let end = zone.physical_sectors(heads) / unit;
+    let end = zone.physical_sectors(heads) / unit_sectors;
     let count_before = zone.slips.len() + zone.remaps.len();
     zone.slips.retain(|slip| *slip < end);
     zone.remaps.retain(|(bad, spare)| *bad.max(spare) < end);
@@ -126,25 +127,29 @@ fn skew_in_revolutions(block: &FieldBlock, default: bool) -> Result<bool, FileEr
 /// Reads one zone. Skews are in revolutions if `layout_in_revolutions`, unless the zone states its
 /// own unit.
 fn read_zone(block: &FieldBlock, layout_in_revolutions: bool) -> Result<DiskZone, FileError> {
-    let cylinder = bounds(0.0, 1e8, "(a cylinder)");
-    let track = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
+    let cylinder_bounds = bounds(0.0, 1e8, "(a cylinder)");
+    let track_sectors = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
     let in_revolutions = skew_in_revolutions(block, layout_in_revolutions)?;
-    let unit = if in_revolutions { track as f64 } else { 1.0 };
-    let limit = if in_revolutions { 1e3 } else { 1e6 };
-    let skew = bounds(-limit, limit, if in_revolutions { "revolutions" } else { "sectors" });
+    let unit_sectors = if in_revolutions { track_sectors as f64 } else { 1.0 };
+    let skew_bounds = match in_revolutions {
+        true => bounds(-1e3, 1e3, "revolutions"),
+        false => bounds(-1e6, 1e6, "sectors"),
+    };
+    let skew_sectors =
+        |key: &str| Ok::<_, FileError>(block.number_or(key, 0.0, skew_bounds)? * unit_sectors);
     let defects = block.numbers("defects", SECTORS)?;
     if defects.len() % 2 == 1 {
         let problem = "has an odd count of numbers; expected pairs: bad place, spare".to_owned();
         return Err(block.error("defects", problem));
     }
     let zone = DiskZone {
-        first_cylinder: block.integer("First cylinder number", cylinder)? as u32,
-        last_cylinder: block.integer("Last cylinder number", cylinder)? as u32,
-        track_sectors: track as u32,
-        offset_sectors: block.number("Offset of first block", skew)? * unit,
+        first_cylinder: block.integer("First cylinder number", cylinder_bounds)? as u32,
+        last_cylinder: block.integer("Last cylinder number", cylinder_bounds)? as u32,
+        track_sectors: track_sectors as u32,
+        offset_sectors: block.number("Offset of first block", skew_bounds)? * unit_sectors,
         front_sectors: block.integer("Empty space at zone front", SECTORS)?,
-        track_skew_sectors: block.number_or("Skew for track switch", 0.0, skew)? * unit,
-        cylinder_skew_sectors: block.number_or("Skew for cylinder switch", 0.0, skew)? * unit,
+        track_skew_sectors: skew_sectors("Skew for track switch")?,
+        cylinder_skew_sectors: skew_sectors("Skew for cylinder switch")?,
         spares: block.integer("Number of spares", SECTORS)?,
         slips: block.numbers("slips", SECTORS)?.into_iter().map(|slip| slip as u64).collect(),
         remaps: defects.chunks(2).map(|pair| (pair[0] as u64, pair[1] as u64)).collect(),
@@ -173,7 +178,9 @@ pub(super) fn read_mechanics(
     let access = match block.required_text("Access time type")? {
         "trackSwitchPlusRotation" => AccessTime::Tracked,
         "averageRotation" => AccessTime::HalfTurn,
-        "constant" => AccessTime::Constant { ns: ns(block.number("Constant access time", MS)?) },
+        "constant" => {
+            AccessTime::Constant { ns: ms_to_ns(block.number("Constant access time", MS)?) }
+        }
         other => {
             let known = "trackSwitchPlusRotation, averageRotation, constant";
             return Err(block.error("Access time type", format!("`{other}` is none of: {known}")));
@@ -184,7 +191,7 @@ pub(super) fn read_mechanics(
         rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
         settles_on_return: matches!(seek, SeekCurve::Table(_)),
         seek,
-        head_switch_ns: ns(block.number("Head switch time", MS)?),
+        head_switch_ns: ms_to_ns(block.number("Head switch time", MS)?),
         write_seek: None,
         write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6) as i64,
         access,
@@ -198,7 +205,8 @@ pub(super) fn read_mechanics(
             "every drive turns at its speed",
         ));
     }
-    for unused in [
+    // Fields of other access times and seek types are accepted without effect.
+    for unused_key in [
         "Constant access time",
         "Constant seek time",
         "Single cylinder seek time",
@@ -208,13 +216,13 @@ pub(super) fn read_mechanics(
         "First ten seek times",
         "HPL seek equation values",
     ] {
-        block.find(unused);
+        block.find(unused_key);
     }
     block.reject_unread()?;
     Ok(spec)
 }
 
-/// Reads the seek curve.
+/// Reads the seek curve. `read` returns the text of a file.
 fn read_seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let data_sheet_seeks = || {
         Ok::<_, FileError>(DataSheetSeeks {
@@ -257,6 +265,7 @@ fn read_hpl_curve(block: &FieldBlock) -> Result<HplCurve, FileError> {
         root_factor_ms: root_factor,
         line_base_ms: line_base,
         line_slope_ms: line_slope,
+        // −1 means that no separate time is stated.
         single_ms: (single != -1.0).then_some(single),
     })
 }
@@ -278,6 +287,7 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
     let file = path.display().to_string();
     let text = read(&path).map_err(|problem| block.error(key, format!("{file}: {problem}")))?;
     let mut points = Vec::new();
+    // Line number of each point, for errors.
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line_error = |problem: String| FileError {
@@ -288,6 +298,7 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
         };
         let words: Vec<&str> =
             line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).collect();
+        // A first line with a colon is the heading, as in "Seek distances measured: 2".
         if words.is_empty() || words[0].starts_with('#') || (index == 0 && line.contains(':')) {
             continue;
         }
@@ -328,6 +339,6 @@ pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) ->
 }
 
 /// Converts ms to whole ns.
-pub(super) fn ns(ms: f64) -> u64 {
+pub(super) fn ms_to_ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }

@@ -14,17 +14,20 @@ use crate::Device;
 const READ: Op = Op::Read;
 const WRITE: Op = Op::Write;
 
+/// An operation, its start sector, its number of sectors, and the delay in ms after the previous
+/// completion.
+type TestRequest = (Op, u64, u32, u64);
+
 /// Returns the service times in ms of `requests` on the tiny drive with `changes` in its
-/// `.diskspecs`. A request is an operation, a start sector, a number of sectors, and the delay in
-/// ms after the previous completion.
-fn service_times(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+/// `.diskspecs`. A change is a text and its replacement.
+fn service_times(changes: &[(&str, &str)], requests: &[TestRequest]) -> Vec<f64> {
     let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
     service_times_of(&changes, requests)
 }
 
 /// Returns the service times like `service_times`, with changes in any of the drive's files. A
 /// change is a file, a text in it, and its replacement.
-fn service_times_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+fn service_times_of(changes: &[(&str, &str, &str)], requests: &[TestRequest]) -> Vec<f64> {
     let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
     let mut now = Time(0);
     let mut times_ms = Vec::new();
@@ -43,8 +46,8 @@ fn service_times_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u
     times_ms
 }
 
-/// Returns the service time of the last request.
-fn last_ms(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
+/// Returns the service time in ms of the last request.
+fn last_ms(changes: &[(&str, &str)], requests: &[TestRequest]) -> f64 {
     *service_times(changes, requests).last().expect("a request")
 }
 
@@ -54,10 +57,11 @@ fn assert_ms(value: f64, expected: f64) {
 }
 
 /// One read that misses the cache.
-const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
+const MISS: [TestRequest; 1] = [(READ, 100, 8, 5)];
 
 #[test]
 fn read_water_mark_sets_when_the_bus_is_requested() {
+    // Service time in ms with a water mark of this part of the request.
     let by_part =
         |part: &str| last_ms(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
     // Without a water mark, all sectors but the last have been sent when the last arrives. With a
@@ -65,11 +69,12 @@ fn read_water_mark_sets_when_the_bus_is_requested() {
     assert_ms(by_part("0.5") - by_part("0.0"), 0.3);
     // The bus is requested when all 8 sectors have arrived.
     assert_ms(by_part("1.0") - by_part("0.0"), 0.7);
+    // Service time in ms with a water mark of this part of a segment, which has 64 sectors.
     let by_segment = |part: &str| {
         let part = format!("by reqsize = 0, High (read) water mark = {part}");
         last_ms(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
     };
-    // Marks of 4 and of 64 sectors: the second takes effect only at the end of the request.
+    // Marks of 4 and of 64 sectors: the second is reached only at the end of the request.
     assert_ms(by_segment("0.0625") - by_part("0.0"), 0.3);
     assert_ms(by_segment("1.0") - by_part("0.0"), 0.7);
 }
@@ -85,37 +90,37 @@ fn read_faster_than_the_medium_holds_the_bus_or_reselects_it() {
         ];
         last_ms(&changes, &[(READ, 100, 2, 5)])
     };
-    let kept = with("Hold bus entire read xfer = 1, ");
+    let held_ms = with("Hold bus entire read xfer = 1, ");
     // The first sector is sent after 0.2 ms, and the bus is released 0.2 ms later. The second
     // sector arrives 0.225 ms after that, and the bus is regained another 0.3 ms later. A held bus
     // saves these 0.3 ms.
-    assert_ms(with("Hold bus entire read xfer = 0, ") - kept, 0.3);
+    assert_ms(with("Hold bus entire read xfer = 0, ") - held_ms, 0.3);
     // The host has the first sector 0.325 ms before the second arrives. The release of the bus
     // takes 0.075 ms longer than that.
-    let slow = "Hold bus entire read xfer = 0, Read disconnect afterread = 0.4, \
-                Read disconnect afterwrite = 0.4, ";
-    assert_ms(with(slow) - kept, 0.075 + 0.3);
-    let never = with("Never disconnect = 1, ");
-    assert_ms(never - kept, 0.0);
+    let slow_release = "Hold bus entire read xfer = 0, Read disconnect afterread = 0.4, \
+                        Read disconnect afterwrite = 0.4, ";
+    assert_ms(with(slow_release) - held_ms, 0.075 + 0.3);
+    let never_released_ms = with("Never disconnect = 1, ");
+    assert_ms(never_released_ms - held_ms, 0.0);
 }
 
 #[test]
 fn write_through_reselects_the_bus_to_report_completion() {
     let through = ("Fast write level = 2", "Fast write level = 0");
     let write = [(WRITE, 100, 1, 5)];
-    let plain = last_ms(&[through], &write);
+    let plain_ms = last_ms(&[through], &write);
     let reselect = ("First reselect overhead = 0.0", "First reselect overhead = 0.2");
-    assert_ms(last_ms(&[through, reselect], &write) - plain, 0.2);
+    assert_ms(last_ms(&[through, reselect], &write) - plain_ms, 0.2);
     // 0.7 ms overhead after a read, one sector over the bus, and 20 ms to release the bus. This
     // exceeds any seek with a revolution.
-    let leave = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
-    assert_ms(last_ms(&[through, leave], &write), 0.7 + 0.1 + 20.0);
-    // The sector arrives after whole revolutions, for any seek time.
+    let slow_release = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
+    assert_ms(last_ms(&[through, slow_release], &write), 0.7 + 0.1 + 20.0);
+    // With a seek of at least 30 ms, the sector is written a whole number of revolutions later.
     let delay = ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0");
-    let least = last_ms(&[through, delay], &write);
-    let revolutions = (least - plain) / 10.0;
+    let delayed_ms = last_ms(&[through, delay], &write);
+    let revolutions = (delayed_ms - plain_ms) / 10.0;
     let is_whole = (revolutions - revolutions.round()).abs() < 1e-4;
-    assert!(least > 0.7 + 30.0 + 0.625 && is_whole, "{least} {plain}");
+    assert!(delayed_ms > 0.7 + 30.0 + 0.625 && is_whole, "{delayed_ms} {plain_ms}");
 }
 
 #[test]
@@ -130,23 +135,23 @@ fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
 
 #[test]
 fn cached_writes_reach_the_medium_before_all_but_their_continuations() {
-    let level = |level: &str| [("Fast write level = 2", format!("Fast write level = {level}"))];
-    for name in ["1", "2"] {
-        let level = level(name);
-        let level = [(level[0].0, level[0].1.as_str())];
+    let default_level = "Fast write level = 2";
+    for level in ["Fast write level = 1", default_level] {
+        let level = (default_level, level);
         // After a read 0.5 ms and one sector over the bus, after a write 0.6 ms.
         let writes = [(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)];
-        let ms = service_times(&level, &writes);
+        let ms = service_times(&[level], &writes);
         assert_ms(ms[0], 0.6);
         assert_ms(ms[1], 0.7);
-        // Both sectors pass the head first.
+        // Sectors 100 and 101 go to the medium before the write of sector 20 is served.
         assert!(ms[2] > 1.0, "{ms:?}");
-        let none = ("Max queue", "Combine seq writes = 0, Max queue");
-        let ms = service_times(&[level[0], none], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
+        let no_joining = ("Max queue", "Combine seq writes = 0, Max queue");
+        let ms = service_times(&[level, no_joining], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
         assert!(ms[1] > 0.8, "{ms:?}");
     }
-    let through = level("0");
-    assert!(last_ms(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
+    // Level 0 completes a write only when it is on the medium.
+    let through = (default_level, "Fast write level = 0");
+    assert!(last_ms(&[through], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
 }
 
 #[test]
@@ -157,19 +162,20 @@ fn read_ahead_follows_the_bounds_of_the_drive_file() {
         // A hit after a read takes 0.1 ms and one sector over the bus.
         (ms - 0.2).abs() < 2e-5
     };
-    let most = |most: &str| {
-        [("Maximum read-ahead (blks) = 64", format!("Maximum read-ahead (blks) = {most}"))]
-    };
-    let (zero, eight) = (most("0"), most("8"));
-    let (zero, eight) = ([(zero[0].0, zero[0].1.as_str())], [(eight[0].0, eight[0].1.as_str())]);
-    assert!(hit_after(&zero, 60), "0 is no bound but the segment");
-    assert!(hit_after(&eight, 15) && !hit_after(&eight, 16));
-    let least = [eight[0], ("Minimum read-ahead (blks) = 0", "Minimum read-ahead (blks) = 20")];
-    assert!(hit_after(&least, 27) && !hit_after(&least, 28), "a least above the most counts");
-    let kept = [zero[0], ("over requested = 1", "over requested = 0")];
+    let maximum = "Maximum read-ahead (blks) = 64";
+    let max_0 = (maximum, "Maximum read-ahead (blks) = 0");
+    let max_8 = (maximum, "Maximum read-ahead (blks) = 8");
+    assert!(hit_after(&[max_0], 60), "0 is no bound but the segment");
+    assert!(hit_after(&[max_8], 15) && !hit_after(&[max_8], 16));
+    let min_20 = [max_8, ("Minimum read-ahead (blks) = 0", "Minimum read-ahead (blks) = 20")];
+    assert!(hit_after(&min_20, 27) && !hit_after(&min_20, 28), "a least above the most counts");
+    // The requested sectors stay in the segment, which ends after 64 sectors.
+    let kept = [max_0, ("over requested = 1", "over requested = 0")];
     assert!(hit_after(&kept, 63) && !hit_after(&kept, 64), "what was asked for keeps its room");
-    let dropped = [eight[0], ("over requested = 1", "over requested = -1")];
-    assert!(hit_after(&eight, 7) && !hit_after(&dropped, 7) && hit_after(&dropped, 8));
+    // The requested sectors 0 to 7 are released after the read.
+    let dropped = [max_8, ("over requested = 1", "over requested = -1")];
+    assert!(hit_after(&[max_8], 7) && !hit_after(&dropped, 7) && hit_after(&dropped, 8));
+    // Levels of read-ahead: none, to the end of the track (16 sectors) or the cylinder (32).
     let none = [("continuous read = 3", "continuous read = 0")];
     assert!(hit_after(&none, 7) && !hit_after(&none, 8));
     let track = [("continuous read = 3", "continuous read = 1")];
@@ -182,15 +188,15 @@ fn read_ahead_follows_the_bounds_of_the_drive_file() {
 
 #[test]
 fn read_ahead_to_the_track_end_skips_bad_sectors() {
-    // Whether a read of `sector` hits the cache after the read `first` (start and sectors).
-    let hit_after = |level: &str, slip: &str, first: (u64, u32), sector: u64| {
+    // Whether a read of `sector` hits the cache after a read of `first_sectors` sectors.
+    let hit_after = |level: &str, slip: &str, (first_start, first_sectors), sector: u64| {
         let changes = [
             ("tiny.diskspecs", "continuous read = 3", level),
             ("tiny.model", "scheme used = 0", "scheme used = 9"),
             ("tiny.model", "spares = 0", "spares = 1"),
             ("tiny.model", "slips = [ ]", slip),
         ];
-        let requests = [(READ, first.0, first.1, 5), (READ, sector, 1, 100)];
+        let requests = [(READ, first_start, first_sectors, 5), (READ, sector, 1, 100)];
         let ms = service_times_of(&changes, &requests)[1];
         (ms - 0.2).abs() < 2e-5
     };
@@ -230,11 +236,14 @@ fn arriving_command_stops_read_ahead_after_the_current_sector() {
 
 #[test]
 fn writes_share_a_segment_while_the_previous_one_is_being_written() {
-    let kept = ("Max queue", "Allow read hits on write data = 1, Max queue");
+    let written_is_read = ("Max queue", "Allow read hits on write data = 1, Max queue");
+    // Service time in ms of the second of two reads, with three writes between them. Sector 110 of
+    // the second read was read ahead.
     let read_after = |gap_ms| {
         let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
         let [first, second, third] = writes;
-        last_ms(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
+        let requests = [(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)];
+        last_ms(&[written_is_read], &requests)
     };
     // Three writes in close succession use one of three segments, and the read's segment remains.
     // Three writes that each arrive when the previous one is on the medium use all segments.
@@ -247,12 +256,14 @@ fn cached_start_of_a_read_is_sent_at_once_or_at_the_water_mark() {
     let slow = ("transfer time = 0.1", "transfer time = 20.0");
     let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
     let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
-    // Two of four sectors are cached: 0.1 ms as for a hit, and the bus is busy while the others
-    // arrive.
+    // Two of four sectors were read ahead and are cached: 0.1 ms as for a hit, and the bus is busy
+    // while the others arrive.
     assert_ms(last_ms(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
+    // With a mark of three sectors the transfer waits for the third sector, after the overhead of
+    // a miss, 0.3 ms.
     let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
-    let at_mark = last_ms(&[slow, bounded, marked], &reads);
-    assert!(at_mark > 0.3 + 4.0 * 20.0, "{at_mark}");
+    let at_mark_ms = last_ms(&[slow, bounded, marked], &reads);
+    assert!(at_mark_ms > 0.3 + 4.0 * 20.0, "{at_mark_ms}");
 }
 
 #[test]
@@ -261,6 +272,7 @@ fn write_after_a_write_disconnects_before_its_data() {
         ("Fast write level = 2", "Fast write level = 0, Extra write disconnect = 1"),
         ("inter-disconnect delay = 0.0", "inter-disconnect delay = 25.0"),
     ];
+    // Only the second write follows a write that it does not continue.
     let ms = service_times(&extra, &[(WRITE, 100, 1, 5), (WRITE, 20, 1, 5), (WRITE, 21, 1, 5)]);
     assert!(ms[0] < 25.0 && ms[1] > 25.1 && ms[2] < 25.0, "{ms:?}");
 }
@@ -273,13 +285,15 @@ fn overheads_are_added_up_and_scaled() {
         ("Data preparation overhead = 0.0", "Data preparation overhead = 0.25"),
         ("Read completion overhead = 0.0", "Read completion overhead = 0.05"),
     ];
+    // The second read hits the cache: 0.1 ms and its two sectors over the bus.
     let ms = last_ms(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
     assert_ms(ms, 2.0 * (1.0 + 0.1 + 0.25 + 0.05) + 0.2);
 }
 
 #[test]
 fn preseeking_level_decides_whether_the_arm_waits_for_the_host() {
-    // Time in ms between the completions of two reads that arrive together.
+    // Time in ms between the completions of two reads that arrive together. A sector takes 50 ms
+    // over the bus.
     let gap_ms = |level: &str| {
         let level = format!("Preseeking level = {level}, Max queue");
         let slow = ("transfer time = 0.1", "transfer time = 50.0");
@@ -300,9 +314,9 @@ fn preseeking_level_decides_whether_the_arm_waits_for_the_host() {
     assert!(gap_ms("0") > 50.0 + 1.0 + 0.625 && gap_ms("1") > 50.0 + 1.0 + 0.625);
 }
 
-/// Returns the completion time of the last of four writes of 8 sectors each, two tracks in total,
-/// and the number of writes that complete at that time.
-fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
+/// Returns the completion time in ms of the last of four consecutive writes of 8 sectors each, two
+/// tracks in total, and the number of writes that complete at that time.
+fn four_consecutive_writes(combines_writes: bool) -> (f64, usize) {
     // The skew is one sector, 0.625 ms. This suffices for a read's head switch of 0.5 ms, not for a
     // write's 2 ms.
     let mut drive = load_with(&[
@@ -328,8 +342,9 @@ fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
 
 #[test]
 fn joined_writes_of_a_track_start_where_the_head_settles() {
-    let ((alone_ms, alone), (joined_ms, joined)) =
-        (four_in_sequence(false), four_in_sequence(true));
+    let combines_writes = true;
+    let (alone_ms, alone) = four_consecutive_writes(!combines_writes);
+    let (joined_ms, joined) = four_consecutive_writes(combines_writes);
     // The head settles 1.375 ms into the second track. Joined, the whole track takes one revolution
     // from there. Alone, the third write takes that revolution, and the fourth ends at the track's
     // end, 8.625 ms later. The first is served before the others are ready.

@@ -36,7 +36,7 @@ disksim_disk TINY {
 } # end
 "#;
 
-/// Its surfaces and mechanics.
+/// The tiny drive's surfaces and mechanics.
 const MODEL: &str = r#"
 dm_disk TINY_model {
    Number of data surfaces = 2,
@@ -73,7 +73,7 @@ dm_disk TINY_model {
 }
 "#;
 
-/// Its seek curve.
+/// The tiny drive's seek curve: distances in cylinders and times in ms.
 const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
 
 /// Loads the tiny drive with `from` replaced by `to` in the file `name`.
@@ -114,6 +114,7 @@ fn the_tiny_drive_loads_as_written() {
     assert_eq!(drive.controller.write_miss.after_write_ns, 800_000);
     assert_eq!(drive.controller.bus_read_sector_ns, 100_000);
     assert_eq!(drive.queue.depth, 4);
+    // Half-way between the measured distances of 1 and 9 cylinders, 1 and 2 ms.
     assert!((drive.mechanics.seek.ms(5, 10) - 1.5).abs() < 1e-9);
 }
 
@@ -157,7 +158,7 @@ fn system_file_limits_its_drive_to_the_slowest_component() {
     // The controller takes 0.175 ms, the bus 0.17 ms for reads and 0.18 ms for writes.
     assert_eq!(drive.controller.bus_read_sector_ns, 175_000);
     assert_eq!(drive.controller.bus_write_sector_ns, 180_000);
-    // Arbitration of both buses is added to each command: 0.1 and 0.03 ms.
+    // Arbitration of both buses, 0.03 ms, is added to the 0.1 ms of a command.
     assert_eq!(drive.controller.read_hit.after_read_ns, 130_000);
     assert_eq!(drive.controller.reselect_ns, 30_000);
     let other = load_system("disksim_bus bus2 [", "disksim_bus bus9 [");
@@ -191,6 +192,8 @@ fn slips_beyond_a_zone_are_ignored_and_reported() {
     );
 }
 
+/// A switch at an unmodelled level, a policy without counterpart (only if commands can queue), and a
+/// controller with delays of its own.
 #[test]
 fn fields_without_a_model_are_reported() {
     let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,\n\
@@ -212,9 +215,8 @@ fn fields_without_a_model_are_reported() {
 #[test]
 fn drive_that_never_disconnects_never_reselects_the_bus() {
     let reselect = "First reselect overhead = 0.0";
-    let slow = load_tiny("tiny.diskspecs", reselect, "First reselect overhead = 0.5");
-    let slow = slow.expect("good");
-    assert_eq!(slow.controller.reselect_ns, 500_000);
+    let reselecting = load_tiny("tiny.diskspecs", reselect, "First reselect overhead = 0.5");
+    assert_eq!(reselecting.expect("good").controller.reselect_ns, 500_000);
     let held = "First reselect overhead = 0.5, Never disconnect = 1, Extra write disconnect = 1";
     let held = load_tiny("tiny.diskspecs", reselect, held).expect("good").controller;
     assert!(held.never_disconnects && held.early_disconnect.is_none() && !held.leaves_bus);
@@ -351,14 +353,17 @@ fn quirks_of_published_drive_files_are_accepted() {
 fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
     let with_units = "Skew units = revolutions,\nOffset of first";
     let drive = load_tiny("tiny.model", "Offset of first", with_units);
+    // 2.0 revolutions of 16 sectors.
     assert_eq!(drive.expect("good").layout.zones[0].track_skew_sectors, 32.0);
     let hpl = "Seek type = hpl, HPL seek equation values = [ 5, 3, 0.5, 4, 0.1, -1 ]";
     let drive = load_tiny("tiny.model", "Seek type = extracted", hpl).expect("good");
+    // Below 5 cylinders 3 + 0.5 √d, from there 4 + 0.1 d.
     assert!((drive.mechanics.seek.ms(4, 10) - 4.0).abs() < 1e-9);
     assert!((drive.mechanics.seek.ms(5, 10) - 4.5).abs() < 1e-9);
-    let three = "Seek type = linear, Single cylinder seek time = 1, Average seek time = 2, \
-                 Full strobe seek time = 4";
-    let drive = load_tiny("tiny.model", "Seek type = extracted", three).expect("good");
+    // The longest of 10 cylinders' seeks, 9 cylinders, takes the full-stroke time.
+    let three_times = "Seek type = linear, Single cylinder seek time = 1, Average seek time = 2, \
+                       Full strobe seek time = 4";
+    let drive = load_tiny("tiny.model", "Seek type = extracted", three_times).expect("good");
     assert!((drive.mechanics.seek.ms(9, 10) - 4.0).abs() < 1e-9);
 }
 

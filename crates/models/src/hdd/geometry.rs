@@ -73,13 +73,14 @@ pub(super) struct Geometry {
 /// Checks the fields of a layout against each other, and its stated size against its zones.
 ///
 /// # Errors
-/// Returns the zone (if one zone is wrong), the field, and the contradiction.
+/// Returns the first contradiction.
 pub(super) fn check_layout(layout: &DriveLayout) -> Result<(), LayoutFault> {
     layout.check_zones()?;
     let zone_sectors = Geometry::new(layout).numbered_sectors();
     match layout.sectors {
         Some(stated) if stated as f64 > zone_sectors as f64 * STATED_SIZE_RATIO_MAX => {
-            Err((None, "sectors", format!("{stated} sectors, but its zones hold {zone_sectors}")))
+            let problem = format!("{stated} sectors, but its zones hold {zone_sectors}");
+            Err(LayoutFault { zone_index: None, key: "sectors", problem })
         }
         _ => Ok(()),
     }
@@ -116,27 +117,28 @@ impl Geometry {
     }
 
     /// Returns the index of the run that contains `sector`.
-    fn run_of(&self, sector: u64) -> usize {
+    fn run_index(&self, sector: u64) -> usize {
         self.first_sectors.partition_point(|first| *first <= sector) - 1
     }
 
     /// Returns the sector numbers on the track of `sector`. Slipped sectors do not interrupt the
     /// range. A sector that is remapped to another track ends it.
     pub(super) fn track(&self, sector: u64) -> Range<u64> {
-        let index = self.run_of(sector);
+        let index = self.run_index(sector);
         let run = &self.runs[index];
         let track_sectors = u64::from(self.zones[run.zone as usize].track_sectors);
         let zone_position = run.zone_offset + (sector - self.first_sectors[index]);
         let track = zone_position / track_sectors;
-        // Start and end of the track, in positions of the zone.
+        // Start and end of the track, in sectors from the start of the zone.
         let begin = track * track_sectors;
         let end = begin + track_sectors;
         let is_in_zone = |other: &SectorRun| other.zone == run.zone;
-        // First position of a run, and the position after its last sector.
+        // Start and end of a run, in the same unit.
         let run_start = |run_index: usize| self.runs[run_index].zone_offset;
         let run_end = |run_index: usize| {
             run_start(run_index) + self.first_sectors[run_index + 1] - self.first_sectors[run_index]
         };
+        // First and last run on the track, which ends at a remapped sector.
         let (mut first_run, mut last_run) = (index, index);
         while first_run > 0 && run_start(first_run) > begin {
             let previous_end = run_end(first_run - 1);
@@ -165,12 +167,12 @@ impl Geometry {
 
     /// Number of sectors on the track of `sector`, including those without a number.
     pub(super) fn track_sectors(&self, sector: u64) -> u32 {
-        self.zones[self.runs[self.run_of(sector)].zone as usize].track_sectors
+        self.zones[self.runs[self.run_index(sector)].zone as usize].track_sectors
     }
 
     /// Returns the position of `sector`, which must lie within the drive.
     pub(super) fn locate(&self, sector: u64) -> SectorPosition {
-        let index = self.run_of(sector);
+        let index = self.run_index(sector);
         let run = &self.runs[index];
         let zone = &self.zones[run.zone as usize];
         let offset_in_run = sector - self.first_sectors[index];
@@ -196,15 +198,15 @@ impl Geometry {
         }
     }
 
-    /// Returns the surface of the `nth` track of a cylinder. Serpentine mappings reverse the order
-    /// in alternate cylinders.
-    fn surface(&self, zone: &ZoneGeometry, cylinder: u64, nth: u32) -> u32 {
+    /// Returns the surface of the track with index `head_index` in the zone's cylinder `cylinder`.
+    /// Serpentine mappings reverse the order in alternate cylinders.
+    fn surface(&self, zone: &ZoneGeometry, cylinder: u64, head_index: u32) -> u32 {
         let is_reversed = match self.mapping {
             TrackOrder::Cylinders => false,
             TrackOrder::SerpentineInZone => cylinder % 2 == 1,
             TrackOrder::SerpentineOnDisk => (u64::from(zone.first_cylinder) + cylinder) % 2 == 1,
         };
-        if is_reversed { self.heads - 1 - nth } else { nth }
+        if is_reversed { self.heads - 1 - head_index } else { head_index }
     }
 
     /// Numbers the sectors of one zone, region by region of its sparing scheme.
@@ -336,6 +338,9 @@ mod tests {
         (cylinder, head, (angle >> 62) + ((angle >> 61) & 1))
     }
 
+    /// Each cylinder has 8 sectors, 4 on each head. Sector 8 is the first of cylinder 1, which a
+    /// serpentine order begins at head 1. With a zone boundary before cylinder 1, that cylinder is
+    /// even in its zone and odd on the disk.
     #[test]
     fn tracks_are_numbered_cylinder_by_cylinder_or_back_and_forth() {
         let straight = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![zone()]);
@@ -370,13 +375,14 @@ mod tests {
         let geometry = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![skewed]);
         assert_eq!(rounded_position(&geometry, 0), (0, 0, 1));
         assert_eq!(rounded_position(&geometry, 4), (0, 1, 2));
-        // One track switch and one cylinder switch: 1 + 1 + 2 sectors.
+        // The offset, one track switch and one cylinder switch: 1 + 1 + 2 sectors, a revolution.
         assert_eq!(rounded_position(&geometry, 8), (1, 0, 0));
         assert_eq!(rounded_position(&geometry, 13), (1, 1, 2));
     }
 
     #[test]
     fn slips_shift_sector_numbers_and_remaps_move_them_to_spares() {
+        // Of 24 positions, 2 are spares. Position 2 is slipped, so number 2 is at position 3.
         let slipped = DiskZone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
         let geometry = geometry(TrackOrder::Cylinders, SparingScheme::PerZone, vec![slipped]);
         assert_eq!(geometry.sectors(), 22);
@@ -415,6 +421,8 @@ mod tests {
         assert_eq!(numbered_sectors(SparingScheme::PerZoneSlipToEnd, spared(5, vec![3])), 18);
     }
 
+    /// A spare at the end of each cylinder leaves 7 numbers in it, so number 7 begins the next one.
+    /// A spare at the front, or 3 front sectors of a zone, shift number 0 by 1 or 3 positions.
     #[test]
     fn spare_sectors_are_placed_by_the_sparing_scheme() {
         let spared = DiskZone { spares: 1, ..zone() };

@@ -211,8 +211,16 @@ pub struct DriveLayout {
     pub zones: Vec<DiskZone>,
 }
 
-/// A fault of a layout: its zone (if one zone is wrong), the field, and the contradiction.
-pub(super) type LayoutFault = (Option<usize>, &'static str, String);
+/// A contradiction in a layout.
+#[derive(Debug)]
+pub(super) struct LayoutFault {
+    /// Index of the wrong zone. `None` if no single zone is wrong.
+    pub zone_index: Option<usize>,
+    /// Name of the wrong field.
+    pub key: &'static str,
+    /// The contradiction.
+    pub problem: String,
+}
 
 impl DriveLayout {
     /// Returns the number of cylinders, stated or used by the zones.
@@ -223,14 +231,16 @@ impl DriveLayout {
     /// Checks the fields against each other, except for the stated size.
     ///
     /// # Errors
-    /// Returns the zone (if one zone is wrong), the field, and the contradiction.
+    /// Returns the first contradiction.
     pub(super) fn check_zones(&self) -> Result<(), LayoutFault> {
         if self.zones.is_empty() {
-            return Err((None, "zones", "is empty; a drive has at least one zone".to_owned()));
+            let problem = "is empty; a drive has at least one zone".to_owned();
+            return Err(LayoutFault { zone_index: None, key: "zones", problem });
         }
+        // First cylinder after the zones checked so far.
         let mut free_cylinder = 0;
         for (index, zone) in self.zones.iter().enumerate() {
-            let fail = |key, problem| Err((Some(index), key, problem));
+            let fail = |key, problem| Err(LayoutFault { zone_index: Some(index), key, problem });
             let (first, last) = (zone.first_cylinder, zone.last_cylinder);
             if last < first {
                 return fail("last_cylinder", format!("{last} is less than the first, {first}"));
@@ -267,7 +277,7 @@ impl DriveLayout {
                 return fail("spares", problem);
             }
             if let Some(slip) =
-                self.sparing.slipped_sectors(zone).iter().find(|s| **s >= zone_sectors)
+                self.sparing.slipped_sectors(zone).iter().find(|slip| **slip >= zone_sectors)
             {
                 return fail(
                     "slips",

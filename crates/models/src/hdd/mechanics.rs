@@ -126,7 +126,7 @@ impl Mechanics {
             (Op::Write, Some(curve)) => curve,
             _ => &self.seek,
         };
-        let seek_ns = seek.ns(distance);
+        let seek_ns = seek.seek_ns(distance);
         match (op, &self.write_seek) {
             (Op::Read, _) => seek_ns.max(head_switch_ns),
             (Op::Write, None) => {

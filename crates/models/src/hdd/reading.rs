@@ -58,7 +58,7 @@ impl Hdd {
         let done_ns = sent_ns + self.drive.controller.read_completion_ns;
         self.schedule_completion(request.id, done_ns);
         let Some(index) = self.segments.segment_with(request.start) else { return };
-        self.segments.touch(index);
+        self.segments.mark_used(index);
         let cache = &self.drive.cache;
         match cache.releases {
             ReleasePolicy::Before if cache.ahead_over_requested => {
@@ -158,7 +158,7 @@ impl Hdd {
                 }
                 None => self.segments.allocate_for_read(request.start - passing_sectors, end),
             };
-            self.segments.touch(segment_index);
+            self.segments.mark_used(segment_index);
             self.start_read_ahead(segment_index, request.start, end);
             if self.drive.cache.releases == ReleasePolicy::Requested {
                 self.segments.release_before(segment_index, end);

@@ -76,6 +76,7 @@ impl SeekCurve {
         match self {
             SeekCurve::Constant { ms } => *ms,
             SeekCurve::Linear(points) => {
+                // Distance of the average seek, always beyond one cylinder.
                 let third = (f64::from(total) / 3.0).max(1.0 + f64::EPSILON);
                 if distance <= third {
                     interpolate(distance, (1.0, points.single_ms), (third, points.average_ms))
@@ -88,8 +89,9 @@ impl SeekCurve {
                 single_ms + (full_ms - single_ms) * (distance / farthest).sqrt()
             }
             SeekCurve::Hpl(hpl) => hpl.ms(distance),
-            SeekCurve::HplPlusTen(hpl, ten) => {
-                ten.get(cylinders as usize - 1).copied().unwrap_or_else(|| hpl.ms(distance))
+            SeekCurve::HplPlusTen(hpl, first_ten_ms) => {
+                let measured_ms = first_ten_ms.get(cylinders as usize - 1).copied();
+                measured_ms.unwrap_or_else(|| hpl.ms(distance))
             }
             SeekCurve::Table(points) => table_ms(points, cylinders),
         }
@@ -114,8 +116,8 @@ impl SeekTimes {
         SeekTimes { curve, cylinders, lee }
     }
 
-    /// Returns the time of a seek over a distance, in whole ns and never below 0.
-    pub(super) fn ns(&self, distance: u32) -> u64 {
+    /// Returns the time of a seek over `distance` cylinders, in whole ns and never below 0.
+    pub(super) fn seek_ns(&self, distance: u32) -> u64 {
         let ms = match &self.lee {
             Some(lee) if distance > 0 => lee.ms(f64::from(distance)),
             _ => self.curve.ms(distance, self.cylinders),
@@ -192,12 +194,13 @@ impl fmt::Display for SeekCurve {
 }
 
 /// Rejects a table that is empty or whose distances do not increase. The error contains the index
-/// of the wrong point.
+/// of the wrong point and the problem.
 pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> {
     if points.is_empty() {
         return Err((0, "holds no distance; expected cylinders and ms".to_owned()));
     }
-    match points.windows(2).position(|pair| pair[1].0 <= pair[0].0) {
+    let is_not_rising = |pair: &[(u32, f64)]| pair[1].0 <= pair[0].0;
+    match points.windows(2).position(is_not_rising) {
         None => Ok(()),
         Some(index) => {
             let (before, after) = (points[index].0, points[index + 1].0);
@@ -206,12 +209,13 @@ pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> 
     }
 }
 
-/// Returns the value at `x` of the line through the points `from` and `to`.
-fn interpolate(x: f64, from: (f64, f64), to: (f64, f64)) -> f64 {
-    if to.0 <= from.0 {
-        return to.1;
+/// Returns the value at `x` of the line through two points. If the points do not rise in x, returns
+/// the value of the second one.
+fn interpolate(x: f64, (x_1, y_1): (f64, f64), (x_2, y_2): (f64, f64)) -> f64 {
+    if x_2 <= x_1 {
+        return y_2;
     }
-    from.1 + (x - from.0) * (to.1 - from.1) / (to.0 - from.0)
+    y_1 + (x - x_1) * (y_2 - y_1) / (x_2 - x_1)
 }
 
 /// Interpolates a measured table of distances and times. Returns the time in ms of a seek over
@@ -233,14 +237,14 @@ fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Mean over all pairs of different cylinders: distance d occurs 2 (n − d) times.
+    /// Mean over all unordered pairs of n different cylinders: distance d occurs n − d times.
     fn mean_ms(curve: &SeekCurve, cylinders: u32) -> f64 {
         let pair_count = (1..cylinders).map(|d| u64::from(cylinders - d)).sum::<u64>() as f64;
         let times = SeekTimes::new(curve.clone(), cylinders);
-        let sum = (1..cylinders)
-            .map(|d| f64::from(cylinders - d) * times.ns(d) as f64 / 1e6)
+        let sum_ms = (1..cylinders)
+            .map(|d| f64::from(cylinders - d) * times.seek_ns(d) as f64 / 1e6)
             .sum::<f64>();
-        sum / pair_count
+        sum_ms / pair_count
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Hdd {
             return self.store_and_complete(command.ready_ns.max(time_ns), command.request);
         }
         self.advance_read_ahead(time_ns);
-        self.queue.mark_possibly_cached(&self.segments.take_added());
+        self.queue.mark_possibly_cached(&self.segments.take_added_spans());
         let cost_state = self.cost_state(time_ns);
         let (segments, write_cache) = (&self.segments, &self.write_cache);
         let (cache, geometry) = (&self.drive.cache, &self.geometry);
@@ -104,8 +104,9 @@ impl Hdd {
             let sectors_to_wait = || sectors_until_read_ahead(read_ahead, cache, geometry, start);
             let op = command.request.op;
             if is_read(op) {
-                debug_assert!(command.may_be_cached || !segments.holds(start), "{command:?}");
-                if command.may_be_cached && segments.holds(start) {
+                let is_cached = || segments.holds_sector(start);
+                debug_assert!(command.may_be_cached || !is_cached(), "{command:?}");
+                if command.may_be_cached && is_cached() {
                     return Some(0);
                 }
                 match sectors_to_wait() {

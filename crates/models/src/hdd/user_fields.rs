@@ -61,8 +61,8 @@ fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// Adds a field that the description omits, named by its full path. Returns false if the block does
-/// not exist. The field name is checked later, when the drive is built.
+/// Adds a field that the description omits, with its full path and the text of its value. Returns
+/// false if the block does not exist. The field name is checked later, when the drive is built.
 fn add_field(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     let Some((first, rest)) = path.split_once('.') else { return false };
     let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };
@@ -75,8 +75,8 @@ fn add_field(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     true
 }
 
-/// Replaces the value of the field at `path` by `text`. Fails if the field is a number and `text`
-/// is none.
+/// Replaces the value of the field at `path`, relative to `block`, by `text`. Fails if the field is
+/// a number and `text` is none. `spec` and `key` are only for the error.
 fn set_field(
     block: &mut FieldBlock,
     path: &str,
@@ -84,7 +84,8 @@ fn set_field(
     key: &str,
     text: &str,
 ) -> Result<(), SpecError> {
-    let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
+    let (first, rest) =
+        path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let field = block.fields.iter_mut().find(|field| field.key == first);
     let field = field.expect("the path was listed from this block");
     match (&mut field.value, rest) {
@@ -110,6 +111,7 @@ mod tests {
     use super::*;
     use crate::hdd::load::{drive_of, parameters};
 
+    /// Parses a valid device text.
     fn spec(text: &str) -> Spec {
         Spec::parse(text).unwrap()
     }

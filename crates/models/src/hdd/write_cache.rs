@@ -38,7 +38,7 @@ pub(super) struct WriteCache {
     sectors: u64,
     /// Number of sectors in the last transfer to the medium. They occupy room until its end.
     transfer_sectors: u64,
-    /// End of that transfer, in ns.
+    /// End of the last transfer, in ns.
     transfer_end_ns: u64,
 }
 
@@ -102,7 +102,7 @@ impl WriteCache {
     }
 
     /// Returns the least cost among the spans that are in the cache at `time_ns`; `None` if there
-    /// is none. `cost` returns the cost of a position.
+    /// is none. `cost` returns the queue policy's cost of a position.
     pub(super) fn least_cost(
         &self,
         time_ns: u64,
@@ -112,8 +112,8 @@ impl WriteCache {
         ready_spans.map(|span| cost(&span.first_position)).min()
     }
 
-    /// Removes a piece of the span that is in the cache at `time_ns` and has the least cost.
-    /// Returns `None` if there is none. `locate` returns the position of a sector.
+    /// Removes and returns a piece of the span that is in the cache at `time_ns` and has the least
+    /// cost. Returns `None` if there is none. `locate` returns the position of a sector.
     pub(super) fn take_nearest(
         &mut self,
         time_ns: u64,
@@ -126,7 +126,8 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Removes a piece of the oldest span that overlaps the sectors from `start` to `end`.
+    /// Removes and returns a piece of the oldest span that overlaps the sectors from `start` to
+    /// `end`; `None` if no span does.
     pub(super) fn take_overlapping(
         &mut self,
         start: u64,
@@ -138,14 +139,14 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Records that the last piece is on the medium at `end_ns`. It occupies room in the cache
-    /// until then.
+    /// Records that `piece`, the last one removed, is on the medium at `end_ns`. Its sectors occupy
+    /// room in the cache until then.
     pub(super) fn record_transfer(&mut self, piece: TrackPiece, end_ns: u64) {
         (self.transfer_sectors, self.transfer_end_ns) = (piece.sectors, end_ns);
     }
 
-    /// Removes a piece of at most one track from the start of the span at `index`. A span without
-    /// further sectors is removed.
+    /// Removes and returns a piece of at most one track from the start of the span at `index`. A
+    /// span without further sectors is removed.
     fn take_piece(&mut self, index: usize, locate: impl Fn(u64) -> SectorPosition) -> TrackPiece {
         let span = &mut self.spans[index];
         let sectors = (span.end - span.start).min(u64::from(span.first_position.run_sectors));
@@ -201,16 +202,20 @@ mod tests {
         let mut cache = cache(8, 30);
         add(&mut cache, 5, 30);
         assert!(cache.has_room_for(0, 100, 105) && !cache.has_room_for(0, 100, 106));
-        let piece = cache.take_nearest(0, |_| 0, locate).expect("it is here");
+        let equal_cost = |_: &SectorPosition| 0;
+        let piece = cache.take_nearest(0, equal_cost, locate).expect("it is here");
         assert_eq!(piece, TrackPiece { start: 5, sectors: 5 }, "to the end of the track");
         cache.record_transfer(piece, 1000);
         assert!(!cache.has_room_for(999, 100, 106) && cache.has_room_for(1000, 100, 110));
         assert!(cache.can_hold(30) && !cache.can_hold(31));
     }
 
+    /// Sectors 0 to 7 and 500 to 507 are the two spans that fit. Sectors 8 to 15 join the first, 8
+    /// to 11 are written again, so 24 are held. The first piece ends with the track at sector 10.
     #[test]
     fn spans_are_joined_overwritten_and_bounded_in_number() {
-        let mut cache = cache(2, 1000);
+        let (spans_max, sectors_max) = (2, 1000);
+        let mut cache = cache(spans_max, sectors_max);
         add(&mut cache, 0, 8);
         add(&mut cache, 500, 508);
         assert!(!cache.has_room_for(0, 900, 908) && cache.has_room_for(0, 8, 16));
@@ -228,7 +233,8 @@ mod tests {
     #[test]
     fn nearest_arrived_span_is_written_first() {
         let mut cache = cache(8, 1000);
-        // Cylinder 10 is nearer to 0 than cylinder 90, but its data arrives only at 50 ns.
+        // A cylinder has 10 sectors. Cylinder 10 is nearer to 0 than cylinder 90, but its data
+        // arrives only at 50 ns.
         cache.add((100, 108), locate(100), 50);
         cache.add((900, 908), locate(900), 0);
         let distance = |position: &SectorPosition| u64::from(position.cylinder);

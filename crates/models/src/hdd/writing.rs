@@ -224,25 +224,19 @@ impl Hdd {
     /// A drive with `flushes_first` uses a new segment for each write without
     /// `continues_active_write`. DiskSim's cache does the same (`disk_buffer_select_write_segment`
     /// appends only to a segment that is dirty or being written).
-    fn record_written(
-        &mut self,
-        time_ns: u64,
-        start: u64,
-        end: u64,
-        continues_active_write: bool,
-    ) {
+    fn record_written(&mut self, time_ns: u64, start: u64, end: u64, continues_active_write: bool) {
         if let Some(run) = &self.read_ahead {
             let segment = self.segments.segment(run.segment_index);
             if segment.start < end && start < run.end_sector {
                 self.stop_read_ahead(time_ns);
             }
         }
-        self.segments.drop_overlap(start, end);
+        self.segments.drop_overlapping(start, end);
         if self.drive.cache.is_enabled {
-            let may_continue = continues_active_write || !self.drive.cache.flushes_first;
-            let index = self.segments.store_written(start, end, may_continue);
+            let may_continue_segment = continues_active_write || !self.drive.cache.flushes_first;
+            let index = self.segments.store_written(start, end, may_continue_segment);
             if !self.drive.cache.reads_written {
-                self.segments.empty(index);
+                self.segments.clear(index);
             }
         }
     }
