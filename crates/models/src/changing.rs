@@ -98,6 +98,7 @@ impl Device for Changing {
             let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
             let flush = self.flushes_in_flight.iter().position(|flush| flush.id == completion.id);
             let Some(index) = flush else { return Some(completion) };
+            // The first completion of a flush sets its flag, the second ends it.
             let is_half_done = &mut self.flushes_in_flight[index].is_half_done;
             if std::mem::replace(is_half_done, true) {
                 self.flushes_in_flight.swap_remove(index);
@@ -139,12 +140,13 @@ mod tests {
         let device = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap();
         let changing = response_times(&mut *device("changing:nvme+ssd,at=700us"), 14);
         let [nvme, ssd] = ["nvme", "ssd"].map(|name| response_times(&mut *device(name), 14));
-        let first_of_ssd = changing.iter().zip(&nvme).position(|(other, nvme)| other != nvme);
+        // Index of the first read that the second device served.
+        let first_of_ssd = changing.iter().zip(&nvme).position(|(changing, nvme)| changing != nvme);
         let first_of_ssd = first_of_ssd.expect("it changes");
-        // The first device served all requests in flight at 700 µs.
-        let before_ns: u64 = changing[..first_of_ssd].iter().map(|time| time.ns()).sum();
+        // The first device also served the request in flight at 700 µs.
+        let nvme_ns: u64 = changing[..first_of_ssd].iter().map(|time| time.ns()).sum();
         let last_of_nvme_ns = nvme[first_of_ssd - 1].ns();
-        assert!((700_000..700_000 + last_of_nvme_ns).contains(&before_ns), "{before_ns} ns");
+        assert!((700_000..700_000 + last_of_nvme_ns).contains(&nvme_ns), "{nvme_ns} ns");
         // With one request in flight, the response times of a drive do not depend on earlier
         // requests.
         assert_eq!(changing[first_of_ssd..], ssd[..14 - first_of_ssd]);

@@ -63,6 +63,7 @@ impl<T> Default for FifoEvents<T> {
 mod tests {
     use super::*;
 
+    /// Two events at 5 ns and one at 7 ns leave in the order of insertion.
     #[test]
     fn next_time_is_that_of_the_first_queued_event() {
         let mut queue = FifoEvents::new();

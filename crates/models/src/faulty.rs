@@ -62,7 +62,7 @@ pub struct Faulty {
     /// Number of requests submitted so far.
     submitted_count: u64,
     affected_requests: Vec<AffectedRequest>,
-    /// Completions that a fault holds back.
+    /// Completions that a fault delays, by their new times.
     delayed: EventQueue<Completion>,
 }
 
@@ -92,17 +92,13 @@ impl Faulty {
     /// Fails on an unknown parameter and on an invalid value.
     pub fn faults(spec: &Spec) -> Result<Vec<FaultRule>, SpecError> {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
-        // 0 disables the fault.
+        // The count in the parameter `key`. 0 disables the fault.
         let count_of = |key| Some(settings.of(key)).filter(|&count| count > 0);
         let mut faults = Vec::new();
         let mut add = |selector: Option<FaultSelector>, effect| {
             let is_delay = matches!(effect, FaultEffect::Delay(_));
-            let start_time = if is_delay { Time(settings.of("slow_from")) } else { Time::ZERO };
-            faults.extend(selector.map(|selector| FaultRule {
-                selector,
-                effect,
-                since: start_time,
-            }));
+            let since = if is_delay { Time(settings.of("slow_from")) } else { Time::ZERO };
+            faults.extend(selector.map(|selector| FaultRule { selector, effect, since }));
         };
         let medium_error = FaultEffect::Fail(DeviceError::Medium);
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
@@ -120,8 +116,8 @@ impl Faulty {
         Ok(faults)
     }
 
-    /// Applies the effects of the faults to a completion. A delayed completion is queued, and the
-    /// result is `None`.
+    /// Applies the effects of the faults to a completion. Returns `None` for a delayed completion,
+    /// which is added to `delayed`.
     fn apply_faults(&mut self, mut completion: Completion) -> Option<Completion> {
         let is_own = |request: &AffectedRequest| request.id == completion.id;
         let Some(index) = self.affected_requests.iter().position(is_own) else {
@@ -131,7 +127,7 @@ impl Faulty {
         let mut delay = Time::ZERO;
         for effect in effects {
             match effect {
-                FaultEffect::Delay(by) => delay += by,
+                FaultEffect::Delay(time) => delay += time,
                 FaultEffect::Fail(error) => completion.outcome = Outcome::Failed(error),
                 FaultEffect::Halve if completion.outcome == Outcome::Done => {
                     let bytes = u64::from(sectors / 2) * SECTOR_BYTES;
@@ -259,6 +255,7 @@ mod tests {
 
     use crate::ssd::{Ssd, sata_2012};
 
+    /// Returns a solid-state drive with the faults of a device text.
     fn faulty(text: &str, seed: u64) -> Faulty {
         let drive = Ssd::from_spec(&Spec::plain("ssd"), &sata_2012()).unwrap();
         let faults = Faulty::faults(&Spec::parse(text).unwrap()).unwrap();
@@ -290,9 +287,9 @@ mod tests {
     #[test]
     fn bad_sectors_fail_every_request_that_touches_them() {
         let mut device = faulty("faulty,bad_from=8k,bad_bytes=512", 0);
-        let ended: Vec<Outcome> =
-            outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|ended| ended.0).collect();
-        assert_eq!(ended, [Outcome::Done, EIO, EIO, Outcome::Done]);
+        let ended = outcomes(&mut device, &[8, 9, 16, 17]);
+        let outcomes: Vec<Outcome> = ended.into_iter().map(|(outcome, _)| outcome).collect();
+        assert_eq!(outcomes, [Outcome::Done, EIO, EIO, Outcome::Done]);
     }
 
     /// Seven reads. A read that is both short and failed counts as failed (number 6). The device is
@@ -305,16 +302,19 @@ mod tests {
         let gone = Outcome::Failed(DeviceError::Gone);
         let outcomes: Vec<Outcome> = ended.iter().map(|(outcome, _)| *outcome).collect();
         assert_eq!(outcomes, [Outcome::Done, short, EIO, short, Outcome::Done, EIO, gone]);
-        assert_eq!(ended[4].1 - ended[0].1, Time::from_ms(7));
+        let ((_, first_time), (_, fifth_time)) = (ended[0], ended[4]);
+        assert_eq!(fifth_time - first_time, Time::from_ms(7));
     }
 
+    /// Twenty reads. Each one submitted at 1 ms or later takes 7 ms longer than on the same drive
+    /// without faults.
     #[test]
     fn a_device_can_become_slow_at_a_time() {
         let text = "faulty,slow_every=1,slow_by=7ms,slow_from=1ms";
-        let [normal, faulty] = [faulty("faulty", 0), faulty(text, 0)]
+        let [normal, slow] = [faulty("faulty", 0), faulty(text, 0)]
             .map(|mut device| outcomes(&mut device, &[0; 20]));
         let mut submit_time = Time::ZERO;
-        for ((_, normal_time), (_, response_time)) in normal.iter().zip(&faulty) {
+        for ((_, normal_time), (_, response_time)) in normal.iter().zip(&slow) {
             let delay = if submit_time < Time::from_ms(1) { Time::ZERO } else { Time::from_ms(7) };
             assert_eq!(*response_time, *normal_time + delay);
             submit_time += *response_time;

@@ -318,8 +318,8 @@ impl FieldBlock {
             .collect()
     }
 
-    /// Returns the value as a number if it is one, and within bounds. Otherwise returns an error
-    /// for `field`. Records the unit in which `field` was read.
+    /// Returns `value`, the value of `field` or an item of its list, as a number within `bounds`.
+    /// Otherwise returns an error for `field`. Records the unit in which `field` was read.
     fn number_in_bounds(
         &self,
         field: &NamedValue,

@@ -75,7 +75,7 @@ pub struct ProfileSample {
     pub requests: u64,
     /// Mean response time in ns.
     pub mean_ns: f64,
-    /// The means of the rounds in which it was measured, in ns, rising.
+    /// The means of the rounds in which the cell was measured, in ns, rising.
     pub rounds_ns: Vec<f64>,
     /// Response time of each request in ns, in increasing order.
     pub latencies_ns: Vec<u64>,
@@ -125,7 +125,7 @@ pub struct CellLimits {
 
 /// Executor of requests with a clock. Each request has a ticket.
 pub trait RequestExecutor {
-    /// Failure of a request, or a demand to stop.
+    /// Failure of a request, or a demand to stop the measurement.
     type Error;
 
     /// Returns the present time of its clock, in ns.
@@ -148,6 +148,7 @@ pub trait RequestExecutor {
 /// Returns the cells of a profile, in order of measurement.
 pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     let mut cells = Vec::new();
+    // A single request is measured at every size, deeper queues within the limit of bytes.
     for access in [ProfileAccess::Random, ProfileAccess::Following] {
         for bytes in SIZES {
             for depth in DEPTHS {
@@ -157,16 +158,16 @@ pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
             }
         }
     }
-    let mut distance = NEAREST_BYTES;
-    while distance * 8 <= storage_bytes {
-        for distance in [distance as i64, -(distance as i64)] {
+    let mut distance_bytes = NEAREST_BYTES;
+    while distance_bytes * 8 <= storage_bytes {
+        for signed_distance in [distance_bytes as i64, -(distance_bytes as i64)] {
             cells.push(MeasurementCell {
-                access: ProfileAccess::Near(distance),
+                access: ProfileAccess::Near(signed_distance),
                 bytes: PROBE_BYTES,
                 depth: 1,
             });
         }
-        distance *= DISTANCE_RATIO;
+        distance_bytes *= DISTANCE_RATIO;
     }
     cells.push(MeasurementCell {
         access: ProfileAccess::Streams(STREAMS),
@@ -241,9 +242,9 @@ impl PositionGenerator {
     }
 }
 
-/// Rounds an offset down to a multiple of `unit`.
-fn align_down(offset: u64, unit: u64) -> u64 {
-    offset / unit * unit
+/// Rounds a number of bytes down to a multiple of `unit_bytes`.
+fn align_down(bytes: u64, unit_bytes: u64) -> u64 {
+    bytes / unit_bytes * unit_bytes
 }
 
 /// Number of requests after which a cell ends, if the mean has a standard error below 1 %.
@@ -257,8 +258,9 @@ const REQUESTS_PER_DEPTH_MIN: u64 = 3;
 /// Completed requests, divided by the queue depth, after which the mean can be precise.
 const PRECISE_REQUESTS_PER_DEPTH_MIN: u64 = 16;
 
-/// Measures a cell: keeps its number of requests in progress, at the given positions. Ends when the
-/// mean has a standard error below 1 %, or at one of the `limits`. Waits for all requests then.
+/// Measures a cell: keeps `cell.depth` requests in progress, at the given positions. Starts no more
+/// requests once the mean has a standard error below 1 %, or at one of the `limits`. Then waits for
+/// the requests in progress, which are not counted.
 ///
 /// # Errors
 /// Returns the first error of `executor`; other requests may then still be in progress.
@@ -328,21 +330,21 @@ struct RunningStatistics {
     count: f64,
     mean: f64,
     /// Sum of the squared differences from the mean.
-    squares: f64,
+    squared_deviations: f64,
 }
 
 impl RunningStatistics {
-    /// Adds a value to mean and variance (Welford's method).
+    /// Adds a value to mean and variance.
     fn add(&mut self, value: f64) {
         self.count += 1.0;
         let deviation = value - self.mean;
         self.mean += deviation / self.count;
-        self.squares += deviation * (value - self.mean);
+        self.squared_deviations += deviation * (value - self.mean);
     }
 
     /// Returns true if the standard error of the mean is below 1 % of it.
     fn is_mean_precise(self) -> bool {
-        let variance = self.squares / (self.count - 1.0).max(1.0);
+        let variance = self.squared_deviations / (self.count - 1.0).max(1.0);
         variance / self.count < (self.mean / 100.0).powi(2)
     }
 }

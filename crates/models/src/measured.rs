@@ -86,6 +86,16 @@ struct NearPoint {
     extra_ns: f64,
 }
 
+/// Class of a request by its position.
+#[derive(Clone, Copy, Debug)]
+struct RequestClass {
+    /// True if the request continues an earlier one.
+    is_following: bool,
+    /// Extra time in ns, relative to a single request that continues the last one, or to a random
+    /// one.
+    extra_ns: f64,
+}
+
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct MeasuredRequest {
@@ -137,7 +147,8 @@ impl MeasuredDevice {
             .zip(&description.spread_us)
             .map(|(share, us)| (share, Time((us * 1e3) as u64)))
             .collect();
-        // Each interval between two quantiles contributes its middle, weighted by its share.
+        // The mean in ns: each interval between two quantiles contributes its middle, weighted by
+        // its share.
         let mean_parts = points.windows(2).map(|pair| {
             let middle = (pair[0].1.ns() + pair[1].1.ns()) as f64 / 2.0;
             (pair[1].0 - pair[0].0) as f64 / 1e6 * middle
@@ -167,15 +178,17 @@ impl MeasuredDevice {
         }
     }
 
-    /// Returns true if a request for the sectors from `start` to `end` continues an earlier one.
-    /// Also returns its extra time in ns, relative to a single request of the same type. Records
-    /// the end of the request.
-    fn classify_request(&mut self, start: u64, end: u64) -> (bool, f64) {
+    /// Returns the class of a request for the sectors from `start` to `end`, and records its end.
+    fn classify_request(&mut self, start: u64, end: u64) -> RequestClass {
         let stream_index = self.ends.iter().position(|&other| other == start);
-        let classification = match stream_index {
-            Some(0) => (true, 0.0),
-            Some(_) => (true, self.stream_switch_ns),
-            None => (false, self.ends.front().map_or(0.0, |&last| self.near_extra_ns(start, last))),
+        let class = match stream_index {
+            Some(0) => RequestClass { is_following: true, extra_ns: 0.0 },
+            Some(_) => RequestClass { is_following: true, extra_ns: self.stream_switch_ns },
+            None => {
+                let last_end = self.ends.front();
+                let extra_ns = last_end.map_or(0.0, |&last| self.near_extra_ns(start, last));
+                RequestClass { is_following: false, extra_ns }
+            }
         };
         match stream_index {
             Some(index) => drop(self.ends.remove(index)),
@@ -183,7 +196,7 @@ impl MeasuredDevice {
             None => {}
         }
         self.ends.push_front(end);
-        classification
+        class
     }
 
     /// Returns the extra time in ns, relative to a random request, of a request that starts at
@@ -206,11 +219,11 @@ impl MeasuredDevice {
     /// Recomputes the speed of each request after a change of the queue depth, and the time of the
     /// next completion.
     fn update_speeds(&mut self) {
-        let count = self.in_flight.len() as u32;
+        let depth = self.in_flight.len() as u32;
         self.next_completion = None;
         for request in &mut self.in_flight {
             let responses = if request.is_following { &self.following } else { &self.random };
-            let response_ns = responses.response_ns(request.size_interval, count);
+            let response_ns = responses.response_ns(request.size_interval, depth);
             request.work_per_ns = (WORK_PER_REQUEST / response_ns).max(1);
             let left_ns = request.work_left.div_ceil(request.work_per_ns);
             let end_time = self.progress_time + Time(left_ns);
@@ -229,16 +242,18 @@ impl Device for MeasuredDevice {
     /// Accepts a request at time `now`. Draws its work, and updates the speeds of all requests.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.advance(now);
-        let (is_following, extra_ns) = self.classify_request(request.start, request.end());
+        let RequestClass { is_following, extra_ns } =
+            self.classify_request(request.start, request.end());
         let responses = if is_following { &self.following } else { &self.random };
         let size_interval = responses.size_interval(u64::from(request.sectors) * SECTOR_BYTES);
-        let alone_ns = responses.response_ns(size_interval, 1) as f64;
+        let depth_alone = 1;
+        let alone_ns = responses.response_ns(size_interval, depth_alone) as f64;
         // Work relative to a whole request. The bounds only exclude extreme results.
-        let mut share = ((alone_ns + extra_ns) / alone_ns).max(0.01);
+        let mut relative_work = ((alone_ns + extra_ns) / alone_ns).max(0.01);
         if !is_following {
-            share *= self.spread.draw(&mut self.rng).ns() as f64 / self.spread_mean_ns;
+            relative_work *= self.spread.draw(&mut self.rng).ns() as f64 / self.spread_mean_ns;
         }
-        let work = (WORK_PER_REQUEST as f64 * share.clamp(0.001, 1_000.0)) as u64;
+        let work = (WORK_PER_REQUEST as f64 * relative_work.clamp(0.001, 1_000.0)) as u64;
         self.in_flight.push(MeasuredRequest {
             id: request.id,
             is_following,
@@ -286,8 +301,8 @@ fn interpolated_extra_ns(near: &[NearPoint], distance: i64) -> Option<f64> {
     let next_index = near.partition_point(|point| point.signed_root <= root);
     let (low, high) = (near.get(next_index.checked_sub(1)?)?, near.get(next_index)?);
     let difference_ns = high.extra_ns - low.extra_ns;
-    let interval = high.signed_root - low.signed_root;
-    Some(low.extra_ns + difference_ns * (root - low.signed_root) / interval)
+    let root_interval = high.signed_root - low.signed_root;
+    Some(low.extra_ns + difference_ns * (root - low.signed_root) / root_interval)
 }
 
 /// Returns the extra time in ns of a request from far away relative to a random request. Some
@@ -348,7 +363,7 @@ mod tests {
     /// A device with 100 µs for one random request, 20 µs for one that continues the last, and 120
     /// µs each for two at once.
     fn description() -> StorageDescription {
-        let line = |bytes, us: &[f64]| SizeCosts { bytes, us: us.to_vec() };
+        let costs = |bytes, us: &[f64]| SizeCosts { bytes, us: us.to_vec() };
         StorageDescription {
             name: "made up".to_owned(),
             bytes: 1 << 30,
@@ -358,8 +373,8 @@ mod tests {
             depths: vec![1, 2],
             depth_max: 4,
             probe_bytes: 4096,
-            random: vec![line(4096, &[100.0, 120.0]), line(12_288, &[300.0, 400.0])],
-            following: vec![line(4096, &[20.0, 40.0])],
+            random: vec![costs(4096, &[100.0, 120.0]), costs(12_288, &[300.0, 400.0])],
+            following: vec![costs(4096, &[20.0, 40.0])],
             near: vec![NearResponse { distance: 40_000, us: 60.0 }],
             streams: StreamCosts { count: 2, bytes: 4096, us: 50.0 },
             spread_us: vec![100.0; 6],
@@ -396,9 +411,9 @@ mod tests {
         // A request that continues the first takes 20 µs. At 10,000 bytes after an end, the square
         // root of the distance is half-way between the points of 20 µs and 60 µs.
         assert_eq!(completion_times_us(&[(0, 9_000, 8), (200, 9_008, 8)]), [100, 220]);
-        let near = 9_008 + 10_000 / 512;
-        let [_, at] = completion_times_us(&[(0, 9_000, 8), (200, near, 8)])[..] else { panic!() };
-        assert!((239..=240).contains(&at), "{at}");
+        let near_start = 9_008 + 10_000 / 512;
+        let done_us = completion_times_us(&[(0, 9_000, 8), (200, near_start, 8)])[1];
+        assert!((239..=240).contains(&done_us), "{done_us}");
         // A return to the first of two streams takes 50 µs.
         let streams = completion_times_us(&[(0, 9_000, 8), (200, 900_000, 8), (400, 9_008, 8)]);
         assert_eq!(streams, [100, 300, 450]);

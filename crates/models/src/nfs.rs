@@ -46,18 +46,21 @@ pub struct Nfs {
     threads: u32,
     /// Calls that server threads are working on, at most `threads`.
     server_calls: u32,
+    /// The server's memory and device.
     server: Controller,
     rng: SeededRng,
-    /// Calls that wait for a slot.
+    /// Keys of the calls that wait for a slot.
     calls_without_slot: VecDeque<u32>,
-    /// Calls that wait for a server thread.
+    /// Keys of the calls that wait for a server thread.
     calls_without_thread: VecDeque<u32>,
     events: EventQueue<NfsEvent>,
     requests: NumberedSlab<NfsRequest>,
     calls: NumberedSlab<NfsCall>,
+    /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
     /// COMMIT calls at the server.
     commits: Vec<Commit>,
+    /// Number of COMMIT calls so far, from which their identifiers at the server derive.
     commits_sent: u32,
 }
 
@@ -82,7 +85,7 @@ struct NfsRequest {
 #[derive(Clone, Copy, Debug)]
 struct NfsCall {
     /// Key of the request in `requests`.
-    request: u32,
+    request_key: u32,
     start: u64,
     sectors: u32,
 }
@@ -173,35 +176,35 @@ impl Nfs {
     /// first.
     fn send_calls(&mut self, now: Time) {
         while self.slots_used < self.slots_max
-            && let Some(call) = self.calls_without_slot.pop_front()
+            && let Some(call_key) = self.calls_without_slot.pop_front()
         {
             self.slots_used += 1;
-            let NfsCall { request, sectors, .. } = self.calls[call];
-            let sent_at = match self.requests[request].request.op {
+            let NfsCall { request_key, sectors, .. } = self.calls[call_key];
+            let sent_time = match self.requests[request_key].request.op {
                 Op::Read => now,
                 Op::Write => {
                     self.link_to_server.queue_transfer(now, u64::from(sectors) * SECTOR_BYTES)
                 }
             };
             let latency = self.draw_one_way_latency();
-            self.events.add(sent_at + latency, NfsEvent::AtServer(call));
+            self.events.add(sent_time + latency, NfsEvent::AtServer(call_key));
         }
     }
 
     /// Assigns waiting calls to free server threads, and submits them to the storage of the server.
     fn start_server_calls(&mut self, now: Time) {
         while self.server_calls < self.threads
-            && let Some(call_number) = self.calls_without_thread.pop_front()
+            && let Some(call_key) = self.calls_without_thread.pop_front()
         {
             self.server_calls += 1;
-            let NfsCall { request, start, sectors } = self.calls[call_number];
-            let (id, op) = (RequestId(call_number), self.requests[request].request.op);
+            let NfsCall { request_key, start, sectors } = self.calls[call_key];
+            let (id, op) = (RequestId(call_key), self.requests[request_key].request.op);
             self.server.submit(now, DeviceRequest { id, op, start, sectors });
         }
     }
 
-    /// Handles a completion of the server's storage: sends the reply of the call or of the commit,
-    /// and frees the thread.
+    /// Handles a completion of the server's storage: sends the reply of the call or of the commit.
+    /// A call also frees its thread.
     fn finish_server_call(&mut self, now: Time, completion: &Completion) {
         let commit = self.commits.iter().position(|commit| commit.server_id == completion.id);
         if let Some(index) = commit {
@@ -210,24 +213,25 @@ impl Nfs {
             return self.events.add(now + latency, NfsEvent::Committed(id));
         }
         self.server_calls -= 1;
-        let call = self.calls[completion.id.0];
-        let is_read = self.requests[call.request].request.op == Op::Read;
+        let call_key = completion.id.0;
+        let call = self.calls[call_key];
+        let is_read = self.requests[call.request_key].request.op == Op::Read;
         let bytes = match completion.outcome {
             Outcome::Done if is_read => u64::from(call.sectors) * SECTOR_BYTES,
             Outcome::Short { bytes } if is_read => bytes,
             _ => 0,
         };
-        let sent_at = self.link_to_client.queue_transfer(now, bytes);
+        let sent_time = self.link_to_client.queue_transfer(now, bytes);
         let latency = self.draw_one_way_latency();
-        self.events.add(sent_at + latency, NfsEvent::Answered(completion.id.0, completion.outcome));
+        self.events.add(sent_time + latency, NfsEvent::Answered(call_key, completion.outcome));
     }
 
-    /// Handles the reply to call `call_number` at the client: frees a slot, and completes the
-    /// request after its last call.
-    fn receive_reply(&mut self, now: Time, call_number: u32, outcome: Outcome) {
+    /// Handles the reply to the call with key `call_key` at the client: frees a slot, and completes
+    /// the request after its last call.
+    fn receive_reply(&mut self, now: Time, call_key: u32, outcome: Outcome) {
         self.slots_used -= 1;
-        let call = self.calls.take(call_number);
-        let nfs_request = &mut self.requests[call.request];
+        let call = self.calls.take(call_key);
+        let nfs_request = &mut self.requests[call.request_key];
         nfs_request.calls_left -= 1;
         match outcome {
             Outcome::Done => {}
@@ -241,7 +245,8 @@ impl Nfs {
         if nfs_request.calls_left > 0 {
             return;
         }
-        let NfsRequest { request, contiguous_bytes, error, .. } = self.requests.take(call.request);
+        let NfsRequest { request, contiguous_bytes, error, .. } =
+            self.requests.take(call.request_key);
         let outcome = match error {
             Some(error) => Outcome::Failed(error),
             None if contiguous_bytes < u64::from(request.sectors) * SECTOR_BYTES => {
@@ -268,11 +273,8 @@ impl Device for Nfs {
         let mut start = request.start;
         while start < request.end() {
             let sectors = (request.end() - start).min(u64::from(self.call_sectors_max)) as u32;
-            self.calls_without_slot.push_back(self.calls.add(NfsCall {
-                request: request_key,
-                start,
-                sectors,
-            }));
+            let call_key = self.calls.add(NfsCall { request_key, start, sectors });
+            self.calls_without_slot.push_back(call_key);
             start += u64::from(sectors);
         }
         self.send_calls(now);
@@ -298,11 +300,12 @@ impl Device for Nfs {
                 self.finish_server_call(now, &completion);
             }
             let Some((time, event)) = self.events.take_due(now) else {
+                // Completed calls may have freed threads.
                 self.start_server_calls(now);
                 break;
             };
             match event {
-                NfsEvent::AtServer(call) => self.calls_without_thread.push_back(call),
+                NfsEvent::AtServer(call_key) => self.calls_without_thread.push_back(call_key),
                 NfsEvent::CommitAtServer(client_id) => {
                     let server_id =
                         RequestId(FIRST_COMMIT_ID + self.commits_sent % FIRST_COMMIT_ID);
@@ -313,8 +316,8 @@ impl Device for Nfs {
                 NfsEvent::Committed(id) => {
                     self.done.push_back(Completion::at(time, id, Outcome::Done));
                 }
-                NfsEvent::Answered(call, outcome) => {
-                    self.receive_reply(time, call, outcome);
+                NfsEvent::Answered(call_key, outcome) => {
+                    self.receive_reply(time, call_key, outcome);
                     self.send_calls(time);
                 }
             }

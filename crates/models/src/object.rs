@@ -27,15 +27,15 @@ pub struct Object {
     caps: DeviceCaps,
     connections: u32,
     connections_used: u32,
-    /// Minimum time between two GETs, and between two PUTs. An operation is the index.
+    /// Minimum time between two GETs, and between two PUTs. The index is the operation.
     interval: [Time; 2],
-    /// Earliest time of the next GET, and of the next PUT.
+    /// Earliest time of the next GET, and of the next PUT. The index is the operation.
     next_start: [Time; 2],
     /// Distribution of the first-byte latency.
     first_byte: Quantiles,
     /// Bandwidth of one connection.
     connection_bandwidth: Bandwidth,
-    /// The client's network, to and from the client.
+    /// The client's network, to the client for GETs and from the client for PUTs.
     network: [Link; 2],
     rng: SeededRng,
     /// Requests that wait for a connection, by key in `slots`.

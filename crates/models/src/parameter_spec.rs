@@ -228,7 +228,7 @@ impl ParameterQuantity {
         let text = text.to_ascii_lowercase();
         let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(number_end);
-        let scale = self.suffixes().iter().find(|(name, _)| *name == suffix)?.1;
+        let (_, scale) = *self.suffixes().iter().find(|(name, _)| *name == suffix)?;
         let (integer, decimals) = number.split_once('.').unwrap_or((number, ""));
         if decimals.len() > 9 || (integer.is_empty() && decimals.is_empty()) {
             return None;
@@ -257,7 +257,7 @@ impl ParameterQuantity {
                 format!("{}{suffix}", value / scale)
             }
             _ => {
-                let scale = self.suffixes()[0].1;
+                let (_, scale) = self.suffixes()[0];
                 let (whole, rest) = (value / scale, value % scale);
                 if rest == 0 {
                     return whole.to_string();
@@ -305,6 +305,7 @@ mod tests {
         },
     ];
 
+    /// Reads the values of a device text.
     fn settings(text: &str) -> Result<ParameterValues, SpecError> {
         ParameterValues::read(&Spec::parse(text).unwrap(), &PARAMETERS)
     }

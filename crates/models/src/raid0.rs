@@ -72,10 +72,11 @@ struct MemberRequest {
 #[derive(Clone, Copy, Debug)]
 struct ArrayRequest {
     request: DeviceRequest,
-    /// Number of its member requests that are not complete.
-    members_left: u32,
+    /// Number of member requests that are not complete.
+    member_requests_left: u32,
     /// Number of bytes from its start that were transferred without a gap.
     contiguous_bytes: u64,
+    /// First error of a member request.
     error: Option<DeviceError>,
 }
 
@@ -145,11 +146,12 @@ impl Raid0 {
         self.next_events.set(index, member.device.next_event());
     }
 
-    /// Handles a completed member request. The last one completes its array request.
+    /// Handles a completed member request. The last one completes its array request: appends the
+    /// completion to `done`.
     fn finish_member_request(&mut self, completion: &Completion) {
         let MemberRequest { array_request, range } = self.member_requests.take(completion.id.0);
         let this = &mut self.array_requests[array_request];
-        this.members_left -= 1;
+        this.member_requests_left -= 1;
         match completion.outcome {
             Outcome::Done => {}
             Outcome::Failed(error) => this.error = this.error.or(Some(error)),
@@ -163,7 +165,7 @@ impl Raid0 {
                 this.contiguous_bytes = this.contiguous_bytes.min(bytes_before_cut);
             }
         }
-        if this.members_left > 0 {
+        if this.member_requests_left > 0 {
             return;
         }
         let request_bytes = u64::from(this.request.sectors) * SECTOR_BYTES;
@@ -181,15 +183,16 @@ impl Raid0 {
     /// Processes the events of all members up to `now`, in order of time. Each event may let
     /// waiting member requests start.
     fn advance(&mut self, now: Time) {
-        while let Some((at, index)) = self.next_events.first()
-            && at <= now
+        while let Some((event_time, index)) = self.next_events.first()
+            && event_time <= now
         {
-            while let Some(completion) = self.members[index as usize].device.poll(at) {
+            while let Some(completion) = self.members[index as usize].device.poll(event_time) {
+                // A flush does not count as in flight.
                 let is_request = self.member_requests[completion.id.0].range.is_some();
                 self.members[index as usize].in_flight -= u32::from(is_request);
                 self.finish_member_request(&completion);
             }
-            self.submit_waiting(at, index);
+            self.submit_waiting(event_time, index);
         }
     }
 }
@@ -207,7 +210,7 @@ impl Device for Raid0 {
         let contiguous_bytes = u64::from(request.sectors) * SECTOR_BYTES;
         let array_request = self.array_requests.add(ArrayRequest {
             request,
-            members_left: 0,
+            member_requests_left: 0,
             contiguous_bytes,
             error: None,
         });
@@ -221,7 +224,7 @@ impl Device for Raid0 {
                 remaining.sectors -= range.sectors;
                 let member_request = MemberRequest { array_request, range: Some(range) };
                 let key = self.member_requests.add(member_request);
-                self.array_requests[array_request].members_left += 1;
+                self.array_requests[array_request].member_requests_left += 1;
                 self.members[range.member as usize].waiting.push_back(key);
             }
         }
@@ -236,7 +239,7 @@ impl Device for Raid0 {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let array_request = self.array_requests.add(ArrayRequest {
             request,
-            members_left: self.members.len() as u32,
+            member_requests_left: self.members.len() as u32,
             contiguous_bytes: 0,
             error: None,
         });
@@ -293,7 +296,7 @@ impl StripeLayout {
             member_sectors.iter().map(|size| size / chunk_sectors).collect();
         let mut zones: Vec<StripeZone> = Vec::new();
         let mut first_row = 0;
-        // A zone ends where the next member is full.
+        // A zone ends at the row where the next member is full.
         while let Some(row_end) = member_chunks.iter().copied().filter(|&end| end > first_row).min()
         {
             let has_space = |member: &usize| member_chunks[*member] > first_row;
@@ -363,7 +366,8 @@ mod tests {
 
     #[test]
     fn equal_members_alternate_and_a_request_is_one_range_on_each() {
-        let mut layout = StripeLayout::new(&[1_000, 1_000, 1_000], 128);
+        let chunk_sectors = 128;
+        let mut layout = StripeLayout::new(&[1_000, 1_000, 1_000], chunk_sectors);
         // Each member has room for 7 whole chunks of 128 sectors.
         assert_eq!(layout.sectors(), 3 * 7 * 128);
         assert_eq!(layout.to_member_sector(0), (0, 0));
@@ -381,7 +385,8 @@ mod tests {
     fn unequal_members_are_laid_out_in_zones_as_md_does() {
         // The members have 2, 4 and 3 chunks. Rows 0 and 1 use all members, row 2 the last two, row
         // 3 the second.
-        let layout = StripeLayout::new(&[20, 40, 35], 10);
+        let chunk_sectors = 10;
+        let layout = StripeLayout::new(&[20, 40, 35], chunk_sectors);
         assert_eq!(layout.sectors(), 90);
         let member_sectors: Vec<(u32, u64)> =
             (0..9).map(|chunk| layout.to_member_sector(chunk * 10)).collect();

@@ -336,7 +336,7 @@ impl ComposedDevice {
         Ok(Raid0::new(devices, chunk_sectors as u32))
     }
 
-    /// Builds the member of a device that takes exactly one.
+    /// Builds the only member of a device that takes exactly one. Any other number is an error.
     fn build_only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
         match self.members.as_slice() {
             [MemberGroup { count: 1, spec }] => build(spec, seed),
@@ -344,7 +344,7 @@ impl ComposedDevice {
         }
     }
 
-    /// Builds the members of a device that takes exactly two.
+    /// Builds the members of a device that takes exactly two. Any other number is an error.
     fn build_two_members(&self, seed: u64) -> Result<[BoxedDevice; 2], SpecError> {
         let mut rng = SeededRng::new(seed);
         match self.members.as_slice() {
@@ -355,16 +355,15 @@ impl ComposedDevice {
         }
     }
 
-    /// Returns the error for a wrong number of members. `one` and `other` are examples of valid
-    /// members.
-    fn member_count_error(&self, expected: &str, one: &str, other: &str) -> SpecError {
+    /// Returns the error for a wrong number of members. `example_1` and `example_2` are valid ones.
+    fn member_count_error(&self, expected: &str, example_1: &str, example_2: &str) -> SpecError {
         let count: u32 = self.members.iter().map(|members| members.count).sum();
         let name = &self.own_spec.name;
         SpecError::BadValue {
             name: name.clone(),
             key: "members".to_owned(),
             value: count.to_string(),
-            expected: format!("{expected}, as in {name}:{one} or {name}:{other}"),
+            expected: format!("{expected}, as in {name}:{example_1} or {name}:{example_2}"),
         }
     }
 }
@@ -416,7 +415,8 @@ mod tests {
             .sectors
     }
 
-    /// The members' sizes show that each key reaches its member, at any depth.
+    /// The members' sizes show that each key reaches its member, at any depth. Members of 1 and 2
+    /// GiB have 1,024 and 2,048 MiB.
     #[test]
     fn members_are_counted_mixed_composed_and_given_their_own_parameters() {
         let mib = (1 << 20) / SECTOR_BYTES; // in sectors
@@ -436,10 +436,10 @@ mod tests {
     fn unknown_devices_and_parameters_are_refused_with_the_known_ones() {
         assert!(build_error("floppy").starts_with("there is no device `floppy`; there are: "));
         assert!(build_error("raid0:2xfloppy").starts_with("there is no device `floppy`"));
-        let of_ssd = build_error("ssd,rpm=7200");
-        assert!(of_ssd.starts_with("`ssd` has no parameter `rpm`; it takes: size"));
-        let of_member = build_error("raid0:2xssd,ssd.rpm=7200");
-        assert!(of_member.starts_with("`ssd` has no parameter `rpm`"));
+        let ssd_error = build_error("ssd,rpm=7200");
+        assert!(ssd_error.starts_with("`ssd` has no parameter `rpm`; it takes: size"));
+        let member_error = build_error("raid0:2xssd,ssd.rpm=7200");
+        assert!(member_error.starts_with("`ssd` has no parameter `rpm`"));
         assert!(build_error("raid0:2xssd,nvme.size=1g").contains("no parameter `nvme.size`"));
         assert!(build_error("faulty:nfs:ssd,nvme.size=1g").contains("no parameter `nvme.size`"));
         for text in ["raid0:", "raid0:0xssd", "raid0:99999xssd", "raid0:2xssd+"] {

@@ -403,6 +403,7 @@ impl Device for Ssd {
     #[inline]
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.process_event(now) {}
+        // A flush ends at the time of an event that has been processed, never after `now`.
         if let Some((time, id)) = self.flushes_done.pop() {
             return Some(Completion::at(time, id, Outcome::Done));
         }
@@ -423,7 +424,7 @@ impl Device for Ssd {
 const BACKGROUND_SLOT: u32 = u32::MAX;
 
 impl FlashLayout {
-    /// Returns the die of a flash page and its row in the planes of that die.
+    /// Returns the die of a flash page, and the row of the page in a plane of that die.
     #[inline]
     fn die_and_row(&self, page: u64) -> (u32, u64) {
         let row = page / self.row_pages;

@@ -32,7 +32,7 @@ mod distribution;
 mod phase;
 mod trace;
 
-/// Number of probability steps at which distributions are compared.
+/// Number of equal steps of probability at which distributions are compared.
 const QUANTILES: usize = 10_000;
 
 /// Maximum request of a drive, in sectors.
@@ -88,10 +88,10 @@ pub fn validate(
     let requests = read_trace(path, hdd.sectors())?;
     let coherence = coherence(&requests, &hdd);
     let (free, observed) = (false, true);
-    let run = |gap, is_observed| replay(&requests, drive, gap, is_observed, seed);
+    let replay_ms = |gap, is_observed| replay(&requests, drive, gap, is_observed, seed);
     Ok(ValidationReport {
-        free: compare(&requests, &run(GapMeaning::After, free)),
-        observed: compare(&requests, &run(coherence.gap(), observed)),
+        free: compare(&requests, &replay_ms(GapMeaning::After, free)),
+        observed: compare(&requests, &replay_ms(coherence.gap(), observed)),
         coherence,
         by_distance: coherence_by_distance(&requests, &hdd, coherence.gap()),
     })
@@ -124,7 +124,7 @@ pub fn replay(
     let mut hdd = Hdd::new(drive, seed);
     let revolution_ns = hdd.revolution().ns() as i64;
     let mut now_ns = 0u64;
-    let mut services = Vec::with_capacity(requests.len());
+    let mut services_ms = Vec::with_capacity(requests.len());
     for (index, request) in requests.iter().enumerate() {
         if gap == GapMeaning::Before {
             now_ns += request.gap_ns;
@@ -133,20 +133,20 @@ pub fn replay(
         let (op, start, sectors) = (request.op, request.start, request.sectors);
         hdd.submit(Time(now_ns), DeviceRequest { id, op, start, sectors });
         let service_ns = run_until_complete(&mut hdd, id) - now_ns;
-        services.push(service_ns as f64 / 1e6);
+        services_ms.push(service_ns as f64 / 1e6);
         now_ns += if is_observed { request.service_ns } else { service_ns };
         if is_observed && hdd.used_medium(id) {
             let late_ns = request.service_ns as i64 - service_ns as i64;
             // A missed or caught sector shifts the time by a whole revolution, which has no
             // influence on the phase.
-            let half_ns = revolution_ns / 2;
-            hdd.shift_phase((late_ns + half_ns).rem_euclid(revolution_ns) - half_ns);
+            let half_turn_ns = revolution_ns / 2;
+            hdd.shift_phase((late_ns + half_turn_ns).rem_euclid(revolution_ns) - half_turn_ns);
         }
         if gap == GapMeaning::After {
             now_ns += request.gap_ns;
         }
     }
-    services
+    services_ms
 }
 
 /// Advances the drive until request `id` is complete. Returns the time of its completion in ns.
@@ -164,20 +164,20 @@ fn run_until_complete(hdd: &mut Hdd, id: RequestId) -> u64 {
 /// Compares the simulated service times, in ms and in the order of `requests`, with the measured
 /// ones.
 pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
-    let measured: Vec<f64> = requests.iter().map(measured_ms).collect();
-    let pairs = modelled_ms.iter().zip(&measured);
-    let errors: Vec<f64> = pairs.map(|(modelled, measured)| modelled - measured).collect();
-    let measured_mean_ms = distribution::mean(&measured);
-    let distance_ms = distribution::horizontal_distance(&measured, modelled_ms);
+    let all_measured_ms: Vec<f64> = requests.iter().map(measured_ms).collect();
+    let pairs = modelled_ms.iter().zip(&all_measured_ms);
+    let errors_ms: Vec<f64> = pairs.map(|(modelled, measured)| modelled - measured).collect();
+    let measured_mean_ms = distribution::mean(&all_measured_ms);
+    let distance_ms = distribution::horizontal_distance(&all_measured_ms, modelled_ms);
     ModelAccuracy {
         requests: requests.len(),
         measured_mean_ms,
         modelled_mean_ms: distribution::mean(modelled_ms),
         distance_ms,
         distance_relative: distance_ms / measured_mean_ms,
-        error_mean_ms: distribution::mean(&errors),
-        error_deviation_ms: distribution::deviation(&errors),
-        within_half_ms: within_half_ms(requests, modelled_ms),
+        error_mean_ms: distribution::mean(&errors_ms),
+        error_deviation_ms: distribution::deviation(&errors_ms),
+        within_half_ms: fraction_within_half_ms(requests, modelled_ms),
     }
 }
 
@@ -187,7 +187,7 @@ fn measured_ms(request: &TracedRequest) -> f64 {
 }
 
 /// Returns the fraction of the requests with an error below 0.5 ms.
-fn within_half_ms(requests: &[TracedRequest], modelled_ms: &[f64]) -> f64 {
+fn fraction_within_half_ms(requests: &[TracedRequest], modelled_ms: &[f64]) -> f64 {
     let is_within = |(request, modelled): &(&TracedRequest, &f64)| {
         (measured_ms(request) - **modelled).abs() < 0.5
     };

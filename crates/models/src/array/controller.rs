@@ -69,6 +69,7 @@ pub struct Controller {
     /// The device behind the controller.
     inner: BoxedDevice,
     inner_caps: DeviceCaps,
+    /// Reads and writes in the device behind the controller, or in the processor before it.
     inner_in_flight: u32,
     /// True while the processor handles a read of the device.
     is_processor_busy: bool,
@@ -82,7 +83,7 @@ pub struct Controller {
     write_cache_used: u64,
     /// Writes that wait for room in the write cache, by key in `slots`.
     writes_waiting: VecDeque<u32>,
-    /// Flushes that wait until the write cache is empty.
+    /// Host flushes that wait until the write cache is empty.
     flushes_waiting: Vec<RequestId>,
     events: EventQueue<ControllerEvent>,
     /// Requests of the host in flight.
@@ -119,7 +120,7 @@ enum ControllerEvent {
     Flushed(RequestId),
 }
 
-/// A request to the device, with its purpose.
+/// A request to the device behind the controller, with its purpose.
 #[derive(Clone, Copy, Debug)]
 struct ControllerJob {
     purpose: JobPurpose,
@@ -177,11 +178,12 @@ impl Controller {
         self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
     }
 
-    /// Starts the request in `slot` after its overhead: a read in the cache, a write on the link.
+    /// Starts the request in `slot` after its overhead: looks up a read in the cache, or sends the
+    /// data of a write over the link.
     fn start_request(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
-            Op::Read => self.read(now, slot, request),
+            Op::Read => self.serve_read(now, slot, request),
             Op::Write => {
                 let bytes = u64::from(request.sectors) * SECTOR_BYTES;
                 let arrival_time =
@@ -191,8 +193,9 @@ impl Controller {
         }
     }
 
-    /// Serves a read from cache lines, or passes it to the device if a line is absent.
-    fn read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
+    /// Serves a read from cache lines, or passes it to the device if a line is absent. A read of a
+    /// stream also extends the stream's read-ahead.
+    fn serve_read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
         let run_sectors = self.streams.record_request(request.start, request.end());
         let line_sectors = self.parts.line_sectors;
         let (first, end) = (request.start / line_sectors, request.end().div_ceil(line_sectors));
@@ -201,7 +204,7 @@ impl Controller {
             && run_sectors >= self.parts.readahead_after_sectors;
         let uses_cache = is_stream || (self.parts.caches_all_reads && self.has_read_cache());
         if uses_cache && self.request_lines(first, end, JobPriority::Urgent) && is_stream {
-            self.read_ahead(request.end(), end);
+            self.extend_read_ahead(request.end(), end);
         }
         if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
             self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
@@ -234,7 +237,7 @@ impl Controller {
     /// Extends the read-ahead of a stream when less than half of its window is in the cache or
     /// being read. The window begins at `sector`, the end of the last request; `from_line` is its
     /// first whole line. The device thus receives few large requests instead of many small ones.
-    fn read_ahead(&mut self, sector: u64, from_line: u64) {
+    fn extend_read_ahead(&mut self, sector: u64, from_line: u64) {
         let line_sectors = self.parts.line_sectors;
         let window_sectors = self.window_sectors();
         let line_at =
@@ -257,11 +260,14 @@ impl Controller {
     }
 
     /// Queues reads of the absent lines among `first..end`, adjacent ones together, and reserves
-    /// their room. Returns false if the cache has no room for all of them.
+    /// their room. Returns false if the cache has no room for all of them; the lines up to the
+    /// first without room are queued.
     fn request_lines(&mut self, first: u64, end: u64, priority: JobPriority) -> bool {
         let lines_max = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
+        // First line of the adjacent reserved lines that are not yet queued.
         let mut run_start = None;
         let mut has_room = true;
+        // `end` itself is never reserved, and so ends the last run.
         for line in first..=end {
             let is_reserved =
                 has_room && line < end && self.lines.state(line) == CacheLineState::Absent && {
@@ -360,12 +366,12 @@ impl Controller {
         match self.parts.write_cache_survives_power_loss {
             true => self.events.add(now, ControllerEvent::Flushed(id)),
             false if self.write_cache_used > 0 => self.flushes_waiting.push(id),
-            false => self.flush_members(now, id),
+            false => self.flush_inner(now, id),
         }
     }
 
     /// Flushes the device behind the controller.
-    fn flush_members(&mut self, now: Time, id: RequestId) {
+    fn flush_inner(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let index = self.jobs.add(ControllerJob { purpose: JobPurpose::Flush(id), request });
         self.inner.flush(now, RequestId(index));
@@ -387,6 +393,7 @@ impl Controller {
     /// answers a direct request, accounts a write-back, or marks the read lines as present.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let ControllerJob { purpose, request } = self.jobs.take(completion.id.0);
+        // A flush does not count as in flight.
         if let JobPurpose::Flush(id) = purpose {
             return self.events.add(now, ControllerEvent::Flushed(id));
         }
@@ -404,7 +411,7 @@ impl Controller {
                 self.admit_writes(now);
                 if self.write_cache_used == 0 {
                     let waiting_flushes = std::mem::take(&mut self.flushes_waiting);
-                    waiting_flushes.into_iter().for_each(|id| self.flush_members(now, id));
+                    waiting_flushes.into_iter().for_each(|id| self.flush_inner(now, id));
                 }
             }
             JobPurpose::Fill { first, end } if completion.outcome == Outcome::Done => {
@@ -423,14 +430,14 @@ impl Controller {
                 }
             }
             JobPurpose::Fill { first, end } => {
-                (first..end).for_each(|line| self.abandon_line(line))
+                (first..end).for_each(|line| self.drop_failed_line(line))
             }
         }
     }
 
     /// Drops a line whose read failed. The requests that waited for it read from the device
     /// directly.
-    fn abandon_line(&mut self, line: u64) {
+    fn drop_failed_line(&mut self, line: u64) {
         self.lines.discard(line);
         while let Some(slot) = self.lines.take_waiter(line) {
             let request = self.slots[slot].request;

@@ -26,6 +26,7 @@ pub struct LineCache {
     lines_max: usize,
     /// For each cached line its index in `present`, or `None` while it is being read.
     cached_lines: BTreeMap<u64, Option<usize>>,
+    /// Numbers of the present lines, in any order.
     present: Vec<u64>,
     rng: SeededRng,
     /// Pairs of a line that is being read and a request that waits for it.
@@ -53,8 +54,8 @@ impl LineCache {
         }
     }
 
-    /// Reserves room for `line`, which is absent and now being read. Discards a random present line
-    /// if the cache is full. Returns false if there is no room.
+    /// Reserves room for `line`, which is absent and about to be read. Discards a random present
+    /// line if the cache is full. Returns false if there is no room.
     pub fn reserve_line(&mut self, line: u64) -> bool {
         if self.cached_lines.len() >= self.lines_max {
             if self.present.is_empty() {
@@ -75,7 +76,7 @@ impl LineCache {
         }
     }
 
-    /// Drops a line that is no longer useful, is outdated, or could not be read.
+    /// Drops a line that is useless, outdated, or could not be read. No effect on an absent line.
     pub fn discard(&mut self, line: u64) {
         if let Some(Some(index)) = self.cached_lines.remove(&line) {
             self.present.swap_remove(index);
@@ -93,9 +94,9 @@ impl LineCache {
 
     /// Removes and returns one of the requests that wait for `line`.
     pub fn take_waiter(&mut self, line: u64) -> Option<u32> {
-        let first = *self.waiting.range((line, 0)..=(line, u32::MAX)).next()?;
-        self.waiting.remove(&first);
-        Some(first.1)
+        let (_, request) = *self.waiting.range((line, 0)..=(line, u32::MAX)).next()?;
+        self.waiting.remove(&(line, request));
+        Some(request)
     }
 
     /// Removes the request `request` from the requests that wait for `line`.
@@ -153,6 +154,7 @@ mod tests {
         assert!((hit_ratio - 0.42).abs() < 0.03, "{hit_ratio}");
     }
 
+    /// Requests 1 and 2 wait for line 7, and request 1 is removed.
     #[test]
     fn each_waiter_is_returned_once() {
         let mut lines = LineCache::new(4);

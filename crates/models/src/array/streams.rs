@@ -19,9 +19,9 @@ pub struct ControllerStreams {
 #[derive(Clone, Copy, Debug)]
 struct ControllerStream {
     next_sector: u64,
-    /// Number of sectors that it has read in sequence.
+    /// Number of sectors read in sequence.
     run_sectors: u64,
-    /// Number of its last request, among the requests of all streams.
+    /// Number of the stream's last request, among the requests of all streams.
     last_request: u64,
 }
 
@@ -82,10 +82,11 @@ mod tests {
 
     /// Two streams are tracked. The request at sector 5,000 replaces the stream of sector 16, which
     /// then begins again and replaces the stream of 1,016. After 192 more requests of the stream of
-    /// 5,008, the other one is inactive.
+    /// 5,008, the other one is inactive. Each stream has read 8 sectors in sequence, not 9.
     #[test]
     fn interleaved_streams_are_distinguished_up_to_the_stream_limit() {
-        let mut streams = ControllerStreams::new(2, 192);
+        let (streams_max, inactive_after_requests) = (2, 192);
+        let mut streams = ControllerStreams::new(streams_max, inactive_after_requests);
         assert_eq!(streams.record_request(0, 8), 0);
         assert_eq!(streams.record_request(1_000, 1_008), 0);
         assert_eq!(streams.record_request(8, 16), 8);
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(streams.record_request(5_000, 5_008), 0);
         assert_eq!(streams.record_request(16, 24), 0, "forgotten for the third");
         assert_eq!((streams.active_count(1), streams.active_count(9)), (2, 0));
-        for _ in 0..192 {
+        for _ in 0..inactive_after_requests {
             streams.record_request(5_008, 5_008);
         }
         assert_eq!(streams.active_count(1), 1, "the others are silent");

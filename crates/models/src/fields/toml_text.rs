@@ -41,6 +41,7 @@ impl LineOffsets {
 }
 
 /// Converts a TOML table to a block of fields. `kind` is its name, `line` its line in `file`.
+/// `lines` gives each field its own line.
 fn convert_table(
     table: &DeTable<'_>,
     file: &str,
@@ -51,6 +52,7 @@ fn convert_table(
     let fields = table.iter().map(|(key, item)| {
         let line = lines.line_number(key.span().start);
         let name = key.get_ref().to_string();
+        // A table with a `value` is the value of the field, with its source.
         let (item, source) = match item.get_ref() {
             DeValue::Table(pair) if pair.get("value").is_some() => {
                 let source = pair.get("source").and_then(|text| text.get_ref().as_str());

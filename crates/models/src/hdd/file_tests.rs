@@ -192,8 +192,8 @@ fn slips_beyond_a_zone_are_ignored_and_reported() {
     );
 }
 
-/// A switch at an unmodelled level, a policy without counterpart (only if commands can queue), and a
-/// controller with delays of its own.
+/// A switch at an unmodelled level, a policy without counterpart (reported only if commands can
+/// queue), and a controller with delays of its own.
 #[test]
 fn fields_without_a_model_are_reported() {
     let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,\n\

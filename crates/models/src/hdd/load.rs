@@ -105,6 +105,7 @@ const SPEC_KEYS: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_wr
 fn read_drive_and_fields(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {
+        // The error names the last of the contradicting keys.
         let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
         return Err(HddError::Spec(SpecError::BadValue {
             name: spec.name.clone(),
@@ -150,7 +151,8 @@ fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddEr
         })?;
         return read_toml(&text, &path, spec);
     }
-    let name = spec.parameters.get("drive").map_or(DRIVES[0].0, String::as_str);
+    let (default_name, ..) = DRIVES[0];
+    let name = spec.parameters.get("drive").map_or(default_name, String::as_str);
     let Some((_, _, text)) = DRIVES.iter().find(|(known, ..)| *known == name) else {
         return Err(HddError::Spec(SpecError::UnknownName {
             kind: "drive",
@@ -161,7 +163,8 @@ fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddEr
     read_toml(text, Path::new(name), spec)
 }
 
-/// Builds the drive from a TOML text, with the fields that `spec` replaces.
+/// Builds the drive from a TOML text, with the fields that `spec` replaces. `file` is the name for
+/// errors. Returns the drive and the block of its fields.
 fn read_toml(
     text: &str,
     file: &Path,

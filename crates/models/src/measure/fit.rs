@@ -10,7 +10,7 @@ pub struct StorageShape {
     pub name: String,
     /// Capacity in bytes.
     pub bytes: u64,
-    /// Largest request.
+    /// Largest request in bytes.
     pub request_bytes_max: u64,
     /// Alignment of offsets and sizes in bytes: 512 or 4096.
     pub alignment_bytes: u64,
@@ -27,7 +27,7 @@ const ROTATIONAL_MIN_US: f64 = 1_000.0;
 /// Returns the description of the measured storage. Returns `None` if a required sample is missing:
 /// single random or following requests, a near distance, or the streams.
 pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<StorageDescription> {
-    let us = |sample: &ProfileSample| sample.mean_ns / 1e3;
+    let mean_us = |sample: &ProfileSample| sample.mean_ns / 1e3;
     let mut depths: Vec<u32> = samples.iter().map(|sample| sample.cell.depth).collect();
     depths.sort_unstable();
     depths.dedup();
@@ -44,7 +44,7 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
                 };
                 with_access().find(is_cell)
             };
-            SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(us).collect() }
+            SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(mean_us).collect() }
         };
         let costs: Vec<SizeCosts> = sizes.into_iter().map(size_costs).collect();
         let is_complete = !costs.is_empty() && costs.iter().all(|costs| !costs.us.is_empty());
@@ -57,7 +57,7 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         .filter_map(|sample| match sample.cell.access {
             // The distances are between once and twice the stated one, so the mean is 1.5 times.
             ProfileAccess::Near(distance) => {
-                Some(NearResponse { distance: distance * 3 / 2, us: us(sample) })
+                Some(NearResponse { distance: distance * 3 / 2, us: mean_us(sample) })
             }
             _ => None,
         })
@@ -69,12 +69,12 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
     })?;
     let streams = samples.iter().find_map(|sample| match sample.cell.access {
         ProfileAccess::Streams(count) => {
-            Some(StreamCosts { count, bytes: sample.cell.bytes, us: us(sample) })
+            Some(StreamCosts { count, bytes: sample.cell.bytes, us: mean_us(sample) })
         }
         _ => None,
     })?;
     let fastest_near_us = near.iter().map(|near| near.us).min_by(f64::total_cmp)?;
-    let random_us = us(probe);
+    let random_us = mean_us(probe);
     let quantile_us = |share| probe.quantile_ns(share) as f64 / 1e3;
     Some(StorageDescription {
         name: shape.name,

@@ -39,7 +39,7 @@ impl ProfileReliability {
     pub fn of(samples: &[ProfileSample]) -> ProfileReliability {
         let mut spreads: Vec<(f64, MeasurementCell)> =
             samples.iter().filter_map(|sample| Some((sample.spread()?, sample.cell))).collect();
-        spreads.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        spreads.sort_unstable_by(|(left, _), (right, _)| right.total_cmp(left));
         let median_spread = spreads.get(spreads.len() / 2).map(|(spread, _)| *spread);
         let disagreeing = spreads.iter().take_while(|(spread, _)| *spread >= ROUND_RATIO_MAX);
         let disagreeing_cells = disagreeing.map(|(_, cell)| *cell).collect();
@@ -95,7 +95,7 @@ fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
 mod tests {
     use super::*;
 
-    /// Returns the sample of a cell of random reads, measured in one round for each of `means_us`.
+    /// Returns the sample of a cell of random reads, with one round for each mean response time.
     fn sample(bytes: u64, depth: u32, means_us: &[f64]) -> ProfileSample {
         let cell = MeasurementCell { access: ProfileAccess::Random, bytes, depth };
         let round = |us: &f64| {
@@ -111,6 +111,8 @@ mod tests {
         ProfileSample::middle(means_us.iter().map(round).collect()).unwrap()
     }
 
+    /// Response times rise with depth and size, except for the 1 % between depths 1 and 16. The
+    /// rounds differ by at most 170 / 150 = 1.13.
     #[test]
     fn plausible_measurements_are_trusted() {
         let samples = [

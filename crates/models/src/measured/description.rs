@@ -66,7 +66,7 @@ pub struct StorageDescription {
 pub struct SizeCosts {
     /// Request size in bytes.
     pub bytes: u64,
-    /// Mean response time at each of the first measured depths.
+    /// Mean response times in µs at the first measured depths.
     pub us: Vec<f64>,
 }
 
@@ -75,7 +75,7 @@ pub struct SizeCosts {
 pub struct NearResponse {
     /// Distance in bytes from that end. Negative before it.
     pub distance: i64,
-    /// Mean response time.
+    /// Mean response time in µs.
     pub us: f64,
 }
 
@@ -86,7 +86,7 @@ pub struct StreamCosts {
     pub count: u32,
     /// Request size in bytes.
     pub bytes: u64,
-    /// Mean response time.
+    /// Mean response time in µs.
     pub us: f64,
 }
 
@@ -112,16 +112,17 @@ impl StorageDescription {
         if depths.first() != Some(&1) || !is_rising(&depths) {
             return Err(root.error("depths", "expected numbers that rise from 1".to_owned()));
         }
-        let lines = |key: &str| -> Result<Vec<SizeCosts>, FileError> {
+        // The response times of the field `key`, by increasing request size.
+        let read_all_sizes = |key: &str| -> Result<Vec<SizeCosts>, FileError> {
             let blocks = root.blocks(key)?.into_iter();
-            let lines: Vec<SizeCosts> = blocks
+            let size_costs: Vec<SizeCosts> = blocks
                 .map(|block| read_size_costs(block, depths.len()))
                 .collect::<Result<_, _>>()?;
-            let sizes: Vec<u64> = lines.iter().map(|line| line.bytes).collect();
-            if lines.is_empty() || !is_rising(&sizes) {
+            let sizes: Vec<u64> = size_costs.iter().map(|costs| costs.bytes).collect();
+            if size_costs.is_empty() || !is_rising(&sizes) {
                 return Err(root.error(key, "expected blocks whose `bytes` rise".to_owned()));
             }
-            Ok(lines)
+            Ok(size_costs)
         };
         let description = StorageDescription {
             name: root.required_text("name")?.to_owned(),
@@ -131,8 +132,8 @@ impl StorageDescription {
             is_rotational: root.switch_or("rotational", false)?,
             depth_max: root.integer("depth_max", DEPTH)? as u32,
             probe_bytes: root.integer("probe_bytes", REQUEST_SIZES)?,
-            random: lines("random")?,
-            following: lines("following")?,
+            random: read_all_sizes("random")?,
+            following: read_all_sizes("following")?,
             near: read_near(root.block("near")?)?,
             streams: read_streams(root.block("streams")?)?,
             spread_us: read_spread(root.block("spread")?)?,
@@ -149,7 +150,7 @@ impl StorageDescription {
         for line in head {
             text += &format!("# {}\n", line.replace(char::is_control, ""));
         }
-        let list = |us: &[f64]| {
+        let format_list = |us: &[f64]| {
             let items: Vec<String> = us.iter().map(|us| format!("{us:.2}")).collect();
             format!("[{}]", items.join(", "))
         };
@@ -166,13 +167,13 @@ impl StorageDescription {
             self.depth_max,
             self.probe_bytes
         );
-        for (kind, comment, lines) in [
+        for (kind, comment, size_costs) in [
             ("random", "Requests at random places: µs of one, by depth.", &self.random),
             ("following", "Requests that go on where the last one ended.", &self.following),
         ] {
             let _ = write!(text, "\n# {comment}\n");
-            for SizeCosts { bytes, us } in lines {
-                let _ = write!(text, "[[{kind}]]\nbytes = {bytes}\nus = {}\n", list(us));
+            for SizeCosts { bytes, us } in size_costs {
+                let _ = write!(text, "[[{kind}]]\nbytes = {bytes}\nus = {}\n", format_list(us));
             }
         }
         let distances: Vec<i64> = self.near.iter().map(|near| near.distance).collect();
@@ -184,8 +185,8 @@ impl StorageDescription {
              bytes = {distances:?}\nus = {}\n\n# One of so many streams in turn.\n[streams]\n\
              count = {count}\nbytes = {bytes}\nus = {each_us:.2}\n\n\
              # A request alone at random: 0, 10, 50, 90, 99, 100 %.\n[spread]\nus = {}\n",
-            list(&us),
-            list(&self.spread_us)
+            format_list(&us),
+            format_list(&self.spread_us)
         );
         text
     }
@@ -202,7 +203,7 @@ fn is_rising<T: PartialOrd>(values: &[T]) -> bool {
     values.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// Reads the response times of one request size.
+/// Reads the response times of one request size at some or all of `depth_count` depths.
 fn read_size_costs(block: &FieldBlock, depth_count: usize) -> Result<SizeCosts, FileError> {
     let costs =
         SizeCosts { bytes: block.integer("bytes", REQUEST_SIZES)?, us: block.numbers("us", US)? };
@@ -215,7 +216,7 @@ fn read_size_costs(block: &FieldBlock, depth_count: usize) -> Result<SizeCosts, 
     Ok(costs)
 }
 
-/// Reads the table `near`.
+/// Reads the table `near`: distances and response times.
 fn read_near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
     let distances = block.numbers("bytes", bounds(-1e18, 1e18, "bytes"))?;
     let us = block.numbers("us", US)?;
@@ -241,7 +242,7 @@ fn read_streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
     Ok(streams)
 }
 
-/// Reads the table `spread`.
+/// Reads the table `spread`: one response time in µs for each of the quantiles.
 fn read_spread(block: &FieldBlock) -> Result<Vec<f64>, FileError> {
     let us = block.numbers("us", US)?;
     block.reject_unread()?;

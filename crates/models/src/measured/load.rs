@@ -55,27 +55,30 @@ pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, Mea
     Ok(description)
 }
 
-/// A response time of a description, with its parameter name.
+/// A response time of a description, to be changed.
 struct NamedTime<'d> {
+    /// Name of the parameter, as `readpath devices measured` prints it.
     name: String,
+    /// The time in µs.
     us: &'d mut f64,
+    /// The requests that take this time.
     description: &'static str,
 }
 
 /// Description of the response time of streams.
 const STREAMS_DESCRIPTION: &str = "one of so many streams in turn";
 
-/// Returns all response times of a description, each with its parameter name, to be changed.
+/// Returns all response times of a description with their parameter names.
 fn named_times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
-    for (kind, lines, description) in [
+    for (kind, size_costs, description) in [
         ("random", &mut description.random, "a request at a random place"),
         ("following", &mut description.following, "one that goes on where the last ended"),
     ] {
-        for line in lines {
-            for (depth, us) in depths.iter().zip(&mut line.us) {
-                let name = format!("{kind}.{}k.depth{depth}", line.bytes >> 10);
+        for costs in size_costs {
+            for (depth, us) in depths.iter().zip(&mut costs.us) {
+                let name = format!("{kind}.{}k.depth{depth}", costs.bytes >> 10);
                 times.push(NamedTime { name, us, description });
             }
         }
@@ -91,7 +94,7 @@ fn named_times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     times
 }
 
-/// Parses a description.
+/// Parses a description in TOML. `path` is the file name for errors.
 fn parse_description(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
     StorageDescription::of(&toml_text::parse(text, path)?)
 }

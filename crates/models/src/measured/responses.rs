@@ -7,8 +7,8 @@ use super::description::SizeCosts;
 pub struct ResponseTimes {
     /// Request sizes in bytes, increasing.
     sizes: Vec<u64>,
-    /// For each size, the response time in ns at depth `n`, at index `n - 1`.
-    ns: Vec<Vec<i64>>,
+    /// For each size, the response times in ns: index 0 is depth 1.
+    ns_by_depth: Vec<Vec<i64>>,
     /// For each size, the greatest measured depth.
     depth_max: Vec<u32>,
 }
@@ -26,35 +26,37 @@ pub struct SizeInterval {
 const INTERVAL_PARTS: i64 = 1 << 16;
 
 impl ResponseTimes {
-    /// Interpolates the response times of `lines` at all depths. Each line has a time for each of
-    /// the first `depths`.
-    pub fn new(lines: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
-        // The response times of one size at all depths from 1 to the greatest measured one.
-        let interpolate = |line: &SizeCosts| {
-            let mut ns = Vec::new();
-            for (index, us) in line.us.iter().enumerate() {
+    /// Interpolates the response times of `size_costs` at all depths. Each size has a time for each
+    /// of the first `depths`.
+    pub fn new(size_costs: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
+        // The response times in ns of one size at all depths from 1 to the greatest measured one.
+        let interpolate = |costs: &SizeCosts| {
+            let mut all_ns = Vec::new();
+            for (index, us) in costs.us.iter().enumerate() {
                 let (depth, time_ns) = (depths[index], us * 1e3);
                 let (depth_before, time_before_ns) = match index {
                     0 => (0, time_ns),
-                    _ => (depths[index - 1], line.us[index - 1] * 1e3),
+                    _ => (depths[index - 1], costs.us[index - 1] * 1e3),
                 };
                 for depth_between in depth_before + 1..=depth {
                     let fraction =
                         f64::from(depth_between - depth_before) / f64::from(depth - depth_before);
-                    ns.push((time_before_ns + (time_ns - time_before_ns) * fraction) as i64);
+                    let between_ns = time_before_ns + (time_ns - time_before_ns) * fraction;
+                    all_ns.push(between_ns as i64);
                 }
             }
-            ns
+            all_ns
         };
-        let ns: Vec<Vec<i64>> = lines.iter().map(interpolate).collect();
+        let ns_by_depth: Vec<Vec<i64>> = size_costs.iter().map(interpolate).collect();
         ResponseTimes {
-            sizes: lines.iter().map(|line| line.bytes).collect(),
-            depth_max: ns.iter().map(|ns| ns.len() as u32).collect(),
-            ns,
+            sizes: size_costs.iter().map(|costs| costs.bytes).collect(),
+            depth_max: ns_by_depth.iter().map(|all_ns| all_ns.len() as u32).collect(),
+            ns_by_depth,
         }
     }
 
-    /// Returns the position of a request size among the measured sizes.
+    /// Returns the position of a request size among the measured sizes. Beyond the largest size it
+    /// extrapolates the last interval; below the smallest it is that size.
     pub fn size_interval(&self, bytes: u64) -> SizeInterval {
         let next_index = self.sizes.partition_point(|&size| size <= bytes);
         let size_index = next_index.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
@@ -69,15 +71,15 @@ impl ResponseTimes {
         SizeInterval { size_index, offset_parts }
     }
 
-    /// Returns the response time in ns of a request in a size interval, with `count` requests in
+    /// Returns the response time in ns of a request in a size interval, with `depth` requests in
     /// flight, including the request itself. The result is at least 1 ns.
     #[inline]
-    pub fn response_ns(&self, interval: SizeInterval, count: u32) -> u64 {
-        let low_ns = self.measured_size_ns(interval.size_index, count);
+    pub fn response_ns(&self, interval: SizeInterval, depth: u32) -> u64 {
+        let low_ns = self.measured_size_ns(interval.size_index, depth);
         let ns = match interval.offset_parts {
             0 => low_ns,
             parts => {
-                let high_ns = self.measured_size_ns(interval.size_index + 1, count);
+                let high_ns = self.measured_size_ns(interval.size_index + 1, depth);
                 low_ns + (high_ns - low_ns) * parts / INTERVAL_PARTS
             }
         };
@@ -86,19 +88,19 @@ impl ResponseTimes {
 
     /// Returns the response time in ns of a single request of `bytes`.
     pub fn single_request_ns(&self, bytes: u64) -> f64 {
-        self.response_ns(self.size_interval(bytes), 1) as f64
+        let depth = 1;
+        self.response_ns(self.size_interval(bytes), depth) as f64
     }
 
-    /// Returns the response time in ns of a measured size with `count` requests in flight. Beyond
-    /// the greatest measured depth it is proportional to `count`.
+    /// Returns the response time in ns of a measured size with `depth` requests in flight. Beyond
+    /// the greatest measured depth it is proportional to `depth`.
     #[inline]
-    fn measured_size_ns(&self, size_index: usize, count: u32) -> i64 {
-        let deepest = self.depth_max[size_index];
-        match self.ns[size_index].get(count.saturating_sub(1) as usize) {
+    fn measured_size_ns(&self, size_index: usize, depth: u32) -> i64 {
+        let all_ns = &self.ns_by_depth[size_index];
+        let depth_max = self.depth_max[size_index];
+        match all_ns.get(depth.saturating_sub(1) as usize) {
             Some(&ns) => ns,
-            None => {
-                self.ns[size_index][deepest as usize - 1] * i64::from(count) / i64::from(deepest)
-            }
+            None => all_ns[depth_max as usize - 1] * i64::from(depth) / i64::from(depth_max),
         }
     }
 }

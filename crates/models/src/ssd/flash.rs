@@ -77,7 +77,7 @@ struct PageRead {
 
 /// A background operation of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FlashStep {
+enum BackgroundOp {
     /// Programs data that the host wrote.
     Program,
     /// Reads a row for the garbage collection.
@@ -96,8 +96,8 @@ enum DieState {
     Sensing(PageRead),
     /// Waits for the channel or sends over it. The register is occupied.
     Sending(PageRead),
-    /// Performs a background operation until the given time.
-    Stepping(FlashStep, Time),
+    /// Performs a background operation until a time.
+    InBackground(BackgroundOp, Time),
     /// Suspends a background operation for a read. The operation and its remaining time are in
     /// `suspended`.
     Suspending,
@@ -109,7 +109,8 @@ struct Die {
     state: DieState,
     reads: VecDeque<PageRead>,
     /// Suspended operation and its remaining time.
-    suspended: Option<(FlashStep, Time)>,
+    suspended: Option<(BackgroundOp, Time)>,
+    /// Background operations that wait, including one in progress or suspended.
     programs_waiting: u32,
     collects_waiting: u32,
     moves_waiting: u32,
@@ -119,7 +120,7 @@ struct Die {
     /// Rows read by the collection since the start. They determine the bit of the next row.
     rows_collected: u32,
     /// Consecutive reads while a background operation waits.
-    reads_in_row: u32,
+    consecutive_reads: u32,
 }
 
 /// Dies and channels of a drive.
@@ -132,7 +133,9 @@ pub struct Flash {
     next_events: EarliestEvent,
     /// Die of the next program, in rotation.
     next_program_die: u32,
+    /// Die of the garbage collection's next read.
     next_collect_die: u32,
+    /// Die of the garbage collection's next program.
     next_move_die: u32,
     /// Programs of data since the last parity program.
     programs_since_parity: u32,
@@ -151,7 +154,7 @@ impl Flash {
             erases_waiting: 0,
             pages_programmed: 0,
             rows_collected: 0,
-            reads_in_row: 0,
+            consecutive_reads: 0,
         };
         Flash {
             dies: vec![die; timing.dies as usize],
@@ -171,14 +174,13 @@ impl Flash {
         self.next_events.first()
     }
 
-    /// Reads `bytes` of the page in `row` of a plane of `die`, for the request in `slot`.
-    ///
-    /// Pages of one request in the same row of different planes are sensed together.
+    /// Queues a read of `bytes` of the page in `row` of a plane of `die`, for the request in
+    /// `slot`. Pages of one request in the same row of different planes are sensed together.
     #[inline]
     pub fn read(&mut self, now: Time, die: u32, row: u64, slot: u32, bytes: u32) {
         let read = PageRead { slot, bytes, row };
         let this = &mut self.dies[die as usize];
-        // The last read that waits or is being sensed.
+        // The last read that waits or is being sensed. The new read can join it.
         let last_read = match &mut this.state {
             DieState::Sensing(current) if this.reads.is_empty() => Some(current),
             _ => this.reads.back_mut(),
@@ -192,8 +194,10 @@ impl Flash {
         }
         this.reads.push_back(read);
         match this.state {
-            DieState::Idle => self.start_next(now, die),
-            DieState::Stepping(step, end) => self.suspend_for_read(now, die, step, end),
+            DieState::Idle => self.start_next_operation(now, die),
+            DieState::InBackground(operation, end) => {
+                self.suspend_for_read(now, die, operation, end)
+            }
             DieState::Sensing(_) | DieState::Sending(_) | DieState::Suspending => {}
         }
     }
@@ -241,7 +245,7 @@ impl Flash {
         let this = &mut self.dies[die as usize];
         *waiting_counter(this) += 1;
         if matches!(this.state, DieState::Idle) {
-            self.start_next(now, die);
+            self.start_next_operation(now, die);
         }
     }
 
@@ -257,16 +261,19 @@ impl Flash {
                 FlashEvent::Nothing
             }
             DieState::Sending(read) => {
-                self.start_next(now, die);
+                self.start_next_operation(now, die);
                 FlashEvent::Read { slot: read.slot, bytes: read.bytes }
             }
-            DieState::Stepping(step, _) => {
-                self.finish_step(die, step);
-                self.start_next(now, die);
-                if step == FlashStep::Program { FlashEvent::Program } else { FlashEvent::Nothing }
+            DieState::InBackground(operation, _) => {
+                self.finish_background(die, operation);
+                self.start_next_operation(now, die);
+                match operation {
+                    BackgroundOp::Program => FlashEvent::Program,
+                    _ => FlashEvent::Nothing,
+                }
             }
             DieState::Suspending => {
-                self.start_next(now, die);
+                self.start_next_operation(now, die);
                 FlashEvent::Nothing
             }
             DieState::Idle => unreachable!("an idle die expects nothing"),
@@ -276,21 +283,21 @@ impl Flash {
     /// Starts the next operation on a die that has ended one. Without a waiting operation the die
     /// becomes idle.
     #[inline]
-    fn start_next(&mut self, now: Time, die: u32) {
+    fn start_next_operation(&mut self, now: Time, die: u32) {
         let this = &mut self.dies[die as usize];
-        let has_background = this.has_background();
-        let may_read = !has_background || this.reads_in_row < self.timing.reads_in_row_max;
+        let has_waiting = this.has_waiting_background();
+        let may_read = !has_waiting || this.consecutive_reads < self.timing.reads_in_row_max;
         if may_read && let Some(read) = this.reads.pop_front() {
-            this.reads_in_row = if has_background { this.reads_in_row + 1 } else { 0 };
+            this.consecutive_reads = if has_waiting { this.consecutive_reads + 1 } else { 0 };
             this.state = DieState::Sensing(read);
             let bit = (read.row % self.timing.sense_times.len() as u64) as usize;
             self.next_events.set(die, Some(now + self.timing.sense_times[bit]));
             return;
         }
-        this.reads_in_row = 0;
-        match self.next_background(now, die) {
-            Some((step, end)) => {
-                self.dies[die as usize].state = DieState::Stepping(step, end);
+        this.consecutive_reads = 0;
+        match self.take_background(now, die) {
+            Some((operation, end)) => {
+                self.dies[die as usize].state = DieState::InBackground(operation, end);
                 self.next_events.set(die, Some(end));
             }
             None => {
@@ -301,48 +308,49 @@ impl Flash {
     }
 
     /// Selects the die's next background operation: a suspended one first, then erases, row reads,
-    /// moves and programs. Returns it with its end time; `None` if none waits. All but erases and
-    /// suspended ones occupy the channel.
-    fn next_background(&mut self, now: Time, die: u32) -> Option<(FlashStep, Time)> {
+    /// moves and programs. Returns the operation with its end time; `None` if none waits. Queues
+    /// the transfer on the channel for all but erases and suspended operations.
+    fn take_background(&mut self, now: Time, die: u32) -> Option<(BackgroundOp, Time)> {
         let this = &mut self.dies[die as usize];
-        if let Some((step, remaining)) = this.suspended.take() {
-            return Some((step, now + remaining));
+        if let Some((operation, remaining)) = this.suspended.take() {
+            return Some((operation, now + remaining));
         }
         let bit = this.pages_programmed as usize % self.timing.program_times.len();
         let program_time = self.timing.program_times[bit];
         if this.erases_waiting > 0 {
-            Some((FlashStep::Erase, now + self.timing.erase_time))
+            Some((BackgroundOp::Erase, now + self.timing.erase_time))
         } else {
-            let (step, cell_time) = if this.collects_waiting > 0 {
+            let (operation, cell_time) = if this.collects_waiting > 0 {
                 let bit = this.rows_collected as usize % self.timing.sense_times.len();
-                (FlashStep::Collect, self.timing.sense_times[bit])
+                (BackgroundOp::Collect, self.timing.sense_times[bit])
             } else if this.moves_waiting > 0 {
-                (FlashStep::Move, program_time)
+                (BackgroundOp::Move, program_time)
             } else if this.programs_waiting > 0 {
-                (FlashStep::Program, program_time)
+                (BackgroundOp::Program, program_time)
             } else {
                 return None;
             };
             let channel = &mut self.channels[(die % self.timing.channels) as usize];
-            Some((step, channel.queue_transfer(now, self.timing.program_bytes) + cell_time))
+            Some((operation, channel.queue_transfer(now, self.timing.program_bytes) + cell_time))
         }
     }
 
-    /// Completes a background operation. The program or move that fills a block queues an erase.
-    fn finish_step(&mut self, die: u32, step: FlashStep) {
+    /// Counts a completed background operation of `die`. The program or move that fills a block
+    /// queues an erase.
+    fn finish_background(&mut self, die: u32, operation: BackgroundOp) {
         let this = &mut self.dies[die as usize];
-        match step {
-            FlashStep::Erase => {
+        match operation {
+            BackgroundOp::Erase => {
                 this.erases_waiting -= 1;
                 return;
             }
-            FlashStep::Collect => {
+            BackgroundOp::Collect => {
                 this.collects_waiting -= 1;
                 this.rows_collected = this.rows_collected.wrapping_add(1);
                 return;
             }
-            FlashStep::Move => this.moves_waiting -= 1,
-            FlashStep::Program => this.programs_waiting -= 1,
+            BackgroundOp::Move => this.moves_waiting -= 1,
+            BackgroundOp::Program => this.programs_waiting -= 1,
         }
         this.pages_programmed = this.pages_programmed.wrapping_add(1);
         if this.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
@@ -350,20 +358,20 @@ impl Flash {
         }
     }
 
-    /// Suspends the background operation `step`, which would end at `end`, for a new read. No
-    /// effect if the die cannot suspend it, or if it ends before the suspension would.
-    fn suspend_for_read(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
-        let suspend_time = match step {
-            FlashStep::Erase => self.timing.suspend_erase_time,
-            FlashStep::Program | FlashStep::Move => self.timing.suspend_program_time,
+    /// Suspends a background operation, which would end at `end`, for a new read. No effect if the
+    /// die cannot suspend it, or if the operation ends before the suspension would.
+    fn suspend_for_read(&mut self, now: Time, die: u32, operation: BackgroundOp, end: Time) {
+        let suspend_time = match operation {
+            BackgroundOp::Erase => self.timing.suspend_erase_time,
+            BackgroundOp::Program | BackgroundOp::Move => self.timing.suspend_program_time,
             // The read of a row is never suspended.
-            FlashStep::Collect => Time::ZERO,
+            BackgroundOp::Collect => Time::ZERO,
         };
         if suspend_time == Time::ZERO || end <= now + suspend_time {
             return;
         }
         let this = &mut self.dies[die as usize];
-        this.suspended = Some((step, end - now));
+        this.suspended = Some((operation, end - now));
         this.state = DieState::Suspending;
         self.next_events.set(die, Some(now + suspend_time));
     }
@@ -371,7 +379,7 @@ impl Flash {
 
 impl Die {
     /// Returns true if a background operation waits or is suspended.
-    fn has_background(&self) -> bool {
+    fn has_waiting_background(&self) -> bool {
         self.suspended.is_some()
             || self.programs_waiting > 0
             || self.collects_waiting > 0

@@ -149,13 +149,14 @@ impl Translation {
         }
     }
 
-    /// Records a host write of `pages`. Returns the rows that the collection moves meanwhile.
+    /// Records a host write of `pages`. Returns the rows that the collection moves meanwhile: its
+    /// share of the collection work.
     pub fn write(&mut self, pages: PageRange) -> MovedRows {
         if self.blocks.is_empty() {
             self.create_blocks();
         }
         let mut moved_rows = MovedRows::default();
-        let mut last_old_block = self.take_stream_block(pages);
+        let mut last_old_block = self.take_continued_stream_block(pages);
         for page in pages.pages() {
             // Collection runs before the old copy becomes invalid, because it relies on the current
             // mapping.
@@ -187,7 +188,7 @@ impl Translation {
 
     /// Removes the stream that a write of `pages` continues. Returns the block with the old copy of
     /// its last page; `None` without such a stream. Also drops the oldest of too many streams.
-    fn take_stream_block(&mut self, pages: PageRange) -> Option<u32> {
+    fn take_continued_stream_block(&mut self, pages: PageRange) -> Option<u32> {
         let index = self.streams.iter().position(|stream| stream.next_page == pages.first);
         let stream = index.and_then(|index| self.streams.remove(index));
         if self.streams.len() >= STREAMS {
@@ -201,7 +202,7 @@ impl Translation {
     fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
         let block = match last_old_block {
             Some(block) if self.blocks[block as usize].old_pages > 0 => block,
-            _ => self.draw_old_block()?,
+            _ => self.draw_block_with_old_pages()?,
         };
         let this = &mut self.blocks[block as usize];
         this.old_pages -= 1;
@@ -210,15 +211,17 @@ impl Translation {
     }
 
     /// Draws a block at random, weighted by its old pages. Returns `None` if no old page is left.
-    fn draw_old_block(&mut self) -> Option<u32> {
+    fn draw_block_with_old_pages(&mut self) -> Option<u32> {
         let count = self.blocks.len() as u64;
-        // Most draws succeed soon, except when few old pages are left.
+        // Rejection sampling: most draws succeed soon, except when few old pages are left.
         for _ in 0..64 {
             let block = self.rng.below(count);
             if self.rng.below(self.block_pages) < self.blocks[block as usize].old_pages {
                 return Some(block as u32);
             }
         }
+        // A random old page is selected by its number. The pages before it are skipped block by
+        // block.
         let mut pages_before =
             self.rng.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
         let index =
@@ -232,8 +235,8 @@ impl Translation {
         index.map(|index| index as u32)
     }
 
-    /// Collects blocks until `free_blocks_min` blocks are free or no block can be gained. Sets
-    /// `work` to the pages that this reads and programs.
+    /// Collects blocks until `free_blocks_min` blocks are free or all closed blocks are full of
+    /// valid pages. Sets `work` to the pages that this reads and programs.
     fn collect(&mut self) {
         (self.work.read_pages, self.work.moved_pages) = (0, 0);
         while self.free_blocks.len() < self.free_blocks_min {
@@ -241,6 +244,7 @@ impl Translation {
             let Some((victim, block)) = closed.min_by_key(|(_, block)| block.valid_pages) else {
                 return;
             };
+            // A full block would only be moved, and gain no room.
             if block.valid_pages >= self.block_pages {
                 return;
             }
@@ -252,7 +256,8 @@ impl Translation {
         }
     }
 
-    /// Moves the valid pages of `victim` to the open block for moved pages and frees `victim`.
+    /// Moves the valid pages of the block `victim` to the open block for moved pages, and appends
+    /// `victim` to the free blocks.
     fn move_pages(&mut self, victim: u32) {
         let FlashBlock { old_pages: mut old_pages_left, pages, .. } =
             std::mem::take(&mut self.blocks[victim as usize]);
@@ -302,10 +307,13 @@ impl Translation {
         self.free_blocks_min = (blocks_wanted * division.free_percent / 100).max(2) as usize;
         // A very small drive gets extra blocks, so that collection always has one block more than
         // the data needs.
-        let count = blocks_wanted.max(data_blocks + self.free_blocks_min as u64 + 3);
-        self.blocks = vec![FlashBlock::default(); count as usize];
+        let two_open_and_one_extra = 3;
+        let block_count_min = data_blocks + self.free_blocks_min as u64 + two_open_and_one_extra;
+        let block_count = blocks_wanted.max(block_count_min) as usize;
+        self.blocks = vec![FlashBlock::default(); block_count];
+        // The others are two open blocks, and one free block less than the reserve.
         let used_blocks = match division.is_used {
-            true => count as usize - self.free_blocks_min - 1,
+            true => block_count - self.free_blocks_min - 1,
             false => 0,
         };
         let valid_counts = steady_valid_pages(used_blocks, self.block_pages, division.pages);
@@ -317,7 +325,7 @@ impl Translation {
                 is_closed: true,
             };
         }
-        self.free_blocks = (used_blocks as u32..count as u32).collect();
+        self.free_blocks = (used_blocks as u32..block_count as u32).collect();
         let mut open_block = || {
             let block = self.free_blocks.pop_front().expect("two blocks are open");
             OpenBlock { block, free_pages: self.block_pages }
@@ -345,13 +353,14 @@ impl CollectionWork {
     }
 }
 
-/// Returns the number of valid pages of each of `blocks` closed blocks under steady random writes.
-/// The counts form a geometric sequence with the sum `pages`. A block has `block_pages` pages.
-fn steady_valid_pages(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
+/// Returns the number of valid pages of each of `block_count` closed blocks under steady random
+/// writes. The counts form a geometric sequence with the sum `pages`, from `block_pages` on.
+fn steady_valid_pages(block_count: usize, block_pages: u64, pages: u64) -> Vec<u64> {
     let counts_for = |ratio: f64| {
-        std::iter::successors(Some(block_pages as f64), move |n| Some(n * ratio)).take(blocks)
+        let next_count = move |count: &f64| Some(count * ratio);
+        std::iter::successors(Some(block_pages as f64), next_count).take(block_count)
     };
-    // Bisection of the ratio between successive counts.
+    // Bisection of the ratio between successive counts, beyond the precision of an f64.
     let (mut ratio_min, mut ratio_max) = (0.0, 1.0);
     for _ in 0..60 {
         let ratio = (ratio_min + ratio_max) / 2.0;
@@ -362,12 +371,12 @@ fn steady_valid_pages(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
     }
     let mut counts: Vec<u64> = counts_for(ratio_max).map(|count| count as u64).collect();
     // The rounding has lost less than one page per block.
-    let mut missing = pages.saturating_sub(counts.iter().sum());
+    let mut missing_pages = pages.saturating_sub(counts.iter().sum());
     for count in &mut counts {
-        let added = missing.min(block_pages - *count);
+        let added = missing_pages.min(block_pages - *count);
         *count += added;
-        missing -= added;
-        if missing == 0 {
+        missing_pages -= added;
+        if missing_pages == 0 {
             break;
         }
     }
@@ -388,8 +397,8 @@ mod tests {
         is_used: true,
     };
 
-    /// Writes `count` pages, the n-th of them at `page_of(n)`. Returns the number of rows moved by
-    /// the collection per row written by the host.
+    /// Writes `count` pages, the n-th of them to the page `page_of(n)`. Returns the number of rows
+    /// programmed by the collection per row written by the host.
     fn moved_per_written_row(
         drive: &mut Translation,
         count: u64,
@@ -440,7 +449,7 @@ mod tests {
         assert!(rows < 0.1, "{rows}");
     }
 
-    /// Random writes of 1 to 40 pages. All blocks together then hold the written pages, and on a
+    /// Random writes of 1 to 40 pages. All blocks together then have the written pages, and on a
     /// used drive also the pages that are not yet overwritten.
     #[test]
     fn every_page_stays_in_exactly_one_block() {
@@ -458,10 +467,11 @@ mod tests {
                 let first = rng.below(4_000);
                 drive.write(PageRange { first, end: (first + rng.below(40) + 1).min(4_000) });
             }
-            let valid: u64 = drive.blocks.iter().map(|block| block.valid_pages).sum();
-            let old: u64 = drive.blocks.iter().map(|block| block.old_pages).sum();
-            let written = drive.written.count() as u64;
-            assert_eq!((valid, old), (written + old, if is_used { 4_000 - written } else { 0 }));
+            let valid_pages: u64 = drive.blocks.iter().map(|block| block.valid_pages).sum();
+            let old_pages: u64 = drive.blocks.iter().map(|block| block.old_pages).sum();
+            let written_pages = drive.written.count() as u64;
+            assert_eq!(valid_pages, written_pages + old_pages);
+            assert_eq!(old_pages, if is_used { 4_000 - written_pages } else { 0 });
             assert!(drive.blocks.iter().all(|block| block.valid_pages <= 64));
         }
     }

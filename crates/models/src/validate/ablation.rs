@@ -26,17 +26,18 @@ pub struct AblationRow {
 
 /// Replays `requests` on `drive` with an increasing set of features.
 pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
-    let queueless = with_queue(drive, 1);
+    let window_without_choice = 1;
+    let queueless = with_queue(drive, window_without_choice);
     let cacheless = without_cache(&queueless);
-    let flat = DriveDescription { layout: without_zones(&drive.layout), ..cacheless.clone() };
-    let half_turn = with_access(&flat, AccessTime::HalfTurn);
-    let constant = with_access(&flat, AccessTime::Constant { ns: mean_access_ns(drive) });
+    let one_zone = DriveDescription { layout: without_zones(&drive.layout), ..cacheless.clone() };
+    let half_turn = with_access(&one_zone, AccessTime::HalfTurn);
+    let constant = with_access(&one_zone, AccessTime::Constant { ns: mean_access_ns(drive) });
     let queued = with_queue(drive, DEPTH);
     let is_observed = false;
     [
         ("constant time", &constant),
         ("seek curve", &half_turn),
-        ("rotation", &flat),
+        ("rotation", &one_zone),
         ("zones and skew", &cacheless),
         ("cache", &queueless),
         ("queueing", &queued),
@@ -107,7 +108,7 @@ fn mean_access_ns(drive: &DriveDescription) -> u64 {
     ((seek_ms + half_revolution_ms) * 1e6) as u64
 }
 
-/// Returns the requests per second at queue depth `DEPTH`, without idle times.
+/// Returns the requests per second on `drive` at queue depth `DEPTH`, without idle times.
 fn requests_per_s(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> f64 {
     let mut hdd = Hdd::new(drive, seed);
     let mut now = Time(0);

@@ -46,19 +46,19 @@ impl Coherence {
     pub fn gap(&self) -> GapMeaning {
         // Evidence requires three times the random coherence and more than the other
         // interpretation.
-        let is_seen = self.before > 3.0 * self.noise();
-        if is_seen && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
+        let is_evident = self.before > 3.0 * self.noise() && self.before > self.after;
+        if is_evident { GapMeaning::Before } else { GapMeaning::After }
     }
 }
 
 /// Computes the coherence of `requests` on the geometry of `hdd`.
 pub fn coherence(requests: &[TracedRequest], hdd: &Hdd) -> Coherence {
-    let (mut after, mut before) = (MeanVector::default(), MeanVector::default());
+    let (mut after, mut before) = (UnitVectorSum::default(), UnitVectorSum::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
         after.add(phase_revolutions(hdd, first, second, first.gap_ns));
         before.add(phase_revolutions(hdd, first, second, second.gap_ns));
     }
-    Coherence { pairs: after.count, after: after.length(), before: before.length() }
+    Coherence { pairs: after.count, after: after.mean_length(), before: before.mean_length() }
 }
 
 /// Coherence of the pairs in one class of distances.
@@ -84,17 +84,17 @@ pub fn coherence_by_distance(
     gap: GapMeaning,
 ) -> [CoherenceAt; 4] {
     let ends = [3, 30, 300, u32::MAX];
-    let mut means: [MeanVector; 4] = std::array::from_fn(|_| MeanVector::default());
+    let mut sums: [UnitVectorSum; 4] = std::array::from_fn(|_| UnitVectorSum::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
         let distance = hdd.cylinder_of(first.start).abs_diff(hdd.cylinder_of(second.start));
         let class = ends.iter().position(|end| distance < *end).unwrap_or(ends.len() - 1);
         let gap_ns = if gap == GapMeaning::After { first.gap_ns } else { second.gap_ns };
-        means[class].add(phase_revolutions(hdd, first, second, gap_ns));
+        sums[class].add(phase_revolutions(hdd, first, second, gap_ns));
     }
     std::array::from_fn(|class| CoherenceAt {
         cylinders_end: ends[class],
-        pairs: means[class].count,
-        length: means[class].length(),
+        pairs: sums[class].count,
+        length: sums[class].mean_length(),
     })
 }
 
@@ -105,28 +105,30 @@ fn pairs_from_medium<'a>(
     hdd: &Hdd,
 ) -> impl Iterator<Item = [&'a TracedRequest; 2]> {
     let limit_ns = hdd.revolution().ns() / 2;
-    let from_medium = move |r: &TracedRequest| r.op == Op::Read && r.service_ns > limit_ns;
+    let is_from_medium =
+        move |request: &TracedRequest| request.op == Op::Read && request.service_ns > limit_ns;
     let pairs = requests.windows(2).map(|pair| [&pair[0], &pair[1]]);
-    pairs.filter(move |[first, second]| from_medium(first) && from_medium(second))
+    pairs.filter(move |[first, second]| is_from_medium(first) && is_from_medium(second))
 }
 
-/// Returns the time between two ends minus the angle between them, in revolutions. The result is an
-/// integer if times and angles are correct.
+/// Returns the time between the ends of two requests minus the angle between them, in revolutions.
+/// `gap_ns` is the idle time between the requests. The result is an integer if times and angles are
+/// correct.
 fn phase_revolutions(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, gap_ns: u64) -> f64 {
     let turned_revolutions = hdd.end_revolutions(second.start, second.sectors)
         - hdd.end_revolutions(first.start, first.sectors);
     (gap_ns + second.service_ns) as f64 / hdd.revolution().ns() as f64 - turned_revolutions
 }
 
-/// The mean of unit vectors.
+/// The sum and the number of unit vectors.
 #[derive(Default)]
-struct MeanVector {
+struct UnitVectorSum {
     x: f64,
     y: f64,
     count: usize,
 }
 
-impl MeanVector {
+impl UnitVectorSum {
     /// Adds the unit vector of an angle in revolutions.
     fn add(&mut self, revolutions: f64) {
         let (y, x) = (revolutions.fract() * std::f64::consts::TAU).sin_cos();
@@ -136,7 +138,7 @@ impl MeanVector {
     }
 
     /// Returns the length of the mean vector, from 0 to 1; 0 without vectors.
-    fn length(&self) -> f64 {
+    fn mean_length(&self) -> f64 {
         self.x.hypot(self.y) / self.count.max(1) as f64
     }
 }

@@ -62,7 +62,8 @@ pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<TracedRequest>, Servi
     parse_trace(&text, sectors).map_err(|(line, problem)| error(line, problem))
 }
 
-/// Parses a trace. The error contains the line and the problem.
+/// Parses a trace for a drive of `sectors` sectors. The error contains the line number, 0 for the
+/// trace as a whole, and the problem.
 pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<TracedRequest>, (usize, String)> {
     let mut requests = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -89,10 +90,10 @@ pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<TracedRequest>
     Ok(requests)
 }
 
-/// Parses one line of a trace.
+/// Parses one line of a trace. `line` is its number. The error is the problem.
 fn parse_line(text: &str, line: usize) -> Result<TracedRequest, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [op, _label, start, sectors, service, gap] = words[..] else {
+    let [op, _label, start, sectors, service_us, gap_us] = words[..] else {
         return Err(format!(
             "has {} fields; expected 6: R|W, label, first sector, sectors, service (µs), gap (µs)",
             words.len()
@@ -111,11 +112,12 @@ fn parse_line(text: &str, line: usize) -> Result<TracedRequest, String> {
             return Err(format!("`{sectors}` is not a count of sectors from 1 to {most}"));
         }
     };
+    // Converts a time in µs to ns.
     let parse_ns = |text: &str, name: &str| match text.parse::<f64>() {
         Ok(us) if (0.0..=1e12).contains(&us) => Ok((us * 1000.0).round() as u64),
         _ => Err(format!("`{text}` is not a {name} in µs, 0 or more")),
     };
-    let (service_ns, gap_ns) = (parse_ns(service, "service time")?, parse_ns(gap, "gap")?);
+    let (service_ns, gap_ns) = (parse_ns(service_us, "service time")?, parse_ns(gap_us, "gap")?);
     Ok(TracedRequest { op, start, sectors, service_ns, gap_ns, line })
 }
 
@@ -128,6 +130,7 @@ mod tests {
         parse_trace(text, 1000).expect_err("a bad trace")
     }
 
+    /// Times of 13,670.5 and 35,942 µs become ns. The empty line is skipped, and counted.
     #[test]
     fn a_line_is_read_field_by_field() {
         let requests = parse_trace("R Hit  992 8  13670.5 35942.0\n\nW Miss 0 4 1 2\n", 1000);
