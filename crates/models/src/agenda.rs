@@ -30,8 +30,7 @@ impl<T> EventQueue<T> {
         EventQueue { heap: BinaryHeap::new(), added_count: 0 }
     }
 
-    /// Schedules `event` at `time`. Events of the same time keep the order in which they were
-    /// added.
+    /// Schedules `event` at `time`. Events of the same time keep their order of insertion.
     pub fn add(&mut self, time: Time, event: T) {
         self.added_count += 1;
         self.heap.push(Reverse(QueuedEvent { time, serial: self.added_count, event }));

@@ -91,8 +91,7 @@ impl Device for Changing {
         [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
     }
 
-    /// Returns the next completion of either device. A flush completes with the second of its two
-    /// completions.
+    /// Returns the next completion of either device, for a flush only the second of its two.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
@@ -115,8 +114,7 @@ mod tests {
     use super::*;
     use crate::registry::build;
 
-    /// Reads 4 KiB at each of `reads` positions, one after another, from time 0 on. Returns the
-    /// response times.
+    /// Reads 4 KiB at each of `reads` positions in turn, from time 0 on. Returns response times.
     fn response_times(device: &mut dyn Device, reads: u64) -> Vec<Time> {
         let mut now = Time::ZERO;
         let mut response_times = Vec::new();
@@ -147,8 +145,7 @@ mod tests {
         let nvme_ns: u64 = changing[..first_of_ssd].iter().map(|time| time.ns()).sum();
         let last_of_nvme_ns = nvme[first_of_ssd - 1].ns();
         assert!((700_000..700_000 + last_of_nvme_ns).contains(&nvme_ns), "{nvme_ns} ns");
-        // With one request in flight, the response times of a drive do not depend on earlier
-        // requests.
+        // With one request in flight, response times do not depend on earlier requests.
         assert_eq!(changing[first_of_ssd..], ssd[..14 - first_of_ssd]);
     }
 

@@ -49,8 +49,7 @@ impl EarliestEvent {
         }
     }
 
-    /// Returns the time of the earliest event and the number of its part; `None` if no part has an
-    /// event.
+    /// Returns the time of the earliest event and the number of its part; `None` without events.
     #[inline]
     pub fn first(&self) -> Option<(Time, u32)> {
         let (time_ns, part) = ((self.nodes[1] >> 32) as u64, self.nodes[1] as u32);

@@ -29,8 +29,7 @@ pub struct FaultRule {
     pub since: Time,
 }
 
-/// Rule that selects the requests that a fault affects. Requests are counted from 1 in order of
-/// submission.
+/// Rule that selects the affected requests. All requests are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultSelector {
     /// Requests that touch these sectors.
@@ -59,7 +58,6 @@ pub struct Faulty {
     inner: BoxedDevice,
     faults: Vec<FaultRule>,
     rng: SeededRng,
-    /// Number of requests submitted so far.
     submitted_count: u64,
     affected_requests: Vec<AffectedRequest>,
     /// Completions that a fault delays, by their new times.
@@ -146,13 +144,11 @@ impl Faulty {
 }
 
 impl Device for Faulty {
-    /// Limits of the inner device.
     fn caps(&self) -> DeviceCaps {
         self.inner.caps()
     }
 
-    /// Records the effects of all faults that select the request, and submits the request to the
-    /// inner device.
+    /// Records the effects of all faults that select the request, and passes the request on.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.submitted_count += 1;
         let (request_number, rng) = (self.submitted_count, &mut self.rng);

@@ -170,8 +170,7 @@ impl FieldBlock {
         Ok(default)
     }
 
-    /// Records that the default `value` is used for the missing field `key`, for the list of
-    /// parameters.
+    /// Records for the list of parameters that the absent field `key` has the default `value`.
     fn record_default(&self, key: &str, value: String, unit: &'static str) {
         let mut defaults = self.defaults.borrow_mut();
         if defaults.iter().all(|recorded| recorded.key != key) {

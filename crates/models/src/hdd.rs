@@ -72,11 +72,9 @@ pub struct Hdd {
     writes_to_medium: VecDeque<MediumWrite>,
     /// Waiting flushes, in order of arrival.
     flushes: VecDeque<WaitingFlush>,
-    /// Position of the heads.
     arm_track: HeadPosition,
     /// Time from which the arm is free for the next command. Read-ahead does not count.
     arm_free_at_ns: u64,
-    /// Read-ahead in progress.
     read_ahead: Option<ReadAheadRun>,
     /// Time from which the bus is free.
     bus_free_at_ns: u64,
@@ -146,8 +144,7 @@ impl Hdd {
         &self.drive
     }
 
-    /// Corrects the platter's angle: it was observed `late_ns` behind the model, or ahead if
-    /// negative.
+    /// Corrects the platter's angle, observed `late_ns` behind the model (ahead if negative).
     pub(crate) fn shift_phase(&mut self, late_ns: i64) {
         self.mechanics.shift_phase(late_ns);
     }
@@ -235,8 +232,7 @@ impl Device for Hdd {
         self.last_op = request.op;
     }
 
-    /// Queues a flush. It takes the controller's overhead first, then waits until all cached writes
-    /// are on the medium.
+    /// Queues a flush, which waits for the overhead and then for the write-back of the cache.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.decide_until(now.0);
         let overhead_end_ns = now.0 + self.overhead_ns(self.drive.controller.write_hit);
@@ -255,8 +251,7 @@ impl Device for Hdd {
         }
     }
 
-    /// Computes the drive's decisions up to `now`. Returns the next completion, or `None` if there
-    /// is none yet.
+    /// Makes the drive's decisions up to `now`. Returns the next completion, if any.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         self.decide_until(now.0);
         let Reverse((end_ns, ..)) = *self.finished.peek()?;

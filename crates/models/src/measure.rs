@@ -23,8 +23,7 @@ pub use trust::{Contradiction, DECREASE_MAX, ProfileReliability, ROUND_RATIO_MAX
 /// Request size in bytes for the cost of a position.
 pub const PROBE_BYTES: u64 = 4096;
 
-/// Maximum bytes in flight in a cell: a gentle load, beyond the point where any storage gains from
-/// more.
+/// Maximum bytes in flight in a cell: a gentle load, and enough for the full throughput.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
 /// Measured request sizes in bytes.
@@ -50,8 +49,7 @@ pub enum ProfileAccess {
     /// Each request starts between once and twice this distance after the end of the last one.
     /// Negative distances are before it.
     Near(i64),
-    /// Each request starts at the end of the last one of its stream, with this number of streams in
-    /// rotation.
+    /// A number of streams in rotation. A request starts at the end of its stream's last one.
     Streams(u32),
 }
 
@@ -249,8 +247,7 @@ fn align_down(bytes: u64, unit_bytes: u64) -> u64 {
 
 /// Number of requests after which a cell ends, if the mean has a standard error below 1 %.
 const MIN_REQUESTS: u64 = 200;
-/// Minimum bytes for requests that continue others: they must reach beyond the storage's
-/// read-ahead.
+/// Minimum bytes of a cell of continuing requests: more than the storage reads ahead.
 const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
 
 /// Completed requests, divided by the queue depth, after which a cell can end at a limit.

@@ -37,8 +37,7 @@ mod responses;
 
 pub use load::{description_with_overrides, parameters};
 
-/// Work of one whole request. With this value, a duration of one second has an error below one
-/// millionth.
+/// Work of one whole request. The error of a duration of one second is below one millionth.
 const WORK_PER_REQUEST: u64 = 1 << 50;
 
 /// Cumulative probabilities of the measured quantiles, in millionths.
@@ -91,8 +90,7 @@ struct NearPoint {
 struct RequestClass {
     /// True if the request continues an earlier one.
     is_following: bool,
-    /// Extra time in ns, relative to a single request that continues the last one, or to a random
-    /// one.
+    /// Extra time in ns, relative to a single request of the same class.
     extra_ns: f64,
 }
 
@@ -119,8 +117,7 @@ impl MeasuredDevice {
         Ok(MeasuredDevice::new(&description_with_overrides(spec)?, seed))
     }
 
-    /// Builds the storage from its description. `seed` selects the sequence of random response
-    /// times.
+    /// Builds the storage from its description. Random response times derive from `seed`.
     pub fn new(description: &StorageDescription, seed: u64) -> MeasuredDevice {
         let random = ResponseTimes::new(&description.random, &description.depths);
         let following = ResponseTimes::new(&description.following, &description.depths);
@@ -147,8 +144,7 @@ impl MeasuredDevice {
             .zip(&description.spread_us)
             .map(|(share, us)| (share, Time((us * 1e3) as u64)))
             .collect();
-        // The mean in ns: each interval between two quantiles contributes its middle, weighted by
-        // its share.
+        // Parts of the mean in ns: the middle of each interval between two quantiles, weighted.
         let mean_parts = points.windows(2).map(|pair| {
             let middle = (pair[0].1.ns() + pair[1].1.ns()) as f64 / 2.0;
             (pair[1].0 - pair[0].0) as f64 / 1e6 * middle
@@ -216,8 +212,7 @@ impl MeasuredDevice {
         self.progress_time = now;
     }
 
-    /// Recomputes the speed of each request after a change of the queue depth, and the time of the
-    /// next completion.
+    /// Recomputes each request's speed at the present queue depth, and the next completion.
     fn update_speeds(&mut self) {
         let depth = self.in_flight.len() as u32;
         self.next_completion = None;
@@ -234,7 +229,6 @@ impl MeasuredDevice {
 }
 
 impl Device for MeasuredDevice {
-    /// Limits of the storage.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -314,8 +308,7 @@ fn far_extra_ns(near: &[NearPoint], bytes: u64) -> f64 {
     let (mut near_sum, mut far_share) = (0.0, 0.0);
     for step in 0..STEPS {
         let distance_share = (f64::from(step) + 0.5) / f64::from(STEPS);
-        // Probability density of the distance between two uniformly distributed positions, as a
-        // part of the whole.
+        // Probability of the distance between two uniformly distributed positions.
         let probability = (1.0 - distance_share) / f64::from(STEPS);
         for distance in [distance_share * bytes as f64, -distance_share * bytes as f64] {
             match interpolated_extra_ns(near, distance as i64) {
@@ -348,8 +341,7 @@ impl From<FileError> for MeasuredError {
     }
 }
 
-/// Returns the square root of a distance in bytes with the sign of the distance. Exact on every
-/// machine.
+/// Returns the square root of a distance in bytes with the sign of the distance.
 fn signed_root(distance: i64) -> f64 {
     let root = (distance.unsigned_abs() as f64).sqrt();
     if distance < 0 { -root } else { root }
@@ -360,8 +352,7 @@ mod tests {
     use super::description::{NearResponse, SizeCosts, StreamCosts};
     use super::*;
 
-    /// A device with 100 µs for one random request, 20 µs for one that continues the last, and 120
-    /// µs each for two at once.
+    /// A random request takes 100 µs, two at once 120 µs each, a continuing one 20 µs.
     fn description() -> StorageDescription {
         let costs = |bytes, us: &[f64]| SizeCosts { bytes, us: us.to_vec() };
         StorageDescription {

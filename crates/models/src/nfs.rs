@@ -42,7 +42,6 @@ pub struct Nfs {
     slots_max: u32,
     /// Calls in flight, at most `slots_max`.
     slots_used: u32,
-    /// Number of server threads.
     threads: u32,
     /// Calls that server threads are working on, at most `threads`.
     server_calls: u32,
@@ -58,7 +57,6 @@ pub struct Nfs {
     calls: NumberedSlab<NfsCall>,
     /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
-    /// COMMIT calls at the server.
     commits: Vec<Commit>,
     /// Number of COMMIT calls so far, from which their identifiers at the server derive.
     commits_sent: u32,
@@ -172,8 +170,7 @@ impl Nfs {
         self.one_way_latency + Time(self.rng.below(self.jitter.ns() / 2 + 1))
     }
 
-    /// Sends queued calls while slots are free. The data of a write occupies the link to the server
-    /// first.
+    /// Sends queued calls while slots are free. A write's data crosses the link first.
     fn send_calls(&mut self, now: Time) {
         while self.slots_used < self.slots_max
             && let Some(call_key) = self.calls_without_slot.pop_front()
@@ -203,8 +200,7 @@ impl Nfs {
         }
     }
 
-    /// Handles a completion of the server's storage: sends the reply of the call or of the commit.
-    /// A call also frees its thread.
+    /// Handles a completion of the server's storage: sends the reply, and frees a call's thread.
     fn finish_server_call(&mut self, now: Time, completion: &Completion) {
         let commit = self.commits.iter().position(|commit| commit.server_id == completion.id);
         if let Some(index) = commit {
@@ -226,8 +222,7 @@ impl Nfs {
         self.events.add(sent_time + latency, NfsEvent::Answered(call_key, completion.outcome));
     }
 
-    /// Handles the reply to the call with key `call_key` at the client: frees a slot, and completes
-    /// the request after its last call.
+    /// Handles the reply to a call: frees a slot. The last reply completes the request.
     fn receive_reply(&mut self, now: Time, call_key: u32, outcome: Outcome) {
         self.slots_used -= 1;
         let call = self.calls.take(call_key);
@@ -292,8 +287,7 @@ impl Device for Nfs {
         [done, self.events.next_at(), self.server.next_event()].into_iter().flatten().min()
     }
 
-    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
-    /// yet.
+    /// Processes the events up to `now`. Returns the next completion, if any.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.done.is_empty() {
             while let Some(completion) = self.server.poll(now) {

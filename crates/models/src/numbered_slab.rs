@@ -20,8 +20,7 @@ impl<T> NumberedSlab<T> {
         self.0.insert(object) as u32
     }
 
-    /// Removes and returns the object with number `key`. The key can be reused. Panics if there is
-    /// no such object.
+    /// Removes and returns the object with number `key`, which must exist. Frees the key.
     #[inline]
     pub fn take(&mut self, key: u32) -> T {
         self.0.remove(key as usize)

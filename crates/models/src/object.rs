@@ -33,7 +33,6 @@ pub struct Object {
     next_start: [Time; 2],
     /// Distribution of the first-byte latency.
     first_byte: Quantiles,
-    /// Bandwidth of one connection.
     connection_bandwidth: Bandwidth,
     /// The client's network, to the client for GETs and from the client for PUTs.
     network: [Link; 2],
@@ -137,7 +136,6 @@ impl Object {
 }
 
 impl Device for Object {
-    /// Limits of the store.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -149,8 +147,7 @@ impl Device for Object {
         self.start_requests(now);
     }
 
-    /// Completes at once: an object is durable when the store replies to the PUT (Amazon S3 user
-    /// guide).
+    /// Completes at once: the reply to a PUT means that it is durable (Amazon S3 user guide).
     fn flush(&mut self, now: Time, id: RequestId) {
         self.events.add(now, ObjectEvent::Flushed(id));
     }
@@ -160,8 +157,7 @@ impl Device for Object {
         self.events.next_at()
     }
 
-    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
-    /// yet.
+    /// Processes the events up to `now`. Returns the next completion, if any.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             match self.events.take_due(now)? {

@@ -48,8 +48,7 @@ impl ParameterOrigin {
         }
     }
 
-    /// Returns the origin that the first word of `source` names. All other texts come from a user's
-    /// description file.
+    /// Returns the origin whose word begins `source`. Other texts come from a user's file.
     pub fn of(source: &str) -> ParameterOrigin {
         let is_first = |origin: &ParameterOrigin| source.starts_with(origin.word());
         ParameterOrigin::ALL.into_iter().find(is_first).unwrap_or(ParameterOrigin::Given)

@@ -55,7 +55,6 @@ pub struct ParameterValues {
     values: Vec<ParameterValue>,
 }
 
-/// Current value of one parameter.
 #[derive(Clone, Debug)]
 struct ParameterValue {
     parameter_spec: ParameterSpec,
@@ -113,8 +112,7 @@ impl ParameterValues {
         self.values.iter().find(|value| value.parameter_spec.key == key)
     }
 
-    /// Returns the value like [`of`](ParameterValues::of), for parameters whose upper bound fits 32
-    /// bits.
+    /// Returns the value like [`of`](ParameterValues::of) for bounds that fit 32 bits.
     pub fn get_u32(&self, key: &str) -> u32 {
         u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
     }
@@ -203,8 +201,7 @@ impl ParameterQuantity {
         }
     }
 
-    /// Returns the valid suffixes with their factors in smallest units. The first entry is a number
-    /// without suffix.
+    /// Returns the valid suffixes with their factors in smallest units. The first one is empty.
     const fn suffixes(self) -> &'static [(&'static str, u64)] {
         match self {
             ParameterQuantity::Bytes => {

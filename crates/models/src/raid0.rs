@@ -28,7 +28,6 @@ pub struct Raid0 {
     caps: DeviceCaps,
     layout: StripeLayout,
     members: Vec<ArrayMember>,
-    /// Next event of each member.
     next_events: EarliestEvent,
     /// Member requests, waiting or in flight.
     member_requests: NumberedSlab<MemberRequest>,
@@ -52,7 +51,6 @@ struct ArrayMember {
 /// A range of sectors on one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemberRange {
-    /// Index of the member.
     member: u32,
     /// First sector on the member.
     start: u64,
@@ -62,7 +60,6 @@ struct MemberRange {
 /// A request or a flush of one member, as a part of an array request.
 #[derive(Clone, Copy, Debug)]
 struct MemberRequest {
-    /// Key of the array request.
     array_request: u32,
     /// Sectors of the member, or `None` for a flush.
     range: Option<MemberRange>,
@@ -146,8 +143,7 @@ impl Raid0 {
         self.next_events.set(index, member.device.next_event());
     }
 
-    /// Handles a completed member request. The last one completes its array request: appends the
-    /// completion to `done`.
+    /// Handles a completed member request. The last one adds the array's completion to `done`.
     fn finish_member_request(&mut self, completion: &Completion) {
         let MemberRequest { array_request, range } = self.member_requests.take(completion.id.0);
         let this = &mut self.array_requests[array_request];
@@ -180,8 +176,7 @@ impl Raid0 {
         self.array_requests.take(array_request);
     }
 
-    /// Processes the events of all members up to `now`, in order of time. Each event may let
-    /// waiting member requests start.
+    /// Processes the members' events up to `now` in order of time, and starts waiting requests.
     fn advance(&mut self, now: Time) {
         while let Some((event_time, index)) = self.next_events.first()
             && event_time <= now
@@ -198,7 +193,6 @@ impl Raid0 {
 }
 
 impl Device for Raid0 {
-    /// Limits of the array.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -258,8 +252,7 @@ impl Device for Raid0 {
         }
     }
 
-    /// Computes the members' events up to `now`. Returns the next completion, or `None` if there is
-    /// none yet.
+    /// Processes the members' events up to `now`. Returns the next completion, if any.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         if self.done.is_empty() {
             self.advance(now);
@@ -383,8 +376,7 @@ mod tests {
 
     #[test]
     fn unequal_members_are_laid_out_in_zones_as_md_does() {
-        // The members have 2, 4 and 3 chunks. Rows 0 and 1 use all members, row 2 the last two, row
-        // 3 the second.
+        // The members have 2, 4 and 3 chunks, so 3, 3, 2 and 1 of them are in rows 0 to 3.
         let chunk_sectors = 10;
         let layout = StripeLayout::new(&[20, 40, 35], chunk_sectors);
         assert_eq!(layout.sectors(), 90);

@@ -40,8 +40,7 @@ impl SeededRng {
 /// A distribution of times, given by its quantiles.
 #[derive(Clone, Debug)]
 pub struct Quantiles {
-    /// Cumulative probability in millionths, from 0 to 1,000,000, and the time. Both are
-    /// nondecreasing.
+    /// Cumulative probabilities in millionths, from 0 to 1,000,000, and times, nondecreasing.
     points: Vec<(u64, Time)>,
 }
 

@@ -14,8 +14,7 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Creates a rate of at least 1,000,000 bytes per second. Panics at a lower rate, which could
-    /// overflow a product.
+    /// Creates a rate. Panics below 1,000,000 bytes per second, which could overflow a product.
     pub fn new(bytes_per_second: u64) -> Bandwidth {
         assert!(bytes_per_second >= 1_000_000, "a rate is at least 1 MB/s");
         Bandwidth {
@@ -45,8 +44,7 @@ impl Link {
         Link { rate: Bandwidth::new(bytes_per_second), free_at: Time::ZERO }
     }
 
-    /// Queues a transfer of `bytes` bytes whose data is ready at `ready_time`. Returns the time of
-    /// its last byte.
+    /// Queues a transfer of data that is ready at `ready_time`. Returns the time of its end.
     #[inline]
     pub fn queue_transfer(&mut self, ready_time: Time, bytes: u64) -> Time {
         self.free_at = self.free_at.max(ready_time) + self.rate.time(bytes);

@@ -277,8 +277,7 @@ struct MemberGroup {
 }
 
 impl ComposedDevice {
-    /// Parses `NAME:2xA+B,key=…,A.key=…`: the name of a composed device, its members, and the
-    /// parameters of both.
+    /// Parses `NAME:2xA+B,key=…,A.key=…`: a composed device, its members, and their parameters.
     fn parse(spec: &Spec) -> Result<ComposedDevice, SpecError> {
         let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, default_members(spec)));
         let mut members: Vec<MemberGroup> = Vec::new();
@@ -415,8 +414,7 @@ mod tests {
             .sectors
     }
 
-    /// The members' sizes show that each key reaches its member, at any depth. Members of 1 and 2
-    /// GiB have 1,024 and 2,048 MiB.
+    /// The members' sizes, 1 or 2 GiB, show that each key reaches its member, at any depth.
     #[test]
     fn members_are_counted_mixed_composed_and_given_their_own_parameters() {
         let mib = (1 << 20) / SECTOR_BYTES; // in sectors

@@ -49,7 +49,6 @@ pub struct Ssd {
     read_overhead: Time,
     /// Delay between the admission of a write to the buffer and its completion.
     write_overhead: Time,
-    /// True if the buffer survives a power loss.
     write_cache_survives_power_loss: bool,
     /// Minimum time between two commands in the controller.
     command_interval: Time,
@@ -71,7 +70,6 @@ pub struct Ssd {
     writes_arriving: FifoEvents<u32>,
     /// Writes whose data is on the link.
     writes_on_link: FifoEvents<u32>,
-    /// Writes that wait for room in the buffer.
     writes_waiting: VecDeque<u32>,
     flushes_arriving: FifoEvents<RequestId>,
     /// Flushes that wait, each with the number of bytes that must be programmed first.
@@ -201,8 +199,7 @@ impl Ssd {
         }
     }
 
-    /// Loads the map pages of written sectors into memory, in the background: the write is already
-    /// complete.
+    /// Loads the map pages of written sectors into memory. The write is already complete.
     fn load_map_for_write(&mut self, now: Time, request: DeviceRequest) {
         let is_write = true;
         let mut sector = request.start;
@@ -214,8 +211,7 @@ impl Ssd {
         }
     }
 
-    /// Reads the data of the request in `slot`: pages in the write buffer directly, the others from
-    /// flash.
+    /// Reads the data of the request in `slot`: buffered pages directly, the others from flash.
     fn read_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let mut offset = request.start * SECTOR_BYTES;
@@ -238,8 +234,7 @@ impl Ssd {
         }
     }
 
-    /// Sends `bytes` of the read in `slot` from the controller over the link. The last part
-    /// completes the read.
+    /// Sends `bytes` of the read in `slot` over the link. The last part completes the read.
     #[inline]
     fn send_to_host(&mut self, now: Time, slot: u32, bytes: u32) {
         let sent_at = self.link_out.queue_transfer(now, u64::from(bytes));
@@ -361,7 +356,6 @@ impl Ssd {
 }
 
 impl Device for Ssd {
-    /// Limits of the drive.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -398,8 +392,7 @@ impl Device for Ssd {
         (time != NEVER).then_some(time)
     }
 
-    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
-    /// yet.
+    /// Processes the events up to `now`. Returns the next completion, if any.
     #[inline]
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.process_event(now) {}

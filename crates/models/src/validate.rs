@@ -137,8 +137,7 @@ pub fn replay(
         now_ns += if is_observed { request.service_ns } else { service_ns };
         if is_observed && hdd.used_medium(id) {
             let late_ns = request.service_ns as i64 - service_ns as i64;
-            // A missed or caught sector shifts the time by a whole revolution, which has no
-            // influence on the phase.
+            // A missed or caught sector is a whole revolution, which does not shift the phase.
             let half_turn_ns = revolution_ns / 2;
             hdd.shift_phase((late_ns + half_turn_ns).rem_euclid(revolution_ns) - half_turn_ns);
         }
@@ -161,8 +160,7 @@ fn run_until_complete(hdd: &mut Hdd, id: RequestId) -> u64 {
     }
 }
 
-/// Compares the simulated service times, in ms and in the order of `requests`, with the measured
-/// ones.
+/// Compares the simulated service times, in ms, with the measured ones of `requests`.
 pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
     let all_measured_ms: Vec<f64> = requests.iter().map(measured_ms).collect();
     let pairs = modelled_ms.iter().zip(&all_measured_ms);

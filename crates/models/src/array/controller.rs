@@ -34,8 +34,7 @@ pub struct ControllerParts {
     pub overhead: Time,
     /// Processor time for each read of the device, never overlapped.
     pub miss: Time,
-    /// Bandwidth of the link in bytes per second, each way. `None` if another component models the
-    /// link.
+    /// Bandwidth of the link in bytes per second, each way. `None` if modelled elsewhere.
     pub link_bytes_per_second: Option<u64>,
     /// Read cache in bytes. Less than one line means no read cache.
     pub cache_bytes: u64,
@@ -52,8 +51,7 @@ pub struct ControllerParts {
     pub readahead_after_sectors: u64,
     /// Maximum number of streams that are tracked at once.
     pub streams: usize,
-    /// Number of requests, over all streams, after which a stream without a request loses its
-    /// share.
+    /// Number of requests of all streams after which a stream without one loses its share.
     pub inactive_after_requests: u64,
     /// Write cache in bytes. With 0, a write completes when the device has stored it.
     pub write_cache_bytes: u64,
@@ -127,7 +125,6 @@ struct ControllerJob {
     request: DeviceRequest,
 }
 
-/// Purpose of a request to the device.
 #[derive(Clone, Copy, Debug)]
 enum JobPurpose {
     /// Serves one request of the host, unchanged.
@@ -178,8 +175,7 @@ impl Controller {
         self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
     }
 
-    /// Starts the request in `slot` after its overhead: looks up a read in the cache, or sends the
-    /// data of a write over the link.
+    /// Starts the request in `slot` after its overhead: a cache look-up, or a write's transfer.
     fn start_request(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
@@ -225,8 +221,7 @@ impl Controller {
         }
     }
 
-    /// Drops a line that `request` has read to its end, to make room for the next lines. No effect
-    /// with `caches_all_reads`.
+    /// Drops a line that `request` has read to its end, unless `caches_all_reads`.
     fn evict_read_line(&mut self, line: u64, request: &DeviceRequest) {
         let is_read = (line + 1) * self.parts.line_sectors <= request.end();
         if is_read && !self.parts.caches_all_reads {
@@ -251,8 +246,7 @@ impl Controller {
         }
     }
 
-    /// Returns the read-ahead window of one stream, in sectors. Active streams have equal shares of
-    /// the total.
+    /// Returns the read-ahead window of one stream, in sectors: an equal share of the total.
     fn window_sectors(&self) -> u64 {
         let streams = self.streams.active_count(self.parts.readahead_after_sectors).max(1);
         let share = self.parts.readahead_all_sectors / streams;
@@ -326,8 +320,7 @@ impl Controller {
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
-    /// Handles a write whose data has arrived: invalidates cached lines, then uses the write cache
-    /// or the device.
+    /// Handles a write whose data has arrived: drops cached lines, and queues the write.
     fn receive_write_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let line_sectors = self.parts.line_sectors;
@@ -370,15 +363,13 @@ impl Controller {
         }
     }
 
-    /// Flushes the device behind the controller.
     fn flush_inner(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let index = self.jobs.add(ControllerJob { purpose: JobPurpose::Flush(id), request });
         self.inner.flush(now, RequestId(index));
     }
 
-    /// Sends the data of the read in `slot` over the link, and schedules its completion with
-    /// `outcome`.
+    /// Sends the data of the read in `slot` over the link, then completes it with `outcome`.
     fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
             Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
@@ -435,8 +426,7 @@ impl Controller {
         }
     }
 
-    /// Drops a line whose read failed. The requests that waited for it read from the device
-    /// directly.
+    /// Drops a line whose read failed. Requests that waited for it read from the device.
     fn drop_failed_line(&mut self, line: u64) {
         self.lines.discard(line);
         while let Some(slot) = self.lines.take_waiter(line) {
@@ -472,8 +462,7 @@ impl Device for Controller {
         [self.events.next_at(), self.inner.next_event()].into_iter().flatten().min()
     }
 
-    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
-    /// yet.
+    /// Processes the events up to `now`. Returns the next completion, if any.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             while let Some(completion) = self.inner.poll(now) {

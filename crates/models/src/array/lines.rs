@@ -34,7 +34,6 @@ pub struct LineCache {
 }
 
 impl LineCache {
-    /// Creates a cache for `lines_max` lines.
     pub fn new(lines_max: usize) -> LineCache {
         LineCache {
             lines_max,
@@ -45,7 +44,6 @@ impl LineCache {
         }
     }
 
-    /// Returns the state of `line`.
     pub fn state(&self, line: u64) -> CacheLineState {
         match self.cached_lines.get(&line) {
             None => CacheLineState::Absent,

@@ -11,7 +11,6 @@ pub struct ControllerStreams {
     /// Number of requests after which a stream without a request is inactive.
     inactive_after_requests: u64,
     streams: Vec<ControllerStream>,
-    /// Number of requests so far.
     request_count: u64,
 }
 

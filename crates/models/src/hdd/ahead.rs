@@ -90,8 +90,7 @@ impl ReadAheadRun {
                 continue;
             }
             if pass.begin_ns >= now_ns {
-                // A seek in progress is completed. A track that has been reached can be left at any
-                // time.
+                // A seek in progress is completed. A track that is reached can be left at any time.
                 let free_ns = now_ns.max(pass.settled_ns);
                 let step_end_ns = if now_ns < pass.settled_ns { free_ns } else { pass.begin_ns };
                 return ReadAheadState {

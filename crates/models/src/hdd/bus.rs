@@ -40,7 +40,6 @@ impl MediumFlow {
         MediumFlow { cached_sectors: sectors, arriving_sectors: 0, begin_ns: 0, end_ns: 0 }
     }
 
-    /// Total number of sectors.
     fn sectors(&self) -> u32 {
         self.cached_sectors + self.arriving_sectors
     }

@@ -88,8 +88,7 @@ impl SegmentCache {
 
     /// Returns true if `sector` is in some segment.
     pub(super) fn holds_sector(&self, sector: u64) -> bool {
-        // All segments are compared without an early exit, so that the compiler vectorizes the
-        // loop.
+        // No early exit: the compiler then vectorizes the loop.
         self.segments
             .iter()
             .fold(false, |any, segment| any | ((segment.start <= sector) & (sector < segment.end)))
@@ -103,7 +102,6 @@ impl SegmentCache {
         matching.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
     }
 
-    /// Returns the segment `index`.
     pub(super) fn segment(&self, index: usize) -> &CacheSegment {
         &self.segments[index]
     }
@@ -120,8 +118,7 @@ impl SegmentCache {
         segment.start = segment.start.max(start.min(segment.end));
     }
 
-    /// Evicts the least recently used read segment for the sectors from `start` to `end`. Returns
-    /// its index.
+    /// Evicts the least recently used read segment for sectors `start..end`. Returns its index.
     pub(super) fn allocate_for_read(&mut self, start: u64, end: u64) -> usize {
         let index = self.least_recently_used(self.first_read_segment, self.segments.len());
         self.replace_contents(index, start, end);
@@ -191,8 +188,7 @@ impl SegmentCache {
         oldest.expect("a cache has a segment")
     }
 
-    /// Replaces the contents of segment `index` by the sectors from `start` to `end`, cut to the
-    /// segment size.
+    /// Replaces the contents of segment `index` by sectors `start..end`, cut to its size.
     fn replace_contents(&mut self, index: usize, start: u64, end: u64) {
         self.use_count += 1;
         self.added.record(start, end);

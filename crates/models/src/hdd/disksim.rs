@@ -141,7 +141,6 @@ fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
 struct HostPath {
     /// Time per sector of the slowest component for reads.
     read_sector_ns: u64,
-    /// The same for writes.
     write_sector_ns: u64,
     /// Sum of the arbitration times of all buses.
     arbitration_ns: u64,

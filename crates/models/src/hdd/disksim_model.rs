@@ -18,8 +18,7 @@ pub(super) const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
 /// Valid extra settle times. The delay is negative in some extracted files (dec_rz26).
 const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 
-/// Reads and checks the layout of the surfaces. Adds a message to `unmodelled` for each field
-/// without effect.
+/// Reads and checks the layout. Adds a message to `unmodelled` for a field without effect.
 pub(super) fn read_layout(
     model: &FieldBlock,
     unmodelled: &mut Vec<String>,
@@ -118,14 +117,12 @@ fn disksim_key(key: &'static str) -> &'static str {
     }
 }
 
-/// Returns true if skews are given in revolutions, not in sectors; `default` if the block does not
-/// state it.
+/// Returns true if skews are in revolutions, not in sectors; `default` if it is not stated.
 fn skew_in_revolutions(block: &FieldBlock, default: bool) -> Result<bool, FileError> {
     block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
 }
 
-/// Reads one zone. Skews are in revolutions if `layout_in_revolutions`, unless the zone states its
-/// own unit.
+/// Reads one zone. `layout_in_revolutions` is the default unit of its skews.
 fn read_zone(block: &FieldBlock, layout_in_revolutions: bool) -> Result<DiskZone, FileError> {
     let cylinder_bounds = bounds(0.0, 1e8, "(a cylinder)");
     let track_sectors = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
@@ -325,15 +322,13 @@ fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, 
     })
 }
 
-/// Checks a measured curve of cylinders and ms. Returns the index of the wrong point and the
-/// problem as error.
+/// Checks a measured curve. The error contains the index of the wrong point and the problem.
 fn checked_table(points: Vec<(u32, f64)>) -> Result<SeekCurve, (usize, String)> {
     super::seek::check_table(&points)?;
     Ok(SeekCurve::Table(points))
 }
 
-/// Formats the message that the field `key` has no effect. `instead` describes the model's
-/// behaviour.
+/// Formats the message that the field `key` has no effect. `instead` is the model's behaviour.
 pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) -> String {
     block.error(key, format!("is not modelled; {instead}")).to_string()
 }

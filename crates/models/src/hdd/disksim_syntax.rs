@@ -36,7 +36,6 @@ pub(super) struct Statements {
 pub(super) struct SystemPart {
     /// Type of the component, such as `disksim_bus`.
     pub kind: String,
-    /// Name of the component.
     pub name: String,
     /// Components connected to it.
     pub parts: Vec<SystemPart>,
@@ -47,8 +46,7 @@ pub(super) fn read_statements(path: &Path, read: ReadText<'_>) -> Result<Stateme
     statements_of(path, read, 0)
 }
 
-/// Reads the statements of a file and the files that it includes. `depth` is the nesting level of
-/// includes.
+/// Reads the statements of a file and of included files. `depth` is the nesting level.
 fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statements, FileError> {
     let file = path.display().to_string();
     let file_error =
@@ -97,7 +95,6 @@ enum FileToken {
 }
 
 impl FileToken {
-    /// Text of the token, for errors.
     fn text(&self) -> String {
         match self {
             FileToken::Open => "{".to_owned(),
@@ -160,7 +157,6 @@ fn split_into_tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, 
 struct FileParser<'a> {
     /// Tokens, each with its line.
     tokens: Vec<(usize, FileToken)>,
-    /// Index of the next token.
     next_index: usize,
     file: String,
     path: &'a Path,
@@ -205,8 +201,7 @@ impl FileParser<'_> {
         if self.take_if_next(token) { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// Reads one or more words up to the next sign or the end of the line. Returns them joined by
-    /// single spaces.
+    /// Reads one or more words up to the next sign or line end. Joins them by single spaces.
     fn read_words(&mut self) -> Result<String, FileError> {
         let mut words: Vec<String> = Vec::new();
         let line = self.line();
@@ -334,8 +329,7 @@ impl FileParser<'_> {
         Ok(SystemPart { kind: kind.to_owned(), name: name.to_owned(), parts })
     }
 
-    /// Returns the first block of the included file `name`. `line` is the line of the reference,
-    /// for errors.
+    /// Returns the first block of the included file `name`, which is named in line `line`.
     fn read_source(&self, line: usize, name: &str) -> Result<FieldValue, FileError> {
         let blocks = self.read_included(line, name)?.blocks;
         Ok(FieldValue::Block(blocks.into_iter().next().expect("a file without blocks is refused")))

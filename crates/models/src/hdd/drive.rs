@@ -36,8 +36,7 @@ pub struct MechanicsSpec {
     /// and, without `write_seek`, after any seek. It can be negative, as in some extracted
     /// descriptions.
     pub write_settle_ns: i64,
-    /// If true, a head that returns to its own track must settle again, which takes as long as the
-    /// shortest seek.
+    /// If true, a head that returns to its own track settles again, as long as the shortest seek.
     pub settles_on_return: bool,
     /// Model of the time to reach a sector.
     pub access: AccessTime,
@@ -109,8 +108,7 @@ pub struct CacheSpec {
     pub reads_written: bool,
     /// If true, a cache hit is served while another request uses the arm.
     pub hits_overtake: bool,
-    /// Minimum cached part of a read that is sent to the host before the arm seeks for the rest.
-    /// `None` sends it with the rest.
+    /// Minimum cached part of a read that is sent at once. `None` sends it with the rest.
     pub early_send_mark: Option<WaterMark>,
     /// If true, read-ahead can be stopped in the middle of a sector.
     pub stops_in_sector: bool,
@@ -289,8 +287,7 @@ pub struct QueueSpec {
     pub window: u32,
     /// Age in ns above which a command is served first.
     pub age_limit_ns: u64,
-    /// If true, queued writes that continue each other are written together, up to a track at a
-    /// time.
+    /// If true, queued writes that continue each other are written together, track by track.
     pub combines_writes: bool,
 }
 

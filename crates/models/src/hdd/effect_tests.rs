@@ -1,8 +1,7 @@
 //! Effects of the parameters in DiskSim's files, as its manual and source define them. The tests
 //! compare service times of a tiny drive with values worked out by hand.
 //!
-//! A revolution takes 10 ms, a sector passes in 0.625 ms, and its transfer over the bus takes 0.1
-//! ms.
+//! A revolution takes 10 ms, a sector 0.625 ms, and its transfer over the bus 0.1 ms.
 
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
@@ -14,8 +13,7 @@ use crate::Device;
 const READ: Op = Op::Read;
 const WRITE: Op = Op::Write;
 
-/// An operation, its start sector, its number of sectors, and the delay in ms after the previous
-/// completion.
+/// Operation, start sector, number of sectors, and delay in ms after the last completion.
 type TestRequest = (Op, u64, u32, u64);
 
 /// Returns the service times in ms of `requests` on the tiny drive with `changes` in its
@@ -127,8 +125,7 @@ fn write_through_reselects_the_bus_to_report_completion() {
 fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
     let through = ("Fast write level = 2", "Fast write level = 0");
     let slow = ("transfer time = 0.1", "transfer time = 5.0");
-    // The transfer of 8 sectors over the bus takes 40 ms. The last sector is written after its
-    // arrival.
+    // The transfer of 8 sectors takes 40 ms. The last sector is written after its arrival.
     let ms = last_ms(&[through, slow], &[(WRITE, 0, 8, 5)]);
     assert!((0.7 + 40.0 + 0.625..0.7 + 40.0 + 0.625 + 10.01).contains(&ms), "{ms}");
 }
@@ -204,8 +201,7 @@ fn read_ahead_to_the_track_end_skips_bad_sectors() {
     let to_end = |sector| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), sector);
     assert!(to_end(14) && !to_end(15));
     // A read that comes from the previous track continues over the next one by a whole track's 16
-    // sectors. The track of 32 to 46 has a defective sector, so the first sector of the following
-    // track is read too.
+    // sectors. The track of 32 to 46 has a defective sector, so the next track's first is read.
     let stream = |sector| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), sector);
     assert!(stream(47) && !stream(48));
 }
@@ -237,8 +233,7 @@ fn arriving_command_stops_read_ahead_after_the_current_sector() {
 #[test]
 fn writes_share_a_segment_while_the_previous_one_is_being_written() {
     let written_is_read = ("Max queue", "Allow read hits on write data = 1, Max queue");
-    // Service time in ms of the second of two reads, with three writes between them. Sector 110 of
-    // the second read was read ahead.
+    // Service time in ms of a read of sector 110, which was read ahead before three writes.
     let read_after = |gap_ms| {
         let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
         let [first, second, third] = writes;
@@ -256,11 +251,9 @@ fn cached_start_of_a_read_is_sent_at_once_or_at_the_water_mark() {
     let slow = ("transfer time = 0.1", "transfer time = 20.0");
     let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
     let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
-    // Two of four sectors were read ahead and are cached: 0.1 ms as for a hit, and the bus is busy
-    // while the others arrive.
+    // Two of four sectors are cached: 0.1 ms as for a hit, then the bus is the bottleneck.
     assert_ms(last_ms(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
-    // With a mark of three sectors the transfer waits for the third sector, after the overhead of
-    // a miss, 0.3 ms.
+    // The mark of three sectors delays the transfer: 0.3 ms, the overhead of a miss, and more.
     let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
     let at_mark_ms = last_ms(&[slow, bounded, marked], &reads);
     assert!(at_mark_ms > 0.3 + 4.0 * 20.0, "{at_mark_ms}");
@@ -292,8 +285,7 @@ fn overheads_are_added_up_and_scaled() {
 
 #[test]
 fn preseeking_level_decides_whether_the_arm_waits_for_the_host() {
-    // Time in ms between the completions of two reads that arrive together. A sector takes 50 ms
-    // over the bus.
+    // Time in ms between the completions of two reads at once. A sector takes 50 ms on the bus.
     let gap_ms = |level: &str| {
         let level = format!("Preseeking level = {level}, Max queue");
         let slow = ("transfer time = 0.1", "transfer time = 50.0");

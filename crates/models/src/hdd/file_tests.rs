@@ -137,8 +137,7 @@ topology disksim_iodriver driver0 [
 disksim_logorg org0 { devices = [ disk0, disk1 ], Stripe unit = 100 }
 "#;
 
-/// Loads the drive of the system `PARV` with `from` replaced by `to`. The drive's own bus takes no
-/// time.
+/// Loads the drive of the system `PARV` after one replacement. Its own bus takes no time.
 fn load_system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
     assert!(PARV.contains(from), "`{from}` is in the file");
     let read = |path: &Path| match path.display().to_string().as_str() {

@@ -331,8 +331,7 @@ mod tests {
         Geometry::new(&layout)
     }
 
-    /// Returns cylinder, head, and angle in quarters of a revolution, rounded. A quarter is one
-    /// sector of the tests.
+    /// Returns cylinder, head, and angle in quarters of a revolution, one sector of the tests.
     fn rounded_position(geometry: &Geometry, sector: u64) -> (u32, u32, u64) {
         let SectorPosition { cylinder, head, angle, .. } = geometry.locate(sector);
         (cylinder, head, (angle >> 62) + ((angle >> 61) & 1))

@@ -144,8 +144,7 @@ impl SparingScheme {
         }
     }
 
-    /// Returns the zone's remapped sectors with their spares. Remapped tracks are expanded into
-    /// their sectors.
+    /// Returns the zone's remapped sectors with their spares. Tracks are expanded into sectors.
     pub(super) fn remapped_sectors(self, zone: &DiskZone) -> Vec<(u64, u64)> {
         match self {
             SparingScheme::TracksPerZone => {

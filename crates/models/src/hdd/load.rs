@@ -177,15 +177,13 @@ fn read_toml(
     Ok((drive, root))
 }
 
-/// Returns the text of a description file of at most `TEXT_BYTES_MAX` bytes, or a message that it
-/// can't be read.
+/// Returns the text of a file of at most `TEXT_BYTES_MAX` bytes, or a message as error.
 fn read_text(path: &Path) -> Result<String, String> {
     let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
-/// Appends the fields of a block to `parameters` in printable form. `prefix` precedes each name:
-/// the path of the block.
+/// Appends a block's fields to `parameters` in printable form. `prefix` is the block's path.
 fn list_fields(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);

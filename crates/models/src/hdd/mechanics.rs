@@ -95,8 +95,7 @@ impl Mechanics {
         mechanics
     }
 
-    /// Rotates the platter back by `late_ns`, so every sector arrives that much later; sooner if it
-    /// is negative.
+    /// Rotates the platter back, so every sector arrives later by `late_ns` (sooner if negative).
     pub(super) fn shift_phase(&mut self, late_ns: i64) {
         let angle = self.rotation_per_ns.wrapping_mul(late_ns as u64);
         self.phase = self.phase.wrapping_sub(angle);
@@ -190,8 +189,7 @@ impl Mechanics {
         )
     }
 
-    /// Returns the time in ns from `start_ns` until the first sector of `target` starts under the
-    /// head.
+    /// Returns the time in ns from `start_ns` until the start of `target` is under the head.
     pub(super) fn positioning_ns(
         &self,
         start_ns: u64,
@@ -229,8 +227,7 @@ impl Mechanics {
         Some(self.positioning_ns(start_ns, arm_track, target, op)).filter(|cost| *cost < limit_ns)
     }
 
-    /// Returns the times of a transfer of `sectors` consecutive sectors of one track, starting at
-    /// `first_sector`.
+    /// Returns the times of a transfer of `sectors` consecutive sectors of one track.
     pub(super) fn transfer_on_track(
         &self,
         times: TransferTimes,

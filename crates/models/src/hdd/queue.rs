@@ -91,14 +91,12 @@ impl CommandQueue {
         self.commands.push_back(command);
     }
 
-    /// Returns the earliest time in ns at which a command in the window is ready; `None` if it is
-    /// empty.
+    /// Returns the earliest time in ns at which a command in the window is ready, if any.
     pub(super) fn earliest_ready_ns(&self) -> Option<u64> {
         self.earliest_ready_ns
     }
 
-    /// Lowers the earliest ready time to `ready_ns` if that is earlier: the ready time of a
-    /// command that enters the window.
+    /// Lowers the earliest ready time to `ready_ns`, the time of a command entering the window.
     fn lower_earliest_ready(&mut self, ready_ns: u64) {
         let earliest_ns = self.earliest_ready_ns.map_or(ready_ns, |first| first.min(ready_ns));
         self.earliest_ready_ns = Some(earliest_ns);
@@ -210,8 +208,7 @@ impl CommandQueue {
         self.take_task(best_index?, now_ns)
     }
 
-    /// Returns the task for the command at `index` at time `now_ns`, and removes the command
-    /// unless it waits for room.
+    /// Returns the task for the command at `index`. Removes the command unless it needs room.
     fn take_task(&mut self, index: usize, now_ns: u64) -> Option<ArmTask> {
         match self.commands[index].waits_for_room {
             true => Some(ArmTask::MakeRoom),
@@ -219,8 +216,7 @@ impl CommandQueue {
         }
     }
 
-    /// Removes the command at `index`. The command that enters the window in its place starts to
-    /// age at `now_ns`.
+    /// Removes the command at `index`. The one that enters the window starts to age at `now_ns`.
     fn remove(&mut self, index: usize, now_ns: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         let is_without_room = command.is_some_and(|command| command.waits_for_room);

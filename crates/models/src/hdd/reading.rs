@@ -129,11 +129,8 @@ impl Hdd {
             None => start_ns.max(self.arm_free_at_ns),
         };
         let passing_sectors = self.sectors_passing_before(arm_free_ns, medium_start);
-        let access = MediumAccess {
-            arm_free_ns,
-            continues: joins_ahead,
-            ..MediumAccess::default()
-        };
+        let access =
+            MediumAccess { arm_free_ns, continues: joins_ahead, ..MediumAccess::default() };
         let transfer = self.transfer(access, medium_start, end - medium_start, Op::Read);
         self.last_medium_request = Some(request.id);
         // The arm has left the last written sector, so no write continues there without a seek.
@@ -177,8 +174,7 @@ impl Hdd {
         self.segments.segment_with(start).map(|index| self.segments.segment(index).end)
     }
 
-    /// Advances the read-ahead to `now_ns`, and extends its cache segment. No effect without
-    /// read-ahead.
+    /// Advances the read-ahead, if any, to `now_ns`, and extends its cache segment.
     pub(super) fn advance_read_ahead(&mut self, now_ns: u64) {
         if let Some(run) = &mut self.read_ahead {
             run.advance(now_ns, &self.geometry, &self.mechanics);
@@ -281,7 +277,8 @@ impl Hdd {
     /// Stops the read-ahead when `request` arrives at `now_ns`, on a drive with
     /// `stops_on_arrival`. Returns the time in ns after `now_ns` for which the arm is still busy,
     /// which adds to the command's overhead. As in DiskSim, a seek is completed, and so is a sector
-    /// that is being read or waited for. With `stops_in_sector` only a seek is completed.
+    /// that is being read or waited for. With `stops_in_sector` only a seek is completed, and the
+    /// result is otherwise 0.
     ///
     /// The read-ahead goes on, and the result is 0, in three cases: `stops_on_arrival` is false,
     /// other work precedes the request, or a read continues the read-ahead. The result is also 0 if

@@ -209,8 +209,7 @@ pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> 
     }
 }
 
-/// Returns the value at `x` of the line through two points. If the points do not rise in x, returns
-/// the value of the second one.
+/// Returns the value at `x` of the line through two points, or `y_2` if x does not rise.
 fn interpolate(x: f64, (x_1, y_1): (f64, f64), (x_2, y_2): (f64, f64)) -> f64 {
     if x_2 <= x_1 {
         return y_2;
@@ -218,8 +217,7 @@ fn interpolate(x: f64, (x_1, y_1): (f64, f64), (x_2, y_2): (f64, f64)) -> f64 {
     y_1 + (x - x_1) * (y_2 - y_1) / (x_2 - x_1)
 }
 
-/// Interpolates a measured table of distances and times. Returns the time in ms of a seek over
-/// `cylinders` cylinders.
+/// Returns the time in ms of a seek over `cylinders`, interpolated in a measured table.
 fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
     let point = |index: usize| (f64::from(points[index].0), points[index].1);
     match points.partition_point(|(distance, _)| *distance < cylinders) {

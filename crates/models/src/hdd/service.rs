@@ -79,8 +79,7 @@ pub(super) struct MediumTransfer {
 }
 
 impl Hdd {
-    /// Gives the arm its next task. The arm is free at `time_ns`, and a command, a flush or a
-    /// cached write is ready.
+    /// Gives the arm, free at `time_ns`, its next task: a command, a flush or a write-back.
     pub(super) fn start_next_task(&mut self, time_ns: u64) {
         if !self.flushes.is_empty() {
             return self.continue_flush(time_ns);

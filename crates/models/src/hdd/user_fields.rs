@@ -48,8 +48,7 @@ pub fn set_fields(
     Ok(())
 }
 
-/// Appends the full paths of all fields with a single value to `paths`. `prefix` is the path of the
-/// block.
+/// Appends the full paths of all single-valued fields to `paths`. `prefix` is the block's path.
 fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     for field in &block.fields {
         let path = format!("{prefix}{}", field.key);

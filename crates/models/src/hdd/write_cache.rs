@@ -53,8 +53,7 @@ impl WriteCache {
         self.spans.is_empty()
     }
 
-    /// Returns true if an empty cache has room for a write of `sectors`. False without a write
-    /// cache.
+    /// Returns true if an empty cache has room for a write of `sectors`. False without a cache.
     pub(super) fn can_hold(&self, sectors: u32) -> bool {
         self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
     }
@@ -126,8 +125,7 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Removes and returns a piece of the oldest span that overlaps the sectors from `start` to
-    /// `end`; `None` if no span does.
+    /// Removes and returns a piece of the oldest span that overlaps `start..end`, if any.
     pub(super) fn take_overlapping(
         &mut self,
         start: u64,
@@ -139,8 +137,7 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Records that `piece`, the last one removed, is on the medium at `end_ns`. Its sectors occupy
-    /// room in the cache until then.
+    /// Records that `piece` is on the medium at `end_ns`, and occupies room until then.
     pub(super) fn record_transfer(&mut self, piece: TrackPiece, end_ns: u64) {
         (self.transfer_sectors, self.transfer_end_ns) = (piece.sectors, end_ns);
     }
@@ -233,8 +230,7 @@ mod tests {
     #[test]
     fn nearest_arrived_span_is_written_first() {
         let mut cache = cache(8, 1000);
-        // A cylinder has 10 sectors. Cylinder 10 is nearer to 0 than cylinder 90, but its data
-        // arrives only at 50 ns.
+        // Cylinder 10 is nearer to 0 than cylinder 90, but its data arrives only at 50 ns.
         cache.add((100, 108), locate(100), 50);
         cache.add((900, 908), locate(900), 0);
         let distance = |position: &SectorPosition| u64::from(position.cylinder);

@@ -146,8 +146,7 @@ impl Hdd {
         let sectors = u64::from(request.sectors);
         let feed = self.receive_from_host(start_ns, command.bus, request.sectors);
         let data_end_ns = feed.arrival_ns(sectors);
-        // The arm is still on the track of the last written sector, so a write that continues there
-        // needs no seek.
+        // The arm is still there, so a write that continues the last written sector needs no seek.
         let continues = self.written_end == request.start;
         let continues_active_write = continues && self.arm_free_at_ns >= start_ns;
         self.stop_read_ahead(start_ns);
@@ -210,8 +209,7 @@ impl Hdd {
         self.record_written(ready_ns, request.start, request.end(), continues_active_write);
     }
 
-    /// Returns true if a write fits into the cache at `time_ns`. During a flush no write is
-    /// accepted.
+    /// Returns true if a write fits into the cache at `time_ns` and no flush is in progress.
     pub(super) fn can_cache_write(&self, time_ns: u64, request: &DeviceRequest) -> bool {
         let (start, end) = (request.start, request.end());
         self.flushes.is_empty() && self.write_cache.has_room_for(time_ns, start, end)

@@ -25,8 +25,7 @@ pub struct Contradiction {
 /// Reliability of a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProfileReliability {
-    /// Median over all cells of the ratio of slowest to fastest round. `None` if no cell was
-    /// measured twice.
+    /// Median of the cells' ratios of slowest to fastest round. `None` without repeated cells.
     pub median_spread: Option<f64>,
     /// Cells whose rounds disagree, the worst first.
     pub disagreeing_cells: Vec<MeasurementCell>,
@@ -50,8 +49,7 @@ impl ProfileReliability {
         }
     }
 
-    /// Returns the cells that should be measured again: contradicting or disagreeing ones, each
-    /// once.
+    /// Returns the cells to measure again: contradicting or disagreeing ones, each once.
     pub fn doubtful(&self) -> Vec<MeasurementCell> {
         let pairs = self
             .contradictions

@@ -99,8 +99,7 @@ fn parse_description(text: &str, path: &Path) -> Result<StorageDescription, File
     StorageDescription::of(&toml_text::parse(text, path)?)
 }
 
-/// Returns the text of a description file of at most `TEXT_BYTES_MAX` bytes, or a message that it
-/// can't be read.
+/// Returns the text of a file of at most `TEXT_BYTES_MAX` bytes, or a message as error.
 fn read_text(path: &Path) -> Result<String, String> {
     let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| format!("can't be read: {error}"))

@@ -26,8 +26,7 @@ pub struct SizeInterval {
 const INTERVAL_PARTS: i64 = 1 << 16;
 
 impl ResponseTimes {
-    /// Interpolates the response times of `size_costs` at all depths. Each size has a time for each
-    /// of the first `depths`.
+    /// Interpolates `size_costs` between the measured `depths`. A size can lack the last depths.
     pub fn new(size_costs: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
         // The response times in ns of one size at all depths from 1 to the greatest measured one.
         let interpolate = |costs: &SizeCosts| {

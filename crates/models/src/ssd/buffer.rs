@@ -72,8 +72,7 @@ impl WriteBuffer {
         Some(units)
     }
 
-    /// Pads the open unit to its full size. Returns false if there was none. The caller programs
-    /// the unit.
+    /// Pads the open unit to its full size; the caller programs it. Returns false without one.
     pub fn pad_open_unit(&mut self) -> bool {
         if self.open_bytes == 0 {
             return false;
@@ -89,7 +88,6 @@ impl WriteBuffer {
         self.unit_bytes
     }
 
-    /// Bytes admitted since the start.
     pub fn admitted_bytes(&self) -> u64 {
         self.admitted_bytes
     }
@@ -126,7 +124,6 @@ impl WriteBuffer {
     }
 }
 
-/// Tag of an unused table entry.
 const UNUSED_TAG: u32 = u32::MAX;
 
 #[cfg(test)]

@@ -55,9 +55,7 @@ pub struct FlashTiming {
 pub enum FlashEvent {
     /// `bytes` of the request in `slot` have left the channel.
     Read {
-        /// Slot of the request.
         slot: u32,
-        /// Number of bytes.
         bytes: u32,
     },
     /// A program has ended, and its bytes can leave the buffer.
@@ -98,8 +96,7 @@ enum DieState {
     Sending(PageRead),
     /// Performs a background operation until a time.
     InBackground(BackgroundOp, Time),
-    /// Suspends a background operation for a read. The operation and its remaining time are in
-    /// `suspended`.
+    /// Suspends a background operation for a read. The operation is in `suspended`.
     Suspending,
 }
 
@@ -129,7 +126,6 @@ pub struct Flash {
     timing: FlashTiming,
     dies: Vec<Die>,
     channels: Vec<Link>,
-    /// Next event of each die.
     next_events: EarliestEvent,
     /// Die of the next program, in rotation.
     next_program_die: u32,
@@ -142,7 +138,6 @@ pub struct Flash {
 }
 
 impl Flash {
-    /// Creates idle flash.
     pub fn new(timing: FlashTiming) -> Flash {
         let die = Die {
             state: DieState::Idle,
@@ -280,8 +275,7 @@ impl Flash {
         }
     }
 
-    /// Starts the next operation on a die that has ended one. Without a waiting operation the die
-    /// becomes idle.
+    /// Starts the next operation on a die that has ended one. If none waits, the die is idle.
     #[inline]
     fn start_next_operation(&mut self, now: Time, die: u32) {
         let this = &mut self.dies[die as usize];
@@ -335,8 +329,7 @@ impl Flash {
         }
     }
 
-    /// Counts a completed background operation of `die`. The program or move that fills a block
-    /// queues an erase.
+    /// Counts a completed background operation. A program that fills a block queues an erase.
     fn finish_background(&mut self, die: u32, operation: BackgroundOp) {
         let this = &mut self.dies[die as usize];
         match operation {

@@ -38,8 +38,7 @@ pub struct MapMiss {
 }
 
 impl MapCache {
-    /// Creates a map with pages of `page_bytes`. The cache covers `span_bytes` of data, or all data
-    /// if 0.
+    /// Creates a map with pages of `page_bytes`, cached for `span_bytes` of data, or all if 0.
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
         let cached_count = (span_bytes / 512).div_ceil(sectors_per_page);
@@ -67,7 +66,6 @@ impl MapCache {
         Some(MapMiss { page, writes_back })
     }
 
-    /// Number of sectors covered by one map page.
     pub fn sectors_per_page(&self) -> u64 {
         self.sectors_per_page
     }

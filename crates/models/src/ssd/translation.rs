@@ -55,9 +55,7 @@ pub struct FlashDivision {
 /// Rows that the collection moves in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedRows {
-    /// Number of rows to read.
     pub reads: u64,
-    /// Number of rows to program.
     pub programs: u64,
 }
 
@@ -74,11 +72,9 @@ pub struct Translation {
     free_blocks_min: usize,
     /// Empty until the first write.
     blocks: Vec<FlashBlock>,
-    /// Free blocks, in order of reuse.
     free_blocks: VecDeque<u32>,
     /// Open block for writes of the host.
     host_block: OpenBlock,
-    /// Open block for moved pages.
     moved_block: OpenBlock,
     /// Block of each page that was written during the simulation.
     written: WrittenPages,
@@ -100,7 +96,6 @@ struct WriteStream {
 /// An erase block.
 #[derive(Clone, Debug, Default)]
 struct FlashBlock {
-    /// Number of valid pages.
     valid_pages: u64,
     /// Number of valid pages written before the simulation.
     old_pages: u64,
@@ -149,8 +144,7 @@ impl Translation {
         }
     }
 
-    /// Records a host write of `pages`. Returns the rows that the collection moves meanwhile: its
-    /// share of the collection work.
+    /// Records a host write of `pages`. Returns the collection work that is due with the write.
     pub fn write(&mut self, pages: PageRange) -> MovedRows {
         if self.blocks.is_empty() {
             self.create_blocks();
@@ -158,8 +152,7 @@ impl Translation {
         let mut moved_rows = MovedRows::default();
         let mut last_old_block = self.take_continued_stream_block(pages);
         for page in pages.pages() {
-            // Collection runs before the old copy becomes invalid, because it relies on the current
-            // mapping.
+            // Collection comes first, because it relies on the current mapping.
             if self.host_block.free_pages == 0 {
                 self.collect();
                 self.host_block = self.replace_open_block(self.host_block.block);
@@ -220,8 +213,7 @@ impl Translation {
                 return Some(block as u32);
             }
         }
-        // A random old page is selected by its number. The pages before it are skipped block by
-        // block.
+        // A random old page is selected by its number, and the pages before it are skipped.
         let mut pages_before =
             self.rng.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
         let index =
@@ -256,8 +248,7 @@ impl Translation {
         }
     }
 
-    /// Moves the valid pages of the block `victim` to the open block for moved pages, and appends
-    /// `victim` to the free blocks.
+    /// Moves the valid pages of `victim` to the open block for moved pages, and frees `victim`.
     fn move_pages(&mut self, victim: u32) {
         let FlashBlock { old_pages: mut old_pages_left, pages, .. } =
             std::mem::take(&mut self.blocks[victim as usize]);
@@ -305,8 +296,7 @@ impl Translation {
         let data_blocks = division.pages.div_ceil(self.block_pages);
         let blocks_wanted = (data_blocks * (100 + division.spare_percent)).div_ceil(100);
         self.free_blocks_min = (blocks_wanted * division.free_percent / 100).max(2) as usize;
-        // A very small drive gets extra blocks, so that collection always has one block more than
-        // the data needs.
+        // A very small drive gets extra blocks: collection needs one more than the data.
         let two_open_and_one_extra = 3;
         let block_count_min = data_blocks + self.free_blocks_min as u64 + two_open_and_one_extra;
         let block_count = blocks_wanted.max(block_count_min) as usize;

@@ -69,7 +69,6 @@ fn with_access(drive: &DriveDescription, access: AccessTime) -> DriveDescription
     drive
 }
 
-/// Returns the drive without cache.
 fn without_cache(drive: &DriveDescription) -> DriveDescription {
     let mut drive = drive.clone();
     drive.cache.is_enabled = false;

@@ -22,15 +22,13 @@ pub(super) fn horizontal_distance(left: &[f64], right: &[f64]) -> f64 {
     (sum / QUANTILES as f64).sqrt()
 }
 
-/// Returns the values in ascending order.
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted
 }
 
-/// Returns the value at the middle of the `step`-th of `QUANTILES` equal steps of probability.
-/// `sorted` is ascending.
+/// Returns the value of the ascending `sorted` at the middle of probability step `step`.
 fn quantile(sorted: &[f64], step: usize) -> f64 {
     let index = (2 * step + 1) * sorted.len() / (2 * QUANTILES);
     sorted[index.min(sorted.len() - 1)]

@@ -41,11 +41,9 @@ impl Coherence {
         1.0 / (self.pairs.max(1) as f64).sqrt()
     }
 
-    /// Returns the interpretation that the trace supports, or the one of the format if it supports
-    /// none.
+    /// Returns the interpretation that the trace supports, by default the one of the format.
     pub fn gap(&self) -> GapMeaning {
-        // Evidence requires three times the random coherence and more than the other
-        // interpretation.
+        // Evidence is three times the random coherence, and more than for the other meaning.
         let is_evident = self.before > 3.0 * self.noise() && self.before > self.after;
         if is_evident { GapMeaning::Before } else { GapMeaning::After }
     }
@@ -98,8 +96,7 @@ pub fn coherence_by_distance(
     })
 }
 
-/// Returns consecutive pairs of reads that both used the medium: they took longer than half a
-/// revolution.
+/// Returns consecutive pairs of reads from the medium: both took over half a revolution.
 fn pairs_from_medium<'a>(
     requests: &'a [TracedRequest],
     hdd: &Hdd,

@@ -79,8 +79,7 @@ impl TestRng {
         HeadPosition { cylinder: self.below(CYLINDERS.into()) as u32, head: self.below(2) as u32 }
     }
 
-    /// Draws a command near the arm or anywhere. Some continue `previous_request`, and some are not
-    /// ready.
+    /// Draws a command near the arm or anywhere, ready or not. Some continue `previous_request`.
     fn command(
         &mut self,
         id: u32,
