@@ -28,7 +28,7 @@ FILES = ["observed.rs", "estimate.rs", "length_distribution.rs", "readahead/evid
          "scheduler/adaptive.rs", "swapin/adaptive.rs"]
 FOLDERS = ["estimate", "readahead/adaptive", "scheduler/adaptive", "swapin/adaptive"]
 # Units, bounds of numbers and sizes of tables: they decide nothing.
-UNITS = {"PROBABILITY_ONE", "INVERSE_MAX", "ALL", "ALL_NEAR", "COVARIANCE_UNIT", "UNITS_PER_PAGE", "BLOCK_RANGES", "STEPS", "FINE_STEPS", "FIRST_COARSE_LENGTH", "SIZES", "REGIONS_MAX",
+UNITS = {"PROBABILITY_ONE", "INVERSE_MAX", "ALL", "ALL_NEAR", "MARKED", "UNMARKED", "COVARIANCE_UNIT", "UNITS_PER_PAGE", "BLOCK_RANGES", "STEPS", "FINE_STEPS", "FIRST_COARSE_LENGTH", "SIZES", "REGIONS_MAX",
          "LATENCY", "SERVICE_TIME", "PAGE", "PROBABILITY_UNIT", "WEIGHT_UNIT", "DURATION_NS_MAX", "COUNT_MAX", "PAGE_PS_MIN"}
 DECLARED = re.compile(r"^(?:pub\(\w+\) )?const ([A-Z_]+): (\w+) = (.+);$", re.M)
 IMPORT = re.compile(r"^((?:pub(?:\(\w+\))? )?use [^;]*;)", re.M)

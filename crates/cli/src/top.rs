@@ -245,7 +245,7 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let cells = |waited_seconds: f64, reads: u64, got_bytes: u64, fetched_bytes: u64, depth| {
         // Part of the returned bytes that no device fetched.
         let fetched_share = (fetched_bytes as f64 / got_bytes as f64).min(1.0);
-        let cached_percent = (got_bytes > 0).then(|| 100.0 * (1.0 - fetched_share));
+        let cached_percent = (got_bytes > 0).then_some(100.0 * (1.0 - fetched_share));
         let per_second = |count: f64| Some(count / seconds);
         [
             format!("{:.0} %", (100.0 * waited_seconds / seconds).min(100.0)),

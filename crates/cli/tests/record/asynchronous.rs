@@ -206,7 +206,7 @@ fn aio_writes_are_not_recorded_as_reads() {
 }
 
 /// Reads by io_uring of a program without root, 512 in two seconds. Reads before the ring is found
-/// are missing: those of a tenth of a second, and more on a busy machine.
+/// are missing: a tenth of a second of them, and more on a busy machine.
 #[test]
 fn reads_of_io_uring_are_sampled_without_root() {
     const READS: u64 = 512;

@@ -166,7 +166,7 @@ mod tests {
             for file_bytes in [MIB, 256 * MIB] {
                 let ranges = format.ranges(file_bytes);
                 let is_inside = |&(offset, bytes): &(u64, u64)| offset + bytes <= file_bytes;
-                assert!(ranges.iter().all(|range| is_inside(range)));
+                assert!(ranges.iter().all(is_inside));
                 assert!(ranges.iter().all(|&(_, bytes)| bytes > 0));
                 let header: u64 = ranges[..2].iter().map(|&(_, bytes)| bytes).sum();
                 assert!(header <= 200 << 10, "{format:?}: {header} bytes of header");

@@ -396,7 +396,11 @@ fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
         order: block.choice("order", QueuePolicy::Positioning, &orders)?,
         depth: depth as u32,
         window: block.integer_or("window", depth, window_bounds)? as u32,
-        age_limit_ns: ms_to_ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
+        age_limit_ns: ms_to_ns(block.number_or(
+            "age_limit_ms",
+            10_000.0,
+            bounds(0.0, 1e6, "ms"),
+        )?),
         combines_writes: block.switch_or("joins_writes", false)?,
     };
     block.reject_unread()?;

@@ -54,10 +54,7 @@ pub struct FlashTiming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashEvent {
     /// `bytes` of the request in `slot` have left the channel.
-    Read {
-        slot: u32,
-        bytes: u32,
-    },
+    Read { slot: u32, bytes: u32 },
     /// A program has ended, and its bytes can leave the buffer.
     Program,
     /// An internal event without effect for the caller.

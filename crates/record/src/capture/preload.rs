@@ -2,10 +2,11 @@
 //!
 //! A library (the crate `readpath-preload`) is loaded into the program and its children. It reports
 //! each read in shared memory. Both crates include the file with its layout. Some reads bypass
-//! these functions: touches of mappings, and formatted input (`fscanf`). Reads by io_uring are
-//! sampled. The library is not loaded into statically linked programs, into programs with other privileges than their
-//! starter, and into programs that clear their environment. The kernel's count of reads for the
-//! program and its children shows the missing share.
+//! these functions: touches of mappings, io_uring, and formatted input (`fscanf`). The first two
+//! are sampled (state_samples.rs). The library is not loaded into statically
+//! linked programs, into programs with other privileges than their starter, and into programs that
+//! clear their environment. The kernel's count of reads for the program and its children shows the
+//! missing share.
 //!
 //! The reports come from the recorded program. They are checked, and a false report can only make
 //! its own recording wrong.

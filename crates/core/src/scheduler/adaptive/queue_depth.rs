@@ -8,9 +8,6 @@
 
 use crate::observed::EWMA_WINDOW;
 
-/// Least number of requests of a process that keeps many.
-const MANY_REQUESTS: u64 = 16;
-
 /// Mean queue depth of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueDepth {
@@ -48,7 +45,8 @@ impl QueueDepth {
             (depth_min, depth_max) =
                 (depth_min.min(queue_depth.mean_scaled), depth_max.max(queue_depth.mean_scaled));
         }
-        depth_max >= MANY_REQUESTS * EWMA_WINDOW && depth_min <= depth_max / 4
+        // Depths are in units of 1/EWMA_WINDOW: the largest is at least EWMA_WINDOW, 16 requests.
+        depth_max >= EWMA_WINDOW * EWMA_WINDOW && depth_min <= depth_max / 4
     }
 }
 

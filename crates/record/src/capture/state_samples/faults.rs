@@ -1,6 +1,6 @@
 //! Page faults of mapped files, sampled without root.
 //!
-//! A sample compares the resident pages of each mapped file with those of the sample before
+//! A sample compares the resident pages of each mapped file with the pages resident before
 //! (mincore(2)). The pages that arrived in the interval, the number of major faults and the time of
 //! threads in faults are known for all files together. The pages are divided into at least as many
 //! ranges as there were faults, of one readahead window at most. The largest ranges, one for each

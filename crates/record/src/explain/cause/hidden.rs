@@ -1,8 +1,8 @@
 //! Waits for files that are in the times by activity and not among the recorded reads.
 //!
 //! A recording without root samples the times of all waits, and misses some reads: page faults of
-//! files whose residency the kernel does not show, requests of io_uring that were overwritten, calls
-//! that bypass the C library.
+//! files whose residency the kernel does not show, requests of io_uring that were overwritten, and
+//! calls that bypass the C library.
 
 use readpath_trace::recording::Activity;
 
@@ -10,8 +10,8 @@ use super::super::UNKNOWN_SHARE_MAX;
 use super::super::gather::RecordingData;
 use super::words::duration_text;
 
-/// Part of the waits for files from which unrecorded ones are named. Sampled times differ from those
-/// of the reads by a few percent.
+/// Part of the waits for files from which unrecorded ones are named. Sampled times and the times of
+/// reads differ by a few percent.
 const HIDDEN_PART_MIN: f64 = 0.25;
 
 /// Waits without recorded reads.
