@@ -59,9 +59,9 @@ impl From<Failure> for PyErr {
             },
             ReadError::Shrunk { .. } => 116, // ESTALE
             ReadError::TooManyReads { .. } => EAGAIN,
-            ReadError::TooManyPinned { .. } => 16,  // EBUSY
-            ReadError::TooLarge { .. } => 22, // EINVAL
-            _ => 5,                           // EIO
+            ReadError::TooManyPinned { .. } => 16, // EBUSY
+            ReadError::TooLarge { .. } => 22,      // EINVAL
+            _ => 5,                                // EIO
         };
         PyOSError::new_err((errno, error.to_string()))
     }
