@@ -76,7 +76,7 @@ pub struct RecordArgs {
     after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
     the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
     reads from the\nkernel as before. As root, the kernel's events show all reads (needs tracefs). Without root, the\n\
-    read calls of a COMMAND are seen by a preloaded library, and not mappings and io_uring.\n\n\
+    read calls of a COMMAND are seen by a preloaded library, and touches of mappings are sampled.\n\n\
     With --from the pages of a recording are brought in, in the order of their first use, while the\n\
     program runs. That needs no root. Files with another inode or length are left out. The use of\n\
     the pages is not observed.\n\n\

@@ -38,8 +38,8 @@ pub fn run(
     }
     notice::print(match budget_bytes {
         Some(_) => {
-            "not root: pages are brought in for the read calls of the C library; touches of \
-             mappings, io_uring, formatted input (fscanf), static and setuid programs are not seen"
+            "not root: pages are brought in for the read calls of the C library, and for touches of \
+             mappings, which are sampled; io_uring, formatted input (fscanf) and setuid programs are not seen"
         }
         None => {
             "not root: functions put before the C library's record what calls, stdio and AIO read; io_uring, \

@@ -71,6 +71,7 @@ pub const PROGRAMS: [Program; 16] = [
     PIECES,
     SCATTERED,
     PIECES_OF_DATA,
+    MAPPED_DATA,
 ];
 
 /// Program that reads each piece of the slow file once, in an unpredictable order.
@@ -98,6 +99,15 @@ fn scattered(folder: &Path) {
 /// Program that reads each piece of the file `data` once, in an unpredictable order.
 pub const PIECES_OF_DATA: Program =
     Program { name: "pieces of data in disorder", run: pieces_of_data };
+
+/// Program that maps the file `data` and touches its pages in order.
+pub const MAPPED_DATA: Program =
+    Program { name: "mapped data in order", run: mapped_data_in_order };
+
+fn mapped_data_in_order(folder: &Path) {
+    let memory = mapped(folder);
+    (0..memory.len() as u64).step_by(4 * KIB as usize).for_each(|offset| touch(memory, offset));
+}
 
 fn pieces_of_data(folder: &Path) {
     read_pieces(&data(folder, 0));
@@ -189,7 +199,7 @@ fn short_runs(folder: &Path) {
 /// Maps the file `data`.
 fn mapped(folder: &Path) -> &'static [u8] {
     let file = data(folder, 0);
-    let length = DATA_BYTES as usize;
+    let length = file.metadata().unwrap().len() as usize;
     let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
     // SAFETY: a new mapping of a file that no process writes to or cuts.
     unsafe {

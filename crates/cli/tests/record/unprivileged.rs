@@ -5,11 +5,11 @@ use std::{env, fs};
 
 use crate::gains::{SlowDisk, device};
 use crate::preload::as_nobody;
-use crate::programs::{MIB, PIECES_OF_DATA};
+use crate::programs::{MAPPED_DATA, MIB, PIECES_OF_DATA, Program};
 use crate::support::{Ran, Scratch};
 use crate::{PROGRAM, mib};
 
-/// Length of the file. Its pieces are read once each, in disorder.
+/// Length of the file.
 const FILE_MIB: u64 = 64;
 
 /// Number of runs, of which one must not rest because of other load.
@@ -17,7 +17,18 @@ const RUNS_MAX: usize = 5;
 
 #[test]
 fn read_calls_are_advised_without_root() {
-    let scratch = Scratch::under(&env::temp_dir(), "advise-nobody");
+    assert_advised("advise-nobody", &PIECES_OF_DATA);
+}
+
+/// The pages of the mapping are found in the page table of the program.
+#[test]
+fn touches_of_a_mapping_are_advised_without_root() {
+    assert_advised("advise-mapped", &MAPPED_DATA);
+}
+
+/// Holds that a program that reads `data` on a slow disk gets pages ahead, and uses half of them.
+fn assert_advised(name: &str, read: &Program) {
+    let scratch = Scratch::under(&env::temp_dir(), name);
     // Only root makes the disk.
     if !crate::support::is_root() {
         return println!("skipped: needs root");
@@ -37,7 +48,7 @@ fn read_calls_are_advised_without_root() {
         let Some(mut command) = as_nobody(&scratch, &arguments) else {
             return println!("skipped: no setpriv(1)");
         };
-        let ran = Ran::of(command.env(PROGRAM, PIECES_OF_DATA.name).output().unwrap());
+        let ran = Ran::of(command.env(PROGRAM, read.name).output().unwrap());
         ran.has_ended(0, "advise");
         ran.says(&["not root: pages are brought in for the read calls"], "advise");
         assert!(!scratch.path("readpath.rec").exists(), "none was asked for");

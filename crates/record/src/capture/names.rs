@@ -249,7 +249,7 @@ impl FileNames for System {
 
 /// Parses a line of `/proc/PID/maps` with a file, such as `7f0c6ee00000-7f0c7ee00000 r--s 00000000
 /// fe:00 9972143    /tmp/data`. Returns first address, mapping and file. `None` for other memory.
-fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
+pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     let mut fields = line.split_whitespace();
     let from_hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (first, end) = fields.next()?.split_once('-')?;

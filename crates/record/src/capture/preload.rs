@@ -30,7 +30,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::advise::{Advisor, CalledRead};
 use super::event::Inode;
 use super::names::{FileNames, NamedFile, System};
-use super::state_samples::StateSampler;
+use super::state_samples::{SamplePurpose, StateSampler};
 use super::{RecordingSummary, first_record, now_ns, wall_ns};
 use crate::called_wait::wait_of_call;
 use crate::cleanup::{CleanupKind, Record as CleanupEntry};
@@ -164,8 +164,7 @@ impl Preload {
         first_record(RecordingMethod::Preload, self.wall_ns, program)
     }
 
-    /// Starts a program with the library loaded. If nothing is prefetched for it, its activities
-    /// are sampled.
+    /// Starts a program with the library loaded, and the samples of its activities or touches.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -188,7 +187,11 @@ impl Preload {
         // The recording begins with the program, and not with the preparation of the shared memory.
         (self.start_ns, self.wall_ns) = (now_ns(), wall_ns());
         let child = command.env(variable, self.folder.join(RING_FILE)).spawn()?;
-        self.states = StateSampler::start(child.id()).filter(|_| self.advisor.is_none());
+        let purpose = match self.advisor {
+            Some(_) => SamplePurpose::Prefetch,
+            None => SamplePurpose::Record,
+        };
+        self.states = StateSampler::start(child.id(), purpose);
         Ok(child)
     }
 

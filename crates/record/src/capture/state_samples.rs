@@ -8,7 +8,7 @@
 //! ([`time_split`](super::time_split)).
 //!
 //! The same thread samples the reads by io_uring ([`uring`]) and the page faults of mappings
-//! ([`faults`]).
+//! ([`faults`]), or the touched pages of mappings for prefetching ([`touches`]).
 //!
 //! Sampling takes at most a fiftieth of a processor: a longer sample delays the next one. A process
 //! that begins and ends between two searches of the descendants is missed.
@@ -19,17 +19,21 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use readpath_trace::recording::{Activity, Record, TimeSpent};
 
 mod faults;
+mod page_tables;
+mod touches;
 mod uring;
 
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
+pub(super) use touches::SampledTouch;
+use touches::TouchSamples;
 pub(super) use uring::UringRead;
 use uring::UringSamples;
 
@@ -57,6 +61,16 @@ pub struct StateSampler {
     is_ending: Arc<AtomicBool>,
     uring_reads: Receiver<UringRead>,
     faults: Receiver<SampledFault>,
+    touches: Receiver<SampledTouch>,
+}
+
+/// Use of the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplePurpose {
+    /// A recording: times, reads by io_uring and page faults.
+    Record,
+    /// Prefetching: the touched pages of mappings.
+    Prefetch,
 }
 
 /// Time of each activity in nanoseconds.
@@ -65,16 +79,27 @@ type Times = [u64; Activity::ALL.len()];
 impl StateSampler {
     /// Starts to sample a process and its descendants. `None` if the kernel does not report the
     /// system calls of its threads to this user.
-    pub fn start(process: u32) -> Option<StateSampler> {
+    pub fn start(process: u32, purpose: SamplePurpose) -> Option<StateSampler> {
         let first_state = fs::read(format!("/proc/{process}/task/{process}/syscall"));
         first_state.ok()?;
         let is_ending = Arc::new(AtomicBool::new(false));
         let must_end = Arc::clone(&is_ending);
         let (uring_sender, uring_reads) = mpsc::channel();
         let (fault_sender, faults) = mpsc::channel();
-        let sample = move || Sampling::new(process, uring_sender, fault_sender).run(&must_end);
+        let (touch_sender, touches) = mpsc::channel();
+        let sample = move || {
+            let mut sampling = Sampling::new(process);
+            match purpose {
+                SamplePurpose::Record => {
+                    sampling.rings = UringSamples::new(uring_sender);
+                    sampling.faults = Some(FaultSamples::new(fault_sender));
+                }
+                SamplePurpose::Prefetch => sampling.touches = Some(TouchSamples::new(touch_sender)),
+            }
+            sampling.run(&must_end)
+        };
         let thread = thread::Builder::new().name("readpath-states".to_owned()).spawn(sample);
-        Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads, faults })
+        Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads, faults, touches })
     }
 
     /// Reads by io_uring that were seen since the last call.
@@ -85,6 +110,11 @@ impl StateSampler {
     /// Page faults that were seen since the last call.
     pub(super) fn take_faults(&self) -> Vec<SampledFault> {
         self.faults.try_iter().collect()
+    }
+
+    /// Touches of mappings that were seen since the last call.
+    pub(super) fn take_touches(&self) -> Vec<SampledTouch> {
+        self.touches.try_iter().collect()
     }
 
     /// Ends the sampling. Returns one record per activity of a recording of `length_ns`; their
@@ -125,10 +155,11 @@ struct Sampling {
     cost: SamplingCost,
     last_sample: Instant,
     last_search: Instant,
-    /// `None` if the kernel has no io_uring or forbids it.
+    /// `None` without a recording, and if the kernel has no io_uring or forbids it.
     rings: Option<UringSamples>,
     last_ring_search: Instant,
-    faults: FaultSamples,
+    faults: Option<FaultSamples>,
+    touches: Option<TouchSamples>,
     /// True if a thread waited for io_uring or AIO at the last sample.
     waits_for_async: bool,
 }
@@ -172,8 +203,8 @@ impl SamplingCost {
 }
 
 impl Sampling {
-    /// Creates the state with one process.
-    fn new(process: u32, uring_reads: Sender<UringRead>, faults: Sender<SampledFault>) -> Sampling {
+    /// Creates the state with one process, without rings, faults and touches.
+    fn new(process: u32) -> Sampling {
         let now = Instant::now();
         let mut sampling = Sampling {
             processes: BTreeMap::new(),
@@ -182,9 +213,10 @@ impl Sampling {
             cost: SamplingCost::new(now),
             last_sample: now,
             last_search: now,
-            rings: UringSamples::new(uring_reads),
+            rings: None,
             last_ring_search: now,
-            faults: FaultSamples::new(faults),
+            faults: None,
+            touches: None,
             waits_for_async: false,
         };
         sampling.add_process(process);
@@ -201,7 +233,9 @@ impl Sampling {
                 let end = Instant::now();
                 next_sample = end + self.cost.pause(begin, end);
                 self.search_rings();
-                self.faults.sample_if_due(self.processes.keys().copied());
+                let processes = || self.processes.keys().copied();
+                self.faults.iter_mut().for_each(|faults| faults.sample_if_due(processes()));
+                self.touches.iter_mut().for_each(|touches| touches.sample_if_due(processes()));
             }
             let pause = next_sample.saturating_duration_since(Instant::now());
             match self.rings.as_mut().filter(|rings| rings.has_rings()) {
@@ -253,7 +287,9 @@ impl Sampling {
         let now = Instant::now();
         let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;
         self.last_sample = now;
-        self.faults.add_fault_time(threads[Activity::Fault as usize], passed_ns);
+        let in_faults = threads[Activity::Fault as usize];
+        self.faults.iter_mut().for_each(|faults| faults.add_fault_time(in_faults, passed_ns));
+        self.touches.iter_mut().for_each(|touches| touches.add_fault_time(in_faults, passed_ns));
         let first = threads.iter().position(|&count| count > 0);
         let activity = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
         let queued_ns = match activity {

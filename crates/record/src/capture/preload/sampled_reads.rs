@@ -7,7 +7,9 @@ use readpath_trace::recording::{
     ReadMethod, ReadOutcome, ReadRecord, Record, RecordingWriter, Unseen,
 };
 
-use super::super::state_samples::{SampledFault, UringRead};
+use super::super::advise::CalledRead;
+use super::super::now_ns;
+use super::super::state_samples::{SampledFault, SampledTouch, UringRead};
 use super::Preload;
 
 impl Preload {
@@ -17,9 +19,11 @@ impl Preload {
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
         let Some(states) = &self.states else { return Ok(()) };
-        let (reads, faults) = (states.take_uring_reads(), states.take_faults());
+        let (reads, faults, touches) =
+            (states.take_uring_reads(), states.take_faults(), states.take_touches());
         reads.into_iter().try_for_each(|read| self.record_uring(read, writer))?;
-        faults.into_iter().try_for_each(|fault| self.record_fault(fault, writer))
+        faults.into_iter().try_for_each(|fault| self.record_fault(fault, writer))?;
+        touches.into_iter().try_for_each(|touch| self.advise_touch(touch, writer))
     }
 
     /// Writes a read. A read of an unknown file or range is counted with its wait.
@@ -43,9 +47,11 @@ impl Preload {
         };
         let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
         let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
-        let outcome = match u64::try_from(read.result) {
-            Ok(bytes) => ReadOutcome::Bytes(bytes),
-            Err(_) => ReadOutcome::Error(read.result.unsigned_abs()),
+        let outcome = match read.result {
+            Some(result) if result < 0 => ReadOutcome::Error(result.unsigned_abs()),
+            Some(bytes) => ReadOutcome::Bytes(u64::from(bytes.unsigned_abs())),
+            // A read whose result was overwritten counts as complete.
+            None => ReadOutcome::Bytes(read.asked_bytes),
         };
         writer.put(Record::Read(ReadRecord {
             end_ns,
@@ -90,5 +96,33 @@ impl Preload {
             asked_bytes,
             outcome: ReadOutcome::Bytes(asked_bytes),
         }))
+    }
+
+    /// Lets the advisor see a touch of a mapping, like a read of its pages that has just ended.
+    fn advise_touch<W: Write>(
+        &mut self,
+        touch: SampledTouch,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let SampledTouch { process, inode, named, range, waited_ns } = touch;
+        let name_and_size = (named.path, named.bytes.unwrap_or(u64::MAX));
+        let file = self.file_number((inode.device, inode.number), Some(name_and_size), writer)?;
+        let Some(advisor) = &mut self.advisor else { return Ok(()) };
+        let end_ns = now_ns();
+        let asked_bytes = range.count() * PAGE_BYTES;
+        advisor.on_record(&Record::Read(ReadRecord {
+            end_ns,
+            begin_ns: end_ns.saturating_sub(waited_ns),
+            waited_ns,
+            way: ReadMethod::Fault,
+            file,
+            offset: range.first * PAGE_BYTES,
+            asked_bytes,
+            outcome: ReadOutcome::Bytes(asked_bytes),
+            ..ReadRecord::default()
+        }));
+        let call = CalledRead { task: process, inode, range, has_waited: waited_ns > 0 };
+        advisor.on_call(call, &mut self.system, end_ns);
+        Ok(())
     }
 }

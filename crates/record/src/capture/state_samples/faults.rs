@@ -8,11 +8,13 @@
 //! already being read has no major fault. Which pages of a range the program used, and the order
 //! of the ranges within an interval, are not known.
 //!
-//! The kernel reports residency only to the file's owner and to users with write permission. Pages
-//! that other programs read at the same time are included.
+//! The kernel reports residency only to the file's owner and to users with write permission. For
+//! other files the pages that appear in the page table of the process take its place: the touched
+//! pages and their neighbours. Pages that other programs read at the same time are included.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,7 @@ use super::super::event::Inode;
 use super::super::names::{FileNames, NamedFile, System};
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
+use super::page_tables::{LookScope, MappingPages, add_page, file_mappings, open_page_table};
 use super::spread;
 
 /// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
@@ -32,6 +35,8 @@ const PAUSE_PER_SAMPLE: u32 = 19;
 const SEARCH_PERIOD: Duration = Duration::from_millis(50);
 /// The kernel's default readahead window, 128 KiB.
 const DEFAULT_WINDOW_PAGES: u64 = 32;
+/// Maximum number of pages of a mapping without residency (64 GiB).
+const FILE_PAGES_MAX: u64 = 1 << 24;
 /// Maximum number of files.
 const FILES_MAX: usize = 64;
 
@@ -62,16 +67,23 @@ pub(super) struct FaultSamples {
     faults: Sender<SampledFault>,
 }
 
-/// A mapped file whose residency is known.
+/// A mapped file.
 #[derive(Debug)]
 struct MappedFile {
     process: u32,
     named: NamedFile,
-    file: File,
     /// Size of the kernel's readahead window for the file, in pages.
     window_pages: u64,
-    /// One flag per page, true if it was resident at the last sample.
-    residency: Vec<bool>,
+    pages: PageSource,
+}
+
+/// Source of the pages that faults bring in.
+#[derive(Debug)]
+enum PageSource {
+    /// Resident pages of the file: one flag per page, true if it was resident at the last look.
+    Residency { file: File, residency: Vec<bool> },
+    /// Pages in the page table of the process, for a file whose residency is not shown.
+    PageTable { page_table: File, mappings: Vec<MappingPages> },
 }
 
 impl FaultSamples {
@@ -120,9 +132,10 @@ impl FaultSamples {
                 if self.files.len() >= FILES_MAX || self.files.contains_key(&inode) {
                     continue;
                 }
-                let Some(file) = open_if_residency_is_shown(path.as_ref(), inode) else { continue };
-                let Some(residency) = page_residency(&file) else { continue };
-                let bytes = file.metadata().ok().map(|metadata| metadata.len());
+                let Some(pages) = PageSource::of_file(process, inode, path.as_ref()) else {
+                    continue;
+                };
+                let bytes = fs::metadata(path).ok().map(|metadata| metadata.len());
                 let named = NamedFile { path: path.to_owned(), bytes };
                 let window_bytes = self.system.disk(inode.device).readahead_bytes;
                 // A file system without a device has the kernel's default.
@@ -130,8 +143,7 @@ impl FaultSamples {
                     0 => DEFAULT_WINDOW_PAGES,
                     pages => pages,
                 };
-                let file = MappedFile { process, named, file, window_pages, residency };
-                self.files.insert(inode, file);
+                self.files.insert(inode, MappedFile { process, named, window_pages, pages });
             }
         }
     }
@@ -151,10 +163,7 @@ impl FaultSamples {
         let fault_ns = std::mem::take(&mut self.fault_ns);
         let mut added: Vec<(Inode, PageRange)> = Vec::new();
         for (&inode, file) in &mut self.files {
-            let Some(current) = page_residency(&file.file) else { continue };
-            let ranges = added_ranges(&file.residency, &current);
-            added.extend(ranges.into_iter().map(|range| (inode, range)));
-            file.residency = current;
+            added.extend(file.pages.added().into_iter().map(|range| (inode, range)));
         }
         // Readahead alone makes nothing wait.
         if fault_ns == 0 {
@@ -190,6 +199,40 @@ impl FaultSamples {
     }
 }
 
+impl PageSource {
+    /// Source of a file that a process maps, with its present pages as the first look. `None` if
+    /// neither can be read.
+    fn of_file(process: u32, inode: Inode, path: &Path) -> Option<PageSource> {
+        if let Some(file) = open_if_residency_is_shown(path, inode) {
+            let residency = page_residency(&file)?;
+            return Some(PageSource::Residency { file, residency });
+        }
+        let page_table = open_page_table(process)?;
+        let mut mappings = file_mappings(process, FILE_PAGES_MAX);
+        mappings.retain(|mapping| mapping.inode == inode);
+        let mut source = PageSource::PageTable { page_table, mappings };
+        source.added();
+        Some(source)
+    }
+
+    /// Ranges of pages that have arrived since the last look.
+    fn added(&mut self) -> Vec<PageRange> {
+        match self {
+            PageSource::Residency { file, residency } => {
+                let Some(current) = page_residency(file) else { return Vec::new() };
+                let added = added_ranges(residency, &current);
+                *residency = current;
+                added
+            }
+            PageSource::PageTable { page_table, mappings } => {
+                let added =
+                    |mapping: &mut MappingPages| mapping.newly_mapped(page_table, LookScope::All);
+                mappings.iter_mut().flat_map(added).collect()
+            }
+        }
+    }
+}
+
 /// Number of major faults of a process. `None` if it has ended.
 fn major_faults(process: u32) -> Option<u64> {
     /// Index of the number among the fields after the name, of which the first is the state.
@@ -207,10 +250,7 @@ fn added_ranges(previous: &[bool], current: &[bool]) -> Vec<PageRange> {
         if !is_resident || was_resident {
             continue;
         }
-        match ranges.last_mut().filter(|range| range.end == page) {
-            Some(range) => range.end += 1,
-            None => ranges.push(PageRange::new(page, 1)),
-        }
+        add_page(&mut ranges, page);
     }
     ranges
 }

@@ -27,7 +27,7 @@ impl Drop for Program {
 /// percent; `None` where the kernel does not report system calls.
 fn longest_activity(command: &str) -> Option<(Activity, u64)> {
     let program = Program::shell(command);
-    let Some(sampler) = StateSampler::start(program.0.id()) else {
+    let Some(sampler) = StateSampler::start(program.0.id(), SamplePurpose::Record) else {
         eprintln!("skipped: this kernel does not report the system calls of a child");
         return None;
     };

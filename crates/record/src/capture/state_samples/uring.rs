@@ -10,7 +10,9 @@
 //! spread evenly over it, in their order. The number of reads in flight at each sample is exact, so
 //! the mean wait (reads in flight ÷ rate) is right; single waits are only as exact as the interval.
 //!
-//! The offsets within a ring are those that the kernel reports for a ring of the recorder.
+//! A request's entry is found by its index, in a table behind the results. A ring without that table
+//! has its entries in order. The offsets within a ring are those that the kernel reports for a ring
+//! of the recorder.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -31,6 +33,9 @@ const ENTRIES_MAX: u32 = 1 << 16;
 /// Size in bytes of a request's and of a result's entry.
 const REQUEST_BYTES: usize = 64;
 const RESULT_BYTES: usize = 16;
+/// Size in bytes of an entry in the table of indices, and alignment of that table.
+const INDEX_BYTES: usize = 4;
+const TABLE_ALIGNMENT: usize = 64;
 /// Offsets of `mmap` that select the memory of the results and the memory of the requests.
 const MAP_RINGS: u64 = 0;
 const MAP_REQUESTS: u64 = 0x1000_0000;
@@ -61,8 +66,8 @@ pub(in super::super) struct UringRead {
     /// Clock times in nanoseconds.
     pub begin_ns: u64,
     pub end_ns: u64,
-    /// Number of bytes, or the negated error number.
-    pub result: i32,
+    /// Number of bytes, or the negated error number. `None` if the result was overwritten.
+    pub result: Option<i32>,
 }
 
 /// The rings of the recorded processes.
@@ -218,6 +223,14 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Offset of the table of indices, which follows the results.
+    fn index_table(self, result_entries: u32) -> usize {
+        let result_end = self.results + result_entries as usize * RESULT_BYTES;
+        result_end.next_multiple_of(TABLE_ALIGNMENT)
+    }
+}
+
 impl Ring {
     /// Maps a ring of another process. `None` if it may not be read or has another layout.
     fn map(process: u32, descriptor: u64, layout: Layout) -> Option<Ring> {
@@ -232,8 +245,10 @@ impl Ring {
         if !is_count(request_entries) || !is_count(result_entries) {
             return None;
         }
-        let result_bytes = layout.results + result_entries as usize * RESULT_BYTES;
-        let rings = Mapped::new(&file, MAP_RINGS, result_bytes)?;
+        let table = layout.index_table(result_entries);
+        let table_end = table + request_entries as usize * INDEX_BYTES;
+        let rings = Mapped::new(&file, MAP_RINGS, table_end)
+            .or_else(|| Mapped::new(&file, MAP_RINGS, table))?;
         let request_bytes = request_entries as usize * REQUEST_BYTES;
         let requests = Mapped::new(&file, MAP_REQUESTS, request_bytes)?;
         let taken = rings.word(layout.request_head).load(Ordering::Acquire);
@@ -292,13 +307,12 @@ impl Ring {
             self.in_flight.clear();
             return;
         }
-        for index in 0..request_count {
+        let entries = self.entry_indices(first_request, request_count, layout);
+        for (index, entry) in (0..).zip(entries) {
             let begin_ns = spread(interval, index, request_count);
-            if request_count - index > self.request_entries {
-                self.overwritten.push_back(begin_ns);
-            } else {
-                let number = first_request.wrapping_add(index);
-                self.in_flight.push_back(self.request(number, begin_ns));
+            match entry {
+                Some(entry) => self.in_flight.push_back(self.request(entry, begin_ns)),
+                None => self.overwritten.push_back(begin_ns),
             }
         }
         for index in 0..result_count {
@@ -316,9 +330,38 @@ impl Ring {
         self.overwritten.drain(..excess);
     }
 
-    /// Request number `number` of the ring.
-    fn request(&self, number: u32, begin_ns: u64) -> Request {
-        let start = (number & (self.request_entries - 1)) as usize * REQUEST_BYTES;
+    /// Index of the entry of each of `count` requests from number `first` on. `None` for an entry
+    /// that a later request has overwritten.
+    fn entry_indices(&self, first: u32, count: u32, layout: Layout) -> Vec<Option<u32>> {
+        let table = layout.index_table(self.result_entries);
+        let index_at = |position: u32| self.rings.get(table + position as usize * INDEX_BYTES);
+        // The program sets the index before each request. A table of zeros is none.
+        let has_table =
+            (0..self.request_entries).any(|position| index_at(position).unwrap_or(0) > 0);
+        let mut is_used = vec![false; self.request_entries as usize];
+        let mut entries: Vec<Option<u32>> = (0..count)
+            .rev()
+            .map(|nth| {
+                // The table has no more than the latest requests.
+                if nth + self.request_entries < count {
+                    return None;
+                }
+                let in_order = first.wrapping_add(nth) & (self.request_entries - 1);
+                let index = match index_at(in_order) {
+                    Some(index) if has_table => index,
+                    _ => in_order,
+                };
+                let is_used = is_used.get_mut(index as usize)?;
+                (!std::mem::replace(is_used, true)).then_some(index)
+            })
+            .collect();
+        entries.reverse();
+        entries
+    }
+
+    /// Request in the entry with this index.
+    fn request(&self, entry: u32, begin_ns: u64) -> Request {
+        let start = entry as usize * REQUEST_BYTES;
         let word = |index: usize| self.requests.word(start + 4 * index).load(Ordering::Relaxed);
         let long = |index: usize| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
         // Bytes 0 and 1 are the operation and its flags, then come the descriptor (4), the offset
@@ -335,6 +378,12 @@ impl Ring {
         }
     }
 
+    /// True if the oldest request in flight has a known entry.
+    fn is_oldest_known(&self) -> bool {
+        let unknown_ns = self.overwritten.front().copied().unwrap_or(u64::MAX);
+        self.in_flight.front().is_some_and(|request| request.begin_ns <= unknown_ns)
+    }
+
     /// Result number `number` of the ring. `None` if it belongs to no read.
     fn complete(
         &mut self,
@@ -348,11 +397,15 @@ impl Ring {
         let word = |index: usize| self.rings.word(start + 4 * index).load(Ordering::Relaxed);
         let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
         let result = word(2) as i32;
-        let is_same = |request: &Request| request.user_data == user_data;
+        // A program uses the same data again: an overwritten request had it before.
+        let is_same =
+            |request: &Request| request.user_data == user_data && request.begin_ns < end_ns;
         let found = match is_overwritten {
-            true => None,
+            // Whose result was overwritten is not known: the oldest request counts as done.
+            true => self.is_oldest_known().then_some(0),
             false => self.in_flight.iter().position(is_same),
         };
+        let result = (!is_overwritten).then_some(result);
         let process = self.process;
         let Some(request) = found.and_then(|index| self.in_flight.remove(index)) else {
             let begin_ns = self.overwritten.pop_front()?;
@@ -368,7 +421,7 @@ impl Ring {
             false => None,
         };
         let asked_bytes = match request.operation {
-            OP_READV => u64::try_from(result).unwrap_or(0),
+            OP_READV => u64::try_from(result.unwrap_or(0)).unwrap_or(0),
             _ => request.bytes,
         };
         Some(UringRead {
@@ -393,6 +446,11 @@ impl Mapped {
             rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, ring, offset)
         };
         Some(Mapped { address: address.ok()?.cast(), bytes })
+    }
+
+    /// Word at an offset in bytes, a multiple of four. `None` if it is not mapped.
+    fn get(&self, offset: usize) -> Option<u32> {
+        (offset + 4 <= self.bytes).then(|| self.word(offset).load(Ordering::Relaxed))
     }
 
     /// Word at an offset in bytes, a multiple of four. The other process may change it.

@@ -1,0 +1,136 @@
+//! Touched pages of mappings, sampled without root for prefetching.
+//!
+//! A sample finds the pages that have been mapped since the last one, in the page tables of the
+//! recorded processes. The time of threads in page faults is divided equally among the ranges of
+//! these pages.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::PageRange;
+
+use super::super::event::Inode;
+use super::super::names::NamedFile;
+use super::page_tables::{LookScope, MappingPages, file_mappings, open_page_table};
+
+/// Minimum pause between two samples, and the pause as a multiple of the sample's duration. The
+/// pause between two samples of all pages is set by their own duration.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_PER_SAMPLE: u32 = 19;
+/// Period of the search for new mappings.
+const SEARCH_PERIOD: Duration = Duration::from_millis(20);
+/// Maximum size of a mapping in pages (64 GiB).
+const PAGES_MAX: u64 = 1 << 24;
+
+/// Pages of a file that a process has touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct SampledTouch {
+    pub process: u32,
+    pub inode: Inode,
+    pub named: NamedFile,
+    pub range: PageRange,
+    /// Time of threads in page faults for it, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+/// The mappings of the recorded processes.
+#[derive(Debug)]
+pub(super) struct TouchSamples {
+    processes: BTreeMap<u32, MappedProcess>,
+    /// Time of threads in faults since the last sample, in nanoseconds.
+    fault_ns: u64,
+    next_sample: Instant,
+    /// Time of the next sample of all pages. Until then, samples look at active parts.
+    next_whole_sample: Instant,
+    last_search: Option<Instant>,
+    touches: Sender<SampledTouch>,
+}
+
+/// A process with its page table and its file mappings.
+#[derive(Debug)]
+struct MappedProcess {
+    page_table: File,
+    mappings: Vec<MappingPages>,
+}
+
+impl TouchSamples {
+    /// Prepares samples without mappings. Touches are sent to `touches`.
+    pub fn new(touches: Sender<SampledTouch>) -> TouchSamples {
+        TouchSamples {
+            processes: BTreeMap::new(),
+            fault_ns: 0,
+            next_sample: Instant::now(),
+            next_whole_sample: Instant::now(),
+            last_search: None,
+            touches,
+        }
+    }
+
+    /// Adds the time of threads that are in page faults.
+    pub fn add_fault_time(&mut self, threads: u32, passed_ns: u64) {
+        self.fault_ns += u64::from(threads) * passed_ns;
+    }
+
+    /// Takes a sample of the processes if it is due, and sends the touches since the last one.
+    pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>) {
+        let begin = Instant::now();
+        if begin < self.next_sample {
+            return;
+        }
+        let is_recent = |last_search: Instant| last_search.elapsed() < SEARCH_PERIOD;
+        if !self.last_search.is_some_and(is_recent) {
+            self.last_search = Some(begin);
+            self.search(processes.collect());
+        }
+        let is_whole = begin >= self.next_whole_sample;
+        self.sample(if is_whole { LookScope::All } else { LookScope::Active });
+        let end = Instant::now();
+        let pause = (end - begin) * PAUSE_PER_SAMPLE;
+        match is_whole {
+            true => self.next_whole_sample = end + pause,
+            false => self.next_sample = end + PAUSE_MIN.max(pause),
+        }
+        self.next_sample = self.next_sample.max(end + PAUSE_MIN);
+    }
+
+    /// Finds new mappings, and forgets the ones that are gone.
+    fn search(&mut self, processes: Vec<u32>) {
+        self.processes.retain(|process, _| processes.contains(process));
+        for process in processes {
+            let mut found = file_mappings(process, PAGES_MAX);
+            if let Some(known) = self.processes.get_mut(&process) {
+                let is_same = |one: &MappingPages, other: &MappingPages| {
+                    (one.address, one.inode, one.pages) == (other.address, other.inode, other.pages)
+                };
+                known.mappings.retain(|old| found.iter().any(|new| is_same(old, new)));
+                found.retain(|new| !known.mappings.iter().any(|old| is_same(old, new)));
+                known.mappings.extend(found);
+            } else if let Some(page_table) = open_page_table(process) {
+                self.processes.insert(process, MappedProcess { page_table, mappings: found });
+            }
+        }
+    }
+
+    /// Sends the touches since the last sample.
+    fn sample(&mut self, scope: LookScope) {
+        let mut touches = Vec::new();
+        for (&process, mapped) in &mut self.processes {
+            for mapping in &mut mapped.mappings {
+                for range in mapping.newly_mapped(&mapped.page_table, scope) {
+                    let (inode, named) = (mapping.inode, mapping.named.clone());
+                    touches.push(SampledTouch { process, inode, named, range, waited_ns: 0 });
+                }
+            }
+        }
+        if touches.is_empty() {
+            return;
+        }
+        let waited_ns = std::mem::take(&mut self.fault_ns) / touches.len() as u64;
+        for touch in touches {
+            // The receiver ends after the sender.
+            let _ = self.touches.send(SampledTouch { waited_ns, ..touch });
+        }
+    }
+}
