@@ -141,8 +141,8 @@ pub trait AccessBits {
     /// The key of the page in a frame that is on a list.
     fn page(&self, frame: FrameId) -> PageKey;
 
-    /// Number of victims that were taken from this policy and have not left yet. Freeing several
-    /// pages at once takes several victims.
+    /// Number of victims that were taken from this policy and are not evicted yet. They are on no
+    /// list. Freeing several pages at once takes several victims.
     fn taken(&self) -> u32;
 }
 
@@ -184,9 +184,10 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     }
 
     /// Takes over a page from another policy. Pages arrive in that policy's order of eviction, the
-    /// first victim first. `is_kept` is true if the page was on that policy's list of kept pages.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, is_kept: bool) {
-        let _ = is_kept;
+    /// first victim first. `was_reused` is true if that policy counted the page as reused: see
+    /// [`give_up`](EvictionPolicy::give_up).
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, was_reused: bool) {
+        let _ = was_reused;
         self.enter(lists, frame, page, PageOrigin::Demand);
     }
 
@@ -196,7 +197,7 @@ pub trait EvictionPolicy: fmt::Debug + Send {
 
     /// Removes all pages from the policy's lists, for another policy to adopt. They are in the
     /// order of eviction, as far as it is known without reading access bits. The flag is true for
-    /// pages on the list of kept pages.
+    /// pages that the policy counts as reused. By default, these are the pages on [`List::REUSED`].
     fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         lists.take_policy()
     }

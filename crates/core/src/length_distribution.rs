@@ -354,13 +354,16 @@ mod tests {
         assert!(curve.pages_ahead(1, HALF, 1000) > 0);
     }
 
-    /// Two runs ended at 2 pages and one continued, and the prior adds one run, a third of which
-    /// ends. In sum 7/3 runs end and 5/3 continue: 7/5 ends for each run that continues, 14/5 times
-    /// the prior of 1/2. At 3 pages the prior of 1/3 is therefore multiplied by 14/5: 14/15 ends,
-    /// so that a fourth page is reached with probability 15/29.
+    /// The *odds* of a length are the number of runs that end there for each run that continues. By
+    /// the prior, they are 1/2 at 2 pages and 1/3 at 3 pages.
     ///
-    /// In the second part none of 100 runs ended at 16: for 20 to 23, a quarter of the prior ends,
-    /// and half of the runs go far beyond twice their length.
+    /// Two runs ended at 2 pages and one continued, and the prior adds one run, a third of which
+    /// ends. In sum 7/3 runs end and 5/3 continue: the odds are 7/5, which is 14/5 times the prior.
+    /// At 3 pages the prior is therefore multiplied by 14/5: the odds are 14/15, so that a fourth
+    /// page is reached with probability 15/29.
+    ///
+    /// In the second part none of 100 runs ended at 16 pages. From 20 to 23 pages the odds are a
+    /// quarter of the prior, and half of the runs go far beyond twice their length.
     #[test]
     fn runs_observed_at_one_length_change_the_odds_of_the_next_length() {
         let mut curve = LengthDistribution::default();

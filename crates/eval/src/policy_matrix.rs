@@ -268,8 +268,9 @@ impl MatrixCell {
         let adaptive = self.run(policies, size)?;
         let ratio = adaptive.mib_per_s / baselines[0].mib_per_s;
         let is_regret = ratio < REGRET_RATIO_MAX;
-        let cause =
-            is_regret.then(|| RegretCause::find(self, policies, &adaptive, &baselines[0], size));
+        let cause = is_regret.then(|| {
+            RegretCause::by_exchanging_policies(self, policies, &adaptive, &baselines[0], size)
+        });
         Ok(JudgedCell {
             device: self.device.clone(),
             workload: self.workload.to_owned(),

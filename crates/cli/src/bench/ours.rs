@@ -1,4 +1,7 @@
 //! The library's side of a row, used with default options.
+//!
+//! A *row* of the benchmark is one access pattern with its data files. A *pass* performs all of its
+//! accesses once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,10 +38,15 @@ enum CaveatSource {
 
 impl LibraryAccesses {
     /// Opens the files of the row for its kind of access, with the default options of the library.
-    /// A mapping has the memory limit of the row.
-    pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<LibraryAccesses> {
+    /// A mapping has the memory limit of the row. `data` describes the files, and `files` are their
+    /// paths.
+    pub fn open(
+        row_accesses: RowAccesses,
+        data: Data,
+        files: &[PathBuf],
+    ) -> io::Result<LibraryAccesses> {
         let first_file = &files[0];
-        if let RowAccesses::Mapped { pattern, byte_use, memory_bytes } = work {
+        if let RowAccesses::Mapped { pattern, byte_use, memory_bytes } = row_accesses {
             let mut builder = Mapping::builder();
             if let Some(bytes) = memory_bytes {
                 builder = builder.memory(bytes);
@@ -52,7 +60,7 @@ impl LibraryAccesses {
             return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
         let read_path = ReadPath::builder().build().map_err(io::Error::other)?;
-        if let RowAccesses::WholeFiles { threads } = work {
+        if let RowAccesses::WholeFiles { threads } = row_accesses {
             let caveat_source = CaveatSource::Path { read_path: read_path.clone(), mode: None };
             let open =
                 move |path: &Path| Ok(Box::new(LibraryFile(open_file(&read_path, path)?)) as _);
@@ -62,7 +70,7 @@ impl LibraryAccesses {
         let file = open_file(&read_path, first_file)?;
         let caveat_source =
             CaveatSource::Path { read_path: read_path.clone(), mode: Some(file.mode()) };
-        let accesses: Box<dyn Accesses> = match work {
+        let accesses: Box<dyn Accesses> = match row_accesses {
             RowAccesses::Offsets(pattern) => {
                 Box::new(PatternReads::over(Arc::new(LibraryFile(file)), pattern, ByteUse::Copied))
             }

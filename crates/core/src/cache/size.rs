@@ -46,9 +46,9 @@ impl Cache {
     pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
         let eviction_order = self.policy.give_up(&mut self.frame_lists);
         (self.policy, self.policy_pages) = (policy, pages);
-        for (id, is_kept) in eviction_order {
+        for (id, was_reused) in eviction_order {
             let key = self.frame(id).key();
-            self.policy.adopt(&mut self.frame_lists, id, key, is_kept);
+            self.policy.adopt(&mut self.frame_lists, id, key, was_reused);
         }
     }
 

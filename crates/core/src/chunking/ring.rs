@@ -44,7 +44,7 @@ impl RingChunking {
 }
 
 impl ChunkingPolicy for RingChunking {
-    /// Keeps `depth` chunks in flight: returns `None` while as many are.
+    /// Size in bytes of the next chunk to submit; `None` while `depth` chunks are in flight.
     fn next(&self, progress: &TransferProgress) -> Option<u64> {
         (progress.in_flight < self.depth).then_some(self.chunk_bytes.min(progress.bytes_left))
     }

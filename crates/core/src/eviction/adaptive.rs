@@ -232,8 +232,8 @@ impl AdaptiveEviction {
         let eviction_order = self.policy.give_up(lists);
         let ghosts = self.policy.release_ghosts().or_else(|| self.ghosts.take());
         self.policy = build_candidate(self.candidates[self.next_in_force].name, self.pages);
-        for (frame, is_kept) in eviction_order {
-            self.policy.adopt(lists, frame, access_bits.page(frame), is_kept);
+        for (frame, was_reused) in eviction_order {
+            self.policy.adopt(lists, frame, access_bits.page(frame), was_reused);
         }
         self.ghosts = ghosts.and_then(|ghosts| self.policy.inherit(ghosts));
         self.in_force = self.next_in_force;

@@ -130,9 +130,9 @@ impl EvictionPolicy for Arc {
         lists.oldest(self.next_victim_list(lists))
     }
 
-    /// Adopts a page of another policy: a kept page in T2, any other page in T1.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        lists.push(frame, if is_kept { T2 } else { T1 });
+    /// Adopts a page of another policy: a reused page in T2, any other page in T1.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        lists.push(frame, if was_reused { T2 } else { T1 });
     }
 
     /// Adapts the lists of ghosts to a memory of `pages` pages. The target of T1 stays the same

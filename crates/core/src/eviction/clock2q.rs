@@ -87,8 +87,8 @@ impl EvictionPolicy for Clock2Q {
     }
 
     /// Adopts a page of another policy in one of the queues, and numbers it in the small queue.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        let is_small = self.queues.adopt(lists, frame, is_kept);
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        let is_small = self.queues.adopt(lists, frame, was_reused);
         self.note_entry(lists, frame, is_small);
     }
 

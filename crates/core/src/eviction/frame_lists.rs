@@ -129,12 +129,12 @@ impl FrameLists {
     }
 
     /// Removes all frames from the policy's lists, for another policy to take over. They are in the
-    /// order of eviction, with a flag for those on the list of kept pages.
+    /// order of eviction, with a flag that is true for [`List::REUSED`].
     pub fn take_policy(&mut self) -> Vec<(FrameId, bool)> {
         let mut order = Vec::new();
-        for (list, is_kept) in List::OF_POLICY.into_iter().zip([false, true]) {
+        for (list, was_reused) in List::OF_POLICY.into_iter().zip([false, true]) {
             while let Some(frame) = self.pop(list) {
-                order.push((frame, is_kept));
+                order.push((frame, was_reused));
             }
         }
         order

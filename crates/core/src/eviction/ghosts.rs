@@ -1,8 +1,8 @@
 //! Ghosts: pages that a policy remembers after their eviction.
 //!
-//! A ghost is 31 bits of its page's key, and a word with a meaning defined by the policy. Two pages
-//! with the same 31 bits are confused. With a million ghosts, one of 2,000 new pages is taken for a
-//! returning one, which costs a policy one wrong guess.
+//! A ghost is 31 bits of its page's key, and a *word*: a number with a meaning defined by the
+//! policy. Two pages with the same 31 bits are confused. With a million ghosts, one of 2,000 new
+//! pages is taken for a returning one, which costs a policy one wrong guess.
 //!
 //! Each ghost is in one of two lists, in order of insertion. Their total number is bounded.
 
@@ -189,8 +189,9 @@ impl Ghosts {
         }
     }
 
-    /// Moves all ghosts into the first list and sets all their words to `word`. The former ghosts
-    /// of the second list are the newest.
+    /// Joins both lists into the first, for a policy that uses only one. The former ghosts of the
+    /// second list are the newest. Sets all words to `word`, because their meaning belonged to
+    /// another policy.
     pub fn join(&mut self, word: u32) {
         let [first, second] = self.lists;
         for ghost in &mut self.ghosts {

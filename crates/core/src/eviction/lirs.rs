@@ -165,6 +165,7 @@ impl EvictionPolicy for Lirs {
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
         self.has_evicted = true;
+        // Victims that are taken and not yet evicted still count as pages of the policy.
         self.set_limits(policy_pages(lists) + access_bits.taken());
         if lists.pages(HIR) == 0 {
             self.demote(lists, Some(&mut *access_bits));
@@ -190,7 +191,7 @@ impl EvictionPolicy for Lirs {
     }
 
     /// Adopts a page of another policy. The first pages become HIR up to the limit, the others LIR.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, _is_kept: bool) {
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, _was_reused: bool) {
         self.has_evicted = true;
         // The first adopted pages wait, because they are the next victims. The others are in the
         // order of use.

@@ -18,7 +18,7 @@ const MAIN: List = List::REUSED;
 /// Divisor of the memory that gives the size of the small queue: a tenth.
 const SMALL_DIVISOR: u32 = 10;
 
-/// Word of each ghost: these policies need none.
+/// Number stored with each ghost, its *word*: these policies need none.
 const UNUSED_WORD: u32 = 0;
 
 /// Note of a victim: the queue that it left.
@@ -108,6 +108,7 @@ impl SmallAndMainQueues {
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
         self.has_evicted = true;
+        // Victims that are taken and not yet evicted still count as pages of the policy.
         self.set_sizes(policy_pages(lists) + access_bits.taken());
         if lists.pages(MAIN) <= self.main_max {
             while let Some(frame) = lists.pop(SMALL) {
@@ -147,10 +148,15 @@ impl SmallAndMainQueues {
         lists.oldest(next_list).or_else(|| lists.oldest_of(&List::OF_POLICY))
     }
 
-    /// Takes a page over from another policy: a kept page into the main queue, others into the
+    /// Takes a page over from another policy: a reused page into the main queue, others into the
     /// small one while it has room. Returns true if it is in the small queue.
-    pub(super) fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, is_kept: bool) -> bool {
-        let is_small = !is_kept && lists.pages(SMALL) < self.small_max;
+    pub(super) fn adopt(
+        &mut self,
+        lists: &mut FrameLists,
+        frame: FrameId,
+        was_reused: bool,
+    ) -> bool {
+        let is_small = !was_reused && lists.pages(SMALL) < self.small_max;
         self.has_evicted = true;
         lists.push(frame, if is_small { SMALL } else { MAIN });
         lists.set_uses(frame, 0);
@@ -167,6 +173,7 @@ impl SmallAndMainQueues {
 
     /// Takes over another policy's ghosts, up to the own limit, in place of the own ones.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
+        // Both lists of the other policy become one, because these queues use only the first.
         ghosts.join(UNUSED_WORD);
         self.ghosts.replace_by(ghosts);
     }

@@ -67,10 +67,10 @@ impl EvictionPolicy for S3Fifo {
         self.queues.oldest(lists)
     }
 
-    /// Adopts a page of another policy: a kept page in the main queue, others in the small one
+    /// Adopts a page of another policy: a reused page in the main queue, others in the small one
     /// while it has room.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        self.queues.adopt(lists, frame, is_kept);
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        self.queues.adopt(lists, frame, was_reused);
     }
 
     /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.

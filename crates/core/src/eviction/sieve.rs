@@ -97,9 +97,9 @@ impl EvictionPolicy for Sieve {
         lists.oldest(self.unexamined).or_else(|| lists.oldest(self.examined))
     }
 
-    /// Adopts a page of another policy as the newest one. A kept page counts as marked.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        self.push(lists, frame, if is_kept { MARKED } else { UNMARKED });
+    /// Adopts a page of another policy as the newest one. A reused page counts as marked.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        self.push(lists, frame, if was_reused { MARKED } else { UNMARKED });
     }
 
     /// Releases all pages: the unmarked ones first, each group in the order of the hand. The flag

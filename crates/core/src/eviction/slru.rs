@@ -90,9 +90,9 @@ impl EvictionPolicy for Slru {
         lists.oldest(PROBATIONARY).or_else(|| lists.oldest(PROTECTED))
     }
 
-    /// Adopts a page of another policy: a kept page as protected, any other as probationary.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        lists.push(frame, if is_kept { PROTECTED } else { PROBATIONARY });
+    /// Adopts a page of another policy: a reused page as protected, any other as probationary.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        lists.push(frame, if was_reused { PROTECTED } else { PROBATIONARY });
         self.demote(lists);
     }
 

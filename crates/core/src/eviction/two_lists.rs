@@ -81,10 +81,10 @@ impl EvictionPolicy for TwoLists {
         lists.oldest(INACTIVE)
     }
 
-    /// Adopts a page of another policy: a kept page becomes active, others inactive with one use.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        lists.push(frame, if is_kept { ACTIVE } else { INACTIVE });
-        lists.set_uses(frame, u8::from(!is_kept));
+    /// Adopts a page of another policy: a reused page becomes active, others inactive with one use.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        lists.push(frame, if was_reused { ACTIVE } else { INACTIVE });
+        lists.set_uses(frame, u8::from(!was_reused));
     }
 
     /// Returns a victim that did not leave to the front of the inactive list.

@@ -113,9 +113,9 @@ impl EvictionPolicy for TwoQueues {
         lists.push(frame, if lists.note(frame) == FROM_AM { AM } else { A1IN });
     }
 
-    /// Adopts a page of another policy: a kept page in Am, any other in A1in.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        lists.push(frame, if is_kept { AM } else { A1IN });
+    /// Adopts a page of another policy: a reused page in Am, any other in A1in.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        lists.push(frame, if was_reused { AM } else { A1IN });
     }
 
     /// Sets the size of A1in and the number of ghosts for a memory of `pages` pages.

@@ -515,7 +515,7 @@ impl MachineMemory {
     fn release_slot(&mut self, memory: MemoryId, page: u64) {
         if let Some(slot) = self.slot_of(memory, page) {
             self.mappings[memory.0 as usize].slots[page as usize] = NO_SLOT;
-            self.swap.area.free_slot(slot);
+            self.swap.area.release_slot(slot);
             self.swap.is_full = false;
         }
     }
@@ -527,7 +527,7 @@ impl MachineMemory {
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;
         match error {
             DeviceError::Medium => self.swap.area.mark_bad(slot),
-            _ => self.swap.area.free_slot(slot),
+            _ => self.swap.area.release_slot(slot),
         }
     }
 }

@@ -195,7 +195,7 @@ impl Cfq {
     /// Adds the request to the queue `id`, updates the statistics of process and queue, and checks
     /// if the queue may interrupt the active one.
     fn enqueue(&mut self, now: Time, id: QueueId, request_id: RequestId, requests: &RequestTable) {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         let request = &requests[request_id];
         self.queued += 1;
         let queue = &mut self.queues[id];
@@ -203,16 +203,16 @@ impl Cfq {
         queue.next = nearest_to_head(queue.next, Some(key), self.head, &self.tunables);
         if queue.position.is_none() {
             let is_first = false;
-            self.insert_into_trees(jiffy, id, is_first);
+            self.insert_into_trees(now_jiffies, id, is_first);
         }
         self.update_sector_index(id);
 
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
-        process.record_think_time(jiffy, self.tunables.slice_idle);
+        process.record_think_time(now_jiffies, self.tunables.slice_idle);
         let think_time = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
-        self.update_seeky_since(jiffy, id);
+        self.update_seeky_since(now_jiffies, id);
         self.update_idle_window(now, id, think_time);
 
         if self.active == Some(id) {
@@ -232,13 +232,13 @@ impl Cfq {
         limit: Option<u32>,
         requests: &RequestTable,
     ) -> RequestId {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         let queue = &mut self.queues[id];
         let expired_key = if core::mem::replace(&mut queue.is_fifo_checked, true) {
             None
         } else {
             let fifo_expire = self.tunables.fifo_expire(queue.is_sync);
-            let is_expired = |arrived| jiffy >= jiffies(arrived) + fifo_expire;
+            let is_expired = |arrived| now_jiffies >= jiffies(arrived) + fifo_expire;
             let oldest =
                 queue.requests.oldest(requests).filter(|(_, waiting)| is_expired(waiting.arrived));
             oldest.map(|(key, _)| key)
@@ -324,7 +324,7 @@ impl Scheduler for Cfq {
     /// Updates the counts and the think time for a completed request. For a request of the active
     /// queue, decides the end of its slice.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         let request = &requests[id];
         self.observe_load(now);
         let sent = self.sent[id.0 as usize].take();
@@ -333,10 +333,10 @@ impl Scheduler for Cfq {
         *self.in_device_count_mut(request.is_sync) -= 1;
         if request.is_sync {
             if let Some(process) = self.processes.get_mut(&request.process) {
-                process.last_end = jiffy;
+                process.last_end = now_jiffies;
             }
-            if jiffy - arrived >= self.tunables.fifo_expire_sync {
-                self.last_late_sync = jiffy;
+            if now_jiffies - arrived >= self.tunables.fifo_expire_sync {
+                self.last_late_sync = now_jiffies;
             }
         }
         if self.active == Some(queue) {

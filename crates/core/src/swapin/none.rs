@@ -37,13 +37,15 @@ mod tests {
     use super::*;
     use crate::unit::PageRange;
 
+    /// A hit reads nothing, as `hit` checks. A miss reads the slot of its page, whatever the page.
     #[test]
     fn each_fault_reads_its_own_slot_alone() {
         let mut policy = NoSwapReadahead;
         for slot in [0, 1, 2, 77] {
-            hit(&mut policy, fault(slot, slot));
+            let (hit_page, missed_page) = (slot, 500);
+            hit(&mut policy, fault(hit_page, slot));
             assert_eq!(
-                miss(&mut policy, fault(500, slot)),
+                miss(&mut policy, fault(missed_page, slot)),
                 SwapRead::Slots(PageRange::new(slot, 1))
             );
         }

@@ -1,5 +1,7 @@
 //! Cause of a regret: the responsible policy, and the differences in the device load.
 //!
+//! A *regret* is a loss of more than 5 % of throughput against the best baseline.
+//!
 //! Each of the two policies is simulated together with the best baseline's other policy. If the
 //! loss vanishes when one policy is exchanged, that policy is the cause. The differences compare
 //! the device requests, the greatest first. If all differ by less than a tenth, only the order or
@@ -17,11 +19,11 @@ const DIFFERENCE_RATIO_MIN: f64 = 1.1;
 /// Cause of a regret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegretCause {
-    /// Ratio of the readahead or swap-in policy under test with the best baseline's scheduler. Null
-    /// where such policies have no effect.
+    /// Throughput relative to the best baseline, with its scheduler and the readahead or swap-in
+    /// policy under test. Null where such policies have no effect.
     pub under_best_scheduler: Option<f64>,
-    /// Ratio of the best baseline's readahead or swap-in policy with the scheduler under test. Null
-    /// in the same cases.
+    /// Throughput relative to the best baseline, with its readahead or swap-in policy and the
+    /// scheduler under test. Null in the same cases.
     pub with_best_readahead: Option<f64>,
     /// The cause as text.
     pub line: String,
@@ -30,7 +32,7 @@ pub struct RegretCause {
 impl RegretCause {
     /// Simulates the cell with either policy exchanged, and compares the throughputs with the best
     /// baseline. `run` and `best` are the results of `policies` and of that baseline.
-    pub(super) fn find(
+    pub(super) fn by_exchanging_policies(
         cell: &MatrixCell,
         policies: &Policies,
         run: &MatrixResult,
@@ -39,28 +41,33 @@ impl RegretCause {
     ) -> Result<RegretCause, SimulateError> {
         let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
         let ratio = |policies: &Policies| Ok(cell.run(policies, size)?.mib_per_s / best.mib_per_s);
-        let (mut under_best_scheduler, mut with_best_readahead) = (None, None);
+        let (mut own_readahead_ratio, mut own_scheduler_ratio) = (None, None);
         if let Some(policy) = best.readahead.as_ref().or(best.swapin.as_ref()) {
             let scheduler = named(&best.scheduler)?;
-            under_best_scheduler = Some(ratio(&Policies { scheduler, ..policies.clone() })?);
-            with_best_readahead = Some(ratio(&cell.with_policy(policies, named(policy)?))?);
+            own_readahead_ratio = Some(ratio(&Policies { scheduler, ..policies.clone() })?);
+            own_scheduler_ratio = Some(ratio(&cell.with_policy(policies, named(policy)?))?);
         }
         let kind = if best.swapin.is_some() { "swap-in" } else { "readahead" };
-        let policy = responsible_policy(kind, under_best_scheduler, with_best_readahead);
+        let policy = responsible_policy(kind, own_readahead_ratio, own_scheduler_ratio);
         let line = format!("{policy}: {}", differences(run, best).join(", "));
-        Ok(RegretCause { under_best_scheduler, with_best_readahead, line })
+        Ok(RegretCause {
+            under_best_scheduler: own_readahead_ratio,
+            with_best_readahead: own_scheduler_ratio,
+            line,
+        })
     }
 }
 
 /// Returns the name of the policy that causes the loss: `kind`, the scheduler, or both. The two
-/// ratios are the fields of [`RegretCause`]; without them only the scheduler can be the cause.
+/// ratios are the fields of [`RegretCause`], each named by the policy under test that was kept;
+/// without them only the scheduler can be the cause.
 fn responsible_policy(
     kind: &'static str,
-    under_best_scheduler: Option<f64>,
-    with_best_readahead: Option<f64>,
+    own_readahead_ratio: Option<f64>,
+    own_scheduler_ratio: Option<f64>,
 ) -> &'static str {
     let (Some(own_readahead_ratio), Some(own_scheduler_ratio)) =
-        (under_best_scheduler, with_best_readahead)
+        (own_readahead_ratio, own_scheduler_ratio)
     else {
         return "scheduler";
     };

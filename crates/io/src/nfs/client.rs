@@ -52,9 +52,8 @@ const SLOT_BITS: u32 = 11;
 /// Maximum number of calls in flight.
 pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
 
-/// READ size in bytes from which replies are received one by one, so that their data bypasses the
-/// buffer. The additional system call costs less than a copy of this size. Smaller replies are
-/// received together.
+/// READ size in bytes from which replies are received one by one: their data bypasses the buffer.
+/// The additional system call costs less than the copy. Smaller replies are received together.
 const DIRECT_DATA_BYTES_MIN: u32 = 16 << 10;
 
 /// Number of bytes received behind a large READ's data: its padding, and the next reply's head
@@ -342,15 +341,16 @@ impl Client {
         (bytes > 0).then_some((CallId(reply.slot_index), reply.data_bytes_received, bytes))
     }
 
-    /// Returns the buffer for received bytes behind the [direct data](Client::direct_data).
+    /// Returns the buffer for received bytes behind the [direct data](Client::direct_data). While
+    /// large READs are in flight, it ends behind the next reply's head: the data bypasses it.
     pub(crate) fn receive_buffer(&mut self) -> &mut [u8] {
-        self.records.receive_buffer(if self.large_reads > 0 { NEXT_HEAD_BYTES } else { usize::MAX })
+        let extra_bytes_max = if self.large_reads > 0 { NEXT_HEAD_BYTES } else { usize::MAX };
+        self.records.receive_buffer(extra_bytes_max)
     }
 
-    /// Processes `bytes` received bytes. The socket has first filled the memory for the
-    /// [direct data](Client::direct_data), and put the rest into
-    /// [`receive_buffer`](Client::receive_buffer). The caller is informed of ended calls. Garbled
-    /// or postponed calls are sent again.
+    /// Processes `bytes` received bytes: first the [direct data](Client::direct_data), then the
+    /// bytes in the [`receive_buffer`](Client::receive_buffer). Informs the caller of ended calls.
+    /// Garbled or postponed calls are sent again.
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
         if self.link == (ClientLink::Up { must_close: true }) {
             return;

@@ -23,7 +23,7 @@ use super::pager_link::PagerLink;
 use super::stats::MappingStats;
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
-use crate::os::frames::can_allocate_tables;
+use crate::os::frames::can_allocate_page_metadata;
 use crate::os::system_memory::SystemMemory;
 use crate::page_cache::kernel::is_fully_resident;
 use crate::target::{OpenOptions, Target};
@@ -186,7 +186,7 @@ impl MappingBuilder {
         }
         let memory_limit_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let memory_bytes_used = memory_limit_bytes.min(pages * PAGE_BYTES);
-        if !can_allocate_tables(memory_bytes_used / PAGE_BYTES) {
+        if !can_allocate_page_metadata(memory_bytes_used / PAGE_BYTES) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_bytes_used, errno });
         }

@@ -23,7 +23,7 @@ use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::stats::RegionStats;
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
-use crate::os::frames::can_allocate_tables;
+use crate::os::frames::can_allocate_page_metadata;
 use crate::os::system_memory::SystemMemory;
 use crate::target::{OpenOptions, Target};
 
@@ -175,7 +175,7 @@ impl RegionBuilder {
             })
         });
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
-        if !can_allocate_tables(memory_pages) {
+        if !can_allocate_page_metadata(memory_pages) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
         }

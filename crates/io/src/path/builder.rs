@@ -11,7 +11,7 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 
 use crate::backend::{BackendError, BackendKind};
 use crate::os::clock::Clock;
-use crate::os::frames::{FrameMemoryError, can_allocate_tables};
+use crate::os::frames::{FrameMemoryError, can_allocate_page_metadata};
 use crate::page_cache::kernel::PathPages;
 use crate::page_cache::kernel::kernel_readahead::PathKernelReadahead;
 use crate::page_cache::own::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
@@ -363,7 +363,7 @@ impl Builder {
         };
         let pages_max = plan.bytes_max / PAGE_BYTES;
         // With more pages than a `u32` can number, `Machine::new` below reports the error.
-        if pages_max < u64::from(u32::MAX) && !can_allocate_tables(pages_max) {
+        if pages_max < u64::from(u32::MAX) && !can_allocate_page_metadata(pages_max) {
             let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
             return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
         }

@@ -51,7 +51,7 @@ pub(super) struct CallMemory {
 }
 
 impl CallMemory {
-    /// Returns the address of a file offset, up to the end of the range inclusive.
+    /// Returns the memory address of a file offset within the bytes of the call, or at their end.
     fn address_of(&self, offset: u64) -> *mut u8 {
         self.address.wrapping_add((offset - self.file_offset) as usize)
     }
@@ -291,7 +291,7 @@ impl Channel {
             self.read_edges(memory, &requested, file_bytes)?;
             self.transfer_chunks(Op::Write, memory, requested)
         };
-        let bytes_done = result.as_ref().map_or(0, |end| end.bytes);
+        let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
         self.restore_length(file_bytes, offset + bytes_done, covered_end)?;
         match result? {

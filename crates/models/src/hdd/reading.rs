@@ -241,13 +241,15 @@ impl Hdd {
                 }
                 cylinder_end
             }
+            // With `ahead_over_requested`, the read-ahead may fill the whole segment and overwrite
+            // the requested sectors in it.
             ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
             ReadAhead::Segment => start + segment_sectors,
             ReadAhead::NextTrack if end < self.sectors() => {
                 let track = self.geometry.track(end);
                 let segment = self.segments.segment(segment_index);
                 // The segment started on the previous track, so this is a stream. DiskSim then adds
-                // the sector count of a whole track, even if the next track has fewer numbers.
+                // the sector count of a whole track, even if the next track has fewer sectors.
                 let wanted_end = match segment.allocated_start < track.start {
                     true => track.end + u64::from(self.geometry.track_sectors(start)),
                     false => track.end,

@@ -3,10 +3,8 @@
 //! The kernel's events report the program's reads and faults. One readahead policy per file with
 //! missing pages sees these accesses. Its targets are prefetched by `readahead(2)`
 //! (`advise/hand.rs`), like the rest of a large read in progress and the rest of a file that is
-//! used up in pieces (`advise/used_up.rs`). The program still reads from the kernel. The worst
-//! result is a wasted read.
-//!
-//! Invariants:
+//! *used up*: read once, in pieces of any order (`advise/used_up.rs`). The program still reads from
+//! the kernel. The worst result is a wasted read. Invariants:
 //! 1. Pages prefetched and not yet used (`advise/ledger.rs`) never exceed the budget. With a full
 //!    budget the oldest pages are evicted, if they are two seconds old.
 //! 2. Each prefetched page takes credit, and its use returns credit (`advise/worth.rs`).
@@ -36,7 +34,7 @@ use advised::{AdvisedDevice, AdvisedFile, RequestedRange};
 use hand::{AdviceTarget, is_large};
 use ledger::{Ledger, UnusedRange};
 use touches::{PageTouch, SystemTables, Touches};
-use used_up::FileUse;
+use used_up::{ChunkLimits, FileUse};
 use worth::{AdviceCredit, AdviceState, PrefetchReason, WholeFileRest};
 
 pub use worth::{StopReason, Waits};
@@ -53,8 +51,7 @@ const AWAKE_NS: u64 = 100_000_000;
 /// Age in nanoseconds up to which a task's last miss counts as a wait in progress.
 const WAITING_NS: u64 = 5_000_000;
 
-/// Maximum number of open files, and of unused ranges in a count of resident pages. Files without
-/// recent reads are closed first.
+/// Maximum numbers of open files (idle ones are closed first), and of counted unused ranges.
 const FILES_MAX: usize = 512;
 const COUNTED_RANGES_MAX: usize = 1024;
 
@@ -200,7 +197,7 @@ impl Advisor {
         }
     }
 
-    /// Prefetches the next chunks of files that are being used up, if the advice is on.
+    /// Prefetches the next chunks of files that are read once, in pieces, if the advice is on.
     pub fn continue_whole_files(&mut self, at_ns: u64) {
         let had_advised = self.has_advised;
         self.has_advised = self.credit.state_at(at_ns) == AdviceState::Advise;
@@ -215,16 +212,18 @@ impl Advisor {
         }
     }
 
-    /// Prefetches the next chunk of a file that is being used up, within budget and credit.
+    /// Prefetches the next chunk of a file that is read once, in pieces, within budget and credit.
     fn prefetch_next_chunk(&mut self, inode: Inode, at_ns: u64) {
+        // Chunks without absent pages are skipped. The loop ends at the end of the file at latest.
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
             let credit_pages = self.credit.room_pages(PrefetchReason::WholeFile);
             let Some(file) = self.files.get_mut(&inode) else { return };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            let chunk = file.file_use.next_chunk(estimate, (room_pages, credit_pages), at_ns);
-            if file.file_use.is_held_back(credit_pages) {
-                self.credit.record_refusal();
+            let limits = ChunkLimits { room_pages, credit_pages };
+            let chunk = file.file_use.next_chunk(estimate, limits, at_ns);
+            if file.file_use.lacks_credit(credit_pages) {
+                self.credit.record_credit_refusal();
             }
             let Some(chunk) = chunk else { return };
             let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
@@ -400,7 +399,7 @@ impl Advisor {
         }
     }
 
-    /// Opens a file and adds it to the advised files. A small or unopenable one gets no advice.
+    /// Opens and adds a file. A small, unopenable or excess file has no target: it gets no advice.
     fn add_file(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         if self.files.len() >= FILES_MAX {
             self.forget_files(at_ns);
@@ -420,6 +419,7 @@ impl Advisor {
         let number = self.next_number;
         self.next_number += 1;
         self.inodes.insert(number, inode);
+        // The policies fill at most half of this memory with unused pages: the budget.
         self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
         let pages = target.as_ref().map_or(0, AdviceTarget::pages);
         let file = AdvisedFile {
@@ -532,7 +532,7 @@ impl Advisor {
         let range = range.clipped(target.pages());
         let credit_pages = self.credit.room_pages(why);
         if range.count() > credit_pages {
-            self.credit.record_refusal();
+            self.credit.record_credit_refusal();
         }
         let allowed = range.clipped(range.first.saturating_add(room_pages.min(credit_pages)));
         let (mut is_whole, mut prefetched_pages) = (allowed == range, 0);

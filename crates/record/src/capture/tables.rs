@@ -33,8 +33,9 @@ pub(super) enum DescriptorTarget {
     Unknown,
     /// A file.
     File(Inode),
-    /// An object without offsets (pipe, socket, terminal), or a file that is gone.
-    Nothing,
+    /// No file of the recording: an object without offsets (pipe, socket, terminal), a file without
+    /// storage, or a file that is gone.
+    NoRecordedFile,
 }
 
 /// A shared open file description.

@@ -328,7 +328,8 @@ fn outliers_per_side(rounds: usize) -> usize {
     usize::from(rounds >= ROUNDS)
 }
 
-/// Sorts the values and returns the middle one.
+/// Sorts the values, at least one, and returns the middle one. Of two middle ones, it is the
+/// greater.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -24,27 +24,29 @@ type CountAndSumNs = (u64, u64);
 #[derive(Debug, Default)]
 pub(super) struct StallHistogram {
     /// By device and logarithm of the bytes: waits by logarithm of their duration.
-    classes: BTreeMap<(u64, u32), BTreeMap<u32, CountAndSumNs>>,
+    duration_histograms: BTreeMap<(u64, u32), BTreeMap<u32, CountAndSumNs>>,
 }
 
 /// Stalls of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stalls {
-    /// Part of the device's waiting time beyond the median that the stalls take.
+    /// Part of the device's waiting time that is lost to stalls: their time beyond the median.
     pub lost_share: f64,
     /// Number of stalls, and of all waits of the compared sizes.
     pub count: u64,
     pub waits: u64,
-    /// Median, and mean stall, in nanoseconds.
+    /// Mean of the medians of the compared sizes, weighted by their waits, in nanoseconds.
     pub median_ns: f64,
+    /// Mean stall in nanoseconds.
     pub mean_ns: f64,
 }
 
 impl StallHistogram {
     /// Records a wait of `waited_ns` nanoseconds for `bytes` bytes of a device.
     pub fn record_wait(&mut self, device: u64, waited_ns: u64, bytes: u64) {
-        let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
-        let (count, sum_ns) = class.entry(duration_class(waited_ns)).or_default();
+        let size_class = (device, bytes.max(1).ilog2());
+        let durations = self.duration_histograms.entry(size_class).or_default();
+        let (count, sum_ns) = durations.entry(duration_class(waited_ns)).or_default();
         *count += 1;
         *sum_ns += waited_ns;
     }
@@ -54,26 +56,26 @@ impl StallHistogram {
     pub fn stalls_of(&self, device: u64) -> Option<Stalls> {
         let (mut all_ns, mut stalled_ns, mut lost_ns, mut median_sum_ns) = (0.0, 0.0, 0.0, 0.0);
         let (mut count, mut waits) = (0, 0);
-        for (_, class) in self.classes.range((device, 0)..=(device, u32::MAX)) {
-            all_ns += class.values().map(|(_, ns)| *ns as f64).sum::<f64>();
-            let class_waits: u64 = class.values().map(|(count, _)| count).sum();
-            if class_waits < WAITS_MIN {
+        for (_, durations) in self.duration_histograms.range((device, 0)..=(device, u32::MAX)) {
+            all_ns += durations.values().map(|(_, ns)| *ns as f64).sum::<f64>();
+            let size_waits: u64 = durations.values().map(|(count, _)| count).sum();
+            if size_waits < WAITS_MIN {
                 continue;
             }
-            let median_ns = median_class_mean_ns(class, class_waits);
+            let median_ns = median_class_mean_ns(durations, size_waits);
             let least_ns = (STALL_RATIO_MIN * median_ns).max(STALL_NS_MIN);
             // Waits in the class of the limit itself may be shorter than the limit.
-            let stalled = class.range(duration_class(least_ns as u64) + 1..);
-            let (class_count, class_ns) =
+            let stalled = durations.range(duration_class(least_ns as u64) + 1..);
+            let (stall_count, stall_ns) =
                 stalled.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
-            waits += class_waits;
-            median_sum_ns += median_ns * class_waits as f64;
-            if class_count as f64 > STALLED_SHARE_MAX * class_waits as f64 {
+            waits += size_waits;
+            median_sum_ns += median_ns * size_waits as f64;
+            if stall_count as f64 > STALLED_SHARE_MAX * size_waits as f64 {
                 continue;
             }
-            count += class_count;
-            stalled_ns += class_ns as f64;
-            lost_ns += class_ns as f64 - median_ns * class_count as f64;
+            count += stall_count;
+            stalled_ns += stall_ns as f64;
+            lost_ns += stall_ns as f64 - median_ns * stall_count as f64;
         }
         (count >= STALLS_MIN).then(|| Stalls {
             lost_share: lost_ns / all_ns,
@@ -86,9 +88,9 @@ impl StallHistogram {
 }
 
 /// Returns the mean of the waits in the class of the median, in nanoseconds. `waits`: their number.
-fn median_class_mean_ns(class: &BTreeMap<u32, CountAndSumNs>, waits: u64) -> f64 {
+fn median_class_mean_ns(durations: &BTreeMap<u32, CountAndSumNs>, waits: u64) -> f64 {
     let mut counted = 0;
-    for &(count, ns) in class.values() {
+    for &(count, ns) in durations.values() {
         counted += count;
         if 2 * counted >= waits {
             return ns as f64 / count as f64;

@@ -210,12 +210,12 @@ pub struct FileService {
     /// Rule for the choice.
     pub kind: FileServiceKind,
     /// Number of operations between choices, at least 1. `None` means at the end of each file.
-    pub every: Option<u32>,
+    pub operations_per_turn: Option<u32>,
 }
 
 impl Default for FileService {
     fn default() -> FileService {
-        FileService { kind: FileServiceKind::RoundRobin, every: Some(1) }
+        FileService { kind: FileServiceKind::RoundRobin, operations_per_turn: Some(1) }
     }
 }
 

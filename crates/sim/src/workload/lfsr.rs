@@ -1,7 +1,7 @@
 //! Each number below a bound once, in a pseudo-random order, without a map.
 //!
-//! A linear feedback shift register of `n` bits passes through all of its `2^n - 1` states except
-//! one. The smallest register that holds all numbers is used, and larger states are skipped. The
+//! A linear feedback shift register of `n` bits passes through all of its `2^n` states except one.
+//! The smallest register that holds all numbers is used, and larger states are skipped. The
 //! feedback is inverted (XNOR), so zero is a normal state and all ones is the omitted one. Each
 //! step shifts right by one. The bit that falls out enters at the top. If it is zero, the bits at
 //! the other taps are inverted (Galois form).
@@ -69,8 +69,8 @@ pub const BOUND_MAX: u64 = (1 << 48) - 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Lfsr {
     state: u64,
-    /// Bound: all numbers are below it.
-    count: u64,
+    /// All numbers are below it.
+    bound: u64,
     /// How many numbers were returned since the last start.
     returned_count: u64,
     /// Mask of the highest bit.
@@ -80,17 +80,18 @@ pub struct Lfsr {
 }
 
 impl Lfsr {
-    /// Creates the order of the numbers below `count`, starting two steps after the state `seed`.
+    /// Creates the order of the numbers below `bound`, starting two steps after the state `seed`.
     /// Returns `None` above [`BOUND_MAX`].
-    pub fn new(count: u64, seed: u64) -> Option<Lfsr> {
-        if count > BOUND_MAX {
+    pub fn new(bound: u64, seed: u64) -> Option<Lfsr> {
+        if bound > BOUND_MAX {
             return None;
         }
-        let bits = (BITS_MIN..).find(|bits| 1 << bits > count + 1)?;
+        // The state of all ones is no number. A bound of `2^n - 1` gets one bit more than it needs.
+        let bits = (BITS_MIN..).find(|bits| 1 << bits > bound + 1)?;
         let taps = TAPS[(bits - BITS_MIN) as usize];
         let tap_mask = taps.iter().fold(0, |mask, tap| mask | 1 << (tap - 1));
         let mut lfsr =
-            Lfsr { state: 0, count, returned_count: 0, top_mask: 1 << (bits - 1), tap_mask };
+            Lfsr { state: 0, bound, returned_count: 0, top_mask: 1 << (bits - 1), tap_mask };
         lfsr.restart(seed);
         lfsr.step();
         Some(lfsr)
@@ -114,13 +115,13 @@ impl Lfsr {
 
     /// Returns the next number, or `None` after all numbers.
     pub fn next(&mut self) -> Option<u64> {
-        if self.returned_count == self.count {
+        if self.returned_count == self.bound {
             return None;
         }
         self.returned_count += 1;
         loop {
             self.step();
-            if self.state < self.count {
+            if self.state < self.bound {
                 return Some(self.state);
             }
         }

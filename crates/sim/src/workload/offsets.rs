@@ -39,7 +39,7 @@ pub struct PositionRules {
     map_block_bytes: u64,
     /// True for a random job, false for a sequential one.
     is_random: bool,
-    /// Percentage of random positions in a random job.
+    /// Percentage of random offsets in a random job.
     random_percent: [u8; 2],
     sequence: RandomSequence,
     strides: Option<StridedZones>,
@@ -110,8 +110,14 @@ enum BlockOrder {
     Permuted(Box<PermutedBlocks>),
     /// With a skewed distribution.
     Skewed { next: Box<SkewedPositions>, at_pass_start: Box<SkewedPositions> },
-    /// By zones with shares. Without a map, as in fio. `lfsr` is a register with its seed.
-    Zoned { zones: [Vec<DistributionZone>; 2], is_absolute: bool, lfsr: Option<(Lfsr, u64)> },
+    /// By zones with shares. Without a map, as in fio.
+    Zoned {
+        zones: [Vec<DistributionZone>; 2],
+        /// True if the length of a zone is in bytes, false if it is in percent of the area.
+        is_absolute: bool,
+        /// Register and its seed.
+        lfsr: Option<(Lfsr, u64)>,
+    },
 }
 
 /// Error: the area has too many blocks for a map or a register.
@@ -122,7 +128,7 @@ pub struct TooManyBlocks {
 }
 
 impl ProcessOffsets {
-    /// Creates the positions of `job` in an area.
+    /// Creates the offsets of `job` in an area.
     ///
     /// # Errors
     /// Fails if the area has too many blocks for a map or a register.
@@ -165,6 +171,7 @@ impl ProcessOffsets {
                 },
             },
             skewed => {
+                // The file's name has an effect only in a repeatable job without a seed of its own.
                 let seed = match job.has_seed || !job.is_repeatable {
                     true => random.seeds().position_seed(),
                     false => random.seeds().file_seed(area.name_hash),
@@ -173,6 +180,7 @@ impl ProcessOffsets {
                 // direction.
                 let [read, write] = rules.smallest_bytes_by_direction();
                 let blocks = area_bytes.div_ceil(read.min(write)).max(1);
+                // `None` is returned only for the uniform and zoned distributions, handled above.
                 let skew = SkewedPositions::new(skewed, blocks, seed)
                     .expect("the others have gone before");
                 let next = Box::new(skew);
@@ -300,7 +308,7 @@ impl ProcessOffsets {
                     random.own_generator.as_mut().expect("a permutation has draws of its own");
                 permuted.next(direction, generator)?
             }
-            // A position beyond the end ends the pass, as in fio.
+            // A block beyond the end ends the pass, as in fio.
             BlockOrder::Skewed { next, .. } => next.draw(),
             BlockOrder::Zoned { zones, is_absolute, lfsr } => {
                 let draw = random.draw_zone_percent();
@@ -333,11 +341,11 @@ impl ProcessOffsets {
         if *last_end == self.zone_start && self.zone_start > 0 && skip_bytes < 0 {
             *last_end = backwards_from;
         }
-        let position = last_end.wrapping_sub(self.zone_start);
-        if position == 0 || skip_bytes == 0 {
-            return Some(position);
+        let zone_offset = last_end.wrapping_sub(self.zone_start);
+        if zone_offset == 0 || skip_bytes == 0 {
+            return Some(zone_offset);
         }
-        let next = position.wrapping_add_signed(skip_bytes);
+        let next = zone_offset.wrapping_add_signed(skip_bytes);
         Some(match next {
             // fio compares the file's length with an offset in the zone.
             next if next < self.file_bytes => next,

@@ -119,8 +119,9 @@ impl SwapArea {
         self.free_count -= 1;
     }
 
-    /// Frees a slot, whose page has another slot or none.
-    pub(super) fn free_slot(&mut self, slot: u64) {
+    /// Frees a slot whose data is obsolete or was not written: its page was changed or discarded,
+    /// or the write failed.
+    pub(super) fn release_slot(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = FREE;
         self.free_count += 1;
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!([take_run(&mut area, 4), take_run(&mut area, 4)], [(0, 4), (4, 4)]);
         assert_eq!(area.owner(5), Some(SlotOwner { memory: MemoryId(3), page: 75 }));
         for slot in [1, 2, 6] {
-            area.free_slot(slot);
+            area.release_slot(slot);
         }
         // Slots 8 and 9 are left at the end; then 1 and 2, which is a longer run than 6.
         assert_eq!(take_run(&mut area, 4), (8, 2));
@@ -192,7 +193,7 @@ mod tests {
         let mut area = SwapArea::new(0, 6);
         take_run(&mut area, 5);
         for slot in [0, 2, 3] {
-            area.free_slot(slot);
+            area.release_slot(slot);
         }
         let next = |area: &mut SwapArea, is_match: fn(SlotOwner) -> bool| {
             area.next_matching(is_match).map(|(slot, owner)| (slot, owner.page))

@@ -90,7 +90,7 @@ impl MachineMemory {
         let is_congested = base.queue.is_congested();
         let cache = &base.frames.cache;
         let spare_pages = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
-        let waiting_faults = base.frames.budget.pinned_pages + base.waiting.len() as u64;
+        let pinned_and_waiting = base.frames.budget.pinned_pages + base.waiting.len() as u64;
         let evidence = &mut base.queue.evidence;
         evidence.now = now;
         evidence.memory_pages = cache.budget_pages().into();
@@ -101,7 +101,7 @@ impl MachineMemory {
             area: &self.swap.area,
             room_pages: if is_congested { 0 } else { spare_pages.into() },
             lacking_pages: 0,
-            waiting_faults,
+            pinned_and_waiting,
             evidence,
         };
         let selected = call(&mut *self.swap.policy, &mut swapped);
@@ -304,8 +304,9 @@ struct SwappedOut<'a> {
     room_pages: u64,
     /// Frames that the policy lacked in its last query.
     lacking_pages: u64,
-    /// Pages pinned by open reads and faults, plus the number of waiting ones.
-    waiting_faults: u64,
+    /// Number of pages that begun faults (one each) and reads pin, plus the number of faults and
+    /// reads that wait for memory.
+    pinned_and_waiting: u64,
     evidence: &'a mut DeviceEvidence,
 }
 
@@ -334,9 +335,10 @@ impl SwappedPageQueries for SwappedOut<'_> {
         pages.min(self.room_pages)
     }
 
-    /// Number of waiting faults, including this one.
+    /// Number of waiting faults, including this one. Each page that a read pins counts as a fault,
+    /// and so does a read that waits for memory.
     fn waiting_faults(&self) -> u64 {
-        self.waiting_faults
+        self.pinned_and_waiting
     }
 
     /// Total number of prefetched pages of memory that left unused.

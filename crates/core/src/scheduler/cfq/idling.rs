@@ -1,6 +1,6 @@
 //! Idling: keeping the device free for the next request of the process that was just served,
 //! because that request will be close and any other far. A queue has an *idle window* while idling
-//! for it pays.
+//! for it pays. A *jiffy* is the time unit of the scheduler: 1 ms, as in a kernel with HZ = 1000.
 
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};
@@ -67,21 +67,21 @@ impl Cfq {
     /// Handles an empty active queue: keeps the device idle for its next request, or logs the
     /// reason against it.
     pub(super) fn begin_idling_if_useful(&mut self, now: Time, id: QueueId) {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         let think_time = self.active_think_time();
-        let refusal = self.idle_refusal(jiffy, id, think_time);
+        let refusal = self.idle_refusal(now_jiffies, id, think_time);
         if let Some(why) = refusal {
             let think_ms = think_time.mean_ms();
             self.log.log_with(now, || Decision::NoIdle { queue: id.0, why, think_ms });
             return;
         }
-        let until_jiffy = jiffy + self.tunables.slice_idle;
-        self.idle_until = Some(until_jiffy);
+        let idle_end_jiffies = now_jiffies + self.tunables.slice_idle;
+        self.idle_until = Some(idle_end_jiffies);
         self.queues[id].is_device_idle_for_it = true;
         let has_window = self.queues[id].has_idle_window;
         self.log.log_with(now, || Decision::IdleStart {
             queue: id.0,
-            until_ms: until_jiffy,
+            until_ms: idle_end_jiffies,
             why: if has_window { "idle_window" } else { "last_of_tree" },
             think_ms: think_time.mean_ms(),
         });
@@ -143,13 +143,13 @@ impl Cfq {
     /// Ends the idle time when it has expired. It was useless unless a request arrived meanwhile
     /// and still waits. If such a request was already sent, the queue is empty and the slice ends.
     pub(super) fn end_expired_idling(&mut self, now: Time) {
-        let jiffy = jiffies(now);
-        if self.idle_until.is_none_or(|until| jiffy < until) {
+        let now_jiffies = jiffies(now);
+        if self.idle_until.is_none_or(|until| now_jiffies < until) {
             return;
         }
         let Some(id) = self.active else { return };
         let queue = &mut self.queues[id];
-        let is_used = queue.is_slice_used(jiffy);
+        let is_used = queue.is_slice_used(now_jiffies);
         if queue.must_dispatch || !is_used && !queue.requests.is_empty() {
             return self.stop_idling(now, id, "arrival");
         }

@@ -54,11 +54,11 @@ impl Cfq {
     /// The queue for `request`, created if necessary. Moves the process if its queue was joined or
     /// split.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         let process = self.processes.entry(request.process).or_insert_with(|| CfqProcess {
             priority: request.priority,
             sync_queue: None,
-            last_end: jiffy,
+            last_end: now_jiffies,
             think: DecayingMean::default(),
         });
         if !request.is_sync {
@@ -69,7 +69,7 @@ impl Cfq {
         let Some(mut queue) = process.sync_queue else {
             return self.create_sync_queue(request);
         };
-        if self.must_split(jiffy, queue) && self.split(now, queue, request.process) {
+        if self.must_split(now_jiffies, queue) && self.split(now, queue, request.process) {
             return self.create_sync_queue(request);
         }
         if let Some(into) = self.queues[queue].joins {
@@ -77,7 +77,7 @@ impl Cfq {
             queue = into;
         }
         if is_priority_new {
-            self.set_priority(jiffy, queue, request.priority);
+            self.set_priority(now_jiffies, queue, request.priority);
         }
         queue
     }
@@ -143,7 +143,7 @@ impl Cfq {
     }
 
     /// Applies a new priority of the process: its queue moves to the matching tree.
-    fn set_priority(&mut self, jiffy: Jiffies, id: QueueId, priority: Priority) {
+    fn set_priority(&mut self, now_jiffies: Jiffies, id: QueueId, priority: Priority) {
         let queue = &mut self.queues[id];
         if queue.priority.class != priority.class {
             queue.has_idle_window = priority.class != Class::Idle;
@@ -151,7 +151,7 @@ impl Cfq {
         queue.priority = priority;
         if queue.position.is_some() {
             let is_first = false;
-            self.insert_into_trees(jiffy, id, is_first);
+            self.insert_into_trees(now_jiffies, id, is_first);
             self.update_sector_index(id);
         }
     }

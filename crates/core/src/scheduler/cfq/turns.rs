@@ -67,7 +67,7 @@ impl Cfq {
     /// Chooses the tree to serve, of the highest class with requests. It stays the same while its
     /// share lasts; then the tree whose first queue has the lowest key follows.
     fn choose_tree(&mut self, now: Time) {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         let class = [Class::RealTime, Class::BestEffort]
             .into_iter()
             .find(|&class| self.trees.busy_queues_of(class) > 0)
@@ -78,7 +78,7 @@ impl Cfq {
             "class"
         } else if class != Class::Idle && is_empty {
             "tree_empty"
-        } else if expires.is_none_or(|end| jiffy >= end) {
+        } else if expires.is_none_or(|end| now_jiffies >= end) {
             "share_used"
         } else {
             return;
@@ -99,7 +99,7 @@ impl Cfq {
             let queues_of_class = busy.max(average);
             slices::tree_slice(&self.tunables, TreeLoad { queues, queues_of_class, async_of_busy })
         };
-        self.serving = ServedTree { class, kind, expires: Some(jiffy + slice) };
+        self.serving = ServedTree { class, kind, expires: Some(now_jiffies + slice) };
         self.log.log_with(now, || Decision::Tree {
             class,
             kind: kind.name(),
@@ -107,7 +107,7 @@ impl Cfq {
             queues,
             busy,
             average,
-            until_ms: jiffy + slice,
+            until_ms: now_jiffies + slice,
         });
     }
 
@@ -162,18 +162,18 @@ impl Cfq {
     /// Handles a completed request of the active queue: its slice continues, the device is kept
     /// idle for it, or its slice ends.
     pub(super) fn continue_after_completion(&mut self, now: Time, id: QueueId) {
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         if self.queues[id].slice_end.is_none() {
             self.set_slice_length(now, id);
         }
-        if self.should_wait_busy(jiffy, id) {
-            self.queues[id].slice_end = Some(jiffy + self.tunables.slice_idle);
+        if self.should_wait_busy(now_jiffies, id) {
+            self.queues[id].slice_end = Some(now_jiffies + self.tunables.slice_idle);
             self.queues[id].is_waited_for = true;
         }
         let queue = &self.queues[id];
         if queue.is_abandoned() {
             self.end_slice(now, "process_ended", NOT_TIMED);
-        } else if queue.is_slice_used(jiffy) {
+        } else if queue.is_slice_used(now_jiffies) {
             self.end_slice(now, "used", TIMED);
         } else if queue.is_idle_class() {
             self.end_slice(now, "idle_class", TIMED);
@@ -206,10 +206,10 @@ impl Cfq {
     /// or overrun time counts for its next position in the tree.
     pub(super) fn end_slice(&mut self, now: Time, why: &'static str, is_timed: bool) {
         let Some(id) = self.active else { return };
-        let jiffy = jiffies(now);
+        let now_jiffies = jiffies(now);
         self.stop_idling(now, id, why);
         let queue = &mut self.queues[id];
-        let left_ms = queue.slice_end.map(|end| end - jiffy);
+        let left_ms = queue.slice_end.map(|end| end - now_jiffies);
         let dispatched = queue.slice_dispatched;
         self.log.log_with(now, || Decision::SliceEnd { queue: id.0, why, left_ms, dispatched });
         queue.is_device_idle_for_it = false;
@@ -224,7 +224,7 @@ impl Cfq {
             self.remove_from_trees(id);
         } else {
             let is_first = false;
-            self.insert_into_trees(jiffy, id, is_first);
+            self.insert_into_trees(now_jiffies, id, is_first);
         }
         self.update_sector_index(id);
         self.queues.remove_if_unused(id);

@@ -6,13 +6,17 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::os::system_memory::SystemMemory;
 
-/// Divisor of the available memory: this part may be filled. At most this number of bytes, because
-/// [`KernelCachedPages`](readpath_core::readahead::KernelCachedPages) remembers 512 MiB of a file.
-const AVAILABLE_DIVISOR: u64 = 16;
-const BYTES_MAX: u64 = 512 << 20;
+/// Divisor of the available memory without the option
+/// [`whole_file_memory`](crate::Builder::whole_file_memory): this part may be filled.
+const DEFAULT_DIVISOR: u64 = 16;
 
-/// Divisor of the available memory: this part may be filled if the option gives a limit.
+/// Divisor of the available memory with the option: half of it stays free even if the configured
+/// limit is larger.
 const CONFIGURED_DIVISOR: u64 = 2;
+
+/// Maximum number of bytes that a file read whole may fill, because
+/// [`KernelCachedPages`](readpath_core::readahead::KernelCachedPages) remembers 512 MiB of a file.
+const WHOLE_FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// Time between two measurements of the available memory, at least.
 const PERIOD_NS: u64 = 1_000_000_000;
@@ -20,7 +24,8 @@ const PERIOD_NS: u64 = 1_000_000_000;
 /// Spare memory, measured at most once a second.
 #[derive(Debug)]
 pub(super) struct SpareMemory {
-    /// Limit of the path's option for whole files in bytes, if it was given.
+    /// Limit of the option [`whole_file_memory`](crate::Builder::whole_file_memory) in bytes, if it
+    /// was given.
     configured_bytes_max: Option<u64>,
     measurement: Mutex<SpareMeasurement>,
 }
@@ -46,8 +51,8 @@ impl SpareMemory {
     pub(super) fn spare_pages(&self, now: Time) -> u64 {
         let (limit, divisor) = match self.configured_bytes_max {
             Some(0) => return 0,
-            Some(configured) => (configured.min(BYTES_MAX), CONFIGURED_DIVISOR),
-            None => (BYTES_MAX, AVAILABLE_DIVISOR),
+            Some(configured) => (configured.min(WHOLE_FILE_BYTES_MAX), CONFIGURED_DIVISOR),
+            None => (WHOLE_FILE_BYTES_MAX, DEFAULT_DIVISOR),
         };
         let mut measurement = self.measurement.lock().expect("a measurement doesn't panic");
         let SpareMeasurement { pages, measured_at } = &mut *measurement;

@@ -28,7 +28,7 @@ pub(crate) trait Word<T> {
     fn compare_exchange_weak(
         &self,
         current: T,
-        changed: T,
+        new_value: T,
         success: Ordering,
         failure: Ordering,
     ) -> Result<T, T>;
@@ -46,7 +46,9 @@ impl Atomics for Std {
     fn fence() {}
 }
 
-/// Implements `Word` for an atomic type with the methods of the standard library.
+/// Implements `Word` for an atomic type with the methods of the standard library. A *preemption
+/// point* is a place where the [simulation](crate::simulation) may switch to another thread. It has
+/// no effect in other builds.
 macro_rules! impl_word {
     ($atomic:ty, $integer:ty) => {
         impl Word<$integer> for $atomic {
@@ -81,12 +83,12 @@ macro_rules! impl_word {
             fn compare_exchange_weak(
                 &self,
                 current: $integer,
-                changed: $integer,
+                new_value: $integer,
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$integer, $integer> {
                 preemption_point();
-                self.compare_exchange_weak(current, changed, success, failure)
+                self.compare_exchange_weak(current, new_value, success, failure)
             }
         }
     };

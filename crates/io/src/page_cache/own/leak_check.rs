@@ -41,7 +41,7 @@ impl Engine {
         }
         let now = self.clock.now();
         state.machine.take_returned(now);
-        state.pump(now);
+        state.step_until_idle(now);
         let in_flight = &state.in_flight;
         let remaining = [
             ("reads", in_flight.reads.len() as u64),

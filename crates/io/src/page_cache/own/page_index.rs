@@ -350,10 +350,10 @@ impl<A: Atomics> PageIndex<A> {
         self.reader_slots.active_readers(key)
     }
 
-    /// Removes the readers that have signed out or moved on from `copies`. Returns true if none is
-    /// left.
-    pub(crate) fn have_all_readers_left(&self, copies: &mut ActiveReaders) -> bool {
-        self.reader_slots.have_all_left(copies)
+    /// Removes the readers that have signed out or moved on from `active_readers`. Returns true if
+    /// none is left.
+    pub(crate) fn have_all_readers_left(&self, active_readers: &mut ActiveReaders) -> bool {
+        self.reader_slots.have_all_left(active_readers)
     }
 
     /// Marks the invalidated page in `frame` after the last copy from it. Returns true if it is not

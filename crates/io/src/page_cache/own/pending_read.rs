@@ -1,6 +1,6 @@
 //! A read through the machine that a thread or a task waits for, from its start to the copy of its
-//! bytes. The *machine* is the state machine of the cache. All reads except batches use this
-//! module.
+//! bytes. The *machine* is the state machine of the cache. The *engine* of a path consists of the
+//! machine, its frames and its storage. All reads except batches use this module.
 //!
 //! A read takes the lock twice: once to start, once to take the result and release the pages.
 //! Between the two, a thread executes one request of its own read itself, if the storage permits
@@ -42,7 +42,8 @@ pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
 }
 
 impl<H: Deref<Target = Handle>> PendingRead<H> {
-    /// Creates a read. The range lies within the file.
+    /// Creates a read of `bytes` bytes from `offset` on, within the file. Builds the engine and
+    /// registers the handle at the first read.
     ///
     /// # Errors
     /// There is no engine yet, and it cannot be built.
@@ -75,7 +76,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 let popped = state.in_flight.pop_done_or_error(queue);
                 done = popped.and_then(Result::ok).map(|id| (now, id));
                 if done.is_none() {
-                    state.pump(now);
+                    state.step_until_idle(now);
                 }
             }
             if done.is_none() {
@@ -177,7 +178,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         };
         let bytes = result.unwrap_or(0) as usize;
         if reader_guard.is_none() && bytes > 0 {
-            state.pump(now);
+            state.step_until_idle(now);
             drop(state);
             // Its drop releases the pages, even if `deliver` runs code of the program and panics.
             let pinned = Pinned { read: self, id, completed };

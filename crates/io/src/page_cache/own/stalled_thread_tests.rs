@@ -177,7 +177,7 @@ fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let outcome = unsafe { inline_request.progress.execute() };
     let mut state = engine.lock();
     let now = state.complete_inline(inline_request, outcome);
-    state.pump(now);
+    state.step_until_idle(now);
     state.close_queue(queue);
     assert!(state.machine.is_idle());
     drop(state);

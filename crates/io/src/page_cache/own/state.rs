@@ -1,12 +1,11 @@
 //! The engine's state under the lock: it starts reads, submits requests, takes in completions, and
 //! finds the waiting threads and tasks.
 //!
-//! The *machine* is the state machine of the cache. To *pump* is to step it until it is idle. A
-//! *queue* is the completion queue of one thread, task or batch. A read is *detached* when its
-//! bytes are copied out of its frames to separate memory. The *storage* executes the requests of
-//! the machine. The *leader* is the one thread that sleeps in the storage for all waiting threads;
-//! its *lead* is the time in which it has this role. The *reactor* is the thread that leads for
-//! tasks.
+//! The *machine* is the state machine of the cache. A *queue* is the completion queue of one
+//! thread, task or batch. A read is *detached* when its bytes are copied out of its frames to
+//! separate memory. The *storage* executes the requests of the machine. The *leader* is the one
+//! thread that sleeps in the storage for all waiting threads; its *lead* is the time in which it
+//! has this role. The *reactor* is the thread that leads for tasks.
 //!
 //! This module never sleeps, makes no system call and runs no foreign code. These actions are
 //! recorded and performed after the lock is released (see [locked](super::engine_guard)).
@@ -103,7 +102,7 @@ impl EngineState {
         while let Some(id) = self.in_flight.pop_done(queue) {
             let now = self.clock.now();
             self.release_in_machine(now, id);
-            self.pump(now);
+            self.step_until_idle(now);
         }
         let in_flight = &mut self.in_flight;
         let closed_queue = in_flight.queues.remove(queue);
@@ -130,7 +129,7 @@ impl EngineState {
         let now = self.clock.now();
         self.machine.take_returned(now);
         self.begin_with_retry(now, handle, offset, bytes, queue)?;
-        self.pump(now);
+        self.step_until_idle(now);
         Ok(())
     }
 
@@ -151,7 +150,7 @@ impl EngineState {
         self.machine.take_returned(now);
         let read = self.begin_with_retry(now, handle, offset, bytes, queue)?;
         self.in_flight.inline_read = self.in_flight.storage.can_execute_inline().then_some(read);
-        self.pump(now);
+        self.step_until_idle(now);
         self.in_flight.inline_read = None;
         Ok(self.in_flight.inline_request.take())
     }
@@ -178,7 +177,7 @@ impl EngineState {
     }
 
     /// Starts a read of `bytes` bytes from `offset` on in the machine, and adds it to a queue.
-    /// `pump` submits its requests. `ticket` is returned with the completed read.
+    /// `step_until_idle` submits its requests. `ticket` is returned with the completed read.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -219,12 +218,12 @@ impl EngineState {
         let now = self.clock.now();
         self.machine.take_returned(now);
         let result = change(&mut self.machine, now);
-        self.pump(now);
+        self.step_until_idle(now);
         result
     }
 
     /// Releases a completed read with its pages. `completed` was taken out of the read's entry and
-    /// goes back, so that its frame list is kept. `pump` must follow.
+    /// goes back, so that its frame list is kept. `step_until_idle` must follow.
     pub(super) fn release_completed(
         &mut self,
         now: Time,
@@ -247,11 +246,11 @@ impl EngineState {
         if let Some(queue) = queue {
             self.close_queue(queue);
         }
-        self.pump(now);
+        self.step_until_idle(now);
     }
 
-    /// Removes the entry of a completed read, and releases its pages in the machine. `pump` must
-    /// follow.
+    /// Removes the entry of a completed read, and releases its pages in the machine.
+    /// `step_until_idle` must follow.
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
@@ -272,7 +271,7 @@ impl EngineState {
     /// Steps the machine until it is idle: submits its requests and moves its completed reads to
     /// their queues. If memory is short, completed reads that were not taken are detached. Requests
     /// a memory check if one is due.
-    pub(super) fn pump(&mut self, now: Time) {
+    pub(super) fn step_until_idle(&mut self, now: Time) {
         loop {
             self.machine.step(now, &mut self.in_flight);
             let has_released = self.end_abandoned_reads()
@@ -310,8 +309,8 @@ impl EngineState {
         has_some
     }
 
-    /// Completes a request that a thread has executed itself, and returns the current time. `pump`
-    /// must follow.
+    /// Completes a request that a thread has executed itself, and returns the current time.
+    /// `step_until_idle` must follow.
     pub(crate) fn complete_inline(
         &mut self,
         inline_request: InlineRequest,
@@ -335,7 +334,7 @@ impl EngineState {
     }
 
     /// Detaches all completed reads that were not taken. Returns false if there was none to detach.
-    /// `pump` must follow.
+    /// `step_until_idle` must follow.
     fn detach_all(&mut self, now: Time) -> bool {
         // A done read has no queue. An abandoned one, and one that was taken, have no result here.
         let is_completed =
@@ -349,7 +348,8 @@ impl EngineState {
     }
 
     /// Copies the bytes of a completed read out of their frames, and releases its pages in the
-    /// machine. Returns false without an effect if this was done before. `pump` must follow.
+    /// machine. Returns false without an effect if this was done before. `step_until_idle` must
+    /// follow.
     pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
@@ -430,7 +430,7 @@ impl EngineState {
             in_flight.completions.push_back(completion);
         }
         self.machine.take_returned(now);
-        self.pump(now);
+        self.step_until_idle(now);
         has_some
     }
 

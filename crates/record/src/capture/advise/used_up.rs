@@ -44,6 +44,15 @@ const USED_RUN_PAGES: u64 = 32;
 /// Maximum file size in pages (64 GiB). The bitmap of a larger file would exceed 2 MiB.
 const FILE_PAGES_MAX: u64 = 1 << 24;
 
+/// Limits of a chunk in pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkLimits {
+    /// Number of pages that fit into the budget.
+    pub room_pages: u64,
+    /// Number of pages for which there is credit.
+    pub credit_pages: u64,
+}
+
 /// Pages of a file that the program used.
 #[derive(Debug)]
 pub(super) struct FileUse {
@@ -123,20 +132,21 @@ impl FileUse {
         self.next_start.is_some()
     }
 
-    /// Returns true when only the lack of credit prevents a further chunk.
-    pub fn is_held_back(&self, credit_pages: u64) -> bool {
+    /// Returns true if a part of the file is left, and `credit_pages` is too little for its next
+    /// chunk.
+    pub fn lacks_credit(&self, credit_pages: u64) -> bool {
         let has_rest = self.next_start.is_some_and(|start| start < self.file_pages);
         credit_pages < CHUNK_PAGES_MIN && has_rest
     }
 
     /// Returns the next part of the file to prefetch at `at_ns`. The rest of the file must fit into
-    /// `room_pages`, and the part into `credit_pages`. Returns `None` if no prefetch is due.
+    /// the room at first, and each part into room and credit. Returns `None` if no prefetch is due.
     /// Otherwise pass the number of absent pages to
     /// [`record_prefetched`](FileUse::record_prefetched).
     pub fn next_chunk(
         &mut self,
         estimate: &DeviceEstimate,
-        (room_pages, credit_pages): (u64, u64),
+        ChunkLimits { room_pages, credit_pages }: ChunkLimits,
         at_ns: u64,
     ) -> Option<PageRange> {
         if self.next_start.is_none() {
@@ -200,9 +210,8 @@ impl FileUse {
 mod tests {
     use super::*;
 
-    /// Room in the budget and credit, in pages: enough for any prefetch of the tests.
-    const ROOM_PAGES: u64 = 1 << 20;
-    const CREDIT_PAGES: u64 = 1 << 20;
+    /// Limits that any prefetch of the tests meets.
+    const AMPLE: ChunkLimits = ChunkLimits { room_pages: 1 << 20, credit_pages: 1 << 20 };
 
     /// Chunk of a file of 6,400 pages after these pieces, with the default estimate: a request
     /// costs as much as 122 pages.
@@ -215,8 +224,8 @@ mod tests {
                 file_use.record_access(PageRange::new(part, 16));
             }
         }
-        let (room_pages, at_ns) = (6400, 5);
-        file_use.next_chunk(&DeviceEstimate::default(), (room_pages, CREDIT_PAGES), at_ns)
+        let (limits, at_ns) = (ChunkLimits { room_pages: 6400, ..AMPLE }, 5);
+        file_use.next_chunk(&DeviceEstimate::default(), limits, at_ns)
     }
 
     /// Five pieces of 160 pages are an eighth of the file, and start the prefetch. The first chunk
@@ -262,7 +271,8 @@ mod tests {
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000 + 1000, 160)));
         (0..20).for_each(|nth| file_use.record_access(PageRange::new(nth * 32, 16)));
         file_use.piece_count = PIECES_MIN;
-        let chunk = file_use.next_chunk(&DeviceEstimate::default(), (6400, CREDIT_PAGES), 5);
+        let limits = ChunkLimits { room_pages: 6400, ..AMPLE };
+        let chunk = file_use.next_chunk(&DeviceEstimate::default(), limits, 5);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
@@ -271,10 +281,10 @@ mod tests {
     fn prefetch_all(file_use: &mut FileUse) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (file_use.next_chunk_ns, 0);
-        while let Some(chunk) = file_use.next_chunk(&estimate, (ROOM_PAGES, CREDIT_PAGES), at_ns) {
+        while let Some(chunk) = file_use.next_chunk(&estimate, AMPLE, at_ns) {
             file_use.record_prefetched(chunk.count(), &estimate, at_ns);
             assert_eq!(
-                file_use.next_chunk(&estimate, (ROOM_PAGES, CREDIT_PAGES), at_ns),
+                file_use.next_chunk(&estimate, AMPLE, at_ns),
                 None,
                 "the device is not there yet"
             );
@@ -304,11 +314,8 @@ mod tests {
         let mut file_use = FileUse::new(6400);
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
-        assert_eq!(
-            file_use.next_chunk(&estimate, (5000, CREDIT_PAGES), 0),
-            None,
-            "it does not fit"
-        );
+        let limits = ChunkLimits { room_pages: 5000, ..AMPLE };
+        assert_eq!(file_use.next_chunk(&estimate, limits, 0), None, "it does not fit");
         let (pages, at_ns) = prefetch_all(&mut file_use);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;

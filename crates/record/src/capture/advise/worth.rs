@@ -244,7 +244,7 @@ impl AdviceCredit {
 
     /// Records that pages were not prefetched for want of credit. The minimum share is judged from
     /// the first refusal on.
-    pub fn record_refusal(&mut self) {
+    pub fn record_credit_refusal(&mut self) {
         self.refused.get_or_insert_default();
     }
 
@@ -393,7 +393,7 @@ mod tests {
             if credit.state_at(at_ns) == AdviceState::Advise {
                 let pages = credit.room_pages(PREDICTED).min(32);
                 if pages < 32 {
-                    credit.record_refusal();
+                    credit.record_credit_refusal();
                 }
                 credit.record_prefetched(pages, PREDICTED);
                 prefetched += pages;
@@ -438,7 +438,7 @@ mod tests {
             (2_000, None, true),
         ] {
             let mut credit = credit_in_advice();
-            credit.record_refusal();
+            credit.record_credit_refusal();
             credit.record_access(8_000, whole_file);
             credit.record_used(used_pages);
             assert_eq!(credit.judge((8_000, 0), 5), pays, "{used_pages} {whole_file:?}");
@@ -459,7 +459,7 @@ mod tests {
         );
         credit.record_prefetched(1 << 20, PrefetchReason::Requested);
         assert_eq!(credit.room_pages(within_piece), 512, "the rest of a read needs none");
-        credit.record_refusal();
+        credit.record_credit_refusal();
         for piece in 0..1000 {
             credit.record_prefetched(200, within_piece);
             credit.record_access(256, None);

@@ -210,8 +210,10 @@ impl<N: FileNames> TaskTracker<N> {
         };
         let file_state = self.tables.file_state(state.table, descriptor);
         let position = file_state.borrow().position;
-        let cached = call.cache.map(|(inode, _)| inode);
-        let Some(file) = self.file_number_of(end_ns, task, descriptor, &file_state, cached) else {
+        let accessed_inode = call.cache.map(|(inode, _)| inode);
+        let Some(file) =
+            self.file_number_of(end_ns, task, descriptor, &file_state, accessed_inode)
+        else {
             return;
         };
         // `/proc` reports the position of an older descriptor after this read.
@@ -245,41 +247,42 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.put(end_ns, Record::Read(read));
     }
 
-    /// Returns the file number of a descriptor in the recording. `cached` is the inode that the
-    /// page cache's event reported for this access. Without it `/proc` identifies the file. Returns
-    /// `None` for a descriptor without a regular file. Queues an open record at the first use.
+    /// Returns the file number of a descriptor in the recording. `accessed_inode` is the inode that
+    /// the page cache's event reported for this access at `at_ns`. Without it `/proc` identifies
+    /// the file. Returns `None` for a descriptor without a regular file. Queues an open record at
+    /// the first use.
     pub(super) fn file_number_of(
         &mut self,
         at_ns: u64,
         task: u32,
         descriptor: u64,
         file_state: &SharedOpenFile,
-        cached: Option<Inode>,
+        accessed_inode: Option<Inode>,
     ) -> Option<u32> {
         let process = self.tasks.get(&task)?.process;
         let mut proc_name = None;
         let target = file_state.borrow().target;
         let known_inode = match target {
-            DescriptorTarget::File(inode) => cached.or(Some(inode)),
-            _ => cached,
+            DescriptorTarget::File(inode) => accessed_inode.or(Some(inode)),
+            _ => accessed_inode,
         };
         let is_unknown = target == DescriptorTarget::Unknown;
-        if self.has_no_name(known_inode) || (is_unknown && cached.is_none()) {
+        let must_identify = is_unknown && accessed_inode.is_none();
+        if self.has_no_name(known_inode) || must_identify {
             let open_file = self.names.open_file(process, descriptor);
-            let mut file_state = file_state.borrow_mut();
-            match (&open_file, cached) {
-                _ if !is_unknown => {}
-                (Some(file), None) => {
+            if must_identify {
+                let mut file_state = file_state.borrow_mut();
+                if let Some(file) = &open_file {
                     file_state.target = DescriptorTarget::File(file.inode);
                     file_state.flags = file.flags;
                     file_state.position.get_or_insert(file.position);
+                } else {
+                    file_state.target = DescriptorTarget::NoRecordedFile;
                 }
-                (None, None) => file_state.target = DescriptorTarget::Nothing,
-                _ => {}
             }
             proc_name = open_file.map(|file| file.named);
         }
-        if let Some(inode) = cached {
+        if let Some(inode) = accessed_inode {
             file_state.borrow_mut().target = DescriptorTarget::File(inode);
         }
         let DescriptorTarget::File(inode) = file_state.borrow().target else { return None };
@@ -295,7 +298,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// a path remain unknown.
     pub(super) fn on_open(&mut self, task: u32, descriptor: u64, inode: Inode, flags: u64) {
         let target = match self.names.is_without_storage(inode.device) {
-            true => DescriptorTarget::Nothing,
+            true => DescriptorTarget::NoRecordedFile,
             false if inode.device >> 20 == 0 && self.names.file(inode).is_none() => return,
             false => DescriptorTarget::File(inode),
         };

@@ -1,7 +1,8 @@
 //! Assignment of fetched pages and waits to reads, and their charges.
 //!
 //! *Fetched* pages were read from a device for the program. A *claim* assigns them to the read that
-//! caused the fetch, and a *charge* assigns a wait to a cause.
+//! caused the fetch, and a *charge* assigns a wait to a cause. An *advice* is a call of the program
+//! that announces accesses, and a *hint* is an advice about their order.
 
 use readpath_core::unit::PageRange;
 
@@ -31,7 +32,8 @@ struct FetchedBytes {
 }
 
 impl RecordingData {
-    /// Records a hint. The pages that the thread inserted within its range count as fetched.
+    /// Records an advice, and its hint if it has one. For `WillNeed`, the pages that the thread
+    /// inserted within the range before the end of the call count as fetched.
     pub(super) fn on_advice(&mut self, advice: &AdviceGiven) {
         let file = self.files.entry(advice.file).or_default();
         match advice.is_of_mapping {

@@ -117,25 +117,28 @@ fn last_name(names: &mut [String]) -> &mut String {
 
 /// Parses the order in which files are used, such as `random:8` for eight operations in a file.
 fn parse_file_service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
-    let (word, suffix) = match value.text.split_once(':') {
-        Some((word, suffix)) => (word, Some(value.part(suffix))),
+    let (kind_name, suffix) = match value.text.split_once(':') {
+        Some((kind_name, suffix)) => (kind_name, Some(value.part(suffix))),
         None => (value.text, None),
     };
-    if ["zipf", "pareto", "normal", "gauss"].contains(&word) {
+    if ["zipf", "pareto", "normal", "gauss"].contains(&kind_name) {
         return Err(
             "roundrobin, sequential or random: skewed choices of files are not to be had here"
                 .to_owned(),
         );
     }
-    let kind = value.part(word).one_of(&[
+    let kind = value.part(kind_name).one_of(&[
         ("roundrobin", Some(FileServiceKind::RoundRobin)),
         ("random", Some(FileServiceKind::Random)),
         ("sequential", None),
     ])?;
-    let every = suffix.map(|count| count.integer(1..=u32::MAX)).transpose()?;
+    let operations_per_turn = suffix.map(|count| count.integer(1..=u32::MAX)).transpose()?;
     Ok(match kind {
-        Some(kind) => FileService { kind, every: Some(every.unwrap_or(1)) },
-        // One file after the other, whatever number follows, as in fio.
-        None => FileService { kind: FileServiceKind::RoundRobin, every: None },
+        Some(kind) => {
+            FileService { kind, operations_per_turn: Some(operations_per_turn.unwrap_or(1)) }
+        }
+        // `sequential`: the next file is chosen only at the end of a file, whatever number follows,
+        // as in fio. `RoundRobin` then uses one file after the other.
+        None => FileService { kind: FileServiceKind::RoundRobin, operations_per_turn: None },
     })
 }

@@ -496,7 +496,7 @@ impl Process {
         if !(0..count).any(is_open) {
             return None;
         }
-        let FileService { kind, every: operations_per_turn } = self.rules.file_service;
+        let FileService { kind, operations_per_turn } = self.rules.file_service;
         let selection = &mut self.file_selection;
         if let Some(current) = selection.current.filter(|current| is_open(*current)) {
             match operations_per_turn {

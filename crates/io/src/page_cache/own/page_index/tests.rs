@@ -54,7 +54,8 @@ fn pin_prevents_recall_and_last_release_frees_an_invalidated_frame() {
 
 /// Pages 7 and 8 are in one group, and page 16 in the next. A reader copies page 8: no page of its
 /// group can be recalled, so bits 0 and 1 are refused, and page 16 is recalled. The invalidation of
-/// page 8 ends its sharing at once, but its frame stays in use until the copy ends.
+/// page 8 ends its sharing at once, but its frame stays in use until the copy ends. Then no pin is
+/// left either, so the mark frees the frame.
 #[test]
 fn copy_in_progress_prevents_recall_and_delays_invalidation() {
     let (frames, readers) = (4, 2);
@@ -62,15 +63,18 @@ fn copy_in_progress_prevents_recall_and_delays_invalidation() {
     for (page, frame) in [(7, 0), (8, 1), (16, 2)] {
         index.share(FILE, page, &[FrameId(frame)], NO_MARKS);
     }
-    let reader = index.sign_in(FILE, 8, 0).expect("the group has no other reader");
+    let reader_slot = 0;
+    let reader = index.sign_in(FILE, 8, reader_slot).expect("the group has no other reader");
     let refused = index.recall_all(&[0, 1, 2].map(FrameId));
     assert_eq!(refused, 0b011);
     assert_eq!([7, 8, 16].map(|page| index.is_shared(FILE, page)), [true, true, false]);
     let frame_of_page_8 = 1;
-    let mut copies = index.invalidate(frame_of_page_8);
-    assert!(!index.is_shared(FILE, 8) && !index.have_all_readers_left(&mut copies));
+    let mut active_readers = index.invalidate(frame_of_page_8);
+    assert!(!index.is_shared(FILE, 8) && !index.have_all_readers_left(&mut active_readers));
     drop(reader);
-    assert!(index.have_all_readers_left(&mut copies) && index.mark_invalidated(frame_of_page_8));
+    assert!(index.have_all_readers_left(&mut active_readers));
+    let is_frame_free = index.mark_invalidated(frame_of_page_8);
+    assert!(is_frame_free);
     let frame_of_page_7 = 0;
     assert!(index.recall(frame_of_page_7));
 }

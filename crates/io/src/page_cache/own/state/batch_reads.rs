@@ -87,7 +87,7 @@ impl EngineState {
                 ready.push_back(SharedRead::from_error(*ticket, error));
             }
         }
-        self.pump(now);
+        self.step_until_idle(now);
     }
 
     /// Moves completed reads of the queue to `ready`: `first`, and then as many as the pin limit
@@ -101,7 +101,7 @@ impl EngineState {
         if !self.is_within_pin_limit(first) {
             let now = self.clock.now();
             if self.detach(now, first) {
-                self.pump(now);
+                self.step_until_idle(now);
             }
         }
         let mut next_id = Some(first);
@@ -130,8 +130,8 @@ impl EngineState {
         self.batch_pages
     }
 
-    /// Releases a returned read, and subtracts its pages from the pages that batches pin. `pump`
-    /// must follow.
+    /// Releases a returned read, and subtracts its pages from the pages that batches pin. The
+    /// caller then calls `step_until_idle`, because waiting reads may now begin.
     fn release_shared(&mut self, now: Time, shared: SharedRead) {
         self.batch_pages -= shared.pages;
         if let Some(id) = shared.id {

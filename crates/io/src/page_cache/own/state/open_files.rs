@@ -152,7 +152,7 @@ impl EngineState {
     pub(crate) fn on_handle_dropped(&mut self, handle: HandleId) {
         self.close(handle);
         let now = self.clock.now();
-        self.pump(now);
+        self.step_until_idle(now);
     }
 
     /// Closes a handle if none of its reads is in flight; otherwise, its last read closes it. The
