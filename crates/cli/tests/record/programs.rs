@@ -54,7 +54,7 @@ pub const STREAM: Program = Program { name: "a stream", run: stream };
 pub const IN_MEMORY: Program = Program { name: "reads of what is in memory", run: in_memory };
 
 /// All programs above and below.
-pub const PROGRAMS: [Program; 16] = [
+pub const PROGRAMS: [Program; 17] = [
     DIRECT,
     BUFFERED,
     SMALL,

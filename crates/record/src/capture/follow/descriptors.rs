@@ -211,8 +211,7 @@ impl<N: FileNames> TaskTracker<N> {
         let file_state = self.tables.file_state(state.table, descriptor);
         let position = file_state.borrow().position;
         let accessed_inode = call.cache.map(|(inode, _)| inode);
-        let Some(file) =
-            self.file_number_of(end_ns, task, descriptor, &file_state, accessed_inode)
+        let Some(file) = self.file_number_of(end_ns, task, descriptor, &file_state, accessed_inode)
         else {
             return;
         };
