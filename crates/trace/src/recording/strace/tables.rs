@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use readpath_core::unit::PAGE_BYTES;
+
 use super::syntax::Path;
 
 /// Descriptors and mappings of one process.
@@ -9,7 +11,7 @@ use super::syntax::Path;
 pub struct Table {
     /// Open files by descriptor.
     pub open_files: BTreeMap<u64, OpenFile>,
-    /// Mappings of files by their address.
+    /// Mappings of files by their address. They do not overlap.
     mapped: BTreeMap<u64, Mapped>,
 }
 
@@ -43,16 +45,35 @@ pub struct Mapped {
 }
 
 impl Table {
-    /// Adds the mapping of a file at an address.
+    /// Adds the mapping of a file at an address. It replaces the mappings in its range.
     pub fn map(&mut self, address: u64, mapped: Mapped) {
         self.unmap(address, mapped.bytes);
         self.mapped.insert(address, mapped);
     }
 
-    /// Removes the mappings that begin in a range of addresses.
+    /// Removes a range of addresses from all mappings, in whole pages as the kernel does. The parts
+    /// of a mapping before and after the range stay.
     pub fn unmap(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
-        self.mapped.retain(|start, _| !(address..end).contains(start));
+        let end = end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX);
+        let end_of = |start: u64, mapped: &Mapped| start.saturating_add(mapped.bytes);
+        let begin_before_end = self.mapped.range(..end);
+        let cut_starts: Vec<u64> = begin_before_end
+            .filter(|&(&start, mapped)| end_of(start, mapped) > address)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in cut_starts {
+            let mapped = self.mapped.remove(&start).expect("its start was found");
+            let mapped_end = end_of(start, &mapped);
+            if mapped_end > end {
+                let offset = mapped.offset + (end - start);
+                let rest = Mapped { offset, bytes: mapped_end - end, path: mapped.path.clone() };
+                self.mapped.insert(end, rest);
+            }
+            if start < address {
+                self.mapped.insert(start, Mapped { bytes: address - start, ..mapped });
+            }
+        }
     }
 
     /// Returns the file mapped at an address, and the offset of the address in the file. `None`
@@ -101,5 +122,63 @@ impl Pending {
     /// Returns the number of reads that have not completed.
     pub fn count(&self) -> u64 {
         self.requests.values().flatten().flatten().count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Address of the test mapping: pages 0 to 9 of a file `a`.
+    const START: u64 = 0x7000_0000;
+
+    /// Files and pages that are mapped at each of the ten pages from [`START`] on.
+    fn pages(table: &Table) -> String {
+        let page_at = |page| match table.file_at(START + page * PAGE_BYTES) {
+            Some((path, offset)) => format!("{path}{}", offset / PAGE_BYTES),
+            None => "-".to_owned(),
+        };
+        (0..10).map(page_at).collect::<Vec<_>>().join(" ")
+    }
+
+    fn table() -> Table {
+        let mut table = Table::default();
+        let mapped = Mapped { path: "a".to_owned(), offset: 0, bytes: 10 * PAGE_BYTES };
+        table.map(START, mapped);
+        table
+    }
+
+    #[test]
+    fn partial_unmap_leaves_the_rest_of_a_mapping() {
+        let mut table = table();
+        table.unmap(START, 2 * PAGE_BYTES);
+        assert_eq!(pages(&table), "- - a2 a3 a4 a5 a6 a7 a8 a9");
+        table.unmap(START + 9 * PAGE_BYTES, 5 * PAGE_BYTES);
+        assert_eq!(pages(&table), "- - a2 a3 a4 a5 a6 a7 a8 -");
+        // Part of a page unmaps the page.
+        table.unmap(START + 4 * PAGE_BYTES, 1);
+        assert_eq!(pages(&table), "- - a2 a3 - a5 a6 a7 a8 -");
+        table.unmap(START + 3 * PAGE_BYTES, 4 * PAGE_BYTES);
+        assert_eq!(pages(&table), "- - a2 - - - - a7 a8 -");
+    }
+
+    #[test]
+    fn mapping_replaces_the_part_of_an_older_mapping_in_its_range() {
+        let mut table = table();
+        let mapped = Mapped { path: "b".to_owned(), offset: 0, bytes: 3 * PAGE_BYTES };
+        table.map(START + 4 * PAGE_BYTES, mapped);
+        assert_eq!(pages(&table), "a0 a1 a2 a3 b0 b1 b2 a7 a8 a9");
+        table.unmap(START + 5 * PAGE_BYTES, PAGE_BYTES);
+        assert_eq!(pages(&table), "a0 a1 a2 a3 b0 - b2 a7 a8 a9");
+    }
+
+    /// Addresses and lengths that no kernel accepts come from a damaged text.
+    #[test]
+    fn mapping_at_the_end_of_the_address_space_is_accepted() {
+        let mut table = Table::default();
+        let mapped = Mapped { path: "a".to_owned(), offset: 0, bytes: 1 << 60 };
+        table.map(u64::MAX - PAGE_BYTES, mapped);
+        table.unmap(u64::MAX - 1, u64::MAX);
+        assert!(table.file_at(u64::MAX - PAGE_BYTES).is_some());
     }
 }
