@@ -380,3 +380,19 @@ fn written_iolog_can_be_replayed() {
     scratch.file("y.fio", "[w]\nsize=1m\nwrite_lat_log=no/where\n");
     scratch.refused("run y.fio --on ssd", &["no/where_lat.1.log"]);
 }
+
+/// The second of three rows fails: a folder has the name of its log.
+#[test]
+fn rows_before_a_failed_row_are_printed() {
+    let scratch = Scratch::new("rows-before-failure");
+    scratch.file("w.fio", "[w]\nsize=1m\nrw=read\nwrite_iolog=t\n");
+    std::fs::create_dir(scratch.path("t-2")).unwrap();
+    let command = "run w.fio --on ssd --on hdd --on nvme --html page.html --json";
+    let ran = scratch.run(command);
+    ran.has_ended(2, command);
+    ran.says(&["t-2", "can be written"], command);
+    let storages: Vec<_> = ran.results().iter().map(|row| row["storage"].clone()).collect();
+    assert_eq!(storages, ["ssd"]);
+    assert!(scratch.path("page.html").exists());
+    assert!(scratch.path("t-1").exists() && !scratch.path("t-3").exists());
+}

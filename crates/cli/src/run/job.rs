@@ -26,23 +26,43 @@ use crate::scratch_files::ScratchFiles;
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the job on every storage. All storages are checked before the first row: bad input then
-/// fails at once. After the last run, adds the median run of each row to `finished_rows`.
-/// `recorded_events` collects the recorded events of each row; rows in real time and of traces have
-/// none.
+/// fails at once. After the last run or a failure, adds the median of the finished runs of each row
+/// to `finished_rows`. `recorded_events` collects the recorded events of each row; rows in real
+/// time and of traces have none.
 pub fn run(
     plan: &JobPlan,
     finished_rows: &mut Vec<ResultRow>,
-    mut recorded_events: Option<&mut Vec<Events>>,
+    recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
     let interrupt = Interrupt::listen();
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
     let log = log.transpose()?;
     let _created_files = make_files(plan, &interrupt)?;
     plan.rows.iter().try_for_each(|row| check_row(&plan.run, row))?;
-    let input_paths = input_paths(plan);
     let rows_to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
     let mut runs_of_rows: Vec<Vec<ResultRow>> = vec![Vec::new(); rows_to_run.len()];
-    for (round, row_index) in run_order(&rows_to_run, plan.runs) {
+    let outcome =
+        run_rows(plan, &rows_to_run, log.as_ref(), &interrupt, &mut runs_of_rows, recorded_events);
+    finished_rows.extend(runs_of_rows.into_iter().filter_map(repeated::median_run));
+    outcome.and(log.map_or(Ok(()), |log| log.finish()))?;
+    match interrupt.is_signalled() {
+        true => Err(Failure::Interrupted),
+        false => fail_if_operations_failed(finished_rows),
+    }
+}
+
+/// Runs the rows `rows_to_run` in the plan's rounds, until an interrupt or the first failure. Adds
+/// each finished run to the row's element of `runs_of_rows`.
+fn run_rows(
+    plan: &JobPlan,
+    rows_to_run: &[&JobRow],
+    log: Option<&DecisionFile>,
+    interrupt: &Interrupt,
+    runs_of_rows: &mut [Vec<ResultRow>],
+    mut recorded_events: Option<&mut Vec<Events>>,
+) -> CommandResult {
+    let input_paths = input_paths(plan);
+    for (round, row_index) in run_order(rows_to_run, plan.runs) {
         if interrupt.is_signalled() {
             break;
         }
@@ -51,8 +71,8 @@ pub fn run(
         let row_number = row_index + 1;
         let operations = OperationLogs::create(jobs, &input_paths, row_number, rows_to_run.len())?;
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
-        let row_observers = (log.as_ref(), observer.as_ref());
-        let measured = run_row(&plan.run, row, row_observers, &operations, &interrupt);
+        let row_observers = (log, observer.as_ref());
+        let measured = run_row(&plan.run, row, row_observers, &operations, interrupt);
         let mut measured = operations.finish().and(measured)?;
         let log_note = match rows_to_run.len() {
             2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
@@ -69,12 +89,7 @@ pub fn run(
             recorded_events.push(observer.take());
         }
     }
-    finished_rows.extend(runs_of_rows.into_iter().filter_map(repeated::median_run));
-    log.map_or(Ok(()), |log| log.finish())?;
-    match interrupt.is_signalled() {
-        true => Err(Failure::Interrupted),
-        false => fail_if_operations_failed(finished_rows),
-    }
+    Ok(())
 }
 
 /// Returns pairs of round and row index, in the order of the runs. All rows run in the first round,
