@@ -250,6 +250,7 @@ impl StateSummary {
 mod tests {
     use super::super::one::Measurement;
     use super::super::rows::{Row, Scale};
+    use super::super::tell::cells_table;
     use super::*;
 
     /// One run per duration in seconds, each with the same processor time.
@@ -310,6 +311,24 @@ mod tests {
         };
         assert_eq!(judged(CacheState::Cold, "copy/16MiB", contenders(1.0)).is_met, Some(false));
         assert_eq!(judged(CacheState::Cold, "copy/16MiB", contenders(0.9)).is_met, Some(true));
+    }
+
+    /// The library was aborted after 1 s, and pread takes 2 s: the ratio of 2 is an upper bound.
+    /// The second cell misses its goal by the processor time, as above.
+    #[test]
+    fn aborted_library_run_is_the_reason_of_a_missed_goal() {
+        let miss_reason = |ours: ContenderRuns| {
+            let contenders = [ours, runs(&[2.0], 0.1), runs(&[3.0], 0.1), runs(&[3.0], 0.1)];
+            let cell = judged(CacheState::Cold, "copy/16MiB", contenders);
+            assert_eq!(cell.is_met, Some(false));
+            cells_table(&[&cell]).rows()[0].last().cloned()
+        };
+        let aborted = ContenderRuns {
+            abort_reason: Some(AbortReason::TooSlow { seconds: 1.0 }),
+            ..ContenderRuns::default()
+        };
+        assert_eq!(miss_reason(aborted).as_deref(), Some("aborted"));
+        assert_eq!(miss_reason(runs(&[2.0], 0.2)).as_deref(), Some("processor time"));
     }
 
     /// Ratios of the two completed cells: 1 s ÷ 0.25 s, and 1 s ÷ 1 s.

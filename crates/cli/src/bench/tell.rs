@@ -63,13 +63,17 @@ fn throughput(figures: &Figures) -> String {
 }
 
 /// Returns the reason for which a cell misses its goal; empty if it does not. `<` stands for the
-/// ratio to the fastest baseline, which has its own column.
+/// ratio to the fastest baseline, which has its own column. The ratio of an aborted library run is
+/// an upper bound: the goal is missed even where the bound reaches the minimum.
 fn miss_reason(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();
     }
     match (cell.judged_ratio, cell.goal_baseline) {
-        (Some(ratio), _) if ratio >= cell.ratio_min => "processor time".to_owned(),
+        (Some(ratio), _) if ratio >= cell.ratio_min => match cell.ours.is_lower_bound {
+            true => "aborted".to_owned(),
+            false => "processor time".to_owned(),
+        },
         (Some(ratio), Some(baseline)) => format!("{ratio:.2} of {baseline}"),
         (Some(_), None) => "<".to_owned(),
         (None, _) => "no figure".to_owned(),
