@@ -160,6 +160,12 @@ impl BlockingPoolState {
         self.with_file(task.key(), |file| file.queue.push_back((age, task)));
     }
 
+    /// Removes and returns the newest task of a file.
+    fn withdraw_newest_task(&mut self, key: FileKey) -> Option<Task> {
+        let (_, task) = self.with_file(key, |file| file.queue.pop_back())?;
+        Some(task)
+    }
+
     /// Takes the next task for the calling thread, which is counted as in a read. Returns `None` if
     /// no task may be taken now.
     fn take_task(&mut self) -> Option<Task> {
@@ -203,12 +209,13 @@ impl BlockingPool {
         BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }
 
-    /// Queues a task, and wakes or starts a thread for it if needed. After an error the task stays
-    /// in the queue.
+    /// Queues a task, and wakes or starts a thread for it if needed. After an error the task is
+    /// dropped without being executed.
     ///
     /// # Errors
     /// The system provides no thread, and the pool has none.
     pub(super) fn queue_task(&self, task: Task) -> io::Result<()> {
+        let key = task.key();
         let mut pool = self.shared.lock();
         pool.push_task(task);
         // While threads read and one watches, none is woken: the watching thread finds the task.
@@ -217,7 +224,13 @@ impl BlockingPool {
             return Ok(());
         }
         match self.shared.start_if_needed(&mut pool) {
-            Err(error) if pool.threads.is_empty() => Err(error),
+            Err(error) if pool.threads.is_empty() => {
+                let withdrawn_task = pool.withdraw_newest_task(key);
+                drop(pool);
+                // The task may hold the last reference to a waker, which is foreign code.
+                run_contained(|| drop(withdrawn_task));
+                Err(error)
+            }
             _ => Ok(()),
         }
     }
@@ -418,6 +431,42 @@ mod tests {
         assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
         pool.push_task(read_task(1, 1));
         assert_eq!(pool.take_task().unwrap().key().device, 1);
+    }
+
+    /// Makes the start of a thread fail with EAGAIN on the calling thread from now on, as at a
+    /// limit of processes (seccomp(2)). Other threads are not affected.
+    fn forbid_threads() {
+        const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+        const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+        const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+        const NUMBER: u32 = 0; // of `struct seccomp_data`: number of the call
+        let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+        let mut filter = [
+            code(LOAD, NUMBER, 0, 0),
+            code(IF_EQUAL, libc::SYS_clone as u32, 1, 0),
+            code(IF_EQUAL, libc::SYS_clone3 as u32, 0, 1),
+            code(RETURN, libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32, 0, 0),
+            code(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program outlives the calls, and affects only the calling thread.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+        }
+    }
+
+    #[test]
+    fn task_without_a_thread_is_an_error_and_leaves_the_queue() {
+        let restricted = thread::spawn("restricted", || {
+            forbid_threads();
+            let pool = BlockingPool::new();
+            let error = pool.queue_task(read_task(0, 1)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            let files = std::mem::take(&mut pool.shared.lock().files);
+            assert!(files.is_empty() && pool.shared.lock().takeable_files.is_empty());
+        });
+        restricted.unwrap().join().unwrap();
     }
 
     /// Nine files on nine devices with one read each.
