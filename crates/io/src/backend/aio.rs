@@ -237,7 +237,8 @@ impl Aio {
         };
         let queue = context.shared_queue();
         if queue.magic != MAGIC || queue.header_bytes as usize != size_of::<AioRing>() {
-            // Not a Linux kernel: it shares no queue.
+            // Not a Linux kernel: it shares no queue. The context is destroyed.
+            context.may_be_reused.store(false, Ordering::Relaxed);
             return Err(BackendError::NoAio { errno: libc::ENOSYS });
         }
         let queue_bytes = size_of::<AioRing>() + queue.count as usize * size_of::<AioEvent>();
@@ -550,4 +551,24 @@ impl Drop for Aio {
 /// Error of the calling thread's last system call, as in `errno(3)`; 0 if there is none.
 fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A context that was kept for reuse, and whose memory has no answer queue.
+    #[test]
+    fn context_without_a_shared_queue_is_not_kept_for_reuse() {
+        // No other test uses contexts of this depth.
+        const DEPTH: u32 = 1_237;
+        request_share::reserve(DEPTH);
+        let id = Box::leak(Box::new([0u64; 4])).as_ptr() as usize;
+        let idle_context = IdleContext { process: ProcessNumber::current(), id, depth: DEPTH };
+        IDLE_CONTEXTS.lock().unwrap().push(idle_context);
+        // The context is not taken while another test holds the lock.
+        let error = (0..1_000).find_map(|_| Aio::new(DEPTH).err());
+        assert_eq!(error, Some(BackendError::NoAio { errno: libc::ENOSYS }));
+        assert!(IDLE_CONTEXTS.lock().unwrap().iter().all(|context| context.id != id));
+    }
 }
