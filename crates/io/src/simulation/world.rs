@@ -263,7 +263,8 @@ impl World {
         let id = ready[self.random_below(ready_count as u64) as usize];
         self.ns.set(self.ns.get() + self.random_below(800));
         self.add_to_hash(u64::from(id));
-        self.run_task(id)
+        self.run_task(id);
+        true
     }
 
     /// Advances the time to `next_wake_ns`, because no task is ready. Returns false and ends the
@@ -303,8 +304,8 @@ impl World {
         states.collect::<Vec<String>>().join(", ") + "; " + &engine_state
     }
 
-    /// Runs the task `id` until it suspends or ends. Returns true: the run may continue.
-    fn run_task(&self, id: u32) -> bool {
+    /// Runs the task `id` until it suspends or ends.
+    fn run_task(&self, id: u32) {
         self.running.set(id);
         let coroutine = self.tasks.borrow_mut()[id as usize].coroutine.take();
         let mut coroutine = coroutine.expect("a task that is ready has not ended");
@@ -317,7 +318,6 @@ impl World {
         } else {
             self.tasks.borrow_mut()[id as usize].coroutine = Some(coroutine);
         }
-        true
     }
 
     /// Creates a ready task that will run `body`, and returns its id.
