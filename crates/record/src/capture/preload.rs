@@ -316,6 +316,8 @@ impl Preload {
     }
 
     /// Records the open of a file. `opened`: open flags in the upper half, descriptor in the lower.
+    /// The library does not see the open itself: it reports a file at its first read. The record's
+    /// time is the present time, so it may be later than that read.
     fn put_name<W: Write>(
         &mut self,
         inode: (u64, u64),
