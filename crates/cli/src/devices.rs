@@ -38,8 +38,8 @@ fn print_device(name: &str) -> CommandResult {
         ("what it is, and the source", |parameter| parameter.source.clone()),
     ];
     let parameters = registry::describe(&spec).map_err(Failure::usage)?;
-    // Behind the last column: none of the five is numeric.
-    let numbers_from = 9;
+    // Behind the last column: no column is numeric.
+    let numbers_from = columns.len();
     let table = Table::of(&parameters, &columns, numbers_from);
     print(&format!(
         "{spec}: {:.1} GB, requests of up to {} KiB, {} at once, {}\n\n{table}",
