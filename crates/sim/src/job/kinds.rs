@@ -248,13 +248,6 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// Returns true if there is any limit.
-    pub fn has_any(&self) -> bool {
-        self.has_maximum()
-            || self.least_bytes_per_s != [0; 2]
-            || self.least_operations_per_s != [0; 2]
-    }
-
     /// Returns true if there is a maximum rate.
     pub fn has_maximum(&self) -> bool {
         self.bytes_per_s != [0; 2] || self.operations_per_s != [0; 2]
