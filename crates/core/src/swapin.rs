@@ -95,8 +95,8 @@ pub trait SwappedPageQueries {
     fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)>;
 
     /// Number of pages, up to `pages`, that can be prefetched now. Half of the frames reserved for
-    /// faults stay free, and the result is 0 while the queue of the device is congested. If frames
-    /// are missing, more are freed for the next call.
+    /// faults stay free, and the result is 0 while the queue of the device is congested. If the
+    /// result is less than `pages`, for either reason, more frames are freed for the next calls.
     fn prefetch_room(&mut self, pages: u64) -> u64;
 
     /// Number of waiting faults, including this one.

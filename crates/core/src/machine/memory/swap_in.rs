@@ -302,7 +302,8 @@ struct SwappedOut<'a> {
     area: &'a SwapArea,
     /// Frames available for prefetch; 0 if the queue is congested.
     room_pages: u64,
-    /// Frames that the policy lacked in its last query.
+    /// Pages of the policy's last query that may not be prefetched now, for lack of frames or
+    /// because the queue is congested.
     lacking_pages: u64,
     /// Number of pages that begun faults (one each) and reads pin, plus the number of faults and
     /// reads that wait for memory.
@@ -329,7 +330,7 @@ impl SwappedPageQueries for SwappedOut<'_> {
     }
 
     /// Number of pages, up to `pages`, for which frames are ready; 0 if the queue was congested.
-    /// Records the number of lacking frames.
+    /// Records the number of the other pages, for which frames are then freed.
     fn prefetch_room(&mut self, pages: u64) -> u64 {
         self.lacking_pages = pages.saturating_sub(self.room_pages);
         pages.min(self.room_pages)
