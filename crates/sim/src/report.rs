@@ -36,7 +36,7 @@ pub struct ResultRow {
     pub engine: Option<String>,
     /// Bytes transferred by the job's operations.
     pub bytes: u64,
-    /// Time from the start to the last completion.
+    /// Time from the start of the run to the last completion, with the start delays of the jobs.
     pub seconds: f64,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
@@ -93,7 +93,7 @@ pub struct SectionRow {
     pub processes: u32,
     /// Bytes transferred.
     pub bytes: u64,
-    /// Time from the first start of a process to the last completion.
+    /// Time from the issue of the first operation to the last completion.
     pub seconds: f64,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
