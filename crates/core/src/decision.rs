@@ -25,8 +25,8 @@ pub struct LoggedDecision {
     pub decision: Decision,
 }
 
-/// A decision with the numbers behind it. The log prints most fields under their names;
-/// some keys are older.
+/// A decision with the numbers behind it. The log prints a field under its name, except where the
+/// field names another key. Programs read the keys: they do not change with the names of fields.
 ///
 /// In the policy `cfq`, a *queue* has the requests of one or more processes. A *tree* has the
 /// queues of one class and kind. A *slice* is the time for which one queue, the *active* one, has
@@ -204,7 +204,7 @@ pub enum Decision {
     },
     /// The limit on active processes changes.
     Limit {
-        /// The new limit; `None`: all.
+        /// The new limit (key `processes`); `None`: all.
         limit: Option<u32>,
         /// `enough`: its throughput is a quarter above the throughput of all processes. `less`: it
         /// isn't any more. `far`: idling pays for no process. `another`: the rate indicates another
@@ -212,7 +212,7 @@ pub enum Decision {
         why: &'static str,
         /// The rate that decided it; 0 without one.
         kib_per_s: u64,
-        /// The rate of all processes for comparison.
+        /// The rate of all processes for comparison (key `before`).
         before_kib_per_s: u64,
     },
     /// A readahead policy reads unrequested pages.
@@ -238,7 +238,7 @@ pub enum Decision {
         readers: u64,
         /// Cost of a request in pages.
         request_pages: u64,
-        /// Service time of a request in pages.
+        /// Service time of a request in pages (key `occupies_pages`).
         service_pages: u64,
         /// Earlier prefetched pages that are not used yet.
         unused_pages: u64,
@@ -255,7 +255,7 @@ pub enum Decision {
         first: u64,
         /// Number of addresses or slots; some may be in memory, or empty.
         places: u64,
-        /// Number of pages that the policy wanted to read.
+        /// Number of pages that the policy wanted to read (key `wanted_pages`).
         target_pages: u64,
         /// Number of requests for these pages.
         requests: u64,
@@ -271,7 +271,7 @@ pub enum Decision {
         waiting: u64,
         /// Cost of a fault in pages.
         fault_pages: u64,
-        /// Service time of a request in pages.
+        /// Service time of a request in pages (key `occupies_pages`).
         service_pages: u64,
         /// Most pages that may be ahead of a run.
         pages_max: u64,
@@ -280,7 +280,7 @@ pub enum Decision {
     },
     /// The limit on requests in progress changes.
     Depth {
-        /// The new limit, beyond one request for each process.
+        /// The new limit, beyond one request for each process (key `requests`).
         depth: u32,
         /// Throughput with this limit.
         kib_per_s: u64,
