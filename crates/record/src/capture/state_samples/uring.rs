@@ -11,8 +11,8 @@
 //! the mean wait (reads in flight ÷ rate) is right; single waits are only as exact as the interval.
 //!
 //! A request's entry is found by its index, in a table behind the results. A ring without that
-//! table has its entries in order. The offsets within a ring are those that the kernel reports for a ring
-//! of the recorder.
+//! table has its entries in order. The offsets within a ring are those that the kernel reports for
+//! a ring of the recorder.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
