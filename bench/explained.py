@@ -290,6 +290,8 @@ def explained(folder: pathlib.Path, name: str, as_user: bool) -> dict:
     command = [sys.executable, __file__, "--program", name, "--folder", str(folder)]
     if as_user:
         command[0] = "/usr/bin/python3"
+    # The files of Python are no part of the program, and are in memory at its start.
+    subprocess.run([*command[:3], "nothing", *command[4:]], check=True)
     if name in COMMANDS:
         command = COMMANDS[name][2](folder)
     # The output of the program is dropped.
@@ -324,7 +326,8 @@ def main() -> None:
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.program:
-        FUNCTIONS[arguments.program][2](arguments.folder)
+        if arguments.program != "nothing":
+            FUNCTIONS[arguments.program][2](arguments.folder)
         os._exit(0)
     if os.geteuid() != 0:
         sys.exit(__doc__)

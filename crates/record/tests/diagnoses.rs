@@ -3,7 +3,8 @@
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersRequests, PagesInserted,
-    ReadMethod, ReadRecord, Record, RecordingMethod, RequestRecord, ThreadName, TimeSpent,
+    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod, RequestRecord, ThreadName,
+    TimeSpent,
 };
 
 use super::explain::{KIB, Made, US, far, found};
@@ -99,6 +100,37 @@ fn small_causes_next_to_long_hidden_waits_are_no_findings() {
     let explanation = with_hidden_waits(12);
     assert_eq!(causes(&explanation), []);
     assert_eq!(explanation.limit, ProgramLimit::Unseen);
+}
+
+/// 16 reads of AIO at a time, each of 16 ms, recorded without root. A submission without `O_DIRECT`
+/// waits for its reads, whatever their number in flight. File 1 is opened with `O_DIRECT`.
+#[test]
+fn buffered_aio_is_named_without_root() {
+    let explained = |file: u32| {
+        let mut made = Made::by(RecordingMethod::Preload);
+        for round in 0..20 {
+            let begin_ns = made.now;
+            made.now += 16_000 * US;
+            for nth in 0..16 {
+                made.records.push(Record::Read(ReadRecord {
+                    begin_ns,
+                    end_ns: made.now,
+                    way: ReadMethod::Aio,
+                    descriptor: Some(3),
+                    file,
+                    offset: far(round * 16 + nth),
+                    asked_bytes: 4 * KIB,
+                    outcome: ReadOutcome::Bytes(4 * KIB),
+                    ..ReadRecord::default()
+                }));
+            }
+        }
+        made.explained()
+    };
+    let buffered = explained(0);
+    assert_eq!(causes(&buffered), [WaitCause::Direct]);
+    says(&buffered, &["AIO without O_DIRECT", "320 reads of AIO"]);
+    assert_eq!(causes(&explained(1)), []);
 }
 
 /// A hint for the first MiB does not apply to reads after it.

@@ -137,7 +137,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                     }
                 }
                 // Submissions that overlap do not wait one after the other.
-                Some(WaitCause::Direct) if !is_depth_low => {}
+                Some(WaitCause::Direct) if !is_depth_low && gathered.has_measured_waits() => {}
                 Some(cause) => add_charge(*cause, ns),
             }
         }

@@ -252,6 +252,8 @@ pub(super) struct RecordingData {
     pub devices: BTreeMap<u64, DeviceData>,
     /// Files opened with direct I/O, as file and descriptor.
     direct_opens: BTreeSet<(u32, u64)>,
+    /// File and descriptor of each other open.
+    buffered_opens: BTreeSet<(u32, u64)>,
     pub waits: IntervalUnion,
     pub waited_ns: u64,
     pub reads: u64,
@@ -303,10 +305,12 @@ impl RecordingData {
             Record::Open(open) => {
                 self.opens += 1;
                 let opened = (open.file, open.descriptor);
-                match open.is_direct {
-                    true => self.direct_opens.insert(opened),
-                    false => self.direct_opens.remove(&opened),
+                let (opens, other_opens) = match open.is_direct {
+                    true => (&mut self.direct_opens, &mut self.buffered_opens),
+                    false => (&mut self.buffered_opens, &mut self.direct_opens),
                 };
+                opens.insert(opened);
+                other_opens.remove(&opened);
             }
             Record::Advice(advice) => self.on_advice(advice),
             Record::Insert(insert) => self.on_insert(insert),

@@ -7,7 +7,8 @@
 //!
 //! The rule for a single wait holds for a read at an unpredictable position that AIO submitted and
 //! that filled the page cache. It is reported if devices had less than two concurrent requests on
-//! average. Other direct reads of a file count if one in eight filled the cache. The bytes
+//! average. A recording without root has no requests; there the descriptor without `O_DIRECT` is
+//! enough. Other direct reads of a file count if one in eight filled the cache. The bytes
 //! that they fetch without need are charged here, and not to [`over_read`].
 
 use super::super::WaitCause;
@@ -55,12 +56,17 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         ));
     }
     if charge.waits > 0 {
+        // Without root the requests at the device are not seen.
+        let depth = match gathered.has_measured_waits() {
+            true => {
+                format!(", with {:.1} requests at the device on average", gathered.mean_depth())
+            }
+            false => String::new(),
+        };
         parts.push(format!(
-            "{} reads of AIO waited {} each, with {:.1} requests at the device on average; most of them \
-             read {}",
+            "{} reads of AIO waited {} each{depth}; most of them read {}",
             charge.waits,
             duration_text(charge.ns as f64 / charge.waits as f64),
-            gathered.mean_depth(),
             path_or_dash(charged_file),
         ));
     }

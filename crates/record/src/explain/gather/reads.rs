@@ -99,7 +99,12 @@ impl RecordingData {
             true => read.waited_ns,
             false => wait_of_call(read, got_bytes),
         };
-        let has_filled_cache = fetched.bytes > 0;
+        // Without root, insertions into the page cache are not seen, and the descriptor decides.
+        let is_buffered = read
+            .descriptor
+            .is_some_and(|descriptor| self.buffered_opens.contains(&(read.file, descriptor)));
+        let has_filled_cache =
+            fetched.bytes > 0 || (!self.has_measured_waits() && is_buffered && waited_ns > 0);
         // Direct reads pass the cache. Insertions into it are reported only with measured waits.
         let is_fetch_unreported = is_direct || (!self.has_measured_waits() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
