@@ -133,6 +133,28 @@ fn buffered_aio_is_named_without_root() {
     assert_eq!(causes(&explained(1)), []);
 }
 
+/// 100 calls of 64 KiB in order wait 1 ms each, recorded without root. If each was announced before,
+/// the kernel's readahead window is not what they wait for.
+#[test]
+fn waits_for_announced_reads_are_not_waits_for_readahead() {
+    let is_readahead = |is_announced: bool| {
+        let mut made = Made::by(RecordingMethod::Preload);
+        let bytes = Some(100 * 64 * KIB);
+        let file = FileRecord { file: 0, device: 7, bytes, ..FileRecord::default() };
+        made.records.push(Record::File(file));
+        for offset in (0..100).map(|nth| nth * 64 * KIB) {
+            if is_announced {
+                let (hint, bytes) = (AdviceType::WillNeed, 64 * KIB);
+                let advice = AdviceGiven { offset, bytes, hint, ..AdviceGiven::default() };
+                made.records.push(Record::Advice(advice));
+            }
+            made.read(0, ReadMethod::Pread, (offset, 64 * KIB), 0, 1000);
+        }
+        made.explained().readahead.is_some()
+    };
+    assert_eq!([false, true].map(is_readahead), [true, false]);
+}
+
 /// A hint for the first MiB does not apply to reads after it.
 #[test]
 fn hint_applies_only_to_its_range() {

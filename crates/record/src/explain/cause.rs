@@ -50,6 +50,8 @@ pub(super) struct ReadWait {
     pub has_filled_cache: bool,
     /// True if a device request for the read is certain: the page cache was observed, or bypassed.
     pub is_request_seen: bool,
+    /// True if the program announced its first page with WILLNEED.
+    pub is_announced: bool,
     /// Length of its file, if known.
     pub file_bytes: Option<u64>,
 }

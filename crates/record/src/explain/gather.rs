@@ -58,6 +58,8 @@ pub(super) struct FileData {
     pub fetched: PageSet,
     /// Pages fetched by an advice of the program.
     advised: PageSet,
+    /// Pages that the program announced with WILLNEED, brought in by it or not.
+    announced: PageSet,
     pub fetched_bytes: u64,
     /// Number of fetched bytes that had been fetched before.
     pub refetched_bytes: u64,

@@ -40,8 +40,9 @@ pub(super) fn is_readahead_wait(wait: &ReadWait) -> bool {
     // A read without fetched bytes waited for pages in flight. Without root the requests for a read
     // are not known, and the measurement decides.
     let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0 || !wait.is_request_seen;
-    let is_random = wait.hint == Some(AdviceType::Random);
-    wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !is_random
+    // The program's own announcements replace the kernel's readahead.
+    let has_own_ahead = wait.is_announced || wait.hint == Some(AdviceType::Random);
+    wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !has_own_ahead
 }
 
 /// Returns the waits for readahead if they are long enough for a finding. `remaining_shares`: the

@@ -43,6 +43,14 @@ impl RecordingData {
         if advice.hint != AdviceType::WillNeed {
             return;
         }
+        // A range of no bytes extends to the end of the file.
+        let bytes_to_end = file.bytes.unwrap_or(0).saturating_sub(advice.offset);
+        let bytes = match advice.bytes {
+            0 => bytes_to_end,
+            bytes => bytes.min(bytes_to_end),
+        };
+        let pages = PageRange::covering(advice.offset, bytes);
+        file.announced.add(pages.first, pages.end);
         let thread = self.threads.entry(advice.thread).or_default();
         thread.will_need = Some(advice.clone());
         thread.inserted.retain(|inserted| {
@@ -143,6 +151,7 @@ impl RecordingData {
             prefetched_bytes: fetched.prefetched_bytes,
             has_filled_cache,
             is_request_seen: has_measured_waits || is_direct,
+            is_announced: file.announced.has(read.offset / PAGE_BYTES),
             file_bytes: file.bytes,
         };
         self.charge_wait(read, &wait, waited_ns);
