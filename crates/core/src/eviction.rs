@@ -24,10 +24,12 @@ use crate::splitmix;
 mod adaptive;
 mod arc;
 mod clock2q;
+mod frame_heap;
 mod frame_lists;
 mod ghosts;
 mod lirs;
 mod lru;
+mod lru_k;
 mod queues;
 mod s3fifo;
 mod sieve;
@@ -43,6 +45,7 @@ pub use frame_lists::{FrameLists, List};
 pub use ghosts::{GhostList, Ghosts};
 pub use lirs::Lirs;
 pub use lru::Lru;
+pub use lru_k::LruK;
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use simulation::Simulation;
@@ -62,6 +65,11 @@ pub const POLICIES: &[Policy] = &[
         name: "lru",
         line: "evicts the least recently used page",
         source: include_str!("eviction/lru.rs"),
+    },
+    Policy {
+        name: "lru-k",
+        line: "evicts the page whose last use but one is the oldest; pages used once leave before",
+        source: include_str!("eviction/lru_k.rs"),
     },
     Policy {
         name: "slru",
@@ -258,6 +266,7 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
     let policy: Box<dyn EvictionPolicy> = match spec.name.as_str() {
         "two-lists" => Box::new(TwoLists),
         "lru" => Box::new(Lru),
+        "lru-k" => Box::new(LruK::new(pages)),
         "slru" => Box::new(Slru::new(pages)),
         "2q" => Box::new(TwoQueues::new(pages)),
         "sieve" => Box::new(Sieve::new()),
