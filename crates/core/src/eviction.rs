@@ -26,6 +26,7 @@ mod arc;
 mod clock2q;
 mod frame_heap;
 mod frame_lists;
+mod frequency_sketch;
 mod ghosts;
 mod lirs;
 mod lru;
@@ -37,6 +38,7 @@ mod simulation;
 mod slru;
 mod two_lists;
 mod two_queues;
+mod w_tinylfu;
 
 pub use adaptive::AdaptiveEviction;
 pub use arc::Arc;
@@ -53,6 +55,7 @@ pub use slru::Slru;
 pub use two_lists::TwoLists;
 pub(crate) use two_lists::refill;
 pub use two_queues::TwoQueues;
+pub use w_tinylfu::WTinyLfu;
 
 /// The eviction policies by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
@@ -75,6 +78,11 @@ pub const POLICIES: &[Policy] = &[
         name: "slru",
         line: "two LRU lists: a use moves a page to the protected one, with four fifths of the memory",
         source: include_str!("eviction/slru.rs"),
+    },
+    Policy {
+        name: "w-tinylfu",
+        line: "`slru` that a new page enters if its use count exceeds the count of the page to leave",
+        source: include_str!("eviction/w_tinylfu.rs"),
     },
     Policy {
         name: "2q",
@@ -156,7 +164,7 @@ pub trait AccessBits {
 
 /// An eviction policy: selects the page to evict.
 ///
-/// Its pages are on the two [lists of a policy](List::OF_POLICY), and on no other. A page may leave
+/// Its pages are on the [lists of a policy](List::OF_POLICY), and on no other. A page may leave
 /// them without notice (it is dropped, or pinned while it was to be evicted). A pinned page returns
 /// by [`restore_victim`](EvictionPolicy::restore_victim).
 pub trait EvictionPolicy: fmt::Debug + Send {
@@ -268,6 +276,7 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
         "lru" => Box::new(Lru),
         "lru-k" => Box::new(LruK::new(pages)),
         "slru" => Box::new(Slru::new(pages)),
+        "w-tinylfu" => Box::new(WTinyLfu::new(pages)),
         "2q" => Box::new(TwoQueues::new(pages)),
         "sieve" => Box::new(Sieve::new()),
         "s3fifo" => Box::new(S3Fifo::new(pages)),

@@ -133,7 +133,7 @@ fn buffered_aio_is_named_without_root() {
     assert_eq!(causes(&explained(1)), []);
 }
 
-/// 100 calls of 64 KiB in order wait 1 ms each, recorded without root. If each was announced before,
+/// 100 calls of 64 KiB in order wait 1 ms each, recorded without root. If each was announced
 /// the kernel's readahead window is not what they wait for.
 #[test]
 fn waits_for_announced_reads_are_not_waits_for_readahead() {

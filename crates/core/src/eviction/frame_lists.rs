@@ -1,6 +1,6 @@
 //! The page lists of a policy: linked lists through the frames.
 //!
-//! Every frame has one node, and is on at most one list. A policy has two lists. The cache keeps
+//! Every frame has one node, and is on at most one list. A policy has three lists. The cache keeps
 //! the pages that don't belong to the policy on other lists. A page therefore leaves every list in
 //! the same way, and the ages of pages on different lists can be compared.
 
@@ -20,17 +20,20 @@ impl List {
     pub const PROBATION: List = List(0);
     /// A policy's list of pages that were reused.
     pub const REUSED: List = List(1);
-    /// The two lists of a policy; the pages of the first leave first.
-    pub const OF_POLICY: [List; 2] = [List::PROBATION, List::REUSED];
+    /// A policy's list of the newest pages, for policies that keep these apart from the others.
+    pub const WINDOW: List = List(2);
+    /// The lists of a policy; the pages of the first leave first.
+    pub const OF_POLICY: [List; 3] = [List::PROBATION, List::WINDOW, List::REUSED];
 
-    /// The `nth` list that belongs to no policy; there are 14.
+    /// The `nth` list that belongs to no policy; there are 13.
     pub(crate) const fn outside_policy(nth: u8) -> List {
-        assert!((nth as usize) < LISTS - 2);
-        List(nth + 2)
+        let policy_lists = List::OF_POLICY.len();
+        assert!((nth as usize) < LISTS - policy_lists);
+        List(nth + policy_lists as u8)
     }
 }
 
-/// Number of lists: two of the policy, 14 of the cache.
+/// Number of lists: three of the policy, 13 of the cache.
 const LISTS: usize = 16;
 /// List index of a frame on no list.
 const NO_LIST: u8 = u8::MAX;
@@ -132,9 +135,9 @@ impl FrameLists {
     /// order of eviction, with a flag that is true for [`List::REUSED`].
     pub fn take_policy(&mut self) -> Vec<(FrameId, bool)> {
         let mut order = Vec::new();
-        for (list, was_reused) in List::OF_POLICY.into_iter().zip([false, true]) {
+        for list in List::OF_POLICY {
             while let Some(frame) = self.pop(list) {
-                order.push((frame, was_reused));
+                order.push((frame, list == List::REUSED));
             }
         }
         order
