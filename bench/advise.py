@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Programs on a device of a millisecond a request, with and without `readpath advise`.
 
-usage: bench/advise.py [--times N] [--mib N] [--memory SIZE] [--command PATH] [--only NAME] [--save]
-       (default 5, 256)
+usage: bench/advise.py [--times N] [--mib N] [--memory SIZE] [--command PATH] [--only NAME] [--user]
+       [--save] (default 5, 256)
 
 Needs root, and for the last two rows `db_bench` (Debian's rocksdb-tools). The device is that
 `bench/one_head.py constant` uses. A loop device with the kernel's default readahead of 128 KiB and
 an ext4 file system lie above it. The files are dropped from the kernel's page cache before each
-run, and the order alternates. A program measures itself. `--save` writes the rows to
-bench/results/advise.json.
+run, and the order alternates. A program measures itself. `--user` runs the first three rows as an
+ordinary user who may only read the files; the recording is made as root. `--save` writes the rows to
+bench/results/advise.json, or to bench/results/advise-user.json.
 
 - `mapped`: tensors of one file in a new random order for each run; a byte of each page is touched
   in a mapping;
@@ -43,6 +44,7 @@ import one_head
 
 ROWS = ["mapped", "pread", "pieces", "readrandom", "seekrandom"]
 OF_TENSORS = ROWS[:3]
+USER = 65534
 CALL_BYTES = 1280 << 10
 CALLS_AT_ONCE = 4
 SIZES_KIB = [64, 512, 1024, 4096, 6144]
@@ -131,7 +133,8 @@ class Bench:
             cold(path)
 
     def program(self, name, nth):
-        return [sys.executable, __file__, "--program", name, self.tensors, str(nth)]
+        python = "/usr/bin/python3" if self.arguments.user else sys.executable
+        return [python, __file__, "--program", name, self.tensors, str(nth)]
 
     def limits(self, name, nth):
         """Seconds of a program with its file foreseen, and with it cached."""
@@ -168,6 +171,8 @@ class Bench:
             before += ["--from", self.recording(name), "--"] if help == "recorded" else ["--"]
         self.drop()
         if name in OF_TENSORS:
+            if self.arguments.user:
+                before = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *before]
             ran = subprocess.run([*before, *self.program(name, nth)], capture_output=True, text=True)
             if ran.returncode:
                 sys.exit(ran.stderr)
@@ -187,6 +192,7 @@ def main():
     parser.add_argument("--memory", default="256MiB")
     parser.add_argument("--command", type=Path)
     parser.add_argument("--only", choices=ROWS, action="append")
+    parser.add_argument("--user", action="store_true")
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if arguments.program:
@@ -205,13 +211,17 @@ def main():
         with one_head.mounted(disk) as folder, tempfile.TemporaryDirectory() as scratch:
             bench = Bench(arguments, folder)
             bench.scratch = scratch
+            if arguments.user:
+                # The mount lies in a private folder, and the recording in another.
+                for private in [*folder.parents[:1], Path(scratch)]:
+                    private.chmod(0o711)
             rows.append(floor(bench, arguments.times))
-            for name in filter(bench.has, arguments.only or ROWS):
+            for name in filter(bench.has, arguments.only or (OF_TENSORS if arguments.user else ROWS)):
                 rows.append(measure(bench, name, arguments.times))
     if arguments.save:
         machine = f"{platform.machine()}, Linux {platform.release()}"
         result = {"machine": machine, "device": device, "memory": arguments.memory, "rows": rows}
-        path = one_head.ROOT / "bench/results/advise.json"
+        path = one_head.ROOT / f"bench/results/advise{'-user' * arguments.user}.json"
         path.write_text(json.dumps(result, indent=1) + "\n")
 
 
