@@ -212,9 +212,10 @@ def main():
             bench = Bench(arguments, folder)
             bench.scratch = scratch
             if arguments.user:
-                # The mount lies in a private folder, and the recording in another.
-                for private in [*folder.parents[:1], Path(scratch)]:
-                    private.chmod(0o711)
+                # The mount and the recording may lie in private folders.
+                for private in [folder.parent, Path(scratch)]:
+                    if private.stat().st_mode & 0o777 == 0o700:
+                        private.chmod(0o711)
             rows.append(floor(bench, arguments.times))
             for name in filter(bench.has, arguments.only or (OF_TENSORS if arguments.user else ROWS)):
                 rows.append(measure(bench, name, arguments.times))

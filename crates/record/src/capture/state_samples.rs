@@ -135,6 +135,11 @@ fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
         return Vec::new();
     }
     times[Activity::Unknown as usize] += length_ns.saturating_sub(sampled_ns);
+    // The last sample may come after the end of the recording.
+    let excess_ns = sampled_ns.saturating_sub(length_ns);
+    if let Some(longest_ns) = times.iter_mut().max() {
+        *longest_ns = longest_ns.saturating_sub(excess_ns);
+    }
     Activity::ALL
         .into_iter()
         .zip(times)

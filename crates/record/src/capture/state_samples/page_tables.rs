@@ -1,8 +1,8 @@
 //! Pages of file mappings in a process's page table, without root.
 //!
-//! `/proc/PID/pagemap` shows which pages of a mapping are in memory and mapped: the program has
-//! touched them, or the kernel mapped them together with a touched page (16 pages at a time, or a
-//! large folio). Any process may read it that may trace the other one.
+//! `/proc/PID/pagemap` shows which pages of a mapping are in memory and mapped. The program has
+//! touched them, or the kernel mapped them together with a touched page: 16 pages at a time, or a
+//! large folio. Any process may read it that may trace the other one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

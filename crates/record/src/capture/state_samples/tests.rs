@@ -92,6 +92,10 @@ fn records_sum_to_the_length_of_the_recording() {
     let expected = [(Activity::Read, 700), (Activity::Sleep, 100), (Activity::Unknown, 200)];
     let expected = expected.map(|(activity, wall_ns)| record(activity, wall_ns));
     assert_eq!(to_records(times, 1000), expected);
+    // Samples of 800 ns in a recording of 790 ns.
+    let record = |activity, wall_ns| Record::TimeSpent(TimeSpent { at_ns: 790, activity, wall_ns });
+    let expected = [record(Activity::Read, 690), record(Activity::Sleep, 100)];
+    assert_eq!(to_records(times, 790), expected);
 }
 
 #[test]

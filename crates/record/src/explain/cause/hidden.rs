@@ -1,8 +1,8 @@
 //! Waits for files that are in the times by activity and not among the recorded reads.
 //!
-//! A recording without root samples the times of all waits, and misses some reads: page faults of
-//! files whose residency the kernel does not show, requests of io_uring that were overwritten, and
-//! calls that bypass the C library.
+//! A recording without root samples the times of all waits, and misses some reads: page faults in
+//! short programs, requests of io_uring that were overwritten, and calls that bypass the C
+//! library.
 
 use readpath_trace::recording::Activity;
 
