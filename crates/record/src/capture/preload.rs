@@ -259,6 +259,8 @@ impl Preload {
         processor_ns: Option<u64>,
         has_exited: bool,
     ) -> io::Result<Preloaded> {
+        // The last samples are recorded as well.
+        self.states.iter_mut().for_each(StateSampler::stop);
         self.record(&mut writer)?;
         let at_ns = now_ns() - self.start_ns;
         let times = self.states.take().map(|states| states.finish(at_ns)).unwrap_or_default();

@@ -57,7 +57,9 @@ const THREADS_MAX: usize = 4096;
 /// A running sampler.
 #[derive(Debug)]
 pub struct StateSampler {
-    thread: JoinHandle<Times>,
+    /// `None` after the end of the sampling.
+    thread: Option<JoinHandle<Times>>,
+    times: Times,
     is_ending: Arc<AtomicBool>,
     uring_reads: Receiver<UringRead>,
     faults: Receiver<SampledFault>,
@@ -99,7 +101,9 @@ impl StateSampler {
             sampling.run(&must_end)
         };
         let thread = thread::Builder::new().name("readpath-states".to_owned()).spawn(sample);
-        Some(StateSampler { thread: thread.ok()?, is_ending, uring_reads, faults, touches })
+        let thread = Some(thread.ok()?);
+        let times = Times::default();
+        Some(StateSampler { thread, times, is_ending, uring_reads, faults, touches })
     }
 
     /// Reads by io_uring that were seen since the last call.
@@ -117,13 +121,21 @@ impl StateSampler {
         self.touches.try_iter().collect()
     }
 
+    /// Takes a last sample, and ends the sampling. The reads, faults and touches so far can be
+    /// taken afterwards.
+    pub fn stop(&mut self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            self.times = thread.join().unwrap_or_default();
+        }
+    }
+
     /// Ends the sampling. Returns one record per activity of a recording of `length_ns`; their
     /// times sum to that length.
-    pub fn finish(self, length_ns: u64) -> Vec<Record> {
-        self.is_ending.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        let times = self.thread.join().unwrap_or_default();
-        to_records(times, length_ns)
+    pub fn finish(mut self, length_ns: u64) -> Vec<Record> {
+        self.stop();
+        to_records(self.times, length_ns)
     }
 }
 
