@@ -349,7 +349,7 @@ impl Explainer {
             .map(|(cause, ns)| cause::build_finding(cause, ns, ns / length_ns, gathered, &charged))
             .collect();
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        let (limit, limit_text) = cause::program_limit(gathered);
+        let (limit, limit_text) = cause::program_limit(gathered, hidden.as_ref());
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
         let remaining_shares = &charged.remaining_shares;

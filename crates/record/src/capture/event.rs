@@ -76,6 +76,9 @@ const CALLS: [(&str, SystemCall); 28] = [
     ("io_uring_enter", SystemCall::UringEnter),
 ];
 
+/// Offset of a read at the position of its file.
+pub(super) const AT_POSITION: u64 = u64::MAX;
+
 /// A read submitted to AIO or io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SubmittedRead {
@@ -83,7 +86,7 @@ pub(super) struct SubmittedRead {
     pub request: u64,
     /// `None` for a file registered with io_uring.
     pub descriptor: Option<u64>,
-    /// All ones for the position of the file.
+    /// Offset in bytes, or [`AT_POSITION`].
     pub offset: u64,
     /// `None` for vectors, whose lengths are in the program's memory.
     pub bytes: Option<u64>,

@@ -267,25 +267,35 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
 /// Number of pages in a huge page.
 const HUGE_PAGES: u64 = 512;
 
-/// Bit of an entry in `/proc/PID/pagemap`: the page is resident and mapped.
+/// Size of an entry in `/proc/PID/pagemap` in bytes, and its bit of a resident and mapped page.
+const ENTRY_BYTES: u64 = 8;
 const PRESENT: u64 = 1 << 63;
+
+/// Opens the page table of a process. `None` if it has ended or belongs to another user.
+pub(super) fn open_page_table(process: u32) -> Option<File> {
+    File::open(format!("/proc/{process}/pagemap")).ok()
+}
+
+/// Returns one flag for each of `count` pages of addresses from page number `first` on: true if it
+/// is resident and mapped. `None` if the process has ended.
+pub(super) fn mapped_flags(page_table: &File, first: u64, count: u64) -> Option<Vec<bool>> {
+    let mut bytes = vec![0; (count * ENTRY_BYTES) as usize];
+    page_table.read_exact_at(&mut bytes, first * ENTRY_BYTES).ok()?;
+    let (entries, _) = bytes.as_chunks();
+    Some(entries.iter().map(|&entry| u64::from_ne_bytes(entry) & PRESENT != 0).collect())
+}
 
 /// Returns the contiguous mapped pages around `touched`, within a huge page and its mapping. `None`
 /// if the page itself is not mapped or the page table cannot be read.
 fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
-    let pagemap = File::open(format!("/proc/{}/pagemap", touched.process)).ok()?;
+    let page_table = open_page_table(touched.process)?;
     let page_number = touched.address / PAGE_BYTES;
     // Folios of files are aligned by their offset in the file.
     let pages_before = (touched.page % HUGE_PAGES).min(touched.page - touched.pages.first);
     let first = touched.page - pages_before;
     let end = (touched.page / HUGE_PAGES + 1) * HUGE_PAGES;
     let count = end.min(touched.pages.end) - first;
-    let mut bytes = vec![0; (count * 8) as usize];
-    pagemap.read_exact_at(&mut bytes, (page_number - pages_before) * 8).ok()?;
-    let entries: Vec<bool> = bytes
-        .chunks_exact(8)
-        .map(|entry| u64::from_le_bytes(entry.try_into().expect("eight bytes")) & PRESENT != 0)
-        .collect();
+    let entries = mapped_flags(&page_table, page_number - pages_before, count)?;
     let touched_index = pages_before as usize;
     if !entries[touched_index] {
         return None;

@@ -175,6 +175,8 @@ struct Sampling {
     /// `None` without a recording, and if the kernel has no io_uring or forbids it.
     rings: Option<UringSamples>,
     last_ring_search: Instant,
+    /// Time of threads in page faults that no sample of faults or touches has taken.
+    fault_ns: u64,
     faults: Option<FaultSamples>,
     touches: Option<TouchSamples>,
     /// True if a thread waited for io_uring or AIO at the last sample.
@@ -232,6 +234,7 @@ impl Sampling {
             last_search: now,
             rings: None,
             last_ring_search: now,
+            fault_ns: 0,
             faults: None,
             touches: None,
             waits_for_async: false,
@@ -250,9 +253,12 @@ impl Sampling {
                 let end = Instant::now();
                 next_sample = end + self.cost.pause(begin, end);
                 self.search_rings();
-                let processes = || self.processes.keys().copied();
-                self.faults.iter_mut().for_each(|faults| faults.sample_if_due(processes()));
-                self.touches.iter_mut().for_each(|touches| touches.sample_if_due(processes()));
+                let (processes, fault_ns) = (self.processes.keys().copied(), &mut self.fault_ns);
+                match (&mut self.faults, &mut self.touches) {
+                    (Some(faults), _) => faults.sample_if_due(processes, fault_ns),
+                    (_, Some(touches)) => touches.sample_if_due(processes, fault_ns),
+                    (None, None) => {}
+                }
             }
             let pause = next_sample.saturating_duration_since(Instant::now());
             match self.rings.as_mut().filter(|rings| rings.has_rings()) {
@@ -304,9 +310,7 @@ impl Sampling {
         let now = Instant::now();
         let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;
         self.last_sample = now;
-        let in_faults = threads[Activity::Fault as usize];
-        self.faults.iter_mut().for_each(|faults| faults.add_fault_time(in_faults, passed_ns));
-        self.touches.iter_mut().for_each(|touches| touches.add_fault_time(in_faults, passed_ns));
+        self.fault_ns += u64::from(threads[Activity::Fault as usize]) * passed_ns;
         let first = threads.iter().position(|&count| count > 0);
         let activity = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
         let queued_ns = match activity {

@@ -58,7 +58,7 @@ const IOCB_PREADV: u32 = 7;
 const URING_READV: u64 = 1;
 
 /// Request flag of io_uring: the descriptor is an index into the registered files.
-const FIXED_FILE: u64 = 1;
+pub(super) const FIXED_FILE: u64 = 1;
 
 /// Size of `struct bpf_prog_info` up to `recursion_misses`, and the offset of that field: the
 /// number of events at which the kernel has not run the program, because another one was running.

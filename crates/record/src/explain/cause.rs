@@ -24,7 +24,7 @@ mod sync;
 mod words;
 mod writers;
 
-pub(super) use hidden::hidden_waits;
+pub(super) use hidden::{HiddenWaits, hidden_waits};
 use words::{bytes_text, duration_text};
 
 /// A read that waited.
@@ -218,10 +218,13 @@ struct CauseText {
 
 /// Returns the limit of a program without a reported cause, and its text. The checks are in order
 /// of precedence.
-pub(super) fn program_limit(gathered: &RecordingData) -> (ProgramLimit, String) {
+pub(super) fn program_limit(
+    gathered: &RecordingData,
+    hidden: Option<&HiddenWaits>,
+) -> (ProgramLimit, String) {
     let waited_ns = gathered.waits.union_ns();
     let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
-    let hidden_text = || hidden_waits(gathered).map(|hidden| hidden.text);
+    let hidden_text = || hidden.map(|hidden| hidden.text.clone());
     if let Some(text) = unseen_reads_text(gathered).or_else(hidden_text) {
         return (ProgramLimit::Unseen, text);
     }

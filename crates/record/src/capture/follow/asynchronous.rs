@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord, Record, Unseen};
 
-use super::super::event::{Inode, SubmittedRead, SystemCall};
+use super::super::event::{AT_POSITION, Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
 use super::descriptors::DIRECT;
 use super::{ActiveCall, PAGE_BYTES, RecordedTask, TaskTracker};
@@ -30,9 +30,6 @@ const ASYNC_READS_MAX: usize = 1 << 16;
 
 /// Disk, first sector and end sector.
 type Sectors = (u64, u64, u64);
-
-/// Offset that stands for the position of the file.
-const AT_POSITION: u64 = u64::MAX;
 
 /// Sleep within calls that wait for asynchronous reads, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,9 +4,9 @@
 //! (mincore(2)). The pages that arrived in the interval, the number of major faults and the time of
 //! threads in faults are known for all files together. The pages are divided into at least as many
 //! ranges as there were faults, of one readahead window at most. The largest ranges, one for each
-//! fault, and all whole windows share the time equally: a thread that waits for a window that is
-//! already being read has no major fault. Which pages of a range the program used, and the order
-//! of the ranges within an interval, are not known.
+//! fault, and all whole windows share the time equally. A thread that waits for a window in flight
+//! has no major fault. Which pages of a range the program used, and the order of the ranges within
+//! an interval, are not known.
 //!
 //! The kernel reports residency only to the file's owner and to users with write permission. For
 //! other files the pages that appear in the page table of the process take its place: the touched
@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::super::event::Inode;
-use super::super::names::{FileNames, NamedFile, System};
+use super::super::names::{FileNames, NamedFile, System, open_page_table};
 use super::super::now_ns;
 use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_residency};
-use super::page_tables::{LookScope, MappingPages, add_page, file_mappings, open_page_table};
+use super::page_tables::{LookScope, MappingPages, add_page, file_mappings};
 use super::spread;
 
 /// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
@@ -59,8 +59,6 @@ pub(super) struct FaultSamples {
     files: BTreeMap<Inode, MappedFile>,
     /// Number of major faults of each process at the last sample.
     major_faults: BTreeMap<u32, u64>,
-    /// Time of threads in faults since the last sample, in nanoseconds.
-    fault_ns: u64,
     last_ns: u64,
     next_sample: Instant,
     last_search: Option<Instant>,
@@ -93,7 +91,6 @@ impl FaultSamples {
             system: System::new(),
             files: BTreeMap::new(),
             major_faults: BTreeMap::new(),
-            fault_ns: 0,
             last_ns: now_ns(),
             next_sample: Instant::now(),
             last_search: None,
@@ -101,22 +98,18 @@ impl FaultSamples {
         }
     }
 
-    /// Adds the time of threads that are in page faults.
-    pub fn add_fault_time(&mut self, threads: u32, passed_ns: u64) {
-        self.fault_ns += u64::from(threads) * passed_ns;
-    }
-
     /// Takes a sample of the processes if it is due, and sends the faults since the last one.
-    pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>) {
+    /// `fault_ns`: time of threads in faults since then; a sample takes it.
+    pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>, fault_ns: &mut u64) {
         let begin = Instant::now();
         if begin < self.next_sample {
             return;
         }
         let processes: Vec<u32> = processes.collect();
-        let has_faults = self.fault_ns > 0;
-        self.sample(&processes);
+        let fault_ns = std::mem::take(fault_ns);
+        self.sample(&processes, fault_ns);
         let is_recent = |last_search: Instant| last_search.elapsed() < SEARCH_PERIOD;
-        if has_faults || !self.last_search.is_some_and(is_recent) {
+        if fault_ns > 0 || !self.last_search.is_some_and(is_recent) {
             self.last_search = Some(begin);
             self.search(&processes);
         }
@@ -149,7 +142,7 @@ impl FaultSamples {
     }
 
     /// Sends the faults since the last sample.
-    fn sample(&mut self, processes: &[u32]) {
+    fn sample(&mut self, processes: &[u32], fault_ns: u64) {
         let counted: BTreeMap<u32, u64> = processes
             .iter()
             .filter_map(|&process| Some((process, major_faults(process)?)))
@@ -159,8 +152,8 @@ impl FaultSamples {
         };
         let fault_count: u64 = counted.iter().map(new_faults).sum();
         self.major_faults = counted;
-        let interval = (std::mem::replace(&mut self.last_ns, now_ns()), now_ns());
-        let fault_ns = std::mem::take(&mut self.fault_ns);
+        let now_ns = now_ns();
+        let interval = (std::mem::replace(&mut self.last_ns, now_ns), now_ns);
         let mut added: Vec<(Inode, PageRange)> = Vec::new();
         for (&inode, file) in &mut self.files {
             added.extend(file.pages.added().into_iter().map(|range| (inode, range)));

@@ -5,16 +5,11 @@
 //! large folio. Any process may read it that may trace the other one.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::super::event::Inode;
-use super::super::names::{NamedFile, parse_mapping};
-
-/// Size of an entry of a page table in bytes, and the bit of a mapped page.
-const ENTRY_BYTES: u64 = 8;
-const PRESENT: u64 = 1 << 63;
+use super::super::names::{NamedFile, mapped_flags, parse_mapping};
 
 /// Number of pages per read of a page table.
 const CHUNK_PAGES: u64 = 8192;
@@ -42,11 +37,6 @@ pub(super) enum LookScope {
     All,
     /// Only chunks with new pages at the last look, and the chunk behind each.
     Active,
-}
-
-/// Opens the page table of a process. `None` if it has ended or belongs to another user.
-pub(super) fn open_page_table(process: u32) -> Option<File> {
-    File::open(format!("/proc/{process}/pagemap")).ok()
 }
 
 /// File mappings of a process without mapped pages, except programs, libraries and mappings of more
@@ -84,7 +74,6 @@ impl MappingPages {
     /// pages were mapped are not read again. Empty if the mapping or its process is gone.
     pub fn newly_mapped(&mut self, page_table: &File, scope: LookScope) -> Vec<PageRange> {
         let mut added: Vec<PageRange> = Vec::new();
-        let mut bytes = vec![0; (CHUNK_PAGES * ENTRY_BYTES) as usize];
         let was_active = self.is_active.clone();
         for (chunk, mapped_count) in self.mapped_counts.iter_mut().enumerate() {
             let first = chunk as u64 * CHUNK_PAGES;
@@ -95,15 +84,11 @@ impl MappingPages {
                 continue;
             }
             let count_before = *mapped_count;
-            let bytes = &mut bytes[..(count * ENTRY_BYTES) as usize];
-            let offset = (self.address / PAGE_BYTES + first) * ENTRY_BYTES;
-            if page_table.read_exact_at(bytes, offset).is_err() {
-                break;
-            }
-            for (index, entry) in (first..).zip(bytes.chunks_exact(ENTRY_BYTES as usize)) {
-                let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
+            let page_number = self.address / PAGE_BYTES + first;
+            let Some(flags) = mapped_flags(page_table, page_number, count) else { break };
+            for (index, is_mapped) in (first..).zip(flags) {
                 let was_mapped = &mut self.is_mapped[index as usize];
-                if entry & PRESENT == 0 || *was_mapped {
+                if !is_mapped || *was_mapped {
                     continue;
                 }
                 *was_mapped = true;
@@ -130,6 +115,7 @@ mod tests {
 
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+    use super::super::super::names::open_page_table;
     use super::*;
 
     /// A file of 8 pages, mapped whole and with MADV_RANDOM: pages 1, 2 and 6 are touched, then

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use readpath_core::unit::PageRange;
 
 use super::super::event::Inode;
-use super::super::names::NamedFile;
-use super::page_tables::{LookScope, MappingPages, file_mappings, open_page_table};
+use super::super::names::{NamedFile, open_page_table};
+use super::page_tables::{LookScope, MappingPages, file_mappings};
 
 /// Minimum pause between two samples, and the pause as a multiple of the sample's duration. The
 /// pause between two samples of all pages is set by their own duration.
@@ -39,8 +39,6 @@ pub(in super::super) struct SampledTouch {
 #[derive(Debug)]
 pub(super) struct TouchSamples {
     processes: BTreeMap<u32, MappedProcess>,
-    /// Time of threads in faults since the last sample, in nanoseconds.
-    fault_ns: u64,
     next_sample: Instant,
     /// Time of the next sample of all pages. Until then, samples look at active parts.
     next_whole_sample: Instant,
@@ -60,7 +58,6 @@ impl TouchSamples {
     pub fn new(touches: Sender<SampledTouch>) -> TouchSamples {
         TouchSamples {
             processes: BTreeMap::new(),
-            fault_ns: 0,
             next_sample: Instant::now(),
             next_whole_sample: Instant::now(),
             last_search: None,
@@ -68,13 +65,9 @@ impl TouchSamples {
         }
     }
 
-    /// Adds the time of threads that are in page faults.
-    pub fn add_fault_time(&mut self, threads: u32, passed_ns: u64) {
-        self.fault_ns += u64::from(threads) * passed_ns;
-    }
-
     /// Takes a sample of the processes if it is due, and sends the touches since the last one.
-    pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>) {
+    /// `fault_ns`: time of threads in faults since the last touch; touches take it.
+    pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>, fault_ns: &mut u64) {
         let begin = Instant::now();
         if begin < self.next_sample {
             return;
@@ -85,7 +78,7 @@ impl TouchSamples {
             self.search(processes.collect());
         }
         let is_whole = begin >= self.next_whole_sample;
-        self.sample(if is_whole { LookScope::All } else { LookScope::Active });
+        self.sample(if is_whole { LookScope::All } else { LookScope::Active }, fault_ns);
         let end = Instant::now();
         let pause = (end - begin) * PAUSE_PER_SAMPLE;
         match is_whole {
@@ -114,7 +107,7 @@ impl TouchSamples {
     }
 
     /// Sends the touches since the last sample.
-    fn sample(&mut self, scope: LookScope) {
+    fn sample(&mut self, scope: LookScope, fault_ns: &mut u64) {
         let mut touches = Vec::new();
         for (&process, mapped) in &mut self.processes {
             for mapping in &mut mapped.mappings {
@@ -127,7 +120,7 @@ impl TouchSamples {
         if touches.is_empty() {
             return;
         }
-        let waited_ns = std::mem::take(&mut self.fault_ns) / touches.len() as u64;
+        let waited_ns = std::mem::take(fault_ns) / touches.len() as u64;
         for touch in touches {
             // The receiver ends after the sender.
             let _ = self.touches.send(SampledTouch { waited_ns, ..touch });

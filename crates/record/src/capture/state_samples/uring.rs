@@ -23,9 +23,10 @@ use std::sync::mpsc::Sender;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::super::event::Inode;
+use super::super::event::{AT_POSITION, Inode};
 use super::super::names::{FileNames, NamedFile, System};
 use super::super::now_ns;
+use super::super::submitted::FIXED_FILE;
 use super::spread;
 
 /// Largest number of entries of a ring, as in the kernel.
@@ -43,10 +44,6 @@ const MAP_REQUESTS: u64 = 0x1000_0000;
 const OP_READV: u8 = 1;
 const OP_READ_FIXED: u8 = 4;
 const OP_READ: u8 = 22;
-/// Flag of a request whose descriptor is an index of a registered table.
-const FLAG_FIXED_FILE: u8 = 1;
-/// Offset that stands for the position of the file.
-const AT_POSITION: u64 = u64::MAX;
 /// Maximum number of reads in flight per ring. The oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 1 << 16;
 /// Time in nanoseconds for which the file of a descriptor is taken to be the same.
@@ -333,6 +330,9 @@ impl Ring {
     /// Index of the entry of each of `count` requests from number `first` on. `None` for an entry
     /// that a later request has overwritten.
     fn entry_indices(&self, first: u32, count: u32, layout: Layout) -> Vec<Option<u32>> {
+        if count == 0 {
+            return Vec::new();
+        }
         let table = layout.index_table(self.result_entries);
         let index_at = |position: u32| self.rings.get(table + position as usize * INDEX_BYTES);
         // The program sets the index before each request. A table of zeros is none.
@@ -415,7 +415,8 @@ impl Ring {
         if !matches!(request.operation, OP_READV | OP_READ_FIXED | OP_READ) {
             return None;
         }
-        let is_located = request.flags & FLAG_FIXED_FILE == 0 && request.offset != AT_POSITION;
+        let is_located =
+            u64::from(request.flags) & FIXED_FILE == 0 && request.offset != AT_POSITION;
         let file = match is_located {
             true => files.file(process, request.descriptor, end_ns),
             false => None,
