@@ -238,25 +238,8 @@ impl EvictionPolicy for Lirs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulation::trial::victims;
+    use super::super::simulation::trial::{TestAccessBits, victims};
     use super::*;
-
-    /// Access bits of a cache of 8 frames: the number of unreported uses of each.
-    struct TestAccessBits([u8; 8]);
-
-    impl AccessBits for TestAccessBits {
-        fn uses(&mut self, frame: FrameId) -> u8 {
-            core::mem::take(&mut self.0[frame.0 as usize])
-        }
-
-        fn page(&self, frame: FrameId) -> PageKey {
-            PageKey::from_number(frame.0.into())
-        }
-
-        fn taken(&self) -> u32 {
-            0
-        }
-    }
 
     /// In a memory of four, pages 0 to 2 are LIR. Page 3 leaves and returns, so that it is LIR, and
     /// page 0, the oldest, becomes HIR unchecked. Page 0 was used meanwhile and becomes LIR again;
@@ -264,7 +247,7 @@ mod tests {
     #[test]
     fn a_page_used_before_its_check_becomes_lir_again() {
         let (mut policy, mut lists) = (Lirs::new(4), FrameLists::new(8));
-        let mut bits = TestAccessBits([0; 8]);
+        let mut bits = TestAccessBits { uses: [0; 8].to_vec(), taken: 0 };
         let page = |frame: u32| PageKey::from_number(frame.into());
         let enter = |policy: &mut Lirs, lists: &mut FrameLists, frame: u32| {
             policy.enter(lists, FrameId(frame), page(frame), PageOrigin::Demand);
@@ -274,7 +257,7 @@ mod tests {
         policy.evicted(&mut lists, FrameId(3), page(3));
         enter(&mut policy, &mut lists, 3);
         assert_eq!(lists.list_of(FrameId(0)), Some(HIR));
-        bits.0[0] = 1;
+        bits.uses[0] = 1;
         assert_eq!(policy.victim(&mut lists, &mut bits), Some(FrameId(1)));
         assert_eq!(lists.list_of(FrameId(0)), Some(LIR));
     }

@@ -207,7 +207,7 @@ impl EvictionPolicy for LruK {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulation::trial::victims;
+    use super::super::simulation::trial::{TestAccessBits, victims};
     use super::*;
     use crate::splitmix;
 
@@ -246,26 +246,9 @@ mod tests {
         let order: Vec<(u32, bool)> = policy
             .give_up(&mut lists)
             .into_iter()
-            .map(|(frame, is_kept)| (frame.0, is_kept))
+            .map(|(frame, was_reused)| (frame.0, was_reused))
             .collect();
         assert_eq!(order, [(3, false), (1, true), (2, true)]);
-    }
-
-    /// Access bits in which frame 0 has unreported uses.
-    struct TestAccessBits(u8);
-
-    impl AccessBits for TestAccessBits {
-        fn uses(&mut self, frame: FrameId) -> u8 {
-            if frame == FrameId(0) { core::mem::take(&mut self.0) } else { 0 }
-        }
-
-        fn page(&self, frame: FrameId) -> PageKey {
-            PageKey::from_number(frame.0.into())
-        }
-
-        fn taken(&self) -> u32 {
-            0
-        }
     }
 
     /// Frame 0 was used twice after the others entered. Frames 1 and 2 leave before it, and both
@@ -273,7 +256,7 @@ mod tests {
     #[test]
     fn unreported_uses_are_recorded_before_an_eviction() {
         let (mut policy, mut lists) = (LruK::new(3), FrameLists::new(3));
-        let mut bits = TestAccessBits(2);
+        let mut bits = TestAccessBits { uses: [2].to_vec(), taken: 0 };
         for frame in 0..3 {
             let page = bits.page(FrameId(frame));
             policy.enter(&mut lists, FrameId(frame), page, PageOrigin::Demand);
@@ -283,8 +266,8 @@ mod tests {
         assert_eq!(policy.last_but_one.use_number(FrameId(0)), Some(4));
     }
 
-    /// Victims of a reference model: a vector of pages with their last two uses (zero for an
-    /// unknown one), and a vector of ghosts with their last use, the oldest first.
+    /// Victims of a reference model with two vectors. One has the pages with their last two uses,
+    /// zero for an unknown one; the other has the ghosts with their last use, the oldest first.
     fn expected(pages: usize, references: &[u64]) -> Vec<u64> {
         let (mut present, mut ghosts) = (Vec::<(u64, u64, u64)>::new(), Vec::<(u64, u64)>::new());
         let mut gone = Vec::new();

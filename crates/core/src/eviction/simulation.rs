@@ -213,6 +213,29 @@ pub(super) mod trial {
 
     use super::*;
 
+    /// Access bits of a cache in which the page of frame n has the key of number n.
+    #[derive(Default)]
+    pub(in crate::eviction) struct TestAccessBits {
+        /// Number of unreported uses of each frame; 0 for the frames behind the end.
+        pub uses: Vec<u8>,
+        /// Number of victims that were taken and have not left yet.
+        pub taken: u32,
+    }
+
+    impl AccessBits for TestAccessBits {
+        fn uses(&mut self, frame: FrameId) -> u8 {
+            self.uses.get_mut(frame.0 as usize).map_or(0, core::mem::take)
+        }
+
+        fn page(&self, frame: FrameId) -> PageKey {
+            PageKey::from_number(frame.0.into())
+        }
+
+        fn taken(&self) -> u32 {
+            self.taken
+        }
+    }
+
     /// References pages in a cache of `pages` under a policy. Returns the evicted pages, in order.
     pub(in crate::eviction) fn victims(
         policy: impl EvictionPolicy + 'static,

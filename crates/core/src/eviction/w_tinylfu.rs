@@ -240,7 +240,7 @@ impl EvictionPolicy for WTinyLfu {
 mod tests {
     use alloc::vec::Vec;
 
-    use super::super::simulation::trial::victims;
+    use super::super::simulation::trial::{TestAccessBits, victims};
     use super::*;
     use crate::splitmix;
 
@@ -262,29 +262,6 @@ mod tests {
         assert_eq!(victims(WTinyLfu::new(5), 5, references), [5, 6, 7, 6, 7, 1]);
     }
 
-    /// Access bits of a cache: frames with one unreported use, and the number of victims that were
-    /// taken and have not left yet.
-    struct TestAccessBits {
-        used: Vec<u32>,
-        taken: u32,
-    }
-
-    impl AccessBits for TestAccessBits {
-        fn uses(&mut self, frame: FrameId) -> u8 {
-            let frames_before = self.used.len();
-            self.used.retain(|&used| used != frame.0);
-            (frames_before - self.used.len()) as u8
-        }
-
-        fn page(&self, frame: FrameId) -> PageKey {
-            key(frame.0)
-        }
-
-        fn taken(&self) -> u32 {
-            self.taken
-        }
-    }
-
     /// Key of the page in a frame.
     fn key(frame: u32) -> PageKey {
         PageKey::from_number(frame.into())
@@ -300,7 +277,7 @@ mod tests {
     fn unreported_uses_count_in_the_comparison() {
         let (mut policy, mut lists) = (WTinyLfu::new(5), FrameLists::new(5));
         (0..5).for_each(|frame| enter(&mut policy, &mut lists, frame));
-        let mut bits = TestAccessBits { used: [4, 0].to_vec(), taken: 0 };
+        let mut bits = TestAccessBits { uses: [1, 0, 0, 0, 1].to_vec(), taken: 0 };
         assert_eq!(policy.victim(&mut lists, &mut bits), Some(FrameId(1)));
         let lists_of = [0, 4].map(|frame| lists.list_of(FrameId(frame)));
         assert_eq!(lists_of, [Some(PROTECTED), Some(PROBATIONARY)]);
@@ -317,7 +294,7 @@ mod tests {
         let mut left = Vec::new();
         for group in 0..3 {
             for taken in 0..20 {
-                let mut bits = TestAccessBits { used: Vec::new(), taken };
+                let mut bits = TestAccessBits { taken, ..TestAccessBits::default() };
                 left.push(policy.victim(&mut lists, &mut bits).unwrap().0);
             }
             for &frame in &left[20 * group..] {
