@@ -158,8 +158,8 @@ impl LengthDistribution {
         let first_step = step_of(length);
         let (first, width) = lengths_of(first_step);
         let mut rises = self.rises().enumerate().skip(first_step).peekable();
-        // The run has passed a part of its step, and the inverse of the probability is linear in
-        // the length: if four of five runs of 16 pages reach 20, eight of nine reach 18. All
+        // The run has passed a part of its step. Within a step the inverse of the probability is
+        // linear: if four of five runs of 16 pages reach 20, eight of nine reach 18. All
         // inverses are divided by the inverse at the current length, which is 1 thereby.
         let rise = rises.peek().map_or(0, |&(_, rise)| rise);
         let mut inverse_end =

@@ -28,8 +28,8 @@ pub enum UseCount {
 /// Shares filled pages with readers outside the machine.
 pub trait PageSharer: Send + fmt::Debug {
     /// Shares filled pages from page `first` on, at most 64, in these frames. A page with the
-    /// readahead mark (its bit in `marked`, the lowest for the first page) is not shared: its
-    /// reader calls the machine, so that the policy sees the read.
+    /// readahead mark is not shared: its reader calls the machine, so that the policy sees the
+    /// read. The lowest bit of `marked` stands for the first page.
     fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64);
 
     /// Records that the page in the frame no longer carries the mark.

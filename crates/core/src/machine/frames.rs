@@ -120,8 +120,8 @@ impl Frames {
         withdrawing
     }
 
-    /// Switches to the configured eviction policy, built for `pages` frames, if more than half of
-    /// these frames are in use, and a sixteenth of that number of pages has returned after their
+    /// Switches to the configured eviction policy, built for `pages` frames. More than half of
+    /// these frames must be in use, and a sixteenth as many pages must have returned after their
     /// eviction. Until then every policy is equally good, and eviction in order of arrival costs
     /// the least time and memory.
     fn apply_policy_if_reused(&mut self, pages: u32) {

@@ -2,7 +2,7 @@
 //!
 //! The kernel's events report the program's reads and faults. One readahead policy per file with
 //! missing pages sees these accesses. Its targets are prefetched by `readahead(2)`
-//! (`advise/hand.rs`), like the rest of a large read in progress and the rest of a file that is
+//! (`advise/hand.rs`), like the rest of a large read in progress. So is the rest of a file that is
 //! *used up*: read once, in pieces of any order (`advise/used_up.rs`). The program still reads from
 //! the kernel. The worst result is a wasted read. Invariants:
 //! 1. Pages prefetched and not yet used (`advise/ledger.rs`) never exceed the budget. With a full

@@ -121,8 +121,8 @@ mod tests {
         assert_eq!((found.median_ns, found.mean_ns), (1e6, 100e6));
     }
 
-    /// Three are chance, waits of 20 ms are seeks, seven times the median is no tail, a fifth of
-    /// the waits is a second kind of request, and 60 waits are too few.
+    /// Three long waits are chance, waits of 20 ms are seeks, and seven times the median is no
+    /// tail. A fifth of the waits is a second kind of request, and 60 waits are too few.
     #[test]
     fn other_long_waits_are_no_stalls() {
         assert_eq!(stalls(&[(97, 1000), (3, 100_000)]), None);

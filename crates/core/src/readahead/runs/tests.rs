@@ -56,8 +56,9 @@ impl Program {
         Program { policy, pages, mapped, requests: Vec::new(), faults: 0 }
     }
 
-    /// Touches a page. Without a mapping the policy handles the fault, the machine reads the page
-    /// if it is still absent, and the cached pages around it are mapped up to a mark on each side.
+    /// Touches a page. Without a mapping the policy handles the fault, and the machine reads the
+    /// page if it is still absent. The cached pages around it are then mapped, up to a mark on each
+    /// side.
     fn touch(&mut self, page: u64) {
         if self.mapped.contains(&page) {
             return;

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     /// Four copies of 10 bytes, one in each slot, a pin of 5 bytes and a kernel read of 7 bytes, of
-    /// which 3 were awaited: 52 bytes in all, 49 cached, 7 from the kernel, 4 cached there.
+    /// which 3 were awaited. In all 52 bytes: 49 cached, 7 from the kernel, 4 cached there.
     #[test]
     fn read_ends_are_reported_once_with_the_callers_last() {
         let read_counters = ReadCounters::new(4);

@@ -1,7 +1,7 @@
 //! Waits for files that are in the times by activity and not among the recorded reads.
 //!
-//! A recording without root samples the times of all waits, and misses some reads: page faults in
-//! short programs, requests of io_uring that were overwritten, and calls that bypass the C
+//! A recording without root samples the times of all waits, and misses some reads. Examples are
+//! page faults in short programs, overwritten requests of io_uring, and calls that bypass the C
 //! library.
 
 use readpath_trace::recording::Activity;
