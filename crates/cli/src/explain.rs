@@ -203,10 +203,18 @@ fn other_reads_text(others: &OtherReads) -> String {
         .most
         .as_ref()
         .map_or_else(String::new, |(name, task)| format!(", most of them by {name} (task {task})"));
+    let device = &others.device;
+    let amount = match (others.in_flight, others.bytes_per_second) {
+        (Some(in_flight), _) => {
+            format!("had {in_flight:.1} reads in flight at {device} on average")
+        }
+        (None, Some(bytes)) => {
+            format!("read {:.1} MiB a second from {device}", bytes / f64::from(1 << 20))
+        }
+        (None, None) => format!("read from {device}"),
+    };
     format!(
-        "Other programs had {:.1} reads in flight at {} on average{most_reads}. They may have delayed the \
-         reads; by how much is not known.",
-        others.in_flight, others.device
+        "Other programs {amount}{most_reads}. They may have delayed the reads; by how much is not known."
     )
 }
 

@@ -211,6 +211,7 @@ fn cut(args: &CutArgs) -> CommandResult {
             Record::Lost(lost) => lost.at_ns,
             Record::Mapped(mapped) => mapped.at_ns,
             Record::Unseen(unseen) => unseen.at_ns,
+            Record::OthersSampled(others) => others.end_ns,
             // These totals belong to the whole recording.
             Record::TimeSpent(_) | Record::OthersRequests(_) => return None,
             // Names, openings, mappings and advice stay: later records depend on them.

@@ -202,8 +202,10 @@ pub struct ActivityTime {
 pub struct OtherReads {
     /// Name of the device.
     pub device: String,
-    /// Mean number of their requests in flight.
-    pub in_flight: f64,
+    /// Mean number of their requests in flight. `None` if only their bytes are known.
+    pub in_flight: Option<f64>,
+    /// Bytes that they read in a second. `None` if their requests are known.
+    pub bytes_per_second: Option<f64>,
     /// Name and task of the program that read most, if known.
     pub most: Option<(String, u32)>,
 }
@@ -385,15 +387,24 @@ impl Explainer {
 /// Returns the devices that the program and others read from, with at least one request of others
 /// in flight on average.
 fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
-    let read_devices = gathered.devices.iter().filter(|(_, device)| device.read_bytes > 0);
-    let others = read_devices.map(|(number, device)| OtherReads {
-        device: device.name.clone(),
-        in_flight: device.other_reads.sum_ns() as f64 / gathered.length_ns.max(1) as f64,
-        most: gathered
-            .largest_other_program(*number, DeviceOperation::Read)
-            .map(|other| (other.name.clone(), other.task)),
+    let length_ns = gathered.length_ns.max(1);
+    let others = gathered.devices.iter().filter_map(|(number, device)| {
+        let in_flight = device.other_reads.sum_ns() as f64 / length_ns as f64;
+        let has_requests = device.read_bytes > 0 && in_flight >= 1.0;
+        // Samples of most of the time count as all of it.
+        let sampled_ns = device.sampled_other_reads_ns;
+        let has_samples = !has_requests && sampled_ns * 2 >= length_ns;
+        let bytes_per_second = device.sampled_other_bytes as f64 * 1e9 / sampled_ns.max(1) as f64;
+        (has_requests || has_samples).then(|| OtherReads {
+            device: device.name.clone(),
+            in_flight: has_requests.then_some(in_flight),
+            bytes_per_second: has_samples.then_some(bytes_per_second),
+            most: gathered
+                .largest_other_program(*number, DeviceOperation::Read)
+                .map(|other| (other.name.clone(), other.task)),
+        })
     });
-    others.filter(|others| others.in_flight >= 1.0).collect()
+    others.collect()
 }
 
 /// Returns the samples of all causes, with the paths of their files.

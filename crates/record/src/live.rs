@@ -68,7 +68,7 @@ impl LiveReads {
             }
             Record::Lost(lost) => self.lost += lost.count,
             Record::Start(_) | Record::End(_) | Record::Map(_) | Record::TimeSpent(_) => {}
-            Record::Evict(_) | Record::OthersRequests(_) => {}
+            Record::Evict(_) | Record::OthersRequests(_) | Record::OthersSampled(_) => {}
             other => self.records.push(other),
         }
     }

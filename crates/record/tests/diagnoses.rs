@@ -2,9 +2,9 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    Activity, AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersRequests, PagesInserted,
-    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod, RequestRecord, ThreadName,
-    TimeSpent,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersRequests, OthersSampled,
+    PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod, RequestRecord,
+    ThreadName, TimeSpent,
 };
 
 use super::explain::{KIB, Made, US, far, found};
@@ -450,6 +450,45 @@ fn next_to_readers(with_alone: bool) -> Explanation {
     made.explained()
 }
 
+/// A recording without root: 80 reads of a thread, half of them next to sampled reads of others,
+/// 1 MiB in each sample of 8 ms.
+fn next_to_sampled_readers(with_alone: bool) -> Explanation {
+    let mut made = Made::by(RecordingMethod::Preload);
+    let mut begin_ns = 0;
+    for at in 0..80 {
+        let is_alone = with_alone && at < 40;
+        made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, if is_alone { 1000 } else { 4000 });
+        if at % 2 == 1 {
+            let (end_ns, device, work) = (made.now, 7, DeviceOperation::Read);
+            let others = OthersSampled { end_ns, begin_ns, device, work, bytes: 1 << 20 };
+            made.records.extend((!is_alone).then_some(Record::OthersSampled(others)));
+            begin_ns = end_ns;
+        }
+    }
+    made.explained()
+}
+
+/// As [`reads_of_another_program_are_a_cause`], without the name of the program.
+#[test]
+fn sampled_reads_of_other_programs_are_a_cause() {
+    let explanation = next_to_sampled_readers(true);
+    assert_eq!(found(&explanation)[0].0, WaitCause::Readers);
+    // Of each wait, the assumed time of a copy is taken off.
+    says(&explanation, &["while they read (20 MiB in all) a read waits 4.0 ms, otherwise 977 µs"]);
+    assert!(!format!("{explanation:?}").contains("read by"), "{explanation:?}");
+    assert_eq!(explanation.other_reads, []);
+}
+
+/// 1 MiB in 8 ms are 131,072,000 bytes a second.
+#[test]
+fn sampled_reads_of_other_programs_all_the_time_are_only_counted() {
+    let explanation = next_to_sampled_readers(false);
+    assert_eq!(causes(&explanation), [WaitCause::Depth]);
+    let [others] = &explanation.other_reads[..] else { panic!("{explanation:?}") };
+    assert_eq!((others.in_flight, others.most.clone()), (None, None));
+    assert!((others.bytes_per_second.unwrap() / 131_072_000.0 - 1.0).abs() < 0.02, "{others:?}");
+}
+
 /// Reads of 1 ms, and as many of 4 ms next to another program's: 40 times 3 ms are lost.
 #[test]
 fn reads_of_another_program_are_a_cause() {
@@ -466,7 +505,7 @@ fn reads_of_another_program_all_the_time_are_only_counted() {
     let explanation = next_to_readers(false);
     assert_eq!(causes(&explanation), [WaitCause::Depth]);
     let [others] = &explanation.other_reads[..] else { panic!("{explanation:?}") };
-    assert_eq!((others.device.as_str(), others.in_flight.round()), ("disk", 50.0));
+    assert_eq!((others.device.as_str(), others.in_flight.map(f64::round)), ("disk", Some(50.0)));
     assert_eq!(others.most, Some(("grep".to_owned(), 12)));
 }
 

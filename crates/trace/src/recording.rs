@@ -12,7 +12,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 4; 3 has no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
+//! | 4 | the version: 5; 4 has no `OthersSampled`, 3 no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:
@@ -76,14 +76,14 @@ pub use mapped::{FaultUse, MappedUse};
 
 pub use merge::MergedRecords;
 pub use read::RecordingReader;
-pub use totals::{Activity, OthersRequests, TimeSpent};
+pub use totals::{Activity, OthersRequests, OthersSampled, TimeSpent};
 pub use write::RecordingWriter;
 
 /// First bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 
 /// Version of the format that is written.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Oldest version that can be read. Its format is [`VERSION`] without the newer record kinds.
 pub const VERSION_OLDEST: u32 = 1;
@@ -487,6 +487,8 @@ pub enum Record {
     TimeSpent(TimeSpent),
     /// Requests of another program.
     OthersRequests(OthersRequests),
+    /// Requests of others, sampled.
+    OthersSampled(OthersSampled),
 }
 
 impl Record {
@@ -510,6 +512,7 @@ impl Record {
             Record::Unseen(_) => 15,
             Record::TimeSpent(_) => 16,
             Record::OthersRequests(_) => 17,
+            Record::OthersSampled(_) => 18,
         }
     }
 
@@ -534,6 +537,7 @@ impl Record {
             15 => || Record::Unseen(Unseen::default()),
             16 => || Record::TimeSpent(TimeSpent::default()),
             17 => || Record::OthersRequests(OthersRequests::default()),
+            18 => || Record::OthersSampled(OthersSampled::default()),
             _ => return None,
         })
     }

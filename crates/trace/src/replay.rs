@@ -102,7 +102,8 @@ impl RecordingInput {
             | Record::Request(_)
             | Record::Unseen(_)
             | Record::TimeSpent(_)
-            | Record::OthersRequests(_) => {}
+            | Record::OthersRequests(_)
+            | Record::OthersSampled(_) => {}
         }
     }
 

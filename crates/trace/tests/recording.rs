@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use readpath_trace::TraceError;
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost,
-    FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, OthersRequests, PagesEvicted, PagesInserted,
-    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingReader,
-    RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName, TimeSpent, Unseen,
+    FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, OthersRequests, OthersSampled, PagesEvicted,
+    PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
+    RecordingReader, RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName,
+    TimeSpent, Unseen,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -154,6 +155,10 @@ fn any_event() -> impl Strategy<Value = Record> {
             let (device, work) = (1 << 20 | 2, DeviceOperation::Write);
             Record::OthersRequests(OthersRequests { at_ns, device, work, task: 7, name, count: 3, bytes })
         }),
+        1 => (any_span(), 0..1_u64 << 50).prop_map(|((begin_ns, duration_ns), bytes)| {
+            let (end_ns, work) = (begin_ns + duration_ns, DeviceOperation::Read);
+            Record::OthersSampled(OthersSampled { end_ns, begin_ns, device: 1 << 20 | 2, work, bytes })
+        }),
         1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(EventsLost { at_ns, count })),
     ]
 }
@@ -263,6 +268,13 @@ fn encoded_bytes_match_the_format_description() {
             count: 2,
             bytes: 200,
         }),
+        Record::OthersSampled(OthersSampled {
+            end_ns: 990,
+            begin_ns: 900,
+            device: 0,
+            work: DeviceOperation::Write,
+            bytes: 200,
+        }),
         Record::End(RecordingEnd { at_ns: 990, processor_ns: None, has_exited: true }),
     ];
     let body = [
@@ -279,11 +291,13 @@ fn encoded_bytes_match_the_format_description() {
         // At the same time; device 0; a write, the second operation; task 9; "dd"; 2 requests; 200
         // bytes.
         &[17, 0, 0, 1, 9, 2, b'd', b'd', 2, 0xc8, 1],
+        // At the same time; 90 before; device 0; a write; 200 bytes.
+        &[18, 0, 90, 0, 1, 0xc8, 1],
         &[13, 0, 0, 1],
     ]
     .concat();
     let mut expected = MAGIC.to_vec();
-    expected.extend([4, 0, 0, 0]);
+    expected.extend([5, 0, 0, 0]);
     expected.extend([body.len() as u8, 0, 0, 0]);
     expected.extend(crc32fast::hash(&body).to_le_bytes());
     expected.extend(body);
@@ -346,12 +360,12 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     assert!(error_of(&names()[1..]).contains("the first record is not a start"));
     assert!(error_of(&[names(), vec![end(), end()]].concat()).contains("after the last"));
     let mut later = written(&names());
-    // Versions 1 to 4 are accepted, a later version is not.
-    for version in 1..=4 {
+    // Versions 1 to 5 are accepted, a later version is not.
+    for version in 1..=5 {
         later[8] = version;
         assert_eq!(read(&later).0, names());
     }
-    later[8] = 5;
-    assert_eq!(read(&later).1, Some(TraceError::Version { version: 5 }));
+    later[8] = 6;
+    assert_eq!(read(&later).1, Some(TraceError::Version { version: 6 }));
     assert_eq!(read(b"fio version 3 iolog\n").1, Some(TraceError::NoRecording));
 }

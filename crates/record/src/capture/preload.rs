@@ -77,7 +77,8 @@ pub struct Preload {
     long_name_reader: RingReader,
     files: BTreeMap<(u64, u64), u32>,
     threads: BTreeMap<u64, u32>,
-    devices: BTreeSet<u64>,
+    /// Disk of each device.
+    disks: BTreeMap<u64, u64>,
     system: System,
     start_ns: u64,
     wall_ns: u64,
@@ -146,7 +147,7 @@ impl Preload {
             long_name_reader: RingReader::new(Cells::Long),
             files: BTreeMap::new(),
             threads: BTreeMap::new(),
-            devices: BTreeSet::new(),
+            disks: BTreeMap::new(),
             system: System::new(),
             start_ns: now_ns(),
             wall_ns: wall_ns(),
@@ -354,26 +355,40 @@ impl Preload {
         if let Some(&file) = self.files.get(&inode) {
             return Ok(file);
         }
-        if self.devices.insert(inode.0) {
-            let device = self.system.disk(inode.0);
-            self.devices.insert(device.device);
-            writer.put(Record::Device(device))?;
-        }
+        let disk = self.disk_number(inode.0, writer)?;
         let file = self.files.len() as u32;
         self.files.insert(inode, file);
         let (path, bytes) = named.unzip();
         let (path, (device, inode)) = (path.unwrap_or_default(), inode);
         let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
-        let record = FileRecord { file, device, inode, bytes, path };
+        let record = FileRecord { file, device: disk, inode, bytes, path };
         if let Some(advisor) = &mut self.advisor {
             let named = NamedFile { path: record.path.clone(), bytes };
             self.system.add_name(Inode { device, number: inode }, named);
-            // The advisor knows files by the disk of their partition.
-            let device = self.system.disk(device).device;
-            advisor.on_record(&Record::File(FileRecord { device, ..record.clone() }));
+            advisor.on_record(&Record::File(record.clone()));
         }
         writer.put(Record::File(record))?;
         Ok(file)
+    }
+
+    /// Returns the number of the disk of a device, which may be a partition. The first call for a
+    /// disk writes its name.
+    fn disk_number<W: Write>(
+        &mut self,
+        device: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u64> {
+        if let Some(&disk) = self.disks.get(&device) {
+            return Ok(disk);
+        }
+        let record = self.system.disk(device);
+        let disk = record.device;
+        if !self.disks.values().any(|known| *known == disk) {
+            writer.put(Record::Device(record))?;
+            self.states.iter().for_each(|states| states.watch_disk(disk));
+        }
+        self.disks.insert(device, disk);
+        Ok(disk)
     }
 
     /// Returns the number of a thread. Writes its name at its first occurrence.

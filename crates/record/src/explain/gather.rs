@@ -18,8 +18,8 @@ use super::wait_sum::WaitSum;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
 use readpath_trace::recording::{
-    Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, OthersRequests, ReadMethod,
-    ReadRecord, Record, RecordingMethod, RequestRecord, Unseen,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, OthersRequests, OthersSampled,
+    ReadMethod, ReadRecord, Record, RecordingMethod, RequestRecord, Unseen,
 };
 
 mod calls;
@@ -196,6 +196,9 @@ pub(super) struct DeviceData {
     pub read_bytes: u64,
     /// Read requests of other programs.
     pub other_reads: IntervalUnion,
+    /// Sampled reads of other programs: time of the samples that have them, and bytes.
+    pub sampled_other_reads_ns: u64,
+    pub sampled_other_bytes: u64,
     /// Start and end of the last read requests in nanoseconds, in the order of their ends.
     recent_requests: VecDeque<(u64, u64)>,
     /// Waits for bytes that were fetched from it.
@@ -317,24 +320,7 @@ impl RecordingData {
             Record::Advice(advice) => self.on_advice(advice),
             Record::Insert(insert) => self.on_insert(insert),
             Record::Read(read) => self.on_read(read),
-            Record::Request(request) => {
-                match request.work {
-                    DeviceOperation::Write => self.writes.add_request(request),
-                    DeviceOperation::Read if request.thread.is_none() => {
-                        self.other_reads.add_request(request);
-                        let device = self.devices.entry(request.device).or_default();
-                        device.other_reads.add(request.begin_ns, request.end_ns);
-                    }
-                    DeviceOperation::Read | DeviceOperation::Other => {}
-                }
-                if request.work == DeviceOperation::Read && request.thread.is_some() {
-                    self.devices.entry(request.device).or_default().record_request(request);
-                }
-                // Other programs' requests may end after this program.
-                if request.thread.is_some() {
-                    self.length_ns = self.length_ns.max(request.end_ns);
-                }
-            }
+            Record::Request(request) => self.on_request(request),
             Record::Mapped(mapped) => {
                 let pages = PageRange::covering(mapped.offset, mapped.bytes);
                 let file_data = self.files.entry(mapped.file).or_default();
@@ -351,6 +337,7 @@ impl RecordingData {
                 *self.spent_ns.entry(spent.activity).or_default() += spent.wall_ns;
             }
             Record::OthersRequests(others) => self.others_requests.push(others.clone()),
+            Record::OthersSampled(others) => self.on_others_sampled(others),
             Record::Map(_) | Record::Evict(_) => {}
         }
     }
@@ -415,6 +402,43 @@ impl RecordingData {
     pub fn written_bytes(&self, device: u64) -> u64 {
         let files = self.files.values().filter(|file| file.device == device);
         files.map(|file| file.written_bytes).sum()
+    }
+
+    /// Adds a request to a device.
+    fn on_request(&mut self, request: &RequestRecord) {
+        match request.work {
+            DeviceOperation::Write => self.writes.add_request(request),
+            DeviceOperation::Read if request.thread.is_none() => {
+                self.other_reads.add_request(request);
+                let device = self.devices.entry(request.device).or_default();
+                device.other_reads.add(request.begin_ns, request.end_ns);
+            }
+            DeviceOperation::Read | DeviceOperation::Other => {}
+        }
+        if request.work == DeviceOperation::Read && request.thread.is_some() {
+            self.devices.entry(request.device).or_default().record_request(request);
+        }
+        // Other programs' requests may end after this program.
+        if request.thread.is_some() {
+            self.length_ns = self.length_ns.max(request.end_ns);
+        }
+    }
+
+    /// Adds requests of others between two samples as one request of that time.
+    fn on_others_sampled(&mut self, others: &OthersSampled) {
+        let &OthersSampled { end_ns, begin_ns, device, work, bytes } = others;
+        let request =
+            RequestRecord { end_ns, begin_ns, device, work, bytes, ..RequestRecord::default() };
+        match work {
+            DeviceOperation::Write => self.writes.add_request(&request),
+            DeviceOperation::Read => {
+                self.other_reads.add_request(&request);
+                let device_data = self.devices.entry(device).or_default();
+                device_data.sampled_other_reads_ns += end_ns - begin_ns;
+                device_data.sampled_other_bytes += bytes;
+            }
+            DeviceOperation::Other => {}
+        }
     }
 
     /// Adds reads that were not seen, with the waits for them.

@@ -171,6 +171,13 @@ pub(super) fn code_fields(
             code.number(&mut others.count)?;
             code.number(&mut others.bytes)
         }
+        Record::OthersSampled(others) => {
+            code_time(code, &mut others.end_ns)?;
+            code_start_time(code, others.end_ns, &mut others.begin_ns)?;
+            code.number(&mut others.device)?;
+            code_choice(code, &mut others.work, &WORKS)?;
+            code.number(&mut others.bytes)
+        }
     }
 }
 

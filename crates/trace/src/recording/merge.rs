@@ -269,7 +269,7 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
             // The activities of several programs at one moment are not known.
             Record::TimeSpent(_) => return None,
             // They may be requests of a program in another recording.
-            Record::OthersRequests(_) => return None,
+            Record::OthersRequests(_) | Record::OthersSampled(_) => return None,
         }
         Some(record)
     }
@@ -345,6 +345,7 @@ fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
         Record::Unseen(unseen) => (&mut unseen.at_ns, None),
         Record::TimeSpent(spent) => (&mut spent.at_ns, None),
         Record::OthersRequests(others) => (&mut others.at_ns, None),
+        Record::OthersSampled(others) => (&mut others.end_ns, Some(&mut others.begin_ns)),
         Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => return None,
     };
     *end_ns += time_offset_ns;

@@ -189,6 +189,7 @@ impl<R: io::Read> RecordingReader<R> {
             }
             Record::End(_) => self.state = ReaderState::Over,
             Record::OthersRequests(others) => device = Some(others.device),
+            Record::OthersSampled(others) => device = Some(others.device),
             Record::Start(_) | Record::Lost(_) | Record::TimeSpent(_) => {}
         }
         if file.is_some_and(|file| !self.files.contains(&file)) {

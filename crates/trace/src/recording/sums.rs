@@ -124,6 +124,14 @@ impl RecordingSums {
                 check_at_most(SUM_MAX, others.bytes, "requests for more than 2⁶⁰ bytes together")?;
                 check_at_most(SUM_MAX, others.count, "more than 2⁶⁰ requests")?;
             }
+            Record::OthersSampled(others) => {
+                time_ns = others.end_ns;
+                add_checked(
+                    &mut self.bytes,
+                    others.bytes,
+                    "requests for more than 2⁶⁰ bytes together",
+                )?;
+            }
             Record::Lost(lost) => {
                 time_ns = lost.at_ns;
                 add_checked(&mut self.lost, lost.count, "more than 2⁶⁰ lost events")?;

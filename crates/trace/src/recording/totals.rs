@@ -1,4 +1,4 @@
-//! Records with totals, which come at the end of a recording.
+//! Records with totals, of the whole recording or of an interval between two samples.
 
 use serde::Serialize;
 
@@ -87,6 +87,22 @@ pub struct OthersRequests {
     pub name: String,
     /// Number of requests.
     pub count: u64,
+    /// Their length in bytes.
+    pub bytes: u64,
+}
+
+/// Requests of others to a device between two samples, from the counters of the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OthersSampled {
+    /// Time of the second sample.
+    pub end_ns: u64,
+    /// Time of the first sample.
+    pub begin_ns: u64,
+    /// Device.
+    pub device: u64,
+    /// Type of the requests. Reads are those outside the recorded program. Writes include the
+    /// program's own: the page cache writes them later.
+    pub work: DeviceOperation,
     /// Their length in bytes.
     pub bytes: u64,
 }

@@ -1,10 +1,11 @@
-//! Records of the reads by io_uring and of the page faults that were sampled.
+//! Records of the reads by io_uring, the page faults and the requests of other programs that were
+//! sampled.
 
 use std::io::{self, Write};
 
 use readpath_core::unit::PAGE_BYTES;
 use readpath_trace::recording::{
-    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingWriter, Unseen,
+    OthersSampled, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingWriter, Unseen,
 };
 
 use super::super::advise::CalledRead;
@@ -13,7 +14,7 @@ use super::super::state_samples::{SampledFault, SampledTouch, UringRead};
 use super::Preload;
 
 impl Preload {
-    /// Writes the sampled reads and page faults since the last call.
+    /// Writes the samples since the last call.
     pub(super) fn record_sampled_reads<W: Write>(
         &mut self,
         writer: &mut RecordingWriter<W>,
@@ -21,9 +22,15 @@ impl Preload {
         let Some(states) = &self.states else { return Ok(()) };
         let (reads, faults, touches) =
             (states.take_uring_reads(), states.take_faults(), states.take_touches());
+        let others_requests = states.take_others_requests();
         reads.into_iter().try_for_each(|read| self.record_uring(read, writer))?;
         faults.into_iter().try_for_each(|fault| self.record_fault(fault, writer))?;
-        touches.into_iter().try_for_each(|touch| self.advise_touch(touch, writer))
+        touches.into_iter().try_for_each(|touch| self.advise_touch(touch, writer))?;
+        others_requests.into_iter().try_for_each(|sampled| {
+            let begin_ns = sampled.begin_ns.saturating_sub(self.start_ns);
+            let end_ns = sampled.end_ns.saturating_sub(self.start_ns).max(begin_ns);
+            writer.put(Record::OthersSampled(OthersSampled { end_ns, begin_ns, ..sampled }))
+        })
     }
 
     /// Writes a read. A read of an unknown file or range is counted with its wait.

@@ -1,6 +1,10 @@
 //! Activities of small programs whose state is known: they compute, sleep, or wait for something.
 
+use std::io;
 use std::process::{Child, Command, Stdio};
+
+use super::activities::is_file;
+use readpath_trace::recording::DeviceOperation;
 
 use super::*;
 
@@ -135,4 +139,60 @@ fn a_slow_sample_delays_the_next_ones_a_little() {
     assert_eq!(cost.pause(at(150_000), at(150_020)), PAUSE_MAX);
     assert_eq!(cost.pause(at(190_000), at(190_020)), Duration::from_micros(202_000 - 190_020));
     assert_eq!(cost.pause(at(300_000), at(300_020)), PAUSE_MIN);
+}
+
+/// A file that is removed with the test.
+struct ScratchFile(std::path::PathBuf);
+
+impl ScratchFile {
+    /// Writes `bytes` bytes to a device.
+    fn new(bytes: u64) -> ScratchFile {
+        let name = format!("readpath-others-{}", std::process::id());
+        let file = ScratchFile(std::env::temp_dir().join(name));
+        fs::write(&file.0, vec![1; bytes as usize]).unwrap();
+        fs::File::open(&file.0).unwrap().sync_all().unwrap();
+        file
+    }
+}
+
+impl Drop for ScratchFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A program reads 16 MiB directly from a disk, next to a program that sleeps: nearly all bytes are
+/// of others.
+#[test]
+fn direct_reads_of_another_program_are_found_on_its_disk() {
+    const FILE_BYTES: u64 = 16 << 20;
+    let ScratchFile(path) = &ScratchFile::new(FILE_BYTES);
+    let number = std::os::linux::fs::MetadataExt::st_dev(&fs::metadata(path).unwrap());
+    let disk = u64::from(libc::major(number)) << 20 | u64::from(libc::minor(number));
+    if !std::path::Path::new(&format!("/sys/dev/block/{}:{}", disk >> 20, disk & 0xf_ffff)).exists()
+    {
+        eprintln!("skipped: the folder of temporary files is on no block device");
+        return;
+    }
+    let sleeping = Program::shell("exec sleep 60");
+    let (disks, disk_receiver) = mpsc::channel();
+    let (sender, requests) = mpsc::channel();
+    let mut others = OthersSamples::new(disk_receiver, sender);
+    disks.send(disk).unwrap();
+    let command = "sleep 0.1; exec dd of=/dev/null bs=64k iflag=direct status=none if=";
+    let mut reader = Program::shell(&format!("{command}{}", path.display()));
+    let begin = Instant::now();
+    let mut has_ended_at = None;
+    while has_ended_at.is_none_or(|at: Instant| at.elapsed() < Duration::from_millis(100)) {
+        others.sample_if_due([sleeping.0.id()].into_iter());
+        if has_ended_at.is_none() && reader.0.try_wait().unwrap().is_some() {
+            has_ended_at = Some(Instant::now());
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(reader.0.wait().unwrap().success());
+    let reads = requests.try_iter().filter(|sampled| sampled.work == DeviceOperation::Read);
+    let others_bytes: u64 = reads.map(|sampled| sampled.bytes).sum();
+    assert!(others_bytes >= FILE_BYTES / 2, "{others_bytes}");
 }

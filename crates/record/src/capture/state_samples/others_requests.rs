@@ -1,0 +1,289 @@
+//! Requests of other programs to the disks of the recorded files, sampled without root.
+//!
+//! `/sys/dev/block/MAJOR:MINOR/stat` counts all bytes read from a disk, and `/proc/PID/io` the
+//! bytes that disks read for a process. Between two samples, the difference was read by others. The
+//! kernel counts a process's bytes when a request is sent, and the disk's when it has ended. Reads
+//! of the program that are in flight are therefore taken off the following samples. A process is
+//! found up to a search later than it starts, so its first bytes are taken off the samples before
+//! as well. Small reads of others next to many of the program may be missed. Reads of the program
+//! never count as reads of others.
+//!
+//! Writes have no owner here: the page cache writes for programs, later. They include the program's
+//! own. Writes that keep the disk busy for less than half of the time between two samples are left
+//! out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::sync::mpsc::{Receiver, Sender};
+
+use readpath_core::unit::SECTOR_BYTES;
+use readpath_trace::recording::{DeviceOperation, OthersSampled};
+
+use super::super::now_ns;
+use super::super::preload::KernelCounts;
+
+/// Pause between two samples, and the maximum time between two samples that are compared.
+const PERIOD_NS: u64 = 10_000_000;
+const INTERVAL_NS_MAX: u64 = 120_000_000;
+
+/// Number of intervals whose reads by others can still turn out to be the program's own.
+const OPEN_INTERVALS: usize = 3;
+
+/// Maximum length of a request in bytes.
+const REQUEST_BYTES_MAX: u64 = 2 << 20;
+
+/// Minimum part of a disk's bytes read in an interval that others have read, as a divisor.
+const OTHERS_SHARE_DIVISOR: u64 = 4;
+
+/// Maximum number of processes whose counters are read for a sample.
+const PROCESSES_MAX: usize = 256;
+
+/// State of the samples.
+#[derive(Debug)]
+pub(super) struct OthersSamples {
+    /// Numbers of new disks.
+    new_disks: Receiver<u64>,
+    disks: BTreeMap<u64, DiskSamples>,
+    last: Option<SampleTime>,
+    requests: Sender<OthersSampled>,
+}
+
+/// Time of a sample, and the bytes of the program until then.
+#[derive(Clone, Copy, Debug)]
+struct SampleTime {
+    at_ns: u64,
+    own_bytes: u64,
+}
+
+/// Counters of a disk, from its `stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct DiskCounters {
+    read_bytes: u64,
+    written_bytes: u64,
+    /// Time of all writes together.
+    write_ms: u64,
+    in_flight: u64,
+}
+
+/// Samples of a disk.
+#[derive(Debug, Default)]
+struct DiskSamples {
+    counters: DiskCounters,
+    /// Bytes of the program that have been sent and not read.
+    own_in_flight: u64,
+    /// Latest intervals, the oldest first.
+    open: VecDeque<ReadInterval>,
+}
+
+/// Reads of a disk between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReadInterval {
+    begin_ns: u64,
+    end_ns: u64,
+    /// Bytes of all programs, and of others.
+    bytes: u64,
+    others_bytes: u64,
+}
+
+impl OthersSamples {
+    /// Prepares samples of the disks that `new_disks` names. Requests of others are sent to
+    /// `requests`, with clock times.
+    pub fn new(new_disks: Receiver<u64>, requests: Sender<OthersSampled>) -> OthersSamples {
+        OthersSamples { new_disks, disks: BTreeMap::new(), last: None, requests }
+    }
+
+    /// Takes a sample if one is due and a disk is known.
+    pub fn sample_if_due(&mut self, processes: impl ExactSizeIterator<Item = u32>) {
+        let at_ns = now_ns();
+        if self.last.is_some_and(|last| at_ns < last.at_ns + PERIOD_NS) {
+            return;
+        }
+        for disk in self.new_disks.try_iter() {
+            if let Some(counters) = DiskCounters::of_disk(disk) {
+                self.disks.insert(disk, DiskSamples { counters, ..DiskSamples::default() });
+            }
+        }
+        if self.disks.is_empty() || processes.len() > PROCESSES_MAX {
+            self.last = None;
+            return;
+        }
+        let counters: Vec<_> = self.disks.keys().map(|disk| DiskCounters::of_disk(*disk)).collect();
+        let own = processes.filter_map(|process| KernelCounts::of(process).ok());
+        let own_bytes = own.map(|counts| counts.device_bytes).sum();
+        let last = self.last.replace(SampleTime { at_ns, own_bytes });
+        let last = last.filter(|last| at_ns - last.at_ns <= INTERVAL_NS_MAX);
+        for ((&device, disk), counters) in self.disks.iter_mut().zip(counters) {
+            let Some(counters) = counters else { continue };
+            let Some(last) = last else {
+                disk.restart(counters);
+                continue;
+            };
+            let own_bytes = own_bytes.saturating_sub(last.own_bytes);
+            for (work, begin_ns, end_ns, bytes) in
+                disk.compare(counters, own_bytes, (last.at_ns, at_ns))
+            {
+                // The recording may have ended.
+                let sampled = OthersSampled { end_ns, begin_ns, device, work, bytes };
+                let _ = self.requests.send(sampled);
+            }
+        }
+    }
+}
+
+/// Type of requests, begin and end of their interval, and their bytes.
+type Requests = (DeviceOperation, u64, u64, u64);
+
+impl DiskSamples {
+    /// Begins again after a pause.
+    fn restart(&mut self, counters: DiskCounters) {
+        *self = DiskSamples { counters, ..DiskSamples::default() };
+    }
+
+    /// Compares the counters with the last sample. `own_bytes`: bytes of the program that were sent
+    /// to any disk in the interval. Returns the requests of others that are now certain.
+    fn compare(
+        &mut self,
+        counters: DiskCounters,
+        own_bytes: u64,
+        (begin_ns, end_ns): (u64, u64),
+    ) -> Vec<Requests> {
+        let last = std::mem::replace(&mut self.counters, counters);
+        let mut certain = Vec::new();
+        let write_ms = counters.write_ms.saturating_sub(last.write_ms);
+        if write_ms * 2_000_000 >= end_ns - begin_ns {
+            let bytes = counters.written_bytes.saturating_sub(last.written_bytes);
+            certain.push((DeviceOperation::Write, begin_ns, end_ns, bytes));
+        }
+        let bytes = counters.read_bytes.saturating_sub(last.read_bytes);
+        let known_bytes = own_bytes + self.own_in_flight;
+        self.own_in_flight =
+            known_bytes.saturating_sub(bytes).min(counters.in_flight * REQUEST_BYTES_MAX);
+        let mut excess_bytes = known_bytes.saturating_sub(bytes);
+        for interval in &mut self.open {
+            let own_bytes = excess_bytes.min(interval.others_bytes);
+            interval.others_bytes -= own_bytes;
+            excess_bytes -= own_bytes;
+        }
+        let others_bytes = bytes.saturating_sub(known_bytes);
+        self.open.push_back(ReadInterval { begin_ns, end_ns, bytes, others_bytes });
+        if self.open.len() > OPEN_INTERVALS {
+            let closed = self.open.pop_front().filter(ReadInterval::is_of_others);
+            certain.extend(closed.map(|closed| {
+                let ReadInterval { begin_ns, end_ns, others_bytes, .. } = closed;
+                (DeviceOperation::Read, begin_ns, end_ns, others_bytes)
+            }));
+        }
+        certain
+    }
+}
+
+impl ReadInterval {
+    /// True if others have read enough to count as the reason of a wait.
+    fn is_of_others(&self) -> bool {
+        self.others_bytes > 0 && self.others_bytes * OTHERS_SHARE_DIVISOR >= self.bytes
+    }
+}
+
+impl DiskCounters {
+    /// Reads the counters of a disk. `None` if it has none, as a server, or does not exist.
+    fn of_disk(device: u64) -> Option<DiskCounters> {
+        let path = format!("/sys/dev/block/{}:{}/stat", device >> 20, device & 0xf_ffff);
+        DiskCounters::from_stat(&fs::read_to_string(path).ok()?)
+    }
+
+    /// Takes the counters from the text of `stat`: reads, merged reads, sectors read, milliseconds
+    /// of reads, the same four of writes, requests in flight, and more.
+    fn from_stat(text: &str) -> Option<DiskCounters> {
+        let numbers: Option<Vec<u64>> =
+            text.split_whitespace().take(9).map(|word| word.parse().ok()).collect();
+        let [_, _, read_sectors, _, _, _, written_sectors, write_ms, in_flight] = numbers?[..]
+        else {
+            return None;
+        };
+        Some(DiskCounters {
+            read_bytes: read_sectors * SECTOR_BYTES,
+            written_bytes: written_sectors * SECTOR_BYTES,
+            write_ms,
+            in_flight,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Compares samples 10 ms apart, from cumulated counters: MiB read from the disk, MiB that the
+    /// program has sent, requests in flight. Returns the reads of others: begin in ms, and MiB.
+    fn others_reads(samples: &[(u64, u64, u64)]) -> Vec<(u64, u64)> {
+        let (mut disk, mut sent_mib) = (DiskSamples::default(), 0);
+        let mut found = Vec::new();
+        for (nth, &(read, sent, in_flight)) in (0_u64..).zip(samples) {
+            let (read_bytes, own_bytes) = (read * MIB, (sent - sent_mib) * MIB);
+            let counters = DiskCounters { read_bytes, in_flight, ..DiskCounters::default() };
+            let span = (nth * PERIOD_NS, (nth + 1) * PERIOD_NS);
+            found.extend(disk.compare(counters, own_bytes, span));
+            sent_mib = sent;
+        }
+        found
+            .into_iter()
+            .map(|(_, begin_ns, _, bytes)| (begin_ns / 1_000_000, bytes / MIB))
+            .collect()
+    }
+
+    /// By hand: the program reads 1 MiB in each interval, others read 3 MiB in the second one.
+    #[test]
+    fn reads_beyond_the_programs_own_are_of_others() {
+        let samples = [(1, 1, 0), (5, 2, 0), (6, 3, 0), (7, 4, 0), (8, 5, 0)];
+        assert_eq!(others_reads(&samples), [(10, 3)]);
+        // A sixth of the bytes is too little.
+        let samples = [(5, 5, 0), (11, 10, 0), (16, 15, 0), (21, 20, 0), (26, 25, 0)];
+        assert_eq!(others_reads(&samples), []);
+    }
+
+    /// By hand: 2 MiB are sent in the first interval and read in the second. A request of a child
+    /// is read in the first interval, and the child is found in the second.
+    #[test]
+    fn reads_in_flight_and_of_new_children_are_the_programs_own() {
+        let in_flight = [(0, 2, 1), (2, 2, 0), (2, 2, 0), (2, 2, 0), (2, 2, 0), (2, 2, 0)];
+        assert_eq!(others_reads(&in_flight), []);
+        let found_late = [(2, 0, 0), (2, 2, 0), (2, 2, 0), (2, 2, 0), (2, 2, 0), (2, 2, 0)];
+        assert_eq!(others_reads(&found_late), []);
+    }
+
+    /// By hand: bytes sent to another disk are not in flight here, so they hide nothing later.
+    #[test]
+    fn reads_of_another_disk_hide_nothing_later() {
+        let samples = [(0, 50, 0), (4, 50, 0), (4, 50, 0), (4, 50, 0), (4, 50, 0)];
+        assert_eq!(others_reads(&samples), [(10, 4)]);
+    }
+
+    /// The example of the kernel's documentation of block device statistics has eleven numbers.
+    #[test]
+    fn counters_are_read_from_the_text_of_the_kernel() {
+        let text =
+            "     446   27  4464      250      9      3    96       20      2   260    270\n";
+        let expected = DiskCounters {
+            read_bytes: 4464 * 512,
+            written_bytes: 96 * 512,
+            write_ms: 20,
+            in_flight: 2,
+        };
+        assert_eq!(DiskCounters::from_stat(text), Some(expected));
+        assert_eq!(DiskCounters::from_stat("446 27 4464"), None);
+        assert_eq!(DiskCounters::from_stat("a b c d e f g h i"), None);
+    }
+
+    /// By hand: writes of 6 ms in 10 ms count, of 4 ms do not.
+    #[test]
+    fn writes_count_where_they_take_half_of_the_time() {
+        let mut disk = DiskSamples::default();
+        let counters = DiskCounters { write_ms: 6, written_bytes: MIB, ..DiskCounters::default() };
+        let expected = (DeviceOperation::Write, 0, PERIOD_NS, MIB);
+        assert_eq!(disk.compare(counters, 0, (0, PERIOD_NS)), [expected]);
+        let counters = DiskCounters { write_ms: 10, ..counters };
+        assert_eq!(disk.compare(counters, 0, (PERIOD_NS, 2 * PERIOD_NS)), []);
+    }
+}
