@@ -8,6 +8,7 @@ use std::path::Path;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::page_cache;
 use readpath_os::queue::QueueLimits;
+use rustix::io::ReadWriteFlags;
 
 /// Minimum size in bytes of an advised range per call: the kernel's default readahead window.
 pub(crate) const CALL_BYTES_MIN: u64 = 128 << 10;
@@ -69,6 +70,18 @@ impl ReadaheadFile {
                 let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
                 page_cache::resident_pages(&self.file, offset, bytes).ok()
             }
+        }
+    }
+
+    /// Returns true if the data of a page are in memory, by a read of its first byte that does not
+    /// wait. `None` if the file system does not support this, or after an error.
+    pub fn is_read(&self, page: u64) -> Option<bool> {
+        let mut byte = [0];
+        let bytes = &mut [io::IoSliceMut::new(&mut byte)];
+        match rustix::io::preadv2(&self.file, bytes, page * PAGE_BYTES, ReadWriteFlags::NOWAIT) {
+            Ok(read_bytes) => (read_bytes > 0).then_some(true),
+            Err(rustix::io::Errno::AGAIN) => Some(false),
+            Err(_) => None,
         }
     }
 

@@ -28,13 +28,14 @@ mod hand;
 mod ledger;
 mod touches;
 mod used_up;
+mod whole_files;
 mod worth;
 
 use advised::{AdvisedDevice, AdvisedFile, RequestedRange};
 use hand::{AdviceTarget, is_large};
 use ledger::{Ledger, UnusedRange};
 use touches::{PageTouch, SystemTables, Touches};
-use used_up::{ChunkLimits, FileUse};
+use used_up::FileUse;
 use worth::{AdviceCredit, AdviceState, PrefetchReason, WholeFileRest};
 
 pub use worth::{StopReason, Waits};
@@ -102,7 +103,7 @@ pub(super) struct Advisor {
     request_events: HashMap<(u64, u64), bool>,
     last_check_ns: u64,
     awake_until_ns: u64,
-    /// True if prefetching was on at the last call of `continue_whole_files`.
+    /// True if prefetching was on when the whole files were last continued.
     has_advised: bool,
     /// True if the requests of devices are reported. Otherwise costs are learned from waits.
     sees_requests: bool,
@@ -194,46 +195,6 @@ impl Advisor {
                 self.last_miss_ns.remove(&event.task);
                 self.mark_used_up_to(event.task, None, at_ns);
             }
-        }
-    }
-
-    /// Prefetches the next chunks of files that are read once, in pieces, if the advice is on.
-    pub fn continue_whole_files(&mut self, at_ns: u64) {
-        let had_advised = self.has_advised;
-        self.has_advised = self.credit.state_at(at_ns) == AdviceState::Advise;
-        if !self.has_advised {
-            return;
-        }
-        if !had_advised {
-            self.awake_until_ns = at_ns + AWAKE_NS;
-        }
-        for inode in self.files.keys().copied().collect::<Vec<Inode>>() {
-            self.prefetch_next_chunk(inode, at_ns);
-        }
-    }
-
-    /// Prefetches the next chunk of a file that is read once, in pieces, within budget and credit.
-    fn prefetch_next_chunk(&mut self, inode: Inode, at_ns: u64) {
-        // Chunks without absent pages are skipped. The loop ends at the end of the file at latest.
-        loop {
-            let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
-            let credit_pages = self.credit.room_pages(PrefetchReason::WholeFile);
-            let Some(file) = self.files.get_mut(&inode) else { return };
-            let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            let limits = ChunkLimits { room_pages, credit_pages };
-            let chunk = file.file_use.next_chunk(estimate, limits, at_ns);
-            if file.file_use.lacks_credit(credit_pages) {
-                self.credit.record_credit_refusal();
-            }
-            let Some(chunk) = chunk else { return };
-            let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
-            let Some(file) = self.files.get_mut(&inode).filter(|_| prefetched_pages > 0) else {
-                continue;
-            };
-            let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            file.file_use.record_prefetched(prefetched_pages, estimate, at_ns);
-            self.awake_until_ns = at_ns + AWAKE_NS;
-            return;
         }
     }
 
@@ -530,7 +491,8 @@ impl Advisor {
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
         let Some(target) = &mut file.advice_target else { return 0 };
         let range = range.clipped(target.pages());
-        let credit_pages = self.credit.room_pages(why);
+        let page_ps = self.devices.entry(file.disk).or_default().evidence.estimate.page_ps();
+        let credit_pages = self.credit.room_pages(why, page_ps);
         if range.count() > credit_pages {
             self.credit.record_credit_refusal();
         }

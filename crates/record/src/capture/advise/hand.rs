@@ -1,10 +1,10 @@
 //! Access to another program's files: open, prefetch, count and evict pages.
 //!
 //! A file is opened for reading by one of three paths: the program's path, its descriptors in
-//! `/proc`, or its mappings in `/proc`. Only the inode named by the kernel's events is accepted. No
-//! byte is read through the file. Some files cannot be opened, for example on a FUSE file system
-//! restricted to its owner. If the program maps such a file, `process_madvise(2)` advises the
-//! program's own mapping.
+//! `/proc`, or its mappings in `/proc`. Only the inode named by the kernel's events is accepted.
+//! Reads through the file have one byte and do not wait. Some files cannot be opened, for example
+//! on a FUSE file system restricted to its owner. If the program maps such a file,
+//! `process_madvise(2)` advises the program's own mapping.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -129,6 +129,12 @@ impl AdviceTarget {
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
         let TargetAccess::Opened(file) = &self.access else { return None };
         file.cached_pages(range)
+    }
+
+    /// Returns true if the data of a page are in memory. `None` if that is not known.
+    pub fn is_read(&self, page: u64) -> Option<bool> {
+        let TargetAccess::Opened(file) = &self.access else { return None };
+        file.is_read(page)
     }
 
     /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.

@@ -4,16 +4,17 @@
 //! once, and jump between them. Within a piece the readahead policy is ahead of the program. The
 //! target of a jump is unknown, but it lies in the part not yet read.
 //!
-//! A file is being used up after five pieces of 256 KiB on average, if at most an
-//! eighth of these pages was read again. Then the rest is prefetched in order, if it fits into the
-//! budget. Seven pages are prefetched per page that the program used. The whole rest is thus in
-//! flight once an eighth has been used. If the program ends early, the waste is at most seven times
-//! the pages it used.
+//! A file is being used up after five pieces of 256 KiB on average, if at most an eighth of these
+//! pages was read again. Then the rest is prefetched in order, if it fits into the budget. Seven
+//! pages are prefetched per page that the program used. The whole rest is thus in flight once an
+//! eighth has been used. If the program ends early, the waste is at most seven times the pages it
+//! used.
 //!
-//! The rest is read in chunks. The next chunk follows when the device must have finished half of
-//! the last one. The device is then never idle, and the program never waits behind more than a
-//! chunk and a half. A chunk is long enough that the fixed cost of a request is a sixteenth of its
-//! cost. Short parts that were read already are included, because they are resident.
+//! The rest is read in chunks. The next chunk follows when the middle of the last one has been
+//! read, or must have been by the estimate where this is not known. The device is then never idle,
+//! and the program never waits behind more than a chunk and a half. A chunk is long enough that the
+//! fixed cost of a request is a sixteenth of its cost. Short parts that were read already are
+//! included, because they are resident.
 //!
 //! The policy `adaptive` also requires an eighth before it prefetches a whole file with random
 //! accesses. The limit on repeated pages separates such a program from one that rereads the same
@@ -38,6 +39,10 @@ const WINDOW_COST_FACTOR: u64 = 16;
 const CHUNK_PAGES_MIN: u64 = 256;
 const CHUNK_PAGES_MAX: u64 = 4096;
 
+/// Maximum time in nanoseconds in which the next chunk waits for the middle of the last one. A page
+/// may have been evicted, or its read may have failed.
+const READ_NS_MAX: u64 = 1_000_000_000;
+
 /// Length in pages (128 KiB) of a part already read before which a chunk ends.
 const USED_RUN_PAGES: u64 = 32;
 
@@ -54,7 +59,7 @@ pub(super) struct ChunkLimits {
 }
 
 /// Pages of a file that the program used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FileUse {
     /// One bit per page. Empty when the file is too large.
     used_bitmap: Vec<u64>,
@@ -65,8 +70,12 @@ pub(super) struct FileUse {
     /// Number of pieces, and the last one.
     piece_count: u64,
     last_piece: PageRange,
-    /// Start page of the next chunk, once the prefetch has begun, and its earliest time.
+    /// Start page of the next chunk, once the prefetch has begun.
     next_start: Option<u64>,
+    /// Middle page of the last chunk, and the time of its prefetch.
+    middle_page: u64,
+    prefetched_ns: u64,
+    /// Time at which the device has read half of the last chunk by the estimate.
     next_chunk_ns: u64,
     /// Expected time when the device has read all chunks, and the number of prefetched pages.
     device_done_ns: u64,
@@ -87,6 +96,8 @@ impl FileUse {
             piece_count: 0,
             last_piece: PageRange::default(),
             next_start: None,
+            middle_page: 0,
+            prefetched_ns: 0,
             next_chunk_ns: 0,
             device_done_ns: 0,
             prefetched_pages: 0,
@@ -139,7 +150,8 @@ impl FileUse {
         credit_pages < CHUNK_PAGES_MIN && has_rest
     }
 
-    /// Returns the next part of the file to prefetch at `at_ns`. The rest of the file must fit into
+    /// Returns the next part of the file to prefetch at `at_ns`. `is_read` says whether a page has
+    /// been read, if that is known. The rest of the file must fit into
     /// the room at first, and each part into room and credit. Returns `None` if no prefetch is due.
     /// Otherwise pass the number of absent pages to
     /// [`record_prefetched`](FileUse::record_prefetched).
@@ -148,6 +160,7 @@ impl FileUse {
         estimate: &DeviceEstimate,
         ChunkLimits { room_pages, credit_pages }: ChunkLimits,
         at_ns: u64,
+        is_read: impl Fn(u64) -> Option<bool>,
     ) -> Option<PageRange> {
         if self.next_start.is_none() {
             if !self.is_being_used_up() || self.rest_pages() > room_pages {
@@ -155,7 +168,7 @@ impl FileUse {
             }
             self.next_start = Some(0);
         }
-        if at_ns < self.next_chunk_ns || credit_pages < CHUNK_PAGES_MIN {
+        if credit_pages < CHUNK_PAGES_MIN || self.must_wait(at_ns, is_read) {
             return None;
         }
         let start = self.next_start.filter(|start| *start < self.file_pages)?;
@@ -168,6 +181,8 @@ impl FileUse {
             .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.prefetched_pages));
         let chunk = self.cut_at_used(PageRange::new(first, chunk_pages).clipped(self.file_pages));
         self.next_start = Some(chunk.end);
+        let middle = chunk.first + chunk.count() / 2;
+        self.middle_page = (middle..chunk.end).find(|page| !self.is_used(*page)).unwrap_or(middle);
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
@@ -176,8 +191,20 @@ impl FileUse {
     pub fn record_prefetched(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
         let duration_ns = pages * estimate.page_ps() / 1_000;
         self.prefetched_pages += pages;
+        self.prefetched_ns = at_ns;
         self.device_done_ns = self.device_done_ns.max(at_ns) + duration_ns;
         self.next_chunk_ns = self.device_done_ns - duration_ns / 2;
+    }
+
+    /// Returns true while the device has not read half of the last chunk.
+    fn must_wait(&self, at_ns: u64, is_read: impl Fn(u64) -> Option<bool>) -> bool {
+        if self.prefetched_pages == 0 {
+            return false;
+        }
+        match is_read(self.middle_page) {
+            Some(is_read) if at_ns < self.prefetched_ns + READ_NS_MAX => !is_read,
+            _ => at_ns < self.next_chunk_ns,
+        }
     }
 
     /// Shortens a range so that it ends before the first long part already used.
@@ -225,7 +252,7 @@ mod tests {
             }
         }
         let (limits, at_ns) = (ChunkLimits { room_pages: 6400, ..AMPLE }, 5);
-        file_use.next_chunk(&DeviceEstimate::default(), limits, at_ns)
+        file_use.next_chunk(&DeviceEstimate::default(), limits, at_ns, |_| None)
     }
 
     /// Five pieces of 160 pages are an eighth of the file, and start the prefetch. The first chunk
@@ -272,7 +299,7 @@ mod tests {
         (0..20).for_each(|nth| file_use.record_access(PageRange::new(nth * 32, 16)));
         file_use.piece_count = PIECES_MIN;
         let limits = ChunkLimits { room_pages: 6400, ..AMPLE };
-        let chunk = file_use.next_chunk(&DeviceEstimate::default(), limits, 5);
+        let chunk = file_use.next_chunk(&DeviceEstimate::default(), limits, 5, |_| None);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
@@ -281,10 +308,10 @@ mod tests {
     fn prefetch_all(file_use: &mut FileUse) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (file_use.next_chunk_ns, 0);
-        while let Some(chunk) = file_use.next_chunk(&estimate, AMPLE, at_ns) {
+        while let Some(chunk) = file_use.next_chunk(&estimate, AMPLE, at_ns, |_| None) {
             file_use.record_prefetched(chunk.count(), &estimate, at_ns);
             assert_eq!(
-                file_use.next_chunk(&estimate, AMPLE, at_ns),
+                file_use.next_chunk(&estimate, AMPLE, at_ns, |_| None),
                 None,
                 "the device is not there yet"
             );
@@ -315,10 +342,29 @@ mod tests {
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
         let limits = ChunkLimits { room_pages: 5000, ..AMPLE };
-        assert_eq!(file_use.next_chunk(&estimate, limits, 0), None, "it does not fit");
+        assert_eq!(file_use.next_chunk(&estimate, limits, 0, |_| None), None, "it does not fit");
         let (pages, at_ns) = prefetch_all(&mut file_use);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;
         assert!((most_ns / 2..most_ns).contains(&at_ns), "{at_ns}");
+    }
+
+    /// The first chunk has 1,952 pages from page 200 on. The next one follows once page 1,176 has
+    /// been read, however early or late that is, but a second later at the latest.
+    #[test]
+    fn next_chunk_waits_until_the_middle_of_the_last_one_has_been_read() {
+        let estimate = DeviceEstimate::default();
+        let mut file_use = FileUse::new(64_000);
+        (0..10).for_each(|nth| file_use.record_access(PageRange::new(nth * 4000, 200)));
+        let first = file_use.next_chunk(&estimate, AMPLE, 0, |_| None);
+        assert_eq!(first, Some(PageRange::new(200, 1952)));
+        file_use.record_prefetched(1952, &estimate, 0);
+        let next = |at_ns, read_end| {
+            file_use.clone().next_chunk(&estimate, AMPLE, at_ns, |page| Some(page < read_end))
+        };
+        assert_eq!(next(500_000_000, 1176), None, "the estimate is a few milliseconds");
+        let second = Some(PageRange { first: 2152, end: 4000 });
+        assert_eq!(next(1, 1177), second);
+        assert_eq!(next(1_000_000_000, 0), second);
     }
 }

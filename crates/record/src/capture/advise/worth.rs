@@ -5,10 +5,11 @@
 //!
 //! Then pages are prefetched on *credit*. It begins at [`INITIAL_CREDIT_PAGES`]. A prefetched page
 //! takes one, and a used page returns two, up to [`CREDIT_PAGES_MAX`]. Prefetched pages thus never
-//! exceed the start plus twice the used pages. A file that is used up in large pieces has
-//! [`WHOLE_FILE_CREDIT_PAGES`] more, because its pieces come in any order and the first prefetched
-//! pages are used late. The rest of a large read in progress is already requested and needs no
-//! credit.
+//! exceed the start plus twice the used pages. A file that is used up in large pieces has more
+//! credit, because its pieces come in any order and the first prefetched pages are used late:
+//! [`WHOLE_FILE_CREDIT_PAGES`], or as many pages as the device reads in the time that the program
+//! has waited so far. Wasted prefetches thus take at most as long as these waits. The rest of a
+//! large read in progress is already requested and needs no credit.
 //!
 //! The verdict is negative in any of these cases:
 //!
@@ -33,7 +34,7 @@ const INITIAL_CREDIT_PAGES: u64 = 512;
 /// Maximum credit in pages (16 MiB). Past success must not cover much waste later.
 const CREDIT_PAGES_MAX: i64 = 4096;
 
-/// Additional credit in pages (32 MiB) for a file that is being used up.
+/// Minimum additional credit in pages (32 MiB) for a file that is being used up.
 const WHOLE_FILE_CREDIT_PAGES: i64 = 8192;
 
 /// Number of used or wasted pages (16 MiB) after which the counts start again.
@@ -220,17 +221,20 @@ impl AdviceCredit {
     }
 
     /// Number of pages that may be prefetched for `reason` now. Zero means that the credit is used
-    /// up.
-    pub fn room_pages(&self, reason: PrefetchReason) -> u64 {
+    /// up. The device reads a page in `page_ps` picoseconds.
+    pub fn room_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
+        let waited_ns = self.without.waited_ns + self.with.waited_ns;
+        let waited_pages = (waited_ns.saturating_mul(1000) / page_ps.max(1)) as i64;
+        let whole_file_pages = waited_pages.max(WHOLE_FILE_CREDIT_PAGES);
         let extra_pages = match reason {
             PrefetchReason::Requested => return u64::MAX,
             PrefetchReason::Predicted { is_used_up: false } => 0,
             // Within a piece of such a file the policy continues when the whole-file prefetch must
             // wait.
             PrefetchReason::Predicted { is_used_up: true } => {
-                WHOLE_FILE_CREDIT_PAGES + self.start_pages as i64
+                whole_file_pages + self.start_pages as i64
             }
-            PrefetchReason::WholeFile => WHOLE_FILE_CREDIT_PAGES,
+            PrefetchReason::WholeFile => whole_file_pages,
         };
         u64::try_from(self.credit_pages + extra_pages).unwrap_or(0)
     }
@@ -339,6 +343,9 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    /// Time of a page of 4 KiB at 500 MB/s, in picoseconds.
+    const PAGE_PS: u64 = 8_192_000;
+
     /// State after the initial waits. The tests call `judge` with (unused, stale) pages and a time.
     fn credit_in_advice() -> AdviceCredit {
         let mut credit = AdviceCredit::new(1 << 20);
@@ -367,7 +374,7 @@ mod tests {
         let mut credit = credit_in_advice();
         let mut at_ns = 0;
         for (pause_s, pages) in [(1, 512), (2, 256), (4, 128), (8, 64)] {
-            assert_eq!(credit.room_pages(PREDICTED), pages);
+            assert_eq!(credit.room_pages(PREDICTED, PAGE_PS), pages);
             credit.record_lost(pages - 100.min(pages));
             assert!(credit.judge((0, 99.min(pages - 1)), at_ns));
             assert!(!credit.judge((0, 100.min(pages)), at_ns));
@@ -391,7 +398,7 @@ mod tests {
         for step in 0..1_000_000_u64 {
             let at_ns = step * 100_000;
             if credit.state_at(at_ns) == AdviceState::Advise {
-                let pages = credit.room_pages(PREDICTED).min(32);
+                let pages = credit.room_pages(PREDICTED, PAGE_PS).min(32);
                 if pages < 32 {
                     credit.record_credit_refusal();
                 }
@@ -416,7 +423,7 @@ mod tests {
         let mut credit = credit_in_advice();
         credit.record_prefetched(256, PREDICTED);
         for step in 0..10_000 {
-            assert!(credit.room_pages(PREDICTED) >= 256, "step {step}");
+            assert!(credit.room_pages(PREDICTED, PAGE_PS) >= 256, "step {step}");
             credit.record_prefetched(256, PREDICTED);
             credit.record_access(256, None);
             credit.record_used(256);
@@ -449,16 +456,19 @@ mod tests {
     #[test]
     fn whole_file_prefetch_has_more_credit() {
         let mut credit = credit_in_advice();
-        let whole_file_pages = credit.room_pages(PrefetchReason::WholeFile);
+        let whole_file_pages = credit.room_pages(PrefetchReason::WholeFile, PAGE_PS);
         assert_eq!(whole_file_pages, 8192 + 512, "the additional and the initial credit");
         credit.record_prefetched(whole_file_pages, PrefetchReason::WholeFile);
         let within_piece = PrefetchReason::Predicted { is_used_up: true };
         assert_eq!(
-            (credit.room_pages(PrefetchReason::WholeFile), credit.room_pages(within_piece)),
+            (
+                credit.room_pages(PrefetchReason::WholeFile, PAGE_PS),
+                credit.room_pages(within_piece, PAGE_PS)
+            ),
             (0, 512)
         );
         credit.record_prefetched(1 << 20, PrefetchReason::Requested);
-        assert_eq!(credit.room_pages(within_piece), 512, "the rest of a read needs none");
+        assert_eq!(credit.room_pages(within_piece, PAGE_PS), 512, "the rest of a read needs none");
         credit.record_credit_refusal();
         for piece in 0..1000 {
             credit.record_prefetched(200, within_piece);
@@ -466,7 +476,18 @@ mod tests {
             credit.record_used(200);
             assert!(credit.judge((8192, 0), piece));
         }
-        assert!(credit.room_pages(PrefetchReason::WholeFile) > 8192);
+        assert!(credit.room_pages(PrefetchReason::WholeFile, PAGE_PS) > 8192);
+    }
+
+    /// Half a second and the first 10 ms, at 8.192 µs a page, are 62,255 pages.
+    #[test]
+    fn whole_file_prefetch_may_take_as_long_as_the_waits_so_far() {
+        let mut credit = credit_in_advice();
+        credit.record_read(SECOND / 2, 1 << 20);
+        assert_eq!(credit.room_pages(PrefetchReason::WholeFile, PAGE_PS), 62_255 + 512);
+        assert_eq!(credit.room_pages(PREDICTED, PAGE_PS), 512);
+        // A device that is a hundred times as slow reads fewer pages than the minimum.
+        assert_eq!(credit.room_pages(PrefetchReason::WholeFile, 100 * PAGE_PS), 8192 + 512);
     }
 
     /// All pages are used, but the wait for 100 MiB grows from 1 s. The verdict is negative from
