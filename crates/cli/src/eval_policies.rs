@@ -1,6 +1,7 @@
 //! `readpath eval policies`: compares the policy `adaptive` with the best baseline of each cell. A
 //! *cell* is one workload with a number of processes, on one device.
 
+mod given;
 mod page;
 mod real;
 
@@ -13,9 +14,10 @@ use readpath_core::policy::Spec;
 use readpath_eval::policy_matrix::work::work;
 use readpath_eval::policy_matrix::{
     CellSet, CellSize, FixedPairResult, JudgedCell, MatrixCell, MatrixResult, MatrixSummary,
-    Policies, WorkloadSummary, cells, cells_drawn,
+    Policies, WorkloadSummary, cells, cells_drawn, cells_of_given,
 };
 use readpath_models::input_file;
+use readpath_sim::job::printable;
 use serde::{Deserialize, Serialize};
 
 use crate::at_once;
@@ -35,12 +37,18 @@ use crate::table::{Column, Table, number};
     figure is the throughput of `adaptive` ÷ the throughput of the best baseline. Cells below 0.95\n\
     count as a regret.\n\n\
     Example:\n  \
-    readpath eval policies --cells /hdd-1/,mmap"
+    readpath eval policies --cells /hdd-1/,mmap\n  \
+    readpath eval policies --jobs bench/jobs --cells /nvme/"
 )]
 pub struct EvalPoliciesArgs {
     /// Only the cells whose name contains each of these parts, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
+    /// Instead of the matrix's workloads, the job files and recordings of this folder, or one of
+    /// them, on all devices. PROCESSES is the number of a job's processes or of a program's threads
+    #[arg(long, value_name = "FOLDER",
+          conflicts_with_all = ["on", "developed", "held_out", "smoke", "earlier_baselines"])]
+    pub jobs: Option<PathBuf>,
     /// Run the workloads on this storage instead of the device models, each contender twice in a
     /// row. PATH is a file, a block device, or a folder for scratch files of up to 3 GiB
     #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "earlier_baselines"])]
@@ -186,7 +194,11 @@ fn judge_modelled(
     size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<Vec<JudgedCell>, Failure> {
-    let find_cells = |parts: &[&str]| cells_in_set(args, parts);
+    let given = args.jobs.as_deref().map(given::read_workloads).transpose()?;
+    let find_cells = |parts: &[&str]| match &given {
+        Some(workloads) => cells_of_given(workloads, args.seed, parts),
+        None => cells_in_set(args, parts),
+    };
     let cells = filter_cells(args, find_cells, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
     let earlier_baselines = args
         .earlier_baselines
@@ -197,11 +209,12 @@ fn judge_modelled(
         log_decisions(path, &cells, policies, size, args.earlier_baselines.as_deref())?;
     }
     let judge = |cell: &MatrixCell| {
+        let failure = |error| Failure::usage_of(printable(&cell.name()), error);
         let baselines = match &earlier_baselines {
             Some(earlier_baselines) => earlier_baselines.baselines(cell)?,
-            None => cell.baselines(size).map_err(Failure::usage)?,
+            None => cell.baselines(size).map_err(failure)?,
         };
-        cell.judge(policies, baselines, size).map_err(Failure::usage)
+        cell.judge(policies, baselines, size).map_err(failure)
     };
     let _modelled = interrupt.begin_modelled_run();
     at_once::process_all(&cells, &judge, args.threads, interrupt)
@@ -240,8 +253,9 @@ fn print_results(
 ) -> CommandResult {
     let summary = MatrixSummary::of(judged);
     let summary_of = |is_held_out: bool| {
-        // Workloads on real storage belong to neither set.
-        let is_in_set = |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
+        // Workloads on real storage and workloads of the user belong to neither set.
+        let has_sets = args.on.is_none() && args.jobs.is_none();
+        let is_in_set = |cell: &&JudgedCell| has_sets && cell.is_held_out() == is_held_out;
         let part: Vec<JudgedCell> = judged.iter().filter(is_in_set).cloned().collect();
         (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };
@@ -282,9 +296,16 @@ fn print_results(
 }
 
 fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
+    let latency = match part.p99_cells {
+        0 => String::new(),
+        cells => format!(
+            "; p99 of the best baseline below 0.80 of the tested one: {} of {cells}",
+            part.p99_below_80_percent
+        ),
+    };
     format!(
         "{name}: {} cells: minimum {}, geometric mean {} ({} without gains that no classic \
-            policy can reach), {} below 0.95, {} below 0.80",
+            policy can reach), {} below 0.95, {} below 0.80{latency}",
         part.cells,
         number(part.minimum, 3),
         number(part.geometric_mean, 3),
@@ -374,12 +395,13 @@ fn results_text(judged: &[JudgedCell], summary: &MatrixSummary, shows_all: bool)
 
 /// Table with one row per cell: best baseline (the first), tested policy, and its ratio.
 fn cells_table(shown: &[&JudgedCell]) -> Table {
-    let columns: [Column<&JudgedCell>; 9] = [
+    let columns: [Column<&JudgedCell>; 10] = [
         ("cell", |cell| cell.name()),
         ("best baseline", |cell| cell.baselines[0].policies()),
         ("MiB/s", |cell| number(Some(cell.baselines[0].mib_per_s), 2)),
         ("adaptive", |cell| number(Some(cell.adaptive.mib_per_s), 2)),
         ("ratio", |cell| number(Some(cell.ratio), 3)),
+        ("p99 ratio", |cell| number(cell.p99_ratio, 2)),
         ("read amp", |cell| number(cell.adaptive.amplification, 2)),
         ("coverage", |cell| number(cell.adaptive.coverage, 2)),
         ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),

@@ -3,7 +3,7 @@
 //! Every fault that is detectable without access to a storage is reported here, before the first
 //! row runs.
 
-mod environment;
+pub mod environment;
 pub mod job;
 pub mod load;
 pub mod log;

@@ -6,7 +6,6 @@ use std::io::Read;
 use std::path::Path;
 
 use readpath_core::policy::Spec;
-use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::SimulationSetup;
@@ -38,9 +37,6 @@ use real::{RealRow, RealStorage, kernel_policies};
 /// Maximum number of rows named in the summary sentence.
 const SUMMARY_ROWS_MAX: usize = 8;
 
-/// Memory in addition to all files, for a cache that never evicts, in bytes.
-const SPARE_BYTES: u64 = 64 << 20;
-
 /// True if the file begins with the mark of a recording. False for an unreadable file.
 pub fn is_recording(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
@@ -71,6 +67,20 @@ struct Predicted {
     note: Option<String>,
 }
 
+/// Reads the reads of a recording that waited for storage, for a replay.
+pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
+    let mut gathered = RecordingInput::default();
+    for_each_record(path, |record| {
+        gathered.take(&record);
+        Ok(())
+    })?;
+    gathered.finish().ok_or_else(|| {
+        let problem = "has no read that waited for storage: other storage would not change its \
+            time";
+        Failure::usage_of(path.display(), problem)
+    })
+}
+
 /// Replays the reads in every requested combination.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
@@ -80,16 +90,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         evictions: input::parse_specs(&args.eviction)?,
         scheduler: parse_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
     };
-    let mut gathered = RecordingInput::default();
-    for_each_record(&args.events, |record| {
-        gathered.take(&record);
-        Ok(())
-    })?;
-    let recorded = gathered.finish().ok_or_else(|| {
-        let problem = "has no read that waited for storage: other storage would not change its \
-            time";
-        Failure::usage_of(args.events.display(), problem)
-    })?;
+    let recorded = read_recorded_program(&args.events)?;
     let memory_sizes = parse_memory_sizes(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
     let mut real_storage = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
@@ -271,7 +272,7 @@ fn simulate_row(
     interrupt: &Interrupt,
 ) -> Result<Predicted, Failure> {
     let policies = [plan.readahead, plan.eviction, plan.scheduler].map(Clone::clone);
-    let memory_bytes = plan.memory_bytes.unwrap_or_else(|| default_memory_bytes(recorded));
+    let memory_bytes = plan.memory_bytes.unwrap_or_else(|| recorded.default_memory_bytes());
     let setup = simulation_setup(recorded, device, policies, memory_bytes, seed);
     let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
     let _modelled = interrupt.begin_modelled_run();
@@ -282,15 +283,6 @@ fn simulate_row(
     Ok(predicted_row(recorded, &setup, memory_bytes, &result, duration.seconds()))
 }
 
-/// Returns the default memory of a modelled row in bytes: the memory of the recorded machine. If
-/// unknown, more than all files.
-fn default_memory_bytes(recorded: &RecordedProgram) -> u64 {
-    match recorded.memory_bytes {
-        0 => recorded.file_bytes() + SPARE_BYTES,
-        bytes => bytes,
-    }
-}
-
 /// Returns the setup of a modelled row on `device`, with a cache of `memory_bytes`.
 fn simulation_setup(
     recorded: &RecordedProgram,
@@ -299,24 +291,9 @@ fn simulation_setup(
     memory_bytes: u64,
     seed: u64,
 ) -> SimulationSetup {
-    let default_setup = SimulationSetup::new(device.clone());
-    let window_bytes = match recorded.readahead_bytes {
-        // The recording does not have the window.
-        0 => default_setup.window_bytes,
-        bytes => bytes.next_multiple_of(PAGE_BYTES),
-    };
-    let needed_bytes = recorded.file_bytes() + SPARE_BYTES;
-    // A larger cache than all files would change nothing.
-    let memory_bytes = memory_bytes.min(needed_bytes);
-    SimulationSetup {
-        readahead,
-        eviction,
-        scheduler,
-        memory_bytes,
-        window_bytes,
-        seed,
-        ..default_setup
-    }
+    let setup = SimulationSetup::new(device.clone());
+    let setup = SimulationSetup { readahead, eviction, scheduler, seed, ..setup };
+    recorded.with_memory(setup, memory_bytes)
 }
 
 fn recorded_row(recorded: &RecordedProgram) -> Predicted {
@@ -427,7 +404,8 @@ fn describe_differences(
                 .map(|policy| format!("`{policy}`")),
         );
     }
-    if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != default_memory_bytes(recorded)) {
+    if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != recorded.default_memory_bytes())
+    {
         parts.push(match recorded.memory_bytes {
             machine_bytes if machine_bytes > 0 && bytes > machine_bytes => {
                 format!("{} MiB more memory", (bytes - machine_bytes) >> 20)

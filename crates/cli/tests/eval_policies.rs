@@ -160,3 +160,57 @@ fn cells_are_divided_into_tuning_and_held_out_sets() {
     assert_ne!(row(&held_out)["baselines"], row(&document("--held-out --seed 2"))["baselines"]);
     scratch.refused("eval policies --developed --held-out", &["cannot be used with"]);
 }
+
+/// The job and the recording of a folder are cells. Their results are the ones of `run` and
+/// `replay` with the same policies on the same devices.
+#[test]
+fn job_files_and_recordings_of_a_folder_are_evaluated() {
+    let scratch = Scratch::new("given-workloads");
+    let folder = scratch.path("jobs");
+    std::fs::create_dir_all(folder.join("a folder in it")).unwrap();
+    std::fs::write(folder.join(".hidden"), "no job").unwrap();
+    let job = "[logs]\nrw=read\nbs=64k\nsize=4m\nnumjobs=3\n[keys]\nrw=randread\nbs=4k\nsize=8m\nio_size=256k\n";
+    std::fs::write(folder.join("logs.fio"), job).unwrap();
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/one-at-a-time.rec");
+    std::fs::copy(recording, folder.join("program.rec")).unwrap();
+    let rows = scratch.run("eval policies --jobs jobs --cells /nvme/ --json").results();
+    let names: Vec<_> = rows.iter().map(|row| (&row["workload"], &row["processes"])).collect();
+    let threads = rows[1]["processes"].as_u64().unwrap();
+    assert_eq!(names, [(&"logs.fio".into(), &4.into()), (&"program.rec".into(), &threads.into())]);
+    assert_eq!(rows[0]["baselines"].as_array().unwrap().len(), 12);
+
+    let same = "--readahead adaptive --scheduler adaptive --on nvme --json";
+    let [ran] = &scratch.run(&format!("run jobs/logs.fio {same}")).results()[..] else { panic!() };
+    for key in ["mib_per_s", "seconds", "device_requests", "amplification"] {
+        let [own, run] =
+            [&rows[0]["adaptive"][key], &ran[key]].map(|value| value.as_f64().unwrap());
+        assert!((own / run - 1.0).abs() < 1e-9, "{key}: {own} {run}");
+    }
+    assert_eq!(rows[0]["adaptive"]["latency_p99_us"], ran["latency_us"]["p99"]);
+    let replayed = scratch.run(&format!("replay jobs/program.rec {same}")).results();
+    let [own, replay] = [&rows[1]["adaptive"], &replayed[1]].map(|row| row["seconds"].as_f64());
+    assert_eq!(own, replay);
+
+    let one = scratch.run("eval policies --jobs jobs/logs.fio --cells /nvme/ --json").results();
+    assert_eq!(one, rows[..1]);
+    // A job whose reads are all direct has the schedulers alone as baselines.
+    let direct = "[direct]\nrw=read\nbs=64k\nsize=1m\ndirect=1\n";
+    std::fs::write(scratch.path("direct.fio"), direct).unwrap();
+    let direct = scratch.run("eval policies --jobs direct.fio --cells /nvme/ --json").results();
+    assert_eq!(direct[0]["baselines"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn unusable_folder_of_workloads_is_refused_with_the_file() {
+    let scratch = Scratch::new("bad-workloads");
+    std::fs::create_dir(scratch.path("empty")).unwrap();
+    scratch.refused("eval policies --jobs empty", &["empty", "put job files"]);
+    scratch.refused("eval policies --jobs missing", &["missing", "No such file"]);
+    std::fs::create_dir(scratch.path("bad")).unwrap();
+    std::fs::write(scratch.path("bad/a.fio"), "[a]\nrw=read\nsize=4k\nbs=16k\n").unwrap();
+    scratch.refused("eval policies --jobs bad --cells /nvme/", &["nvme/a.fio/1", "does not fit"]);
+    std::fs::write(scratch.path("bad/a.fio"), [0xff, 0, 1]).unwrap();
+    scratch.refused("eval policies --jobs bad", &["bad/a.fio", "not text"]);
+    let conflict = scratch.run("eval policies --jobs bad --held-out");
+    assert!(conflict.stderr.contains("cannot be used with"), "{}", conflict.stderr);
+}

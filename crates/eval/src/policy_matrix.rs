@@ -19,6 +19,8 @@
 //!
 //! Equal seeds give bit-identical results.
 
+use std::sync::Arc;
+
 use readpath_core::decision::LoggedDecision;
 use readpath_core::policy::Spec;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,7 @@ mod bars;
 mod cause;
 #[cfg(test)]
 mod gaps;
+mod given;
 mod held_out;
 mod memory;
 mod summary;
@@ -41,6 +44,7 @@ pub mod work;
 mod workloads;
 
 pub use cause::RegretCause;
+pub use given::{GivenReads, GivenWorkload, cells_of_given};
 pub use held_out::{CellSet, drawn_devices};
 use memory::{LOADS, MatrixMemoryLoad, SWAPINS, setup_under, supports_swap};
 pub(crate) use summary::geometric_mean;
@@ -76,6 +80,10 @@ const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 /// Ratio to the best baseline's throughput below which a cell counts as a regret.
 pub const REGRET_RATIO_MAX: f64 = 0.95;
 
+/// Ratio of the latency percentiles below which the latency counts as worse than the best
+/// baseline's.
+pub const P99_RATIO_MAX: f64 = 0.80;
+
 /// A combination of policies under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policies {
@@ -96,14 +104,14 @@ impl Default for Policies {
 }
 
 /// One workload with a number of processes on one device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MatrixCell {
     /// Name of the device in the matrix.
     pub device: String,
     /// Device text for [`readpath_models::registry`].
     pub device_text: String,
     /// Name of the workload in the matrix.
-    pub workload: &'static str,
+    pub workload: String,
     /// Work of its processes.
     task: MatrixTask,
     /// Number of processes.
@@ -111,12 +119,14 @@ pub struct MatrixCell {
 }
 
 /// Work of the processes of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum MatrixTask {
     /// File reads.
     Reads(ReadPattern),
     /// Accesses to more memory than is available.
     Touches(MatrixMemoryLoad),
+    /// A workload from outside.
+    Given(Arc<GivenWorkload>),
 }
 
 /// Seeds and amount of work of a cell.
@@ -159,6 +169,9 @@ pub struct MatrixResult {
     pub coverage: Option<f64>,
     /// Bytes prefetched and never used.
     pub waste_bytes: Option<f64>,
+    /// 99th percentile of the latency of a read in microseconds.
+    #[serde(default)]
+    pub latency_p99_us: Option<f64>,
 }
 
 /// Results of a cell under all policies.
@@ -172,6 +185,10 @@ pub struct JudgedCell {
     pub processes: u32,
     /// Throughput of the policies under test, divided by the best baseline's.
     pub ratio: f64,
+    /// 99th percentile of the latency of a read under the best baseline, divided by the one under
+    /// the policies under test. Null for memory loads.
+    #[serde(default)]
+    pub p99_ratio: Option<f64>,
     /// Cause of the loss. Null if the ratio is no regret.
     #[serde(default)]
     pub cause: Option<RegretCause>,
@@ -213,8 +230,8 @@ fn cells_on<'a>(
                 let cell = MatrixCell {
                     device: device.to_owned(),
                     device_text: device_text.to_owned(),
-                    workload,
-                    task,
+                    workload: workload.to_owned(),
+                    task: task.clone(),
                     processes,
                 };
                 if has_parts(&cell.name(), parts) {
@@ -237,9 +254,10 @@ impl MatrixCell {
     /// # Errors
     /// Fails if a policy or a device is invalid, which is a bug of the matrix.
     pub fn baselines(&self, size: CellSize) -> Result<Vec<MatrixResult>, SimulateError> {
-        let names: &[&str] = match self.task {
+        let names: &[&str] = match &self.task {
             MatrixTask::Reads(pattern) if pattern.is_direct() => &["none"],
-            MatrixTask::Reads(_) => &READAHEADS,
+            MatrixTask::Given(workload) if workload.is_direct() => &["none"],
+            MatrixTask::Reads(_) | MatrixTask::Given(_) => &READAHEADS,
             MatrixTask::Touches(_) => &SWAPINS,
         };
         let mut baselines = Vec::new();
@@ -273,9 +291,10 @@ impl MatrixCell {
         });
         Ok(JudgedCell {
             device: self.device.clone(),
-            workload: self.workload.to_owned(),
+            workload: self.workload.clone(),
             processes: self.processes,
             ratio,
+            p99_ratio: adaptive.p99_ratio(&baselines[0]),
             cause: cause.transpose()?,
             adaptive,
             baselines,
@@ -305,13 +324,20 @@ impl MatrixCell {
         size: CellSize,
         on_decision: &mut dyn FnMut(&LoggedDecision),
     ) -> Result<bool, SimulateError> {
-        let MatrixTask::Reads(pattern) = self.task else { return Ok(false) };
         let observer = RunObserver {
             on_progress: &mut |_| ProgressAnswer::Continue,
             on_decision: Some(on_decision),
             on_workload: None,
         };
-        self.run_reads(pattern, policies, size.seed, size.part, observer)?;
+        match &self.task {
+            MatrixTask::Reads(pattern) => {
+                self.run_reads(*pattern, policies, size.seed, size.part, observer)?;
+            }
+            MatrixTask::Given(workload) => {
+                workload.run(self.setup(policies, size.seed)?, observer)?;
+            }
+            MatrixTask::Touches(_) => return Ok(false),
+        }
         Ok(true)
     }
 
@@ -322,14 +348,18 @@ impl MatrixCell {
         seed: u64,
         work_divisor: u64,
     ) -> Result<MatrixResult, SimulateError> {
-        match self.task {
+        match &self.task {
             MatrixTask::Reads(pattern) => self.run_reads(
-                pattern,
+                *pattern,
                 policies,
                 seed,
                 work_divisor,
                 RunObserver::progress(&mut |_| ProgressAnswer::Continue),
             ),
+            MatrixTask::Given(workload) => {
+                let mut on_progress = |_| ProgressAnswer::Continue;
+                workload.run(self.setup(policies, seed)?, RunObserver::progress(&mut on_progress))
+            }
             MatrixTask::Touches(memory_load) => {
                 let load = memory_load.load(self.processes, work_divisor);
                 let setup = LoadSetup {
@@ -349,6 +379,16 @@ impl MatrixCell {
         Spec::parse(&self.device_text).map_err(SimulateError::Device)
     }
 
+    /// Returns the setup of file reads under these policies.
+    fn setup(&self, policies: &Policies, seed: u64) -> Result<SimulationSetup, SimulateError> {
+        Ok(SimulationSetup {
+            readahead: policies.readahead.clone(),
+            scheduler: policies.scheduler.clone(),
+            seed,
+            ..SimulationSetup::new(self.device()?)
+        })
+    }
+
     /// Simulates a cell of file reads with one seed. `work_divisor` divides the work.
     fn run_reads(
         &self,
@@ -358,12 +398,7 @@ impl MatrixCell {
         work_divisor: u64,
         observer: RunObserver<'_>,
     ) -> Result<MatrixResult, SimulateError> {
-        let setup = SimulationSetup {
-            readahead: policies.readahead.clone(),
-            scheduler: policies.scheduler.clone(),
-            seed,
-            ..SimulationSetup::new(self.device()?)
-        };
+        let setup = self.setup(policies, seed)?;
         let workload = pattern.workload(self.processes.into(), work_divisor, seed);
         let row = simulate_workload(None, workload, &setup, observer)?;
         Ok(MatrixResult::from_row(&row, pattern.is_direct()))
@@ -373,7 +408,9 @@ impl MatrixCell {
     /// memory load.
     fn with_policy(&self, policies: &Policies, policy: Spec) -> Policies {
         match self.task {
-            MatrixTask::Reads(_) => Policies { readahead: policy, ..policies.clone() },
+            MatrixTask::Reads(_) | MatrixTask::Given(_) => {
+                Policies { readahead: policy, ..policies.clone() }
+            }
             MatrixTask::Touches(_) => Policies { swapin: policy, ..policies.clone() },
         }
     }
@@ -389,7 +426,8 @@ impl MatrixResult {
             readahead,
             swapin: None,
             scheduler: row.scheduler.clone().unwrap_or_default(),
-            mib_per_s: row.mib_per_s.expect("a cell moves bytes, and that takes time"),
+            // A job whose reads all fail moves no bytes.
+            mib_per_s: row.mib_per_s.unwrap_or(0.0),
             seconds: row.seconds,
             mib_per_s_by_seed: Vec::new(),
             device_requests: count(row.device_requests),
@@ -398,6 +436,7 @@ impl MatrixResult {
             amplification: row.amplification,
             coverage: row.coverage,
             waste_bytes: count(row.waste_bytes),
+            latency_p99_us: row.latency_us.p99,
         }
     }
 
@@ -417,6 +456,7 @@ impl MatrixResult {
             amplification: row.amplification,
             coverage: row.coverage,
             waste_bytes: count(row.waste_bytes),
+            latency_p99_us: None,
         }
     }
 
@@ -447,7 +487,14 @@ impl MatrixResult {
             amplification: mean_if_known(&|run| run.amplification),
             coverage: mean_if_known(&|run| run.coverage),
             waste_bytes: mean_if_known(&|run| run.waste_bytes),
+            latency_p99_us: mean_if_known(&|run| run.latency_p99_us),
         }
+    }
+
+    /// Returns the 99th percentile of the latency of `baseline`, divided by this one.
+    fn p99_ratio(&self, baseline: &MatrixResult) -> Option<f64> {
+        let (baseline_us, own_us) = (baseline.latency_p99_us?, self.latency_p99_us?);
+        (own_us > 0.0).then_some(baseline_us / own_us)
     }
 
     /// Returns the names of the policies.
@@ -491,6 +538,7 @@ mod tests {
             amplification: None,
             coverage,
             waste_bytes: None,
+            latency_p99_us: None,
         };
         let mean = MatrixResult::mean(vec![run(100.0, Some(0.5)), run(25.0, Some(1.0))]);
         assert_eq!((mean.mib_per_s, mean.seconds, mean.coverage), (40.0, 2.5, Some(0.75)));

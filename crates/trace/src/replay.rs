@@ -244,6 +244,9 @@ fn page_bounds(offset: u64, bytes: u64) -> (u64, u64) {
     (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
 }
 
+/// Memory in addition to all files, for a cache that never evicts, in bytes.
+const SPARE_BYTES: u64 = 64 << 20;
+
 /// The reads of a program, ready for the replay.
 #[derive(Clone, Debug)]
 pub struct RecordedProgram {
@@ -283,6 +286,25 @@ impl RecordedProgram {
     /// Returns the reads of each thread, with the think time before each.
     pub fn threads(&self) -> &[ReadList] {
         &self.lists
+    }
+
+    /// Returns the memory of the recorded machine in bytes. If unknown, more than all files.
+    pub fn default_memory_bytes(&self) -> u64 {
+        match self.memory_bytes {
+            0 => self.file_bytes() + SPARE_BYTES,
+            bytes => bytes,
+        }
+    }
+
+    /// Returns `setup` with the recorded readahead window, if known, and a cache of `memory_bytes`
+    /// bytes. A larger cache than all files would change nothing.
+    pub fn with_memory(&self, setup: SimulationSetup, memory_bytes: u64) -> SimulationSetup {
+        let window_bytes = match self.readahead_bytes {
+            0 => setup.window_bytes,
+            bytes => bytes.next_multiple_of(PAGE_BYTES),
+        };
+        let memory_bytes = memory_bytes.min(self.file_bytes() + SPARE_BYTES);
+        SimulationSetup { memory_bytes, window_bytes, ..setup }
     }
 
     /// Simulates the replay with `setup`, but with the host of the recording. Returns the row of

@@ -136,6 +136,7 @@ mod tests {
             amplification: None,
             coverage: None,
             waste_bytes: None,
+            latency_p99_us: None,
         }
     }
 

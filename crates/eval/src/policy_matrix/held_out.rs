@@ -37,7 +37,7 @@ impl CellSet {
 impl MatrixCell {
     /// Returns true if the cell is in the held-out set, which is not used for tuning.
     pub fn is_held_out(&self) -> bool {
-        is_held_out(&self.device, self.workload, self.processes)
+        is_held_out(&self.device, &self.workload, self.processes)
     }
 }
 

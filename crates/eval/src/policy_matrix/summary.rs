@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{JudgedCell, REGRET_RATIO_MAX};
+use super::{JudgedCell, P99_RATIO_MAX, REGRET_RATIO_MAX};
 
 /// Summary of a set of cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +22,11 @@ pub struct MatrixSummary {
     pub below_95_percent: usize,
     /// Number of cells below 0.80.
     pub below_80_percent: usize,
+    /// Number of cells in which the best baseline's 99th percentile of the latency is below 0.80 of
+    /// the one under the policies under test, of all cells in which both are known.
+    pub p99_below_80_percent: usize,
+    /// Number of cells in which both are known.
+    pub p99_cells: usize,
     /// Each workload over all its cells, the lowest mean first.
     pub workloads: Vec<WorkloadSummary>,
     /// The ten cells with the lowest ratios, as `device/workload/processes` and ratio.
@@ -72,6 +77,7 @@ impl MatrixSummary {
             !UNCOMMON_PREFIXES.iter().any(|name| cell.workload.starts_with(name))
         };
         let common: Vec<f64> = cells.iter().filter(is_common).map(|cell| cell.ratio).collect();
+        let p99_ratios = || cells.iter().filter_map(|cell| cell.p99_ratio);
         MatrixSummary {
             cells: cells.len(),
             minimum: sorted_ratios.first().copied(),
@@ -79,6 +85,8 @@ impl MatrixSummary {
             geometric_mean_common: (!common.is_empty()).then(|| geometric_mean(&common)),
             below_95_percent: count_regrets(&sorted_ratios),
             below_80_percent: sorted_ratios.iter().filter(|&&ratio| ratio < 0.8).count(),
+            p99_below_80_percent: p99_ratios().filter(|ratio| *ratio < P99_RATIO_MAX).count(),
+            p99_cells: p99_ratios().count(),
             workloads: workload_summaries(cells),
             worst: ratios.into_iter().take(10).collect(),
             fixed: fixed_pair_results(cells),
@@ -174,6 +182,7 @@ mod tests {
             amplification: None,
             coverage: None,
             waste_bytes: None,
+            latency_p99_us: None,
         }
     }
 
@@ -184,6 +193,7 @@ mod tests {
             workload: "w".to_owned(),
             processes: 1,
             ratio,
+            p99_ratio: None,
             cause: None,
             adaptive: result(None, "adaptive", ratio),
             baselines,
@@ -203,6 +213,18 @@ mod tests {
         assert_eq!(workload.workload, "w");
         assert_eq!((workload.geometric_mean, workload.minimum), (1.0, 0.5));
         assert_eq!(MatrixSummary::of(&[]).minimum, None);
+        assert_eq!((summary.p99_below_80_percent, summary.p99_cells), (0, 0), "no p99 is known");
+    }
+
+    /// Of four cells, one has a p99 below 0.80 of the best baseline's, and one has none.
+    #[test]
+    fn cells_with_worse_latency_are_counted_where_it_is_known() {
+        let cells = [Some(0.79), Some(0.80), Some(3.0), None].map(|p99_ratio| JudgedCell {
+            p99_ratio,
+            ..judged(1.0, vec![result(None, "noop", 1.0)])
+        });
+        let summary = MatrixSummary::of(&cells);
+        assert_eq!((summary.p99_below_80_percent, summary.p99_cells), (1, 3));
     }
 
     /// `a noop` has 1 and 1/4 of the best, and 1 for direct reads: the mean is the third root of a

@@ -62,6 +62,7 @@ impl MatrixWorkload {
             workload: self.workload.to_owned(),
             processes: self.processes,
             ratio: adaptive.mib_per_s / runs[0].mib_per_s,
+            p99_ratio: adaptive.p99_ratio(&runs[0]),
             cause: None,
             adaptive,
             baselines: runs,

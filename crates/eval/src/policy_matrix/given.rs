@@ -1,0 +1,103 @@
+//! Workloads from outside, as cells of the matrix: job files, and recordings of programs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use readpath_sim::job::JobFile;
+use readpath_sim::run::RunObserver;
+use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_with_callbacks};
+use readpath_trace::replay::RecordedProgram;
+
+use super::{DEVICES, MatrixCell, MatrixResult, MatrixTask, drawn_devices, has_parts};
+
+/// Reads of a workload from outside.
+#[derive(Clone, Debug)]
+pub enum GivenReads {
+    /// The sections of a job file.
+    Job(JobFile),
+    /// The threads of a recorded program, with the recorded think times and memory.
+    Recording(RecordedProgram),
+}
+
+/// A workload from outside.
+#[derive(Clone, Debug)]
+pub struct GivenWorkload {
+    /// Name in the matrix.
+    pub name: String,
+    /// Its reads.
+    pub reads: GivenReads,
+}
+
+impl GivenWorkload {
+    /// Names a workload by its file.
+    pub fn new(path: &Path, reads: GivenReads) -> GivenWorkload {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // A slash separates the parts of a cell's name, and a comma separates parts in a filter.
+        GivenWorkload { name: name.replace([',', '/'], "_"), reads }
+    }
+
+    /// Number of processes of a job, or of threads of a recorded program.
+    fn processes(&self) -> u32 {
+        match &self.reads {
+            GivenReads::Job(job) => job.jobs.iter().map(|section| section.processes).sum(),
+            GivenReads::Recording(recorded) => recorded.threads().len() as u32,
+        }
+    }
+
+    /// True if readahead has no effect: all reads are direct.
+    pub(super) fn is_direct(&self) -> bool {
+        match &self.reads {
+            GivenReads::Job(job) => job.jobs.iter().all(|section| section.is_direct),
+            GivenReads::Recording(_) => false,
+        }
+    }
+
+    /// Simulates the workload. A recorded program has its own memory, but no other policies and no
+    /// other device than `setup`.
+    pub(super) fn run(
+        &self,
+        setup: SimulationSetup,
+        observer: RunObserver<'_>,
+    ) -> Result<MatrixResult, SimulateError> {
+        match &self.reads {
+            GivenReads::Job(job) => {
+                let row = simulate_with_callbacks(&self.name, job, &setup, observer)?;
+                Ok(MatrixResult::from_row(&row, self.is_direct()))
+            }
+            GivenReads::Recording(recorded) => {
+                let setup = recorded.with_memory(setup, recorded.default_memory_bytes());
+                let (row, duration) = recorded.simulate(&setup, observer)?;
+                let seconds = duration.seconds();
+                let mib_per_s = row.bytes as f64 / f64::from(1 << 20) / seconds;
+                let result = MatrixResult::from_row(&row, self.is_direct());
+                Ok(MatrixResult { seconds, mib_per_s, ..result })
+            }
+        }
+    }
+}
+
+/// Returns the cells of these workloads on all devices, and on the devices that are drawn from
+/// `seed`. Only cells whose names contain each of `parts`.
+pub fn cells_of_given(
+    workloads: &[Arc<GivenWorkload>],
+    seed: u64,
+    parts: &[&str],
+) -> Vec<MatrixCell> {
+    let fixed = DEVICES.iter().map(|&(name, text)| (name.to_owned(), text.to_owned()));
+    let mut cells = Vec::new();
+    for (device, device_text) in fixed.chain(drawn_devices(seed)) {
+        for workload in workloads {
+            let cell = MatrixCell {
+                device: device.clone(),
+                device_text: device_text.clone(),
+                workload: workload.name.clone(),
+                task: MatrixTask::Given(Arc::clone(workload)),
+                processes: workload.processes(),
+            };
+            if has_parts(&cell.name(), parts) {
+                cells.push(cell);
+            }
+        }
+    }
+    cells
+}
