@@ -184,7 +184,7 @@ const GROUP_LIST_INTERVAL: Duration = Duration::from_millis(200);
 /// events.
 const FINAL_READINGS: u32 = 3;
 
-/// Records until the program ends, the time is over, or a signal comes. Then writes the end of the
+/// Records in the best way that the rights of the caller allow. Then writes the end of the
 /// recording and prints its summary.
 fn run(args: RecordPlan) -> CommandResult {
     let time_max = args.span.as_deref().map(|text| {
@@ -204,7 +204,7 @@ fn run(args: RecordPlan) -> CommandResult {
         Some(budget_bytes) => Recorder::start_advised(budget_bytes),
         None => Recorder::start(),
     };
-    let mut recorder = match started {
+    let recorder = match started {
         Ok(recorder) => recorder,
         Err(_) if may_preload(&args) => {
             return preloaded::run(&args, time_max, budget_bytes);
@@ -216,6 +216,16 @@ fn run(args: RecordPlan) -> CommandResult {
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
+    record_traced(&args, recorder, time_max)
+}
+
+/// Records by the kernel's tracepoints until the program ends, `time_max` is over, or a signal
+/// comes.
+fn record_traced(
+    args: &RecordPlan,
+    mut recorder: Recorder,
+    time_max: Option<Duration>,
+) -> CommandResult {
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
@@ -230,7 +240,7 @@ fn run(args: RecordPlan) -> CommandResult {
     };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     let cpu_before = CpuTime::of_children();
-    let (name, mut child) = start_or_attach(&args, &mut recorder)?;
+    let (name, mut child) = start_or_attach(args, &mut recorder)?;
     writer.put(recorder.first_record(&name)).map_err(failure)?;
     let start = Instant::now();
     let mut status = None;
@@ -246,7 +256,7 @@ fn run(args: RecordPlan) -> CommandResult {
                 status = child.try_wait().map_err(Failure::usage)?;
                 status.is_some()
             }
-            None => has_ended(&args, &mut recorder, &mut group_listed_at)?,
+            None => has_ended(args, &mut recorder, &mut group_listed_at)?,
         };
         if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;

@@ -8,6 +8,8 @@ mod sources;
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/functions.rs"]
+mod functions;
 #[path = "tidy/layers.rs"]
 mod layers;
 

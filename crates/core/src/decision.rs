@@ -359,8 +359,35 @@ impl fmt::Display for LoggedDecision {
     }
 }
 
+/// Each function of a group writes only the decisions of its group.
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Decision::Dispatch { .. }
+            | Decision::Hold { .. }
+            | Decision::Queueing { .. }
+            | Decision::Limit { .. }
+            | Decision::Depth { .. } => self.write_dispatching(f),
+            Decision::Tree { .. }
+            | Decision::SliceBegin { .. }
+            | Decision::SliceSet { .. }
+            | Decision::SliceEnd { .. }
+            | Decision::Preempt { .. } => self.write_slice(f),
+            Decision::IdleStart { .. }
+            | Decision::IdleStop { .. }
+            | Decision::NoIdle { .. }
+            | Decision::Window { .. }
+            | Decision::Join { .. }
+            | Decision::Split { .. } => self.write_queue(f),
+            Decision::ReadAhead { .. } | Decision::SwapIn { .. } => self.write_prefetch(f),
+            Decision::Lost { count } => write!(f, "event=lost count={count}"),
+        }
+    }
+}
+
+impl Decision {
+    /// Writes a decision about requests and their number in the device.
+    fn write_dispatching(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Decision::Dispatch {
                 request,
@@ -382,6 +409,26 @@ impl fmt::Display for Decision {
             Decision::Hold { queue, why, in_device, limit } => {
                 write!(f, "event=hold queue={queue} why={why} in_device={in_device} limit={limit}")
             }
+            Decision::Queueing { is_queueing, peak } => {
+                let answer = if is_queueing { "yes" } else { "no" };
+                write!(f, "event=queueing_device answer={answer} peak={peak}")
+            }
+            Decision::Limit { limit, why, kib_per_s, before_kib_per_s } => {
+                write!(f, "event=limit")?;
+                write_optional(f, "processes", limit)?;
+                write!(f, " why={why} kib_per_s={kib_per_s} before={before_kib_per_s}")
+            }
+            Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
+                write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
+                write!(f, " most_kib_per_s={most_kib_per_s}")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a decision about the queue that has the device.
+    fn write_slice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
             Decision::Tree { class, kind, why, queues, busy, average, until_ms } => {
                 write!(f, "event=tree class={} kind={kind} why={why}", class_name(class))?;
                 write!(f, " queues={queues} busy={busy} average={average} until_ms={until_ms}")
@@ -401,6 +448,17 @@ impl fmt::Display for Decision {
                 write_optional(f, "left_ms", left_ms)?;
                 write!(f, " dispatched={dispatched}")
             }
+            Decision::Preempt { queue, active, why, distance } => {
+                write!(f, "event=preempt queue={queue} active={active} why={why}")?;
+                write!(f, " distance={distance}")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a decision about the requests of one queue, or about idling for them.
+    fn write_queue(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
             Decision::IdleStart { queue, until_ms, why, think_ms } => {
                 write!(f, "event=idle_start queue={queue} until_ms={until_ms} why={why}")?;
                 write!(f, " think_ms={think_ms}")
@@ -416,25 +474,19 @@ impl fmt::Display for Decision {
                 write!(f, "event=window queue={queue} state={state} why={why} seek={seek}")?;
                 write!(f, " think_ms={think_ms} queued={queued}")
             }
-            Decision::Preempt { queue, active, why, distance } => {
-                write!(f, "event=preempt queue={queue} active={active} why={why}")?;
-                write!(f, " distance={distance}")
-            }
             Decision::Join { queue, into, distance } => {
                 write!(f, "event=join queue={queue} into={into} distance={distance}")
             }
             Decision::Split { queue, process, seek } => {
                 write!(f, "event=split queue={queue} process={} seek={seek}", process.0)
             }
-            Decision::Queueing { is_queueing, peak } => {
-                let answer = if is_queueing { "yes" } else { "no" };
-                write!(f, "event=queueing_device answer={answer} peak={peak}")
-            }
-            Decision::Limit { limit, why, kib_per_s, before_kib_per_s } => {
-                write!(f, "event=limit")?;
-                write_optional(f, "processes", limit)?;
-                write!(f, " why={why} kib_per_s={kib_per_s} before={before_kib_per_s}")
-            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a decision about pages that are read ahead.
+    fn write_prefetch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
             Decision::ReadAhead {
                 file,
                 first,
@@ -478,11 +530,7 @@ impl fmt::Display for Decision {
                 write!(f, " fault_pages={fault_pages} occupies_pages={service_pages}")?;
                 write!(f, " pages_max={pages_max} unused_pages={unused_pages}")
             }
-            Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
-                write!(f, "event=depth requests={depth} kib_per_s={kib_per_s}")?;
-                write!(f, " most_kib_per_s={most_kib_per_s}")
-            }
-            Decision::Lost { count } => write!(f, "event=lost count={count}"),
+            _ => Ok(()),
         }
     }
 }

@@ -48,11 +48,29 @@ impl Stats {
             }
             push_label(&mut common, name, value);
         }
+        let mut text = String::new();
+        for (name, help, value) in self.metrics() {
+            let Some(value) = value else { continue };
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            push_metric(&mut text, name, help, kind, &common, &value);
+        }
+        if let Some(backend) = &self.backend {
+            let mut labels = common.clone();
+            push_label(&mut labels, "backend", &backend.kind.to_string());
+            let because = backend.because.as_ref().map(ToString::to_string);
+            push_label(&mut labels, "because", &because.unwrap_or_default());
+            let help = "What carries the requests, and why not what suits better.";
+            push_metric(&mut text, "backend_info", help, "gauge", &labels, "1");
+        }
+        Ok(text)
+    }
+
+    /// Name, help text and value of each metric. A value of `None` is unknown.
+    fn metrics(&self) -> [(&'static str, &'static str, Option<String>); 15] {
         let text_of = |number: u64| Some(number.to_string());
         let depth_mean =
             self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
-        // Name, help text and value of each metric.
-        let numbers = [
+        [
             (
                 "device_reads_total",
                 "Requests that the storage was given.",
@@ -100,22 +118,7 @@ impl Stats {
                 "The part of these bytes by which files were read whole.",
                 text_of(self.kernel_whole_file_bytes),
             ),
-        ];
-        let mut text = String::new();
-        for (name, help, value) in numbers {
-            let Some(value) = value else { continue };
-            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-            push_metric(&mut text, name, help, kind, &common, &value);
-        }
-        if let Some(backend) = &self.backend {
-            let mut labels = common.clone();
-            push_label(&mut labels, "backend", &backend.kind.to_string());
-            let because = backend.because.as_ref().map(ToString::to_string);
-            push_label(&mut labels, "because", &because.unwrap_or_default());
-            let help = "What carries the requests, and why not what suits better.";
-            push_metric(&mut text, "backend_info", help, "gauge", &labels, "1");
-        }
-        Ok(text)
+        ]
     }
 }
 

@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -18,11 +18,13 @@ use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use self::identity::Identity;
+use self::opened::{Opened, clear_nonblock};
 use crate::os::process::ForkLocal;
 use crate::os::raw_memory::RawMemory;
 
 pub(crate) mod identity;
 mod open_error;
+mod opened;
 
 pub use identity::Coherence;
 pub use open_error::OpenError;
@@ -177,39 +179,18 @@ impl Target {
             return opened;
         }
         let open_error = |errno: Errno| OpenError::from_io_error(path, &errno.into());
-        let opened = try_open_buffered(path, options, creates);
-        // The open that has succeeded has set O_NONBLOCK.
-        let has_nonblock = opened.is_some();
-        let (file, is_direct) = match opened {
-            Some(file) => (file, false),
-            None => {
-                // Checked before the open, because opening a pipe would wait for its other end.
-                match std::fs::metadata(path) {
-                    Ok(metadata) => {
-                        check_file_type(path, FileType::from_raw_mode(metadata.mode()))?;
-                    }
-                    Err(error) if creates && error.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(OpenError::from_io_error(path, &error)),
-                }
-                open_file(path, options, creates)?
-            }
-        };
+        let Opened { file, is_direct, has_nonblock } = Opened::open(path, options, creates)?;
         let statx_flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let stat =
             rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, statx_flags).map_err(open_error)?;
         let file_type = FileType::from_raw_mode(u32::from(stat.stx_mode));
         let is_block_device = check_file_type(path, file_type)? == FileType::BlockDevice;
         let reported_bytes = reported_alignment_bytes(&stat);
-        // 0 for files with direct I/O, which are neither generated nor in memory, and for devices.
-        // (A device node lies in a memory file system, but the device does not.)
-        let file_system_type = match reported_bytes {
-            _ if is_block_device => 0,
-            Some(1..) if is_direct || options.direct == Direct::Late => 0,
-            _ => rustix::fs::fstatfs(&file).map_or(0, |file_system| file_system.f_type),
-        };
-        if GENERATED_FILE_SYSTEMS.contains(&file_system_type) {
-            return Err(OpenError::Generated { path: path.to_path_buf() });
-        }
+        // Files with direct I/O are neither generated nor in memory. A device node lies in a memory
+        // file system, but the device does not.
+        let has_direct = reported_bytes.is_some_and(|bytes| bytes > 0)
+            && (is_direct || options.direct == Direct::Late);
+        let is_in_memory = !is_block_device && !has_direct && is_file_in_memory(path, &file)?;
         let alignment_or_reason = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
             Direct::Late if reported_bytes.is_none() => {
@@ -218,7 +199,7 @@ impl Target {
                 let direct = OpenOptions { direct: Direct::Preferred, ..options };
                 return Target::open_or_create(path, direct, creates);
             }
-            _ if MEMORY_FILE_SYSTEMS.contains(&file_system_type) => Err(BufferedBecause::InMemory),
+            _ if is_in_memory => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
             Direct::Preferred | Direct::Required | Direct::Late => {
                 direct_alignment_bytes(&file, reported_bytes)
@@ -235,19 +216,7 @@ impl Target {
             let flags = rustix::fs::fcntl_getfl(&file).map_err(open_error)?;
             rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(open_error)?;
         }
-        // statx(2) has no length for a block device; a seek to the end finds it.
-        let bytes = match is_block_device {
-            true => rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(open_error)?,
-            false => stat.stx_size,
-        };
-        if bytes > FILE_BYTES_MAX {
-            let path = path.to_path_buf();
-            return Err(OpenError::TooLarge { path, bytes, bytes_max: FILE_BYTES_MAX });
-        }
-        let device = match is_block_device {
-            true => makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
-            false => makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        };
+        let bytes = length_bytes(path, &file, &stat, is_block_device)?;
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
         if has_nonblock && !is_late {
             clear_nonblock(&file).map_err(open_error)?;
@@ -261,7 +230,7 @@ impl Target {
             mode,
             alignment_bytes,
             identity: Identity { bytes, ..Identity::from_statx(&stat) },
-            device,
+            device: device_number(&stat, is_block_device),
             #[cfg(any(test, feature = "simulation"))]
             simulated_inode: None,
             queue: OnceLock::new(),
@@ -438,6 +407,51 @@ impl AsRawFd for Target {
     }
 }
 
+/// True if the file lies in memory.
+///
+/// # Errors
+/// The file is generated at each read.
+fn is_file_in_memory(path: &Path, file: &File) -> Result<bool, OpenError> {
+    let file_system_type = rustix::fs::fstatfs(file).map_or(0, |file_system| file_system.f_type);
+    match GENERATED_FILE_SYSTEMS.contains(&file_system_type) {
+        true => Err(OpenError::Generated { path: path.to_path_buf() }),
+        false => Ok(MEMORY_FILE_SYSTEMS.contains(&file_system_type)),
+    }
+}
+
+/// Length of the file or block device in bytes.
+///
+/// # Errors
+/// It is longer than [`FILE_BYTES_MAX`], or the length of the block device is not available.
+fn length_bytes(
+    path: &Path,
+    file: &File,
+    stat: &Statx,
+    is_block_device: bool,
+) -> Result<u64, OpenError> {
+    let bytes = match is_block_device {
+        // statx(2) does not report it; a seek to the end finds it.
+        true => rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))
+            .map_err(|errno| OpenError::from_io_error(path, &errno.into()))?,
+        false => stat.stx_size,
+    };
+    match bytes <= FILE_BYTES_MAX {
+        true => Ok(bytes),
+        false => {
+            let path = path.to_path_buf();
+            Err(OpenError::TooLarge { path, bytes, bytes_max: FILE_BYTES_MAX })
+        }
+    }
+}
+
+/// Number of the block device, or of the device that holds the file.
+fn device_number(stat: &Statx, is_block_device: bool) -> u64 {
+    match is_block_device {
+        true => makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+        false => makedev(stat.stx_dev_major, stat.stx_dev_minor),
+    }
+}
+
 /// Returns the type of a regular file or block device; others are errors.
 fn check_file_type(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
     match kind {
@@ -445,46 +459,6 @@ fn check_file_type(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
         FileType::Directory => Err(OpenError::Directory { path: path.to_path_buf() }),
         _ => Err(OpenError::NotStorage { path: path.to_path_buf() }),
     }
-}
-
-/// Opens a file for reading through the kernel page cache by one system call. `O_NONBLOCK` avoids
-/// waiting for the other end of a pipe or for a lease. Returns `None` if the options need more, or
-/// if the open fails.
-///
-/// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
-/// cleared](clear_nonblock).
-fn try_open_buffered(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
-    let is_late_read_only = options.direct == Direct::Late && !options.is_writable && !creates;
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let open = || File::options().read(true).custom_flags(flags).open(path).ok();
-    is_late_read_only.then(open).flatten()
-}
-
-/// Clears the `O_NONBLOCK` of [`try_open_buffered`]: with it, io_uring fails transfers that would
-/// have to wait.
-fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
-    // Clears the other flags that can be set too: the file needs none of them.
-    rustix::fs::fcntl_setfl(file, OFlags::empty())
-}
-
-/// Opens the file. Returns the open file, and true if O_DIRECT was requested and is supported.
-fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
-    let open = |flags: i32| {
-        let mut open = File::options();
-        open.read(true).write(options.is_writable).create(creates).custom_flags(flags).open(path)
-    };
-    let buffered_flags = 0;
-    let opened = match options.direct {
-        Direct::Never | Direct::Late => open(buffered_flags).map(|file| (file, false)),
-        Direct::Preferred | Direct::Required => match open(libc::O_DIRECT) {
-            // Error of a file system without direct I/O.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                open(buffered_flags).map(|file| (file, false))
-            }
-            opened => opened.map(|file| (file, true)),
-        },
-    };
-    opened.map_err(|error| OpenError::from_io_error(path, &error))
 }
 
 /// Alignment of direct I/O in bytes, as the kernel reports it (`STATX_DIOALIGN`, Linux 6.1). 0: the

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use readpath_eval::usage::CpuTime;
 use readpath_record::capture::preload::{KernelCounts, LIBRARY, Preload, Preloaded, wait_counted};
-use readpath_record::capture::sampled::Sampled;
+use readpath_record::capture::sampled::{Sampled, Samples};
 use readpath_record::notice;
 use readpath_trace::recording::RecordingWriter;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -29,24 +29,8 @@ pub fn run(
     time_max: Option<Duration>,
     budget_bytes: Option<u64>,
 ) -> CommandResult {
-    if LIBRARY.is_empty() {
-        return Err(Failure::Unavailable(
-            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
-             built for that; run it as root (`sudo readpath record …`)"
-                .to_owned(),
-        ));
-    }
-    notice::print(match budget_bytes {
-        Some(_) => {
-            "not root: pages are brought in for the read calls of the C library, and for touches of \
-             mappings, which are sampled; io_uring, formatted input (fscanf) and setuid programs are not seen"
-        }
-        None => {
-            "not root: functions put before the C library's record what calls, stdio and AIO read; io_uring, \
-             page faults and times are sampled; not seen: formatted input (fscanf), static and setuid programs, \
-             and what the page cache had"
-        }
-    });
+    check_library()?;
+    print_limits(budget_bytes.is_some());
     let default_output = budget_bytes.is_none().then(|| PathBuf::from(OUTPUT_DEFAULT));
     let output = args.output.clone().or(default_output);
     let failure = |error: std::io::Error| match &output {
@@ -97,19 +81,8 @@ pub fn run(
     output_error.report_once(&sink, output.as_deref(), start);
     output_error.result()?;
     if recorded.programs == 0 {
-        samples = samples.or_else(|| sampling.map(Sampled::finish));
-        match (samples, counts) {
-            (Some(samples), _) => sampled::print_samples(&samples)?,
-            // The process ended before its first sample.
-            (None, Some(counts)) => sampled::print_counters(counts, start.elapsed().as_secs_f64())?,
-            (None, None) => {}
-        }
-        return Err(Failure::Unavailable(format!(
-            "no read of {name} was recorded; only samples of it are reported. It is linked \
-             statically, or has other rights than its caller (setuid). Run it as root (`sudo \
-             readpath record …`), or record its system calls by `strace -f -ttt -T -yy -o FILE \
-             COMMAND` and `readpath recording import FILE`"
-        )));
+        let samples = samples.or_else(|| sampling.map(Sampled::finish));
+        return print_unrecorded_program(&name, samples, counts, start.elapsed());
     }
     print_summary(
         output.as_deref().filter(|_| args.is_output_kept),
@@ -118,6 +91,55 @@ pub fn run(
     );
     print_unrecorded(&recorded, counts);
     program_failure(&name, status, true)
+}
+
+/// Fails if this command contains no library to preload.
+fn check_library() -> CommandResult {
+    if LIBRARY.is_empty() {
+        return Err(Failure::Unavailable(
+            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
+             built for that; run it as root (`sudo readpath record …`)"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Prints which reads are not recorded. `is_advised` is true if pages are brought in ahead.
+fn print_limits(is_advised: bool) {
+    notice::print(match is_advised {
+        true => {
+            "not root: pages are brought in for the read calls of the C library, and for touches of \
+             mappings, which are sampled; io_uring, formatted input (fscanf) and setuid programs are not seen"
+        }
+        false => {
+            "not root: functions put before the C library's record what calls, stdio and AIO read; io_uring, \
+             page faults and times are sampled; not seen: formatted input (fscanf), static and setuid programs, \
+             and what the page cache had"
+        }
+    });
+}
+
+/// Prints the samples or the counts of the program `name`, of which no read was recorded. Returns
+/// the failure that says so.
+fn print_unrecorded_program(
+    name: &str,
+    samples: Option<Samples>,
+    counts: Option<KernelCounts>,
+    elapsed: Duration,
+) -> CommandResult {
+    match (samples, counts) {
+        (Some(samples), _) => sampled::print_samples(&samples)?,
+        // The process ended before its first sample.
+        (None, Some(counts)) => sampled::print_counters(counts, elapsed.as_secs_f64())?,
+        (None, None) => {}
+    }
+    Err(Failure::Unavailable(format!(
+        "no read of {name} was recorded; only samples of it are reported. It is linked \
+         statically, or has other rights than its caller (setuid). Run it as root (`sudo \
+         readpath record …`), or record its system calls by `strace -f -ttt -T -yy -o FILE \
+         COMMAND` and `readpath recording import FILE`"
+    )))
 }
 
 /// True if the program has ended. It stays a zombie, to be waited for later.

@@ -340,76 +340,96 @@ fn run_process(
 ) -> Result<ProcessFigures, Failure> {
     let mut figures = ProcessFigures::with_engine(process.engine().name());
     match (process.engine(), process.is_direct()) {
-        (JobEngine::Mmap, _) => {
-            let mapping =
-                library_run.mapping.as_ref().expect("a job that maps has its file mapped");
-            mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
-            let mut has_failed = false;
-            run_calls(process, shared, &mut figures, |operation, offset, memory| {
-                if has_failed {
-                    return Err("the mapping could not be read before".to_owned());
-                }
-                let start = offset as usize;
-                let block = &mapping.as_slice()[start..start + operation.bytes as usize];
-                // SAFETY: after an error this process no longer accesses the mapping. Other
-                // processes fail at the same bytes: the file became shorter, or its device fails
-                // there.
-                let copied = unsafe { copy_mapped(block, memory) };
-                has_failed = copied.is_err();
-                copied.map_err(|address| {
-                    let byte = offset + (address - block.as_ptr() as usize) as u64;
-                    format!("at byte {byte}: a bus error: the file has become shorter, or can't be read there")
-                })
-            })?;
-        }
-        (_, true) => {
-            let file = open_raw(&process, shared, library_run)?;
-            match process.depth() {
-                1 => run_calls(process, shared, &mut figures, |operation, offset, memory| {
-                    transfer_raw(&file, memory, operation, offset)
-                })?,
-                depth => {
-                    let mut batch = file.batch(depth).map_err(Failure::usage)?;
-                    run_raw_batch(process, shared, &mut figures, &mut batch)?;
-                }
-            }
-            add_raw_counters(&mut figures, &file);
-        }
-        (_, false) => {
-            let file = library_run.file.reopen();
-            // As in fio, a job with `invalidate` drops the cached pages when it starts.
-            if process.invalidates() {
-                file.invalidate(0, file.len());
-            }
-            file.advise(process.advice());
-            let raw_file =
-                process.writes().then(|| open_raw(&process, shared, library_run)).transpose()?;
-            match process.depth() {
-                1 => {
-                    run_calls(process, shared, &mut figures, |operation, offset, memory| {
-                        match (operation.op, &raw_file) {
-                            (Op::Write, Some(raw_file)) => {
-                                transfer_raw(raw_file, memory, operation, offset)
-                            }
-                            _ => file
-                                .read_exact_at(memory, offset)
-                                .map_err(|error| error.to_string()),
-                        }
-                    })?
-                }
-                _ => run_batch(process, shared, &mut figures, &file, raw_file.as_ref())?,
-            }
-            let stats = file.stats();
-            library_run.requested_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
-            library_run.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
-            let kernel_cached_bytes = stats.kernel_cached_bytes;
-            library_run.kernel_cached_bytes.fetch_add(kernel_cached_bytes, Ordering::Relaxed);
-            if let Some(raw_file) = raw_file {
-                add_raw_counters(&mut figures, &raw_file);
-            }
-        }
+        (JobEngine::Mmap, _) => run_mapped(process, shared, library_run, &mut figures)?,
+        (_, true) => run_direct(process, shared, library_run, &mut figures)?,
+        (_, false) => run_cached(process, shared, library_run, &mut figures)?,
     }
     Ok(figures)
+}
+
+/// Runs a process that copies from the mapping of the file.
+fn run_mapped(
+    process: Process,
+    shared: &ProcessesShared<'_>,
+    library_run: &LibraryRun,
+    figures: &mut ProcessFigures,
+) -> Result<(), Failure> {
+    let mapping = library_run.mapping.as_ref().expect("a job that maps has its file mapped");
+    mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
+    let mut has_failed = false;
+    run_calls(process, shared, figures, |operation, offset, memory| {
+        if has_failed {
+            return Err("the mapping could not be read before".to_owned());
+        }
+        let start = offset as usize;
+        let block = &mapping.as_slice()[start..start + operation.bytes as usize];
+        // SAFETY: after an error this process no longer accesses the mapping. Other
+        // processes fail at the same bytes: the file became shorter, or its device fails
+        // there.
+        let copied = unsafe { copy_mapped(block, memory) };
+        has_failed = copied.is_err();
+        copied.map_err(|address| {
+            let byte = offset + (address - block.as_ptr() as usize) as u64;
+            format!(
+                "at byte {byte}: a bus error: the file has become shorter, or can't be read there"
+            )
+        })
+    })
+}
+
+/// Runs a process of direct transfers, past every cache.
+fn run_direct(
+    process: Process,
+    shared: &ProcessesShared<'_>,
+    library_run: &LibraryRun,
+    figures: &mut ProcessFigures,
+) -> Result<(), Failure> {
+    let file = open_raw(&process, shared, library_run)?;
+    match process.depth() {
+        1 => run_calls(process, shared, figures, |operation, offset, memory| {
+            transfer_raw(&file, memory, operation, offset)
+        })?,
+        depth => {
+            let mut batch = file.batch(depth).map_err(Failure::usage)?;
+            run_raw_batch(process, shared, figures, &mut batch)?;
+        }
+    }
+    add_raw_counters(figures, &file);
+    Ok(())
+}
+
+/// Runs a process that reads through the cache. Its writes are direct transfers.
+fn run_cached(
+    process: Process,
+    shared: &ProcessesShared<'_>,
+    library_run: &LibraryRun,
+    figures: &mut ProcessFigures,
+) -> Result<(), Failure> {
+    let file = library_run.file.reopen();
+    // As in fio, a job with `invalidate` drops the cached pages when it starts.
+    if process.invalidates() {
+        file.invalidate(0, file.len());
+    }
+    file.advise(process.advice());
+    let raw_file = process.writes().then(|| open_raw(&process, shared, library_run)).transpose()?;
+    match process.depth() {
+        1 => run_calls(process, shared, figures, |operation, offset, memory| {
+            match (operation.op, &raw_file) {
+                (Op::Write, Some(raw_file)) => transfer_raw(raw_file, memory, operation, offset),
+                _ => file.read_exact_at(memory, offset).map_err(|error| error.to_string()),
+            }
+        })?,
+        _ => run_batch(process, shared, figures, &file, raw_file.as_ref())?,
+    }
+    let stats = file.stats();
+    library_run.requested_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
+    library_run.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
+    let kernel_cached_bytes = stats.kernel_cached_bytes;
+    library_run.kernel_cached_bytes.fetch_add(kernel_cached_bytes, Ordering::Relaxed);
+    if let Some(raw_file) = raw_file {
+        add_raw_counters(figures, &raw_file);
+    }
+    Ok(())
 }
 
 /// Opens the file for direct I/O. Writes through it invalidate the cached pages of the read path.

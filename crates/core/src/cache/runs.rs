@@ -3,6 +3,7 @@
 //! A stream adds and evicts hundreds of pages at a time. Common work is done once: frames are freed
 //! for the whole run.
 
+use super::table::FrameLink;
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, memory};
 use crate::eviction::{PageKey, PageOrigin};
 use crate::request::RequestId;
@@ -20,6 +21,28 @@ pub struct RunEntry {
     /// True if each gets one pin: a read's own pages, whose frames were
     /// [reserved](Cache::reserve_frames) for it.
     pub is_pinned: bool,
+}
+
+impl RunEntry {
+    /// Returns the frame of a page in flight, without a mark. `is_memory` is true for pages of a
+    /// mapping.
+    #[inline]
+    fn frame(self, file: FileId, page: u64, next_in_table: FrameLink, is_memory: bool) -> Frame {
+        Frame {
+            file,
+            page,
+            pins: u32::from(self.is_pinned),
+            state: FrameState::InFlight(RequestId(u32::MAX)),
+            next_in_table,
+            order: self.order,
+            is_marked: false,
+            // A requested page is used once by the read that adds it. Uses of memory come with its
+            // faults and touches.
+            is_referenced: !self.is_ahead && !is_memory,
+            is_stale: false,
+            memory: memory::MemoryFlags::of(is_memory),
+        }
+    }
 }
 
 impl Cache {
@@ -72,18 +95,8 @@ impl Cache {
                 refaults.record_entry(PageKey::of(file, page));
             }
             let frame = Frame {
-                file,
-                page,
-                pins: u32::from(entry.is_pinned),
-                state: FrameState::InFlight(RequestId(u32::MAX)),
-                next_in_table: table.insert(file, table_home, id),
-                order: entry.order,
                 is_marked: page - range.first < entry.marked,
-                // A requested page is used once by the read that adds it. Uses of memory come with
-                // its faults and touches.
-                is_referenced: !entry.is_ahead && !is_memory,
-                is_stale: false,
-                memory: memory::MemoryFlags::of(is_memory),
+                ..entry.frame(file, page, table.insert(file, table_home, id), is_memory)
             };
             match frames.get_mut(id.0 as usize) {
                 Some(slot) => *slot = frame,

@@ -106,15 +106,7 @@ impl ReadLoad {
     ) -> Vec<Vec<GivenRead>> {
         match self {
             ReadLoad::Scans { step_bytes, scans } => {
-                let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
-                let mut scans: Vec<FileScan> = (0..scans)
-                    .map(|_| FileScan::new(files, turns * PAGE_BYTES, step_bytes))
-                    .collect();
-                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.draw_read(rng));
-                    scans.iter_mut().for_each(|scan| scan.append_steps(PAGE_BYTES, list));
-                };
-                vec![collect_turns(turns, rng, &mut append_turn)]
+                vec![hot_set_and_scans(files, rng, turns, step_bytes, scans)]
             }
             ReadLoad::Zipf => {
                 let mut hot = ZipfPages::new(files, rng, 4 * MEMORY_PAGES);
@@ -131,20 +123,7 @@ impl ReadLoad {
                 scan.append_steps(2 * turns * PAGE_BYTES, &mut list);
                 vec![list]
             }
-            ReadLoad::Phases => {
-                let phase_reads = turns / 6;
-                let mut list = Vec::new();
-                for _ in 0..2 {
-                    let [mut first_set, mut second_set] =
-                        [2, 3].map(|times| ZipfPages::new(files, rng, times * MEMORY_PAGES));
-                    list.extend((0..phase_reads).map(|_| first_set.draw_read()));
-                    let blocks = MEMORY_PAGES * rng.between(11, 16) / 10;
-                    FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
-                        .append_steps(4 * phase_reads * PAGE_BYTES, &mut list);
-                    list.extend((0..phase_reads).map(|_| second_set.draw_read()));
-                }
-                vec![list]
-            }
+            ReadLoad::Phases => vec![zipf_sets_and_loops(files, rng, turns)],
             ReadLoad::Tenants => {
                 let mut hot = ZipfPages::new(files, rng, 2 * MEMORY_PAGES);
                 let tenths = rng.between(6, 9);
@@ -153,62 +132,119 @@ impl ReadLoad {
                 scan.append_steps(turns * PAGE_BYTES, &mut scan_reads);
                 vec![(0..turns).map(|_| hot.draw_read()).collect(), scan_reads]
             }
-            ReadLoad::Database => {
-                let pages = 3 * MEMORY_PAGES;
-                let mut index = UniformPages::new(files, MEMORY_PAGES / rng.between(6, 16));
-                let mut table = ZipfPages::new(files, rng, pages);
-                let mut scan = FileScan::over_file(table.file, pages * PAGE_BYTES, 128 * KIB);
-                let mut list = Vec::new();
-                for _ in 0..3 {
-                    for _ in 0..turns / 6 {
-                        list.extend([index.draw_read(rng), table.draw_read()]);
-                    }
-                    scan.append_steps(pages * PAGE_BYTES, &mut list);
-                }
-                vec![list]
-            }
-            ReadLoad::Follower => {
-                let mut hot = UniformPages::new(files, MEMORY_PAGES / 4);
-                let bytes = turns * PAGE_BYTES;
-                let mut first = FileScan::new(files, bytes, 16 * KIB);
-                let mut second = FileScan::over_file(first.file, bytes, 16 * KIB);
-                let mut list = Vec::new();
-                first.append_steps(MEMORY_BYTES / 4, &mut list);
-                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.draw_read(rng));
-                    first.append_steps(PAGE_BYTES, list);
-                    second.append_steps(PAGE_BYTES, list);
-                };
-                list.extend(collect_turns(turns - MEMORY_PAGES / 4, rng, &mut append_turn));
-                vec![list]
-            }
-            ReadLoad::FileHeads => {
-                let mut hot = UniformPages::new(files, MEMORY_PAGES / 2);
-                let mut heads = Vec::new();
-                for _ in 0..turns / 16 {
-                    FileScan::new(files, 1024 * KIB, 16 * KIB).append_steps(48 * KIB, &mut heads);
-                }
-                let mut heads = heads.into_iter();
-                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.extend((0..4).map(|_| hot.draw_read(rng)));
-                    list.extend(heads.next());
-                };
-                vec![collect_turns(turns / 4, rng, &mut append_turn)]
-            }
+            ReadLoad::Database => vec![index_and_table(files, rng, turns)],
+            ReadLoad::Follower => vec![reader_and_follower(files, rng, turns)],
+            ReadLoad::FileHeads => vec![hot_set_and_file_heads(files, rng, turns)],
             ReadLoad::Streams { streams } => {
-                let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
-                let bytes = 2 * turns * PAGE_BYTES / streams;
-                let mut scans: Vec<FileScan> =
-                    (0..streams).map(|_| FileScan::new(files, bytes, 16 * KIB)).collect();
-                let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.draw_read(rng));
-                    let stream = rng.below(streams) as usize;
-                    scans[stream].append_steps(4 * PAGE_BYTES, list);
-                };
-                vec![collect_turns(turns / 2, rng, &mut append_turn)]
+                vec![hot_set_and_streams(files, rng, turns, streams)]
             }
         }
     }
+}
+
+/// Reads of a hot set, and of `scans` scans in steps of `step_bytes`.
+fn hot_set_and_scans(
+    files: &mut LoadFiles,
+    rng: &mut SeededRng,
+    turns: u64,
+    step_bytes: u64,
+    scans: u64,
+) -> Vec<GivenRead> {
+    let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
+    let mut scans: Vec<FileScan> =
+        (0..scans).map(|_| FileScan::new(files, turns * PAGE_BYTES, step_bytes)).collect();
+    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+        list.push(hot.draw_read(rng));
+        scans.iter_mut().for_each(|scan| scan.append_steps(PAGE_BYTES, list));
+    };
+    collect_turns(turns, rng, &mut append_turn)
+}
+
+/// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice.
+fn zipf_sets_and_loops(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
+    let phase_reads = turns / 6;
+    let mut list = Vec::new();
+    for _ in 0..2 {
+        let [mut first_set, mut second_set] =
+            [2, 3].map(|times| ZipfPages::new(files, rng, times * MEMORY_PAGES));
+        list.extend((0..phase_reads).map(|_| first_set.draw_read()));
+        let blocks = MEMORY_PAGES * rng.between(11, 16) / 10;
+        FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
+            .append_steps(4 * phase_reads * PAGE_BYTES, &mut list);
+        list.extend((0..phase_reads).map(|_| second_set.draw_read()));
+    }
+    list
+}
+
+/// Random reads of an index and a table in rotation, with three scans of the table.
+fn index_and_table(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
+    let pages = 3 * MEMORY_PAGES;
+    let mut index = UniformPages::new(files, MEMORY_PAGES / rng.between(6, 16));
+    let mut table = ZipfPages::new(files, rng, pages);
+    let mut scan = FileScan::over_file(table.file, pages * PAGE_BYTES, 128 * KIB);
+    let mut list = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..turns / 6 {
+            list.extend([index.draw_read(rng), table.draw_read()]);
+        }
+        scan.append_steps(pages * PAGE_BYTES, &mut list);
+    }
+    list
+}
+
+/// Reads of a hot set, and of one file by two readers at a distance of a quarter of the memory.
+fn reader_and_follower(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
+    let mut hot = UniformPages::new(files, MEMORY_PAGES / 4);
+    let bytes = turns * PAGE_BYTES;
+    let mut first = FileScan::new(files, bytes, 16 * KIB);
+    let mut second = FileScan::over_file(first.file, bytes, 16 * KIB);
+    let mut list = Vec::new();
+    first.append_steps(MEMORY_BYTES / 4, &mut list);
+    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+        list.push(hot.draw_read(rng));
+        first.append_steps(PAGE_BYTES, list);
+        second.append_steps(PAGE_BYTES, list);
+    };
+    list.extend(collect_turns(turns - MEMORY_PAGES / 4, rng, &mut append_turn));
+    list
+}
+
+/// Reads of a hot set, and of the first 48 KiB of many files.
+fn hot_set_and_file_heads(
+    files: &mut LoadFiles,
+    rng: &mut SeededRng,
+    turns: u64,
+) -> Vec<GivenRead> {
+    let mut hot = UniformPages::new(files, MEMORY_PAGES / 2);
+    let mut heads = Vec::new();
+    for _ in 0..turns / 16 {
+        FileScan::new(files, 1024 * KIB, 16 * KIB).append_steps(48 * KIB, &mut heads);
+    }
+    let mut heads = heads.into_iter();
+    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+        list.extend((0..4).map(|_| hot.draw_read(rng)));
+        list.extend(heads.next());
+    };
+    collect_turns(turns / 4, rng, &mut append_turn)
+}
+
+/// Reads of a hot set, and of `streams` sequential streams in random rotation.
+fn hot_set_and_streams(
+    files: &mut LoadFiles,
+    rng: &mut SeededRng,
+    turns: u64,
+    streams: u64,
+) -> Vec<GivenRead> {
+    let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
+    let bytes = 2 * turns * PAGE_BYTES / streams;
+    let mut scans: Vec<FileScan> =
+        (0..streams).map(|_| FileScan::new(files, bytes, 16 * KIB)).collect();
+    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
+        list.push(hot.draw_read(rng));
+        let stream = rng.below(streams) as usize;
+        scans[stream].append_steps(4 * PAGE_BYTES, list);
+    };
+    collect_turns(turns / 2, rng, &mut append_turn)
 }
 
 /// Collects the reads of `turns` turns. `append_turn` appends the reads of one turn to the list.

@@ -12,6 +12,14 @@ use readpath_models::random::SeededRng;
 use readpath_sim::job::JobEngine;
 use readpath_sim::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 
+mod reads;
+
+use reads::{
+    BlockOrder, ascending_blocks, cached_reads, column_reads, hot_spot_reads, interleaved_reads,
+    mixed_reads, partial_file_reads, phase_reads, scan_reads, shuffled_blocks, small_file_reads,
+    tensor_reads,
+};
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -243,33 +251,31 @@ impl ReadPattern {
         work_divisor: u64,
         rng: &mut SeededRng,
     ) -> Vec<GivenRead> {
+        // Share of one process in `total`, at least `min`. The unit is the pattern's.
+        let share = |total: u64, min: u64| even_share(total / work_divisor, processes, min);
         match self {
-            ReadPattern::Sequential { block_bytes, is_direct } => {
+            ReadPattern::Sequential { block_bytes, .. }
+            | ReadPattern::MappedStream { block_bytes } => {
                 // Direct reads have no readahead, so more requests are needed for a comparable
                 // device load.
-                let total_bytes = if is_direct { 256 * MIB } else { 64 * MIB };
-                let bytes = even_share(total_bytes / work_divisor, processes, MIB);
-                let file = files.add(bytes);
-                ascending_blocks(bytes / block_bytes).reads_of(file, block_bytes)
-            }
-            ReadPattern::MappedStream { block_bytes } => {
-                let bytes = even_share(64 * MIB / work_divisor, processes, MIB);
+                let total_bytes = if self.is_direct() { 256 * MIB } else { 64 * MIB };
+                let bytes = share(total_bytes, MIB);
                 let file = files.add(bytes);
                 ascending_blocks(bytes / block_bytes).reads_of(file, block_bytes)
             }
             ReadPattern::Backward { block_bytes } => {
-                let bytes = even_share(32 * MIB / work_divisor, processes, MIB);
+                let bytes = share(32 * MIB, MIB);
                 let file = files.add(bytes);
                 ascending_blocks(bytes / block_bytes).backward().reads_of(file, block_bytes)
             }
             ReadPattern::Strided { block_bytes, stride_bytes } => {
-                let reads = even_share(512 / work_divisor, processes, 16);
+                let reads = share(512, 16);
                 let file = files.add(reads * stride_bytes);
                 let blocks_per_stride = stride_bytes / block_bytes;
                 ascending_blocks(reads).multiplied_by(blocks_per_stride).reads_of(file, block_bytes)
             }
             ReadPattern::Slices { slice_bytes, one_in } => {
-                let slices = even_share(1024 / work_divisor, processes, 16);
+                let slices = share(1024, 16);
                 let file = files.add(slices * one_in * slice_bytes);
                 shuffled_blocks(slices * one_in, rng).take(slices).reads_of(file, slice_bytes)
             }
@@ -277,184 +283,31 @@ impl ReadPattern {
                 let bytes = even_share(32 * MIB / work_divisor, processes * streams, 128 * KIB);
                 interleaved_reads(files, streams, bytes, is_one_handle, rng)
             }
-            ReadPattern::Mixed => {
-                let blocks = even_share(1024 / work_divisor, processes, 32);
-                let bytes = blocks * 64 * KIB;
-                let file = files.add(4 * bytes);
-                let sequential = ascending_blocks(blocks).reads_of(file, 64 * KIB);
-                let random = |rng: &mut SeededRng| GivenRead {
-                    file,
-                    offset: bytes + rng.below(3 * bytes / (16 * KIB)) * 16 * KIB,
-                    bytes: 16 * KIB,
-                };
-                let triples = sequential.chunks(3);
-                triples.flat_map(|triple| [triple, &[random(rng)]].concat()).collect()
-            }
-            ReadPattern::Phases => {
-                let blocks = even_share(512 / work_divisor, processes, 32);
-                let bytes = blocks * 64 * KIB;
-                let file = files.add(8 * bytes);
-                let mut reads = ascending_blocks(blocks).reads_of(file, 64 * KIB);
-                let random_blocks = shuffled_blocks(16 * blocks, rng).take(blocks);
-                reads.extend(random_blocks.reads_of(file, 16 * KIB));
-                let backward_blocks = ascending_blocks(2 * blocks).backward().take(blocks);
-                reads.extend(backward_blocks.reads_of(file, 64 * KIB));
-                reads.extend(ascending_blocks(blocks).multiplied_by(4).reads_of(file, 64 * KIB));
-                reads
-            }
+            ReadPattern::Mixed => mixed_reads(files, share(1024, 32), rng),
+            ReadPattern::Phases => phase_reads(files, share(512, 32), rng),
             ReadPattern::Cached => {
-                let bytes = even_share(8 * MIB / work_divisor, processes, 256 * KIB);
-                let file = files.add(bytes);
-                let mut reads = ascending_blocks(bytes / (64 * KIB)).reads_of(file, 64 * KIB);
-                for _ in 0..8 {
-                    let pages = shuffled_blocks(bytes / PAGE_BYTES, rng);
-                    reads.extend(pages.reads_of(file, PAGE_BYTES));
-                }
-                reads
+                let bytes = share(8 * MIB, 256 * KIB);
+                cached_reads(files, bytes, rng)
             }
-            ReadPattern::Scans => {
-                scan_reads(files, even_share(32 / work_divisor, processes, 1), rng)
-            }
+            ReadPattern::Scans => scan_reads(files, share(32, 1), rng),
             ReadPattern::Columns { columns: column_count } => {
-                column_reads(files, even_share(64 / work_divisor, processes, 2), column_count, rng)
+                column_reads(files, share(64, 2), column_count, rng)
             }
-            ReadPattern::Tensors => {
-                tensor_reads(files, even_share(64 / work_divisor, processes, 4), rng)
-            }
+            ReadPattern::Tensors => tensor_reads(files, share(64, 4), rng),
             ReadPattern::SmallFiles => {
-                let count = even_share(512 / work_divisor, processes, 8);
+                let count = share(512, 8);
                 (0..count).flat_map(|_| small_file_reads(files, rng)).collect()
             }
             ReadPattern::ReadPartly { file_bytes } => {
-                let count = even_share(128 * MIB / file_bytes / work_divisor, processes, 2);
-                let file_reads = |_| {
-                    let file = files.add(file_bytes);
-                    let blocks = 1 + rng.below(file_bytes / (64 * KIB));
-                    ascending_blocks(blocks).reads_of(file, 64 * KIB)
-                };
-                (0..count).flat_map(file_reads).collect()
+                let count = share(128 * MIB / file_bytes, 2);
+                (0..count).flat_map(|_| partial_file_reads(files, file_bytes, rng)).collect()
             }
-            ReadPattern::HotSpots => {
-                let spots = even_share(32 / work_divisor, processes, 1);
-                let file = files.add(512 * MIB);
-                // A spot of 4 MiB begins in the first 508 MiB of the file.
-                let spot_reads = |_| {
-                    let spot_offset = rng.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
-                    let mut draw_read = || GivenRead {
-                        file,
-                        offset: spot_offset + rng.below(4 * MIB / (16 * KIB)) * 16 * KIB,
-                        bytes: 16 * KIB,
-                    };
-                    (0..128).map(|_| draw_read()).collect::<Vec<_>>()
-                };
-                (0..spots).flat_map(spot_reads).collect()
-            }
+            ReadPattern::HotSpots => hot_spot_reads(files, share(32, 1), rng),
             ReadPattern::Random { .. } | ReadPattern::Database => {
                 unreachable!("these share one file")
             }
         }
     }
-}
-
-/// Returns the reads of [`ReadPattern::Scans`]. Each round has 112 records of a 1 GiB table and 1
-/// MiB in sequence.
-fn scan_reads(files: &mut WorkloadFiles, rounds: u64, rng: &mut SeededRng) -> Vec<GivenRead> {
-    let file = files.add(GIB);
-    let mut reads = Vec::new();
-    for _ in 0..rounds {
-        for _ in 0..112 {
-            let offset = draw_zipf_block(GIB / (16 * KIB), rng) * 16 * KIB;
-            reads.push(GivenRead { file, offset, bytes: 16 * KIB });
-        }
-        let scan_offset = rng.below(GIB / MIB) * MIB;
-        reads.extend(in_pieces(file, scan_offset, MIB, 64 * KIB));
-    }
-    reads
-}
-
-/// Draws a block number below `blocks`, a power of two. The `n`-th most popular block is about `1 ÷
-/// n` as likely as the first: each doubling of the rank has equal probability. A multiplication
-/// scatters neighbours in popularity.
-fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
-    let doubling = 1 << rng.below(u64::from(blocks.ilog2()));
-    let rank = doubling + rng.below(doubling);
-    rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
-}
-
-/// Returns the reads of [`ReadPattern::Columns`]. A file has eight row groups with chunks of 64 to
-/// 512 KiB. The order follows Parquet readers: the last 8 bytes, the footer of up to 64 KiB, then
-/// two of the columns, 64 KiB at a time.
-fn column_reads(
-    files: &mut WorkloadFiles,
-    row_groups: u64,
-    columns: u64,
-    rng: &mut SeededRng,
-) -> Vec<GivenRead> {
-    let mut reads = Vec::new();
-    let mut row_groups_left = row_groups;
-    while row_groups_left > 0 {
-        let groups = row_groups_left.min(8);
-        row_groups_left -= groups;
-        let [first_column, second_column] =
-            [rng.below(columns / 2), columns / 2 + rng.below(columns / 2)];
-        let (mut chunks, mut end) = (Vec::new(), 0);
-        for chunk in 0..groups * columns {
-            let bytes = rng.between(16, 128) * 4 * KIB;
-            if [first_column, second_column].contains(&(chunk % columns)) {
-                chunks.push((end, bytes));
-            }
-            end += bytes;
-        }
-        let footer_bytes = rng.between(1, 16) * 4 * KIB;
-        let file = files.add(end + footer_bytes);
-        reads.push(GivenRead { file, offset: end + footer_bytes - 8, bytes: 8 });
-        reads.push(GivenRead { file, offset: end, bytes: footer_bytes });
-        for (offset, bytes) in chunks {
-            reads.extend(in_pieces(file, offset, bytes, 64 * KIB));
-        }
-    }
-    reads
-}
-
-/// Returns the reads of [`ReadPattern::Tensors`]: `count` tensors of 256 KiB to 2 MiB after a
-/// header of 64 KiB, 256 KiB at a time.
-fn tensor_reads(files: &mut WorkloadFiles, count: u64, rng: &mut SeededRng) -> Vec<GivenRead> {
-    let mut end = 64 * KIB;
-    let mut tensor_ranges = Vec::new();
-    for _ in 0..count {
-        let bytes = rng.between(64, 512) * 4 * KIB;
-        tensor_ranges.push((end, bytes));
-        end += bytes;
-    }
-    let file = files.add(end);
-    let mut reads = vec![GivenRead { file, offset: 0, bytes: 64 * KIB }];
-    for index in shuffled_blocks(count, rng).0 {
-        let (offset, bytes) = tensor_ranges[index as usize];
-        reads.extend(in_pieces(file, offset, bytes, 256 * KIB));
-    }
-    reads
-}
-
-/// Returns the reads of a new file of 4 to 200 KiB, 64 KiB at a time.
-fn small_file_reads(files: &mut WorkloadFiles, rng: &mut SeededRng) -> Vec<GivenRead> {
-    let bytes = rng.between(1, 50) * 4 * KIB;
-    let file = files.add(bytes);
-    in_pieces(file, 0, bytes, 64 * KIB).collect()
-}
-
-/// Splits a range of a file into consecutive reads of `piece_bytes`.
-fn in_pieces(
-    file: FileId,
-    offset: u64,
-    bytes: u64,
-    piece_bytes: u64,
-) -> impl Iterator<Item = GivenRead> {
-    let piece = move |first| GivenRead {
-        file,
-        offset: offset + first,
-        bytes: piece_bytes.min(bytes - first),
-    };
-    (0..bytes).step_by(piece_bytes as usize).map(piece)
 }
 
 /// Returns the share of one of `sharers` in `total`, at least `min`. The unit is the caller's.
@@ -465,80 +318,6 @@ fn even_share(total: u64, sharers: u64, min: u64) -> u64 {
 /// Returns every `step`-th read from `first_index` on.
 fn every_nth(reads: &[GivenRead], first_index: u64, step: u64) -> Vec<GivenRead> {
     reads.iter().skip(first_index as usize).step_by(step as usize).copied().collect()
-}
-
-/// Returns reads of 4 KiB from `streams` sequential streams of `bytes` bytes each. The stream of
-/// each read is random. With `is_one_handle`, all streams are in one file.
-fn interleaved_reads(
-    files: &mut WorkloadFiles,
-    streams: u64,
-    bytes: u64,
-    is_one_handle: bool,
-    rng: &mut SeededRng,
-) -> Vec<GivenRead> {
-    let shared_file = is_one_handle.then(|| files.add(streams * bytes));
-    let mut next: Vec<GivenRead> = (0..streams)
-        .map(|stream| match shared_file {
-            Some(file) => GivenRead { file, offset: stream * bytes, bytes: PAGE_BYTES },
-            None => GivenRead { file: files.add(bytes), offset: 0, bytes: PAGE_BYTES },
-        })
-        .collect();
-    let mut reads_left = vec![bytes / PAGE_BYTES; streams as usize];
-    let mut reads = Vec::new();
-    while !next.is_empty() {
-        let stream = rng.below(next.len() as u64) as usize;
-        reads.push(next[stream]);
-        next[stream].offset += PAGE_BYTES;
-        reads_left[stream] -= 1;
-        if reads_left[stream] == 0 {
-            next.swap_remove(stream);
-            reads_left.swap_remove(stream);
-        }
-    }
-    reads
-}
-
-/// Block numbers of one file in read order.
-struct BlockOrder(Vec<u64>);
-
-/// All blocks in ascending order.
-fn ascending_blocks(blocks: u64) -> BlockOrder {
-    BlockOrder((0..blocks).collect())
-}
-
-/// All blocks in random order.
-fn shuffled_blocks(blocks: u64, rng: &mut SeededRng) -> BlockOrder {
-    let mut order: Vec<u64> = (0..blocks).collect();
-    for last in (1..order.len()).rev() {
-        order.swap(last, rng.below(last as u64 + 1) as usize);
-    }
-    BlockOrder(order)
-}
-
-impl BlockOrder {
-    /// Keeps only the first `blocks` blocks.
-    fn take(mut self, blocks: u64) -> BlockOrder {
-        self.0.truncate(blocks as usize);
-        self
-    }
-
-    /// Reverses the order of the blocks.
-    fn backward(mut self) -> BlockOrder {
-        self.0.reverse();
-        self
-    }
-
-    /// Multiplies all block numbers by `factor`, which leaves gaps.
-    fn multiplied_by(mut self, factor: u64) -> BlockOrder {
-        self.0.iter_mut().for_each(|block| *block *= factor);
-        self
-    }
-
-    /// Converts the blocks to reads of `file`.
-    fn reads_of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
-        let read = |block| GivenRead { file, offset: block * bytes, bytes };
-        self.0.into_iter().map(read).collect()
-    }
 }
 
 /// Files, each followed by a gap that belongs to other files.

@@ -18,7 +18,7 @@ use readpath_core::chunking::{Chunk, ChunkingPolicy, RawTransfer, TransferEnd};
 use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
 use super::buffers::Buffers;
-use super::layout::{BlockLayout, PieceMemory, intersection};
+use super::layout::BlockLayout;
 use super::{RawFault, RawOpenError, RawStats};
 use crate::backend::aio::Aio;
 use crate::backend::answer::{device_error, raw_result};
@@ -30,6 +30,10 @@ use crate::backend::{
 use crate::os::clock::Clock;
 use crate::target::{Mode, Target};
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
+
+mod chunks_in_flight;
+
+use chunks_in_flight::ChunksInFlight;
 
 /// Data that a sync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -382,71 +386,30 @@ impl Channel {
         self.free_all_buffers();
         let mut transfer =
             RawTransfer::new(requested.start, requested.end - requested.start, block_bytes);
-        let (buffers, buffers_free, counters) =
-            (&self.buffers, &mut self.buffers_free, &mut self.counters);
-        let address = |part: PieceMemory, offset: u64| match part {
-            PieceMemory::Caller => memory.address_of(offset),
-            PieceMemory::Head => buffers.edge(0),
-            PieceMemory::Tail => buffers.edge(1),
+        let mut chunks = ChunksInFlight {
+            in_flight: TransfersInFlight { transfers: &mut self.transfers, file: &self.file },
+            buffers: &self.buffers,
+            buffers_free: &mut self.buffers_free,
+            counters: &mut self.counters,
+            op,
+            memory,
+            layout,
+            block_bytes,
+            is_direct,
         };
-        let mut in_flight = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         loop {
             while let Some(chunk) = transfer.poll_chunk(&*self.policy) {
-                let buffer = buffers_free.pop().expect("the ring is as deep as the policy");
-                let chunk_state = ChunkState { chunk, buffer };
-                let pieces = layout.pieces(chunk.offset..chunk.end());
-                counters.count_chunk(op, chunk.bytes);
-                if is_direct {
-                    let segments = pieces.map(|(part, piece)| {
-                        io_segment(address(part, piece.start), range_bytes(&piece))
-                    });
-                    // SAFETY: the caller's contract for its memory; the edges belong to the
-                    // channel.
-                    unsafe { in_flight.start(op, chunk_state, segments) };
-                    continue;
-                }
-                let start = buffers.chunk(buffer);
-                if op == Op::Write {
-                    for (part, piece) in pieces {
-                        let to = start.wrapping_add((piece.start - chunk.offset) as usize);
-                        // SAFETY: a buffer holds a chunk, and this one has no other user.
-                        unsafe { copy_range(address(part, piece.start), to, &piece) };
-                    }
-                    counters.copied_bytes += chunk.bytes;
-                }
-                // SAFETY: the buffer belongs to this chunk until it has ended.
-                unsafe { in_flight.start(op, chunk_state, [io_segment(start, chunk.bytes)]) };
+                // SAFETY: the caller's contract for its memory.
+                unsafe { chunks.start(chunk) };
             }
             if transfer.is_over() {
                 return Ok(transfer.end());
             }
-            in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
-            while let Some(EndedTransfer { completion, bytes, context, .. }) =
-                in_flight.transfers.next_ended()
-            {
-                let ChunkState { chunk, buffer } = context;
-                let moved_range = chunk.offset..chunk.offset + bytes;
-                if op == Op::Read {
-                    // The kernel has filled the edges, or the whole chunk, in buffers.
-                    let buffered_parts = if is_direct {
-                        [layout.head_offset(), layout.tail_offset()]
-                            .map(|block| block.map(|block| block..block + block_bytes))
-                    } else {
-                        [Some(moved_range.clone()), None]
-                    };
-                    for (index, piece) in buffered_parts.into_iter().enumerate() {
-                        let Some(piece) = piece else { continue };
-                        let from =
-                            if is_direct { buffers.edge(index) } else { buffers.chunk(buffer) };
-                        let part = intersection(&layout.requested_in(&piece), &moved_range);
-                        let from = from.wrapping_add((part.start - piece.start) as usize);
-                        counters.copied_bytes += range_bytes(&part);
-                        // SAFETY: the kernel has filled these bytes and has finished with them.
-                        unsafe { copy_range(from, memory.address_of(part.start), &part) };
-                    }
-                }
-                buffers_free.push(buffer);
-                transfer.handle(chunk, completion.outcome);
+            chunks.in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(ended) = chunks.in_flight.transfers.next_ended() {
+                // SAFETY: the caller's contract for its memory.
+                unsafe { chunks.finish(ended.context, ended.bytes) };
+                transfer.handle(ended.context.chunk, ended.completion.outcome);
             }
         }
     }

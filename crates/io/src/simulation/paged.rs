@@ -10,8 +10,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::path::Path;
 use std::rc::Rc;
 
 use readpath_core::machine::ReadError;
@@ -25,7 +23,10 @@ use super::scenario::{Action, Scenario};
 use super::world::{TaskId, World, world};
 use crate::pager::{LoadError, Mapping, PagerError, Region};
 
+mod build;
 mod random_scenarios;
+
+use build::build_memory;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of parts of a region's page that are compared separately.
@@ -116,67 +117,12 @@ enum MemoryObject {
 /// the scenario forbids thread starts.
 pub(super) fn run_paged_scenario(scenario: &Rc<Scenario>, paged: &Paged) {
     let world = world().expect("a run is in its world");
-    let settings = &scenario.settings;
-    let memory_bytes = settings.memory_pages * PAGE_BYTES;
-    let result = match *paged {
-        Paged::Region(pages, swapin) => {
-            world.disk.borrow_mut().make_store(FILE);
-            world.memory.borrow_mut().pages_max = settings.memory_pages;
-            let region = Region::builder()
-                .memory(memory_bytes)
-                .swapin(swapin)
-                .eviction(settings.eviction)
-                .open_storage(
-                    pages * PAGE_BYTES,
-                    Path::new(FILE_PATH),
-                    File::open("/dev/null").expect("there is always nothing to be opened"),
-                );
-            region.map(|region| (MemoryObject::Region(RefCell::new(region)), pages * PAGE_BYTES))
-        }
-        Paged::Mapping | Paged::MappingWithDelegation(_) => {
-            let bytes = scenario.files[FILE];
-            let pages = bytes.div_ceil(PAGE_BYTES);
-            world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
-            if let Paged::MappingWithDelegation(kernel) = paged {
-                // Page 0 stays uncached: the kernel alone serves a file that is completely cached.
-                let cached =
-                    (1..pages).filter(|_| world.happens_one_in(kernel.cached_one_in)).collect();
-                world.memory.borrow_mut().set_kernel(kernel, cached);
-            }
-            let builder = Mapping::builder()
-                .memory(memory_bytes)
-                .readahead(settings.readahead)
-                .kernel_cache(matches!(paged, Paged::MappingWithDelegation(_)));
-            // SAFETY: the checks expect that other programs change the bytes.
-            let mapping = unsafe { builder.open(FILE_PATH) };
-            mapping.map(|mapping| (MemoryObject::Mapping(mapping), bytes))
-        }
-    };
-    let (memory_object, bytes) = match result {
+    let (memory_object, bytes) = match build_memory(&world, scenario, paged) {
         Ok(built) => built,
-        Err(PagerError::System(_)) if settings.refuse_thread_one_in > 0 => return,
+        Err(PagerError::System(_)) if scenario.settings.refuse_thread_one_in > 0 => return,
         Err(error) => world.fail_run(format!("there is no memory: {error}")),
     };
-    let base = match &memory_object {
-        MemoryObject::Region(region) => region.borrow().as_slice().as_ptr().addr(),
-        MemoryObject::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
-    };
-    let pages = bytes.div_ceil(PAGE_BYTES);
-    let shared = Rc::new(PagedShared {
-        memory_object,
-        base,
-        pages,
-        last_writes: RefCell::new(vec![[0; PAGE_PARTS]; pages as usize]),
-        may_be_zero: RefCell::new(vec![false; pages as usize]),
-        was_ever_dropped: RefCell::new(vec![false; pages as usize]),
-        write_count: Cell::new(0),
-        failed_pages: RefCell::default(),
-        bytes,
-        can_fail: scenario.faults.error_one_in > 0 || !scenario.faults.bad_pages.is_empty(),
-        is_delegation_checkable: matches!(paged, Paged::MappingWithDelegation(_))
-            && scenario.threads.len() == 1
-            && scenario.faults.mapping_limit_one_in == 0,
-    });
+    let shared = Rc::new(PagedShared::new(memory_object, bytes, scenario, paged));
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|thread_index| {
             let (shared, scenario) = (Rc::clone(&shared), Rc::clone(scenario));
@@ -212,6 +158,35 @@ fn part_content(page: u64, part: usize, write: u64) -> [u8; PAGE / PAGE_PARTS] {
 }
 
 impl PagedShared {
+    /// State of a run with memory of `bytes` bytes, before the first touch.
+    fn new(
+        memory_object: MemoryObject,
+        bytes: u64,
+        scenario: &Scenario,
+        paged: &Paged,
+    ) -> PagedShared {
+        let base = match &memory_object {
+            MemoryObject::Region(region) => region.borrow().as_slice().as_ptr().addr(),
+            MemoryObject::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
+        };
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        PagedShared {
+            memory_object,
+            base,
+            pages,
+            last_writes: RefCell::new(vec![[0; PAGE_PARTS]; pages as usize]),
+            may_be_zero: RefCell::new(vec![false; pages as usize]),
+            was_ever_dropped: RefCell::new(vec![false; pages as usize]),
+            write_count: Cell::new(0),
+            failed_pages: RefCell::default(),
+            bytes,
+            can_fail: scenario.faults.error_one_in > 0 || !scenario.faults.bad_pages.is_empty(),
+            is_delegation_checkable: matches!(paged, Paged::MappingWithDelegation(_))
+                && scenario.threads.len() == 1
+                && scenario.faults.mapping_limit_one_in == 0,
+        }
+    }
+
     /// Performs an action of a thread on the memory, on the storage below it, or on the time.
     /// Panics for actions on open files.
     fn perform(&self, world: &World, action: &Action) {
@@ -270,17 +245,7 @@ impl PagedShared {
                     }
                 }
             }
-            MappingTouch::Discard(first, count) => {
-                if let MemoryObject::Mapping(mapping) = &self.memory_object {
-                    let (offset, bytes) = self.byte_range(first, count);
-                    mapping.advise(Advice::DontNeed, offset, bytes);
-                    if self.is_delegation_checkable {
-                        // After the answer to this command, the advice is in effect.
-                        mapping.stats();
-                        self.check_none_delegated(world, first, count);
-                    }
-                }
-            }
+            MappingTouch::Discard(first, count) => self.discard_from_mapping(world, first, count),
             MappingTouch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
             MappingTouch::Advise(advice_index) => {
                 if let MemoryObject::Mapping(mapping) = &self.memory_object {
@@ -302,16 +267,32 @@ impl PagedShared {
                     self.read(world, first, count);
                 }
             }
-            MappingTouch::DropByMadvise(first, count) => {
-                for page in first..(first + count).min(self.pages) {
-                    self.may_be_zero.borrow_mut()[page as usize] = true;
-                    self.was_ever_dropped.borrow_mut()[page as usize] = true;
-                    let is_by_pager = false;
-                    world.drop_pages(self.address(page), 1, is_by_pager);
-                    world.preemption_point();
-                }
-            }
+            MappingTouch::DropByMadvise(first, count) => self.drop_by_madvise(world, first, count),
             MappingTouch::CheckCounters => self.check_counters(world),
+        }
+    }
+
+    /// Drops the memory of `count` pages of a mapping from page `first` on.
+    fn discard_from_mapping(&self, world: &World, first: u64, count: u64) {
+        if let MemoryObject::Mapping(mapping) = &self.memory_object {
+            let (offset, bytes) = self.byte_range(first, count);
+            mapping.advise(Advice::DontNeed, offset, bytes);
+            if self.is_delegation_checkable {
+                // After the answer to this command, the advice is in effect.
+                mapping.stats();
+                self.check_none_delegated(world, first, count);
+            }
+        }
+    }
+
+    /// Drops the memory of `count` pages from page `first` on, one at a time, without the pager.
+    fn drop_by_madvise(&self, world: &World, first: u64, count: u64) {
+        for page in first..(first + count).min(self.pages) {
+            self.may_be_zero.borrow_mut()[page as usize] = true;
+            self.was_ever_dropped.borrow_mut()[page as usize] = true;
+            let is_by_pager = false;
+            world.drop_pages(self.address(page), 1, is_by_pager);
+            world.preemption_point();
         }
     }
 

@@ -15,7 +15,7 @@
 use std::path::Path;
 
 use super::disksim_model::{MS, SECTORS, ms_to_ns, no_effect_message, read_layout, read_mechanics};
-use super::disksim_syntax::{ReadText, SystemPart, read_statements};
+use super::disksim_syntax::{ReadText, Statements, SystemPart, read_statements};
 use super::drive::{
     AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
     EarlyDisconnect, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
@@ -55,6 +55,46 @@ pub(super) fn load(
     read: ReadText<'_>,
 ) -> Result<(DriveDescription, FieldBlock), FileError> {
     let statements = read_statements(path, read)?;
+    let (disk, host_path) = find_disk(path, &statements)?;
+    let mut unmodelled = host_path.unmodelled.clone();
+    // A field that is found counts as read, and is not rejected as unknown.
+    for name in WITHOUT_EFFECT {
+        disk.find(name);
+    }
+    for (key, modelled) in UNMODELLED {
+        let differs = disk.find(key).is_some() && disk.integer(key, SWITCH_LEVELS)? != modelled;
+        if differs {
+            unmodelled.push(no_effect_message(disk, key, &format!("as if it were {modelled}")));
+        }
+    }
+    let model = disk.block("Model")?;
+    let layout = read_layout(model, &mut unmodelled)?;
+    let zero_latency = (
+        disk.integer("Immediate buffer read", SWITCH_LEVELS)? > 0,
+        disk.integer("Immediate buffer write", SWITCH_LEVELS)? > 0,
+    );
+    let mechanics =
+        read_mechanics(model.block("Mechanical Model")?, zero_latency, read, &mut unmodelled)?;
+    let mut drive = DriveDescription {
+        name: disk.name.clone(),
+        layout,
+        mechanics,
+        cache: read_cache(disk)?,
+        controller: read_controller(disk)?,
+        queue: read_queue(disk, &mut unmodelled)?,
+        unmodelled,
+    };
+    host_path.apply_limits(&mut drive.controller);
+    model.reject_unread()?;
+    disk.reject_unread()?;
+    Ok((drive, disk.clone()))
+}
+
+/// Finds the block of the drive, and the buses and controllers before it. `path` is for messages.
+fn find_disk<'a>(
+    path: &Path,
+    statements: &'a Statements,
+) -> Result<(&'a FieldBlock, HostPath), FileError> {
     let blocks = &statements.blocks;
     let file_error = |problem: String| FileError {
         file: path.display().to_string(),
@@ -93,38 +133,7 @@ pub(super) fn load(
     for part in path_to_disk.iter().filter(is_bus_or_controller) {
         host_path.add_part(block_of(&part.name)?)?;
     }
-    let mut unmodelled = host_path.unmodelled.clone();
-    // A field that is found counts as read, and is not rejected as unknown.
-    for name in WITHOUT_EFFECT {
-        disk.find(name);
-    }
-    for (key, modelled) in UNMODELLED {
-        let differs = disk.find(key).is_some() && disk.integer(key, SWITCH_LEVELS)? != modelled;
-        if differs {
-            unmodelled.push(no_effect_message(disk, key, &format!("as if it were {modelled}")));
-        }
-    }
-    let model = disk.block("Model")?;
-    let layout = read_layout(model, &mut unmodelled)?;
-    let zero_latency = (
-        disk.integer("Immediate buffer read", SWITCH_LEVELS)? > 0,
-        disk.integer("Immediate buffer write", SWITCH_LEVELS)? > 0,
-    );
-    let mechanics =
-        read_mechanics(model.block("Mechanical Model")?, zero_latency, read, &mut unmodelled)?;
-    let mut drive = DriveDescription {
-        name: disk.name.clone(),
-        layout,
-        mechanics,
-        cache: read_cache(disk)?,
-        controller: read_controller(disk)?,
-        queue: read_queue(disk, &mut unmodelled)?,
-        unmodelled,
-    };
-    host_path.apply_limits(&mut drive.controller);
-    model.reject_unread()?;
-    disk.reject_unread()?;
-    Ok((drive, disk.clone()))
+    Ok((disk, host_path))
 }
 
 /// Returns the path from the root of a topology to its first drive; `None` if it has no drive.

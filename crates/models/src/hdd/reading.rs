@@ -103,12 +103,7 @@ impl Hdd {
             self.answer_from_cache(bus, request, self.queue.is_empty());
             return;
         }
-        // The medium has old data of the requested sectors until the preceding writes are done.
-        while !self.write_cache.is_empty() && self.write_cache.overlaps(request.start, end) {
-            let locate = |sector| self.geometry.locate(sector);
-            let piece = self.write_cache.take_overlapping(request.start, end, locate);
-            self.write_piece(self.arm_free_at_ns.max(start_ns), piece.expect("it overlaps"));
-        }
+        self.write_overlapping(start_ns, request.start, end);
         let start_ns = start_ns.max(self.arm_free_at_ns);
         let joins_ahead = self.joins_read_ahead(request.start);
         // The cache segment that the read continues, and the first sector from the medium.
@@ -148,20 +143,43 @@ impl Hdd {
         self.schedule_completion(request.id, done_ns);
         self.arm_free_at_ns = transfer.end_ns;
         if self.drive.cache.is_enabled {
-            let segment_index = match segment {
-                Some(index) => {
-                    self.segments.extend(index, end);
-                    index
-                }
-                None => self.segments.allocate_for_read(request.start - passing_sectors, end),
-            };
-            self.segments.mark_used(segment_index);
-            self.start_read_ahead(segment_index, request.start, end);
-            if self.drive.cache.releases == ReleasePolicy::Requested {
-                self.segments.release_before(segment_index, end);
-            }
+            self.keep_in_segment(segment, request.start, end, passing_sectors);
         }
         self.keep_arm_until_reported(done_ns, self.drive.controller.read_completion_ns);
+    }
+
+    /// Writes the cached writes of sectors `start` to `end`, at `now_ns` or when the arm is free.
+    /// The medium has old data of these sectors until then.
+    fn write_overlapping(&mut self, now_ns: u64, start: u64, end: u64) {
+        while !self.write_cache.is_empty() && self.write_cache.overlaps(start, end) {
+            let locate = |sector| self.geometry.locate(sector);
+            let piece = self.write_cache.take_overlapping(start, end, locate);
+            self.write_piece(self.arm_free_at_ns.max(now_ns), piece.expect("it overlaps"));
+        }
+    }
+
+    /// Keeps a read of sectors `start` to `end` in the cache, and starts read-ahead after it.
+    /// `segment` is the cache segment that the read continues. A new segment also has the
+    /// `passing_sectors` that passed under the head before the read.
+    fn keep_in_segment(
+        &mut self,
+        segment: Option<usize>,
+        start: u64,
+        end: u64,
+        passing_sectors: u64,
+    ) {
+        let segment_index = match segment {
+            Some(index) => {
+                self.segments.extend(index, end);
+                index
+            }
+            None => self.segments.allocate_for_read(start - passing_sectors, end),
+        };
+        self.segments.mark_used(segment_index);
+        self.start_read_ahead(segment_index, start, end);
+        if self.drive.cache.releases == ReleasePolicy::Requested {
+            self.segments.release_before(segment_index, end);
+        }
     }
 
     /// Advances the read-ahead to `now_ns`. Returns the end of the cached range that contains

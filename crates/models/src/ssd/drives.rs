@@ -196,16 +196,35 @@ pub fn mqsim() -> Vec<ParameterSpec> {
     parameter_specs(&MQSIM_DEFAULT)
 }
 
+/// Bounds of bandwidths, in bytes per second.
+const BANDWIDTH_BOUNDS: (u64, u64) = (1_000_000, 64_000_000_000);
+
+/// Bounds of durations, in ns.
+const DURATION_BOUNDS: (u64, u64) = (0, 1_000 * MS);
+
 /// Declares the parameters of a drive, with its values as defaults.
 fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
-    use ParameterQuantity::{Bytes, BytesPerSecond, Count, Percent, Switch, Time};
-    /// Bounds of bandwidths, in bytes per second.
-    const BANDWIDTH_BOUNDS: (u64, u64) = (1_000_000, 64_000_000_000);
-    /// Bounds of durations, in ns.
-    const DURATION_BOUNDS: (u64, u64) = (0, 1_000 * MS);
-    let parameter_spec = |key, what, quantity, (default, source): ValueAndSource, (least, most)| {
-        ParameterSpec { key, description: what, quantity, default, least, most, source }
-    };
+    let mut specs = controller_specs(drive);
+    specs.extend(flash_layout_specs(drive));
+    specs.extend(flash_time_specs(drive));
+    specs.extend(spare_space_specs(drive));
+    specs
+}
+
+/// Declares one parameter, with its default and its bounds.
+fn parameter_spec(
+    key: &'static str,
+    description: &'static str,
+    quantity: ParameterQuantity,
+    (default, source): ValueAndSource,
+    (least, most): (u64, u64),
+) -> ParameterSpec {
+    ParameterSpec { key, description, quantity, default, least, most, source }
+}
+
+/// Parameters of the host link and the controller.
+fn controller_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
+    use ParameterQuantity::{Bytes, BytesPerSecond, Count, Switch, Time};
     vec![
         parameter_spec("size", "capacity", Bytes, drive.size, (1 << 20, 1 << 50)),
         parameter_spec("depth", "commands at once", Count, drive.depth, (1, 65_535)),
@@ -257,6 +276,13 @@ fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
             drive.map_span,
             (0, 1 << 50),
         ),
+    ]
+}
+
+/// Parameters of the layout of the flash, and of its channels.
+fn flash_layout_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
+    use ParameterQuantity::{Bytes, BytesPerSecond, Count};
+    vec![
         parameter_spec("channels", "flash channels", Count, drive.channels, (1, 64)),
         parameter_spec(
             "dies_per_channel",
@@ -294,6 +320,13 @@ fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
             drive.bits_per_cell,
             (1, 3),
         ),
+    ]
+}
+
+/// Parameters of the times of flash operations.
+fn flash_time_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
+    use ParameterQuantity::Time;
+    vec![
         parameter_spec(
             "read_lsb",
             "sensing a page of the lowest bit",
@@ -351,6 +384,13 @@ fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
             drive.suspend_erase,
             DURATION_BOUNDS,
         ),
+    ]
+}
+
+/// Parameters of the spare space, its collection, and the order of reads and programs.
+fn spare_space_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
+    use ParameterQuantity::{Count, Percent, Switch};
+    vec![
         parameter_spec(
             "spare",
             "flash beyond the capacity, for what is overwritten",

@@ -277,6 +277,24 @@ enum PageEvent {
     MapPages,
 }
 
+impl PageEvent {
+    /// Decodes the bytes of the event. `fields` are the device, the inode, and two about pages.
+    fn decode(self, fields: &[EventField; 4], bytes: &[u8]) -> EventData {
+        let [device, number, first, last] = fields.each_ref().map(|field| field.value(bytes));
+        let inode = Inode { device, number };
+        // The last field of an insertion and of an eviction is the order of the folio.
+        let folio_pages = 1 << last.min(63);
+        let end = last.saturating_add(1);
+        match self {
+            PageEvent::CacheRead => EventData::CacheRead { inode, first, end },
+            PageEvent::Insert => EventData::Insert { inode, first, count: folio_pages },
+            PageEvent::Evict => EventData::Evict { inode, first, count: folio_pages },
+            PageEvent::Fault => EventData::Fault { inode, page: first },
+            PageEvent::MapPages => EventData::MapPages { inode, first, end },
+        }
+    }
+}
+
 impl Decoder {
     /// Enables the events of recorded tasks in an instance, with the kernel's stack at each sleep.
     /// Returns their decoder.
@@ -392,23 +410,7 @@ impl Decoder {
                 EventData::Enter(*call, arguments)
             }
             EventKind::Exit(call, result) => EventData::Exit(*call, result.value(bytes) as i64),
-            EventKind::Pages(event, [device, number, first, last]) => {
-                let inode = Inode { device: device.value(bytes), number: number.value(bytes) };
-                let (first, last) = (first.value(bytes), last.value(bytes));
-                // The last field of an insertion and of an eviction is the order of the folio.
-                let folio_pages = 1 << last.min(63);
-                match event {
-                    PageEvent::CacheRead => {
-                        EventData::CacheRead { inode, first, end: last.saturating_add(1) }
-                    }
-                    PageEvent::Insert => EventData::Insert { inode, first, count: folio_pages },
-                    PageEvent::Evict => EventData::Evict { inode, first, count: folio_pages },
-                    PageEvent::Fault => EventData::Fault { inode, page: first },
-                    PageEvent::MapPages => {
-                        EventData::MapPages { inode, first, end: last.saturating_add(1) }
-                    }
-                }
-            }
+            EventKind::Pages(event, fields) => event.decode(fields, bytes),
             EventKind::Switch([from, from_name, state, to, to_name]) => EventData::Switch {
                 from: from.value(bytes) as u32,
                 from_name: from_name.text(bytes),

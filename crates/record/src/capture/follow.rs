@@ -299,28 +299,10 @@ impl<N: FileNames> TaskTracker<N> {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         match data {
             EventData::Enter(system_call, arguments) => {
-                self.end_fault(task, None);
-                let state = self.tasks.get_mut(&task).expect("it is there");
-                state.expired_fault = None;
-                state.call = Some(ActiveCall {
-                    system_call,
-                    arguments,
-                    begin_ns: at_ns,
-                    waited_ns: 0,
-                    cache: None,
-                    device_ns: 0,
-                });
-                state.opened = None;
+                self.on_call_begin(at_ns, task, system_call, arguments);
             }
             EventData::Exit(system_call, result) => {
-                self.end_fault(task, None);
-                let state = self.tasks.get_mut(&task).expect("it is there");
-                // A call with a lost start gives no record.
-                if let Some(call) = state.call.take().filter(|call| call.system_call == system_call)
-                {
-                    self.on_call_end(at_ns, task, call, result);
-                }
-                self.put_inserted(at_ns, task);
+                self.on_call_exit(at_ns, task, system_call, result);
             }
             EventData::CacheRead { inode, first, .. } => {
                 let is_asynchronous = self.on_cache_read(at_ns, task, (inode, first));
@@ -340,16 +322,16 @@ impl<N: FileNames> TaskTracker<N> {
             }
             EventData::NewTask { task: new_task, name, is_thread, shares_files } => {
                 let (process, table) = (state.process, state.table);
-                let new_process = if is_thread { process } else { new_task };
                 let table = if shares_files { table } else { self.tables.copy(table) };
-                if !is_thread {
-                    self.maps.copy_process(process, new_task);
-                }
-                let process = new_process;
-                self.tasks.insert(
-                    new_task,
-                    RecordedTask { process, table, name, ..RecordedTask::default() },
-                );
+                let process = match is_thread {
+                    true => process,
+                    false => {
+                        self.maps.copy_process(process, new_task);
+                        new_task
+                    }
+                };
+                let new_state = RecordedTask { process, table, name, ..RecordedTask::default() };
+                self.tasks.insert(new_task, new_state);
             }
             EventData::Exec => {
                 let process = state.process;
@@ -376,6 +358,40 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::AioRead(submitted) => self.on_aio_read(at_ns, task, submitted),
             _ => {}
         }
+    }
+
+    /// Records that `task` began a system call at `at_ns`.
+    fn on_call_begin(
+        &mut self,
+        at_ns: u64,
+        task: u32,
+        system_call: SystemCall,
+        arguments: [u64; 6],
+    ) {
+        self.end_fault(task, None);
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        state.expired_fault = None;
+        state.call = Some(ActiveCall {
+            system_call,
+            arguments,
+            begin_ns: at_ns,
+            waited_ns: 0,
+            cache: None,
+            device_ns: 0,
+        });
+        state.opened = None;
+    }
+
+    /// Records that `task` ended a system call at `at_ns`, with the pages that it inserted.
+    fn on_call_exit(&mut self, at_ns: u64, task: u32, system_call: SystemCall, result: i64) {
+        self.end_fault(task, None);
+        let state = self.tasks.get_mut(&task);
+        let call = state.and_then(|state| state.call.take());
+        // A call with a lost start gives no record.
+        if let Some(call) = call.filter(|call| call.system_call == system_call) {
+            self.on_call_end(at_ns, task, call, result);
+        }
+        self.put_inserted(at_ns, task);
     }
 
     /// Removes an ended task, with its maps and its descriptor table if no other task uses them.

@@ -301,7 +301,6 @@ impl Preload {
             let Some(ticket) = names.next_ticket(ring) else { break };
             count += 1;
             let (name, path) = ring.name(cells, ticket);
-            let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
             let path_bytes = get(&name.path_bytes);
             let length = path_bytes.min(cells.path_room() as u64) as usize;
             // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
@@ -414,12 +413,34 @@ impl Preload {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let file = self.file_number((get(&slot.device), get(&slot.inode)), None, writer)?;
         let thread = self.thread(get(&slot.task), writer)?;
+        let record = self.record_of_slot(slot, file, thread);
+        if let Record::Read(read) = &record {
+            self.advise_after(slot, read);
+            self.called_files.insert((get(&slot.device), get(&slot.inode)));
+        }
+        let method = if let Record::Read(read) = &record { Some(read.way) } else { None };
+        match writer.put(record) {
+            Ok(()) => {
+                self.reads += u64::from(method.is_some());
+                self.asynchronous_reads += u64::from(method == Some(ReadMethod::Aio));
+            }
+            // No kernel returns such values, so the program's report is discarded.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.ring.head().lost.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Returns the read or the advice in a slot, of this file and thread of the recording.
+    fn record_of_slot(&self, slot: &RingSlot, file: u32, thread: u32) -> Record {
         let number = get(&slot.method_and_descriptor);
         let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
         let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
-        let record = match METHODS.get(method_number as usize) {
+        match METHODS.get(method_number as usize) {
             Some(&method) => {
                 let result = get(&slot.result);
                 let outcome = match result.wrapping_neg() {
@@ -455,35 +476,27 @@ impl Preload {
                     is_of_mapping: false,
                 })
             }
-        };
-        if let (Record::Read(read), Some(advisor)) = (&record, &mut self.advisor) {
-            let waited_ns = wait_of_call(read, read.bytes_read());
-            let inode = Inode { device: get(&slot.device), number: get(&slot.inode) };
-            let range = PageRange::covering(read.offset, read.bytes_read());
-            let task = get(&slot.task) as u32;
-            let call = CalledRead { task, inode, range, has_waited: waited_ns > 0 };
-            advisor.on_record(&Record::Read(ReadRecord { waited_ns, ..*read }));
-            if !range.is_empty() {
-                advisor.on_call(call, &mut self.system, now_ns());
-            }
         }
-        if matches!(record, Record::Read(_)) {
-            self.called_files.insert((get(&slot.device), get(&slot.inode)));
-        }
-        let method = if let Record::Read(read) = &record { Some(read.way) } else { None };
-        match writer.put(record) {
-            Ok(()) => {
-                self.reads += u64::from(method.is_some());
-                self.asynchronous_reads += u64::from(method == Some(ReadMethod::Aio));
-            }
-            // No kernel returns such values, so the program's report is discarded.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                self.ring.head().lost.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
     }
+
+    /// Shows a read to the advisor, if there is one. `slot` contains the report of the read.
+    fn advise_after(&mut self, slot: &RingSlot, read: &ReadRecord) {
+        let Some(advisor) = &mut self.advisor else { return };
+        let waited_ns = wait_of_call(read, read.bytes_read());
+        let inode = Inode { device: get(&slot.device), number: get(&slot.inode) };
+        let range = PageRange::covering(read.offset, read.bytes_read());
+        let task = get(&slot.task) as u32;
+        let call = CalledRead { task, inode, range, has_waited: waited_ns > 0 };
+        advisor.on_record(&Record::Read(ReadRecord { waited_ns, ..*read }));
+        if !range.is_empty() {
+            advisor.on_call(call, &mut self.system, now_ns());
+        }
+    }
+}
+
+/// Loads a value of a slot.
+fn get(value: &AtomicU64) -> u64 {
+    value.load(Ordering::Relaxed)
 }
 
 impl Drop for Preload {

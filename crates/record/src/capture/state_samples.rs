@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use readpath_trace::recording::{Activity, OthersSampled, Record, TimeSpent};
 
 mod activities;
+mod call_kind;
 mod faults;
 mod others_requests;
 mod page_tables;

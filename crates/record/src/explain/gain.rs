@@ -98,6 +98,15 @@ pub(super) struct Trial {
     piece_bytes: Option<u64>,
 }
 
+/// Measurement of one round.
+#[derive(Clone, Copy, Debug, Default)]
+struct MeasuredRound {
+    /// Seconds per read: as recorded, then with the remedy.
+    read_seconds: [f64; 2],
+    /// Number of requests.
+    requests: u64,
+}
+
 impl Trial {
     /// Returns the trial of a cause's remedy. `depth`: number of requests in flight in the
     /// recording. `None` if the cause has no measurable remedy.
@@ -159,27 +168,16 @@ impl Trial {
             if start.elapsed() > TIME_MAX && saved_per_read.len() >= ROUNDS_MIN {
                 break;
             }
-            // Seconds per read: as recorded, then with the remedy.
-            let mut read_seconds = [0.0; 2];
-            for variant in 0..2 {
-                let (round_runs, later_runs) = untried_runs.split_at(counts[variant]);
-                untried_runs = later_runs;
-                let piece_bytes = if variant == 0 { None } else { self.piece_bytes };
-                let split = |run| split_into_requests(run, piece_bytes);
-                let round_requests: Vec<Request> = round_runs.iter().flat_map(split).collect();
-                requests += round_requests.len() as u64;
-                let read = |request: &Request, memory: &mut [u8]| {
-                    files[request.file].read_at(memory, request.offset).map(drop)
-                };
-                match seconds_per_read(read, &round_requests, self.depths[variant]) {
-                    Ok(measured) => read_seconds[variant] = measured,
-                    Err(error) => {
-                        return Some(Gain::Unknown(format!(
-                            "the reads cannot be repeated: {error}"
-                        )));
-                    }
+            let (round_runs, later_runs) = untried_runs.split_at(counts[0] + counts[1]);
+            untried_runs = later_runs;
+            let round = match self.measure_round(&files, round_runs.split_at(counts[0])) {
+                Ok(round) => round,
+                Err(error) => {
+                    return Some(Gain::Unknown(format!("the reads cannot be repeated: {error}")));
                 }
-            }
+            };
+            requests += round.requests;
+            let read_seconds = round.read_seconds;
             // Requests in flight share the time, so a single one takes longer.
             recorded_request_seconds.push(read_seconds[0] * self.depths[0] as f64);
             saved_per_read.push(read_seconds[0] - read_seconds[1]);
@@ -203,6 +201,26 @@ impl Trial {
             high: total_seconds(saved_per_read[saved_per_read.len() - 1 - excluded]),
             requests,
         })
+    }
+
+    /// Repeats the reads of one round: the first runs as recorded, the others with the remedy.
+    fn measure_round(
+        &self,
+        files: &[File],
+        (recorded_runs, remedy_runs): (&[OpenRun], &[OpenRun]),
+    ) -> io::Result<MeasuredRound> {
+        let mut round = MeasuredRound::default();
+        let variants = [(recorded_runs, None), (remedy_runs, self.piece_bytes)];
+        for (variant, (runs, piece_bytes)) in variants.into_iter().enumerate() {
+            let split = |run| split_into_requests(run, piece_bytes);
+            let requests: Vec<Request> = runs.iter().flat_map(split).collect();
+            round.requests += requests.len() as u64;
+            let read = |request: &Request, memory: &mut [u8]| {
+                files[request.file].read_at(memory, request.offset).map(drop)
+            };
+            round.read_seconds[variant] = seconds_per_read(read, &requests, self.depths[variant])?;
+        }
+        Ok(round)
     }
 
     /// Returns the numbers of runs per round: as recorded, and with the remedy. `None` if the runs

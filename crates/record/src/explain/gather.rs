@@ -342,6 +342,26 @@ impl RecordingData {
         }
     }
 
+    /// Adds a request to its device, and to the reads or writes that may delay the program.
+    fn on_request(&mut self, request: &RequestRecord) {
+        match request.work {
+            DeviceOperation::Write => self.writes.add_request(request),
+            DeviceOperation::Read if request.thread.is_none() => {
+                self.other_reads.add_request(request);
+                let device = self.devices.entry(request.device).or_default();
+                device.other_reads.add(request.begin_ns, request.end_ns);
+            }
+            DeviceOperation::Read | DeviceOperation::Other => {}
+        }
+        if request.work == DeviceOperation::Read && request.thread.is_some() {
+            self.devices.entry(request.device).or_default().record_request(request);
+        }
+        // Other programs' requests may end after this program.
+        if request.thread.is_some() {
+            self.length_ns = self.length_ns.max(request.end_ns);
+        }
+    }
+
     /// Completes the aggregation at the end of the recording: classifies the last waits, and counts
     /// unclaimed pages as written.
     pub fn finish(&mut self) {
@@ -402,26 +422,6 @@ impl RecordingData {
     pub fn written_bytes(&self, device: u64) -> u64 {
         let files = self.files.values().filter(|file| file.device == device);
         files.map(|file| file.written_bytes).sum()
-    }
-
-    /// Adds a request to a device.
-    fn on_request(&mut self, request: &RequestRecord) {
-        match request.work {
-            DeviceOperation::Write => self.writes.add_request(request),
-            DeviceOperation::Read if request.thread.is_none() => {
-                self.other_reads.add_request(request);
-                let device = self.devices.entry(request.device).or_default();
-                device.other_reads.add(request.begin_ns, request.end_ns);
-            }
-            DeviceOperation::Read | DeviceOperation::Other => {}
-        }
-        if request.work == DeviceOperation::Read && request.thread.is_some() {
-            self.devices.entry(request.device).or_default().record_request(request);
-        }
-        // Other programs' requests may end after this program.
-        if request.thread.is_some() {
-            self.length_ns = self.length_ns.max(request.end_ns);
-        }
     }
 
     /// Adds requests of others between two samples as one request of that time.

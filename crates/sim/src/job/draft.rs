@@ -98,71 +98,7 @@ pub enum ZoneMode {
 impl Default for JobDraft {
     fn default() -> JobDraft {
         JobDraft {
-            job: Job {
-                name: String::new(),
-                description: None,
-                line: 0,
-                pattern: JobPattern { is_random: false, reads_percent: 100 },
-                block_sizes: [BlockSizes::One(4096), BlockSizes::One(4096)],
-                trim_block_sizes: BlockSizes::One(4096),
-                is_unaligned: false,
-                is_size_by_order: false,
-                align_bytes: [None; 2],
-                size: None,
-                io_size: None,
-                offset: BytesOrPercent::Bytes(0),
-                offset_increment: BytesOrPercent::Bytes(0),
-                offset_align_bytes: None,
-                operations: None,
-                file_bytes: None,
-                file_names: Vec::new(),
-                files: 1,
-                file_name_format: None,
-                file_service: FileService::default(),
-                directories: Vec::new(),
-                processes: 1,
-                depth: 1,
-                batch: 1,
-                batch_complete: 1,
-                low: 0,
-                engine: JobEngine::default(),
-                engine_named: None,
-                is_direct: false,
-                runtime: None,
-                is_time_based: false,
-                ramp: Time::ZERO,
-                pauses: PauseRule::default(),
-                rate: RateLimits { check_period: Time::from_s(1), ..RateLimits::default() },
-                latency_max: None,
-                latency_target: None,
-                flow: None,
-                steady: None,
-                hint: AdviceHint::default(),
-                seed: SEED_DEFAULT,
-                has_seed: false,
-                is_repeatable: true,
-                generator: Generator::default(),
-                random_percent: [100; 2],
-                sequence: RandomSequence::default(),
-                strides: None,
-                distribution: Distribution::default(),
-                has_random_map: true,
-                is_group_reported: false,
-                start_delay: Time::ZERO,
-                has_stonewall: false,
-                wait_for: None,
-                is_new_group: false,
-                exit_scope: ExitScope::OnlyItself,
-                is_creation_only: false,
-                invalidates: true,
-                verify: None,
-                replay: None,
-                logs: LogOptions::default(),
-                loops: 1,
-                sync: SyncRule::default(),
-                priority: None,
-                without_effect: Vec::new(),
-            },
+            job: default_job(),
             name: None,
             kilo: ByteUnits::default(),
             read_write: None,
@@ -207,6 +143,75 @@ impl Default for JobDraft {
     }
 }
 
+/// Returns a job without options: sequential buffered reads of 4 KiB, one at a time.
+fn default_job() -> Job {
+    Job {
+        name: String::new(),
+        description: None,
+        line: 0,
+        pattern: JobPattern { is_random: false, reads_percent: 100 },
+        block_sizes: [BlockSizes::One(4096), BlockSizes::One(4096)],
+        trim_block_sizes: BlockSizes::One(4096),
+        is_unaligned: false,
+        is_size_by_order: false,
+        align_bytes: [None; 2],
+        size: None,
+        io_size: None,
+        offset: BytesOrPercent::Bytes(0),
+        offset_increment: BytesOrPercent::Bytes(0),
+        offset_align_bytes: None,
+        operations: None,
+        file_bytes: None,
+        file_names: Vec::new(),
+        files: 1,
+        file_name_format: None,
+        file_service: FileService::default(),
+        directories: Vec::new(),
+        processes: 1,
+        depth: 1,
+        batch: 1,
+        batch_complete: 1,
+        low: 0,
+        engine: JobEngine::default(),
+        engine_named: None,
+        is_direct: false,
+        runtime: None,
+        is_time_based: false,
+        ramp: Time::ZERO,
+        pauses: PauseRule::default(),
+        rate: RateLimits { check_period: Time::from_s(1), ..RateLimits::default() },
+        latency_max: None,
+        latency_target: None,
+        flow: None,
+        steady: None,
+        hint: AdviceHint::default(),
+        seed: SEED_DEFAULT,
+        has_seed: false,
+        is_repeatable: true,
+        generator: Generator::default(),
+        random_percent: [100; 2],
+        sequence: RandomSequence::default(),
+        strides: None,
+        distribution: Distribution::default(),
+        has_random_map: true,
+        is_group_reported: false,
+        start_delay: Time::ZERO,
+        has_stonewall: false,
+        wait_for: None,
+        is_new_group: false,
+        exit_scope: ExitScope::OnlyItself,
+        is_creation_only: false,
+        invalidates: true,
+        verify: None,
+        replay: None,
+        logs: LogOptions::default(),
+        loops: 1,
+        sync: SyncRule::default(),
+        priority: None,
+        without_effect: Vec::new(),
+    }
+}
+
 impl JobDraft {
     /// Returns this draft of the global options as the start of a job whose section is at `line`.
     pub fn for_job(mut self, section: &str, line: usize) -> JobDraft {
@@ -231,18 +236,8 @@ impl JobDraft {
     pub fn finish(self) -> Result<Job, JobError> {
         let strides = self.strides();
         let zones_conflict = self.zones_conflict();
-        let latency_target = (self.latency_target > Time::ZERO).then(|| LatencyTarget {
-            target: self.latency_target,
-            window: self.latency_window.or(self.job.runtime).unwrap_or(Time::from_s(1)),
-            percentile: self.latency_percentile,
-            continues_after: self.latency_continues,
-        });
-        let verify = self.verifies.then_some(VerifyRule {
-            at_end: self.verifies_at_end,
-            backlog: self.verify_backlog,
-            backlog_batch: self.verify_batch,
-            is_only: self.verifies_only,
-        });
+        let latency_target = self.latency_target();
+        let verify = self.verify_rule();
         let mut job = self.job;
         job.name = self.name.unwrap_or(job.name);
         // A log without a name is named after the job.
@@ -269,7 +264,7 @@ impl JobDraft {
         job.has_random_map &= !has_own_alignment(&job);
         job.strides = strides;
         job.latency_target = latency_target;
-        job.verify = verify.filter(|verify| verify.at_end || verify.backlog > 0 || verify.is_only);
+        job.verify = verify;
         job.flow = (self.flow_weight > 0).then_some(FlowShareRule {
             id: self.flow_id,
             weight: self.flow_weight,
@@ -286,36 +281,39 @@ impl JobDraft {
             (job.sync.writes, job.sync.data_writes) = self.writes_per_sync;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
-        // Raw I/O always bypasses the page cache, and so do fio's engines of driver commands.
-        job.is_direct |= job.engine == JobEngine::Raw
-            || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
         // A file here has a fixed size and is full at its end.
         if self.fills_storage {
             job.size = None;
         }
-        // A mapping always uses the page cache.
-        if job.engine == JobEngine::Mmap && std::mem::take(&mut job.is_direct) {
-            job.without_effect.push("direct");
-        }
-        // fio does the same and reports it.
-        if job.is_time_based && job.runtime.is_none() && job.latency_target.is_none() {
-            job.is_time_based = false;
-            job.without_effect.push("time_based");
-        }
-        if !job.engine.is_async() {
-            job.depth = 1; // fio does the same and reports it in a note
-        }
-        // In fio a batch of 0, or above the depth, is the depth.
-        job.batch = if job.batch == 0 { job.depth } else { job.batch.min(job.depth) };
-        // 0 means polling in fio: available completions are collected, as with 1.
-        job.batch_complete = job.batch_complete.clamp(1, job.depth);
-        job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
+        adjust_to_engine(&mut job);
         match zones_conflict.or_else(|| rates_conflict(&job.rate)) {
             Some(what) => {
                 Err(JobError::Conflict { line: job.line, job: job.name, what: what.to_owned() })
             }
             None => Ok(job),
         }
+    }
+
+    /// Returns the target of the search for a depth, if the job has one.
+    fn latency_target(&self) -> Option<LatencyTarget> {
+        (self.latency_target > Time::ZERO).then(|| LatencyTarget {
+            target: self.latency_target,
+            window: self.latency_window.or(self.job.runtime).unwrap_or(Time::from_s(1)),
+            percentile: self.latency_percentile,
+            continues_after: self.latency_continues,
+        })
+    }
+
+    /// Returns the rule of verification, if anything is verified.
+    fn verify_rule(&self) -> Option<VerifyRule> {
+        let rule = VerifyRule {
+            at_end: self.verifies_at_end,
+            backlog: self.verify_backlog,
+            backlog_batch: self.verify_batch,
+            is_only: self.verifies_only,
+        };
+        let verifies = self.verifies && (rule.at_end || rule.backlog > 0 || rule.is_only);
+        verifies.then_some(rule)
     }
 
     /// Returns the zones, if the job has any (`zonemode=strided` with a `zonesize`).
@@ -343,6 +341,30 @@ impl JobDraft {
             _ => None,
         }
     }
+}
+
+/// Drops the options that the engine of `job` cannot follow, and limits the batches to its depth.
+fn adjust_to_engine(job: &mut Job) {
+    // Raw I/O always bypasses the page cache, and so do fio's engines of driver commands.
+    job.is_direct |= job.engine == JobEngine::Raw
+        || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
+    // A mapping always uses the page cache.
+    if job.engine == JobEngine::Mmap && std::mem::take(&mut job.is_direct) {
+        job.without_effect.push("direct");
+    }
+    // fio does the same and reports it.
+    if job.is_time_based && job.runtime.is_none() && job.latency_target.is_none() {
+        job.is_time_based = false;
+        job.without_effect.push("time_based");
+    }
+    if !job.engine.is_async() {
+        job.depth = 1; // fio does the same and reports it in a note
+    }
+    // In fio a batch of 0, or above the depth, is the depth.
+    job.batch = if job.batch == 0 { job.depth } else { job.batch.min(job.depth) };
+    // 0 means polling in fio: available completions are collected, as with 1.
+    job.batch_complete = job.batch_complete.clamp(1, job.depth);
+    job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
 }
 
 /// Returns true for random offsets with another alignment than their smallest blocks. fio then

@@ -199,6 +199,18 @@ struct PassStart {
     skips_map_mark: bool,
 }
 
+impl PassStart {
+    /// Start of the first pass.
+    fn new(random: RandomChoices) -> PassStart {
+        PassStart {
+            random,
+            file_selection: FileSelection::default(),
+            operations_until_draw: 1,
+            skips_map_mark: false,
+        }
+    }
+}
+
 /// The file whose turn it is. A *turn* is a number of operations in one file (option
 /// file_service_type of fio).
 #[derive(Clone, Copy, Debug, Default)]
@@ -278,12 +290,7 @@ impl Process {
         Ok(Process {
             identity,
             loops_left: rules.loops - 1,
-            pass_start: PassStart {
-                random: random.clone(),
-                file_selection: FileSelection::default(),
-                operations_until_draw: 1,
-                skips_map_mark: false,
-            },
+            pass_start: PassStart::new(random.clone()),
             skips_map_mark: false,
             areas: area_states,
             remaining_reads: None,

@@ -5,7 +5,9 @@ use super::code::{
     code_start_time, code_time, code_u32,
 };
 use super::{
-    Activity, AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, DeviceRecord, FileRecord, OpenRecord,
+    OthersRequests, OthersSampled, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingMethod,
+    RecordingStart, RequestRecord,
 };
 
 /// Values of `RecordingMethod` in encoding order.
@@ -49,71 +51,24 @@ pub(super) fn code_fields(
     code: &mut impl FieldCodec,
 ) -> Result<(), RecordProblem> {
     match record {
-        Record::Start(start) => {
-            code_choice(code, &mut start.source, &SOURCES)?;
-            code.number(&mut start.wall_ns)?;
-            code.number(&mut start.page_bytes)?;
-            if !start.page_bytes.is_power_of_two() {
-                return Err(RecordProblem::Wrong("a page whose length is no power of two"));
-            }
-            code.number(&mut start.memory_bytes)?;
-            code.text(&mut start.program)?;
-            code.text(&mut start.system)
-        }
-        Record::Device(device) => {
-            code.number(&mut device.device)?;
-            code.text(&mut device.name)?;
-            code_flag(code, &mut device.is_rotational)?;
-            code.number(&mut device.readahead_bytes)?;
-            code.text(&mut device.file_system)
-        }
-        Record::File(file) => {
-            code_u32(code, &mut file.file)?;
-            code.number(&mut file.device)?;
-            code.number(&mut file.inode)?;
-            code_optional_number(code, &mut file.bytes)?;
-            code.text(&mut file.path)
-        }
+        Record::Start(start) => code_start(start, code),
+        Record::Device(device) => code_device(device, code),
+        Record::File(file) => code_file(file, code),
         Record::Thread(thread) => {
             code_u32(code, &mut thread.thread)?;
             code_u32(code, &mut thread.task)?;
             code_u32(code, &mut thread.process)?;
             code.text(&mut thread.name)
         }
-        Record::Open(open) => {
-            code_time(code, &mut open.at_ns)?;
-            code_u32(code, &mut open.thread)?;
-            code_u32(code, &mut open.file)?;
-            code.number(&mut open.descriptor)?;
-            code_flag(code, &mut open.is_direct)?;
-            code_flag(code, &mut open.is_readable)?;
-            code_flag(code, &mut open.is_writable)
-        }
+        Record::Open(open) => code_open(open, code),
         Record::Map(map) => {
             code_time(code, &mut map.at_ns)?;
             code_u32(code, &mut map.thread)?;
             code_u32(code, &mut map.file)?;
             code_range(code, map.file, &mut map.offset, &mut map.bytes)
         }
-        Record::Advice(advice) => {
-            code_time(code, &mut advice.at_ns)?;
-            code_u32(code, &mut advice.thread)?;
-            code_u32(code, &mut advice.file)?;
-            code_range(code, advice.file, &mut advice.offset, &mut advice.bytes)?;
-            code_choice(code, &mut advice.hint, &HINTS)?;
-            code_flag(code, &mut advice.is_of_mapping)
-        }
-        Record::Read(read) => {
-            code_time(code, &mut read.end_ns)?;
-            code_start_time(code, read.end_ns, &mut read.begin_ns)?;
-            code.number(&mut read.waited_ns)?;
-            code_u32(code, &mut read.thread)?;
-            code_choice(code, &mut read.way, &METHODS)?;
-            code_optional_number(code, &mut read.descriptor)?;
-            code_u32(code, &mut read.file)?;
-            code_range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
-            code_outcome(code, read.asked_bytes, &mut read.outcome)
-        }
+        Record::Advice(advice) => code_advice(advice, code),
+        Record::Read(read) => code_read(read, code),
         Record::Insert(insert) => {
             code_time(code, &mut insert.at_ns)?;
             code_u32(code, &mut insert.thread)?;
@@ -125,16 +80,7 @@ pub(super) fn code_fields(
             code_u32(code, &mut evict.file)?;
             code_range(code, evict.file, &mut evict.offset, &mut evict.bytes)
         }
-        Record::Request(request) => {
-            code_time(code, &mut request.end_ns)?;
-            code_start_time(code, request.end_ns, &mut request.begin_ns)?;
-            code_optional_number(code, &mut request.thread)?;
-            code.number(&mut request.device)?;
-            code_choice(code, &mut request.work, &WORKS)?;
-            code_flag(code, &mut request.is_ahead)?;
-            code.number(&mut request.place)?;
-            code.number(&mut request.bytes)
-        }
+        Record::Request(request) => code_request(request, code),
         Record::Lost(lost) => {
             code_time(code, &mut lost.at_ns)?;
             code.number(&mut lost.count)
@@ -162,23 +108,115 @@ pub(super) fn code_fields(
             code_choice(code, &mut spent.activity, &Activity::ALL)?;
             code.number(&mut spent.wall_ns)
         }
-        Record::OthersRequests(others) => {
-            code_time(code, &mut others.at_ns)?;
-            code.number(&mut others.device)?;
-            code_choice(code, &mut others.work, &WORKS)?;
-            code_u32(code, &mut others.task)?;
-            code.text(&mut others.name)?;
-            code.number(&mut others.count)?;
-            code.number(&mut others.bytes)
-        }
-        Record::OthersSampled(others) => {
-            code_time(code, &mut others.end_ns)?;
-            code_start_time(code, others.end_ns, &mut others.begin_ns)?;
-            code.number(&mut others.device)?;
-            code_choice(code, &mut others.work, &WORKS)?;
-            code.number(&mut others.bytes)
-        }
+        Record::OthersRequests(others) => code_others_requests(others, code),
+        Record::OthersSampled(others) => code_others_sampled(others, code),
     }
+}
+
+/// Fields of the start of a recording.
+fn code_start(start: &mut RecordingStart, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+    code_choice(code, &mut start.source, &SOURCES)?;
+    code.number(&mut start.wall_ns)?;
+    code.number(&mut start.page_bytes)?;
+    if !start.page_bytes.is_power_of_two() {
+        return Err(RecordProblem::Wrong("a page whose length is no power of two"));
+    }
+    code.number(&mut start.memory_bytes)?;
+    code.text(&mut start.program)?;
+    code.text(&mut start.system)
+}
+
+/// Fields of a device.
+fn code_device(device: &mut DeviceRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+    code.number(&mut device.device)?;
+    code.text(&mut device.name)?;
+    code_flag(code, &mut device.is_rotational)?;
+    code.number(&mut device.readahead_bytes)?;
+    code.text(&mut device.file_system)
+}
+
+/// Fields of a file.
+fn code_file(file: &mut FileRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+    code_u32(code, &mut file.file)?;
+    code.number(&mut file.device)?;
+    code.number(&mut file.inode)?;
+    code_optional_number(code, &mut file.bytes)?;
+    code.text(&mut file.path)
+}
+
+/// Fields of an open.
+fn code_open(open: &mut OpenRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+    code_time(code, &mut open.at_ns)?;
+    code_u32(code, &mut open.thread)?;
+    code_u32(code, &mut open.file)?;
+    code.number(&mut open.descriptor)?;
+    code_flag(code, &mut open.is_direct)?;
+    code_flag(code, &mut open.is_readable)?;
+    code_flag(code, &mut open.is_writable)
+}
+
+/// Fields of advice.
+fn code_advice(advice: &mut AdviceGiven, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+    code_time(code, &mut advice.at_ns)?;
+    code_u32(code, &mut advice.thread)?;
+    code_u32(code, &mut advice.file)?;
+    code_range(code, advice.file, &mut advice.offset, &mut advice.bytes)?;
+    code_choice(code, &mut advice.hint, &HINTS)?;
+    code_flag(code, &mut advice.is_of_mapping)
+}
+
+/// Fields of a read.
+fn code_read(read: &mut ReadRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+    code_time(code, &mut read.end_ns)?;
+    code_start_time(code, read.end_ns, &mut read.begin_ns)?;
+    code.number(&mut read.waited_ns)?;
+    code_u32(code, &mut read.thread)?;
+    code_choice(code, &mut read.way, &METHODS)?;
+    code_optional_number(code, &mut read.descriptor)?;
+    code_u32(code, &mut read.file)?;
+    code_range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
+    code_outcome(code, read.asked_bytes, &mut read.outcome)
+}
+
+/// Fields of a request.
+fn code_request(
+    request: &mut RequestRecord,
+    code: &mut impl FieldCodec,
+) -> Result<(), RecordProblem> {
+    code_time(code, &mut request.end_ns)?;
+    code_start_time(code, request.end_ns, &mut request.begin_ns)?;
+    code_optional_number(code, &mut request.thread)?;
+    code.number(&mut request.device)?;
+    code_choice(code, &mut request.work, &WORKS)?;
+    code_flag(code, &mut request.is_ahead)?;
+    code.number(&mut request.place)?;
+    code.number(&mut request.bytes)
+}
+
+/// Fields of other programs' requests.
+fn code_others_requests(
+    others: &mut OthersRequests,
+    code: &mut impl FieldCodec,
+) -> Result<(), RecordProblem> {
+    code_time(code, &mut others.at_ns)?;
+    code.number(&mut others.device)?;
+    code_choice(code, &mut others.work, &WORKS)?;
+    code_u32(code, &mut others.task)?;
+    code.text(&mut others.name)?;
+    code.number(&mut others.count)?;
+    code.number(&mut others.bytes)
+}
+
+/// Fields of sampled requests of others.
+fn code_others_sampled(
+    others: &mut OthersSampled,
+    code: &mut impl FieldCodec,
+) -> Result<(), RecordProblem> {
+    code_time(code, &mut others.end_ns)?;
+    code_start_time(code, others.end_ns, &mut others.begin_ns)?;
+    code.number(&mut others.device)?;
+    code_choice(code, &mut others.work, &WORKS)?;
+    code.number(&mut others.bytes)
 }
 
 /// Writes or reads the result of a read that requested `requested_bytes` bytes: twice the missing

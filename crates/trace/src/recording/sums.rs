@@ -21,128 +21,113 @@ impl RecordingSums {
     /// # Errors
     /// Returns the description of a value that is impossible or too large.
     pub fn add(&mut self, record: &Record) -> Result<(), &'static str> {
-        /// Error for a time beyond [`SUM_MAX`].
-        const TIME_OUT_OF_RANGE: &str = "a time of more than 36 years";
-        let mut time_ns = 0;
+        check_values(record)?;
+        self.add_values(record)?;
+        check_at_most(SUM_MAX, time_ns(record), TIME_OUT_OF_RANGE)
+    }
+
+    /// Adds the times and counts of a record to the sums.
+    fn add_values(&mut self, record: &Record) -> Result<(), &'static str> {
+        /// Error for waits whose sum is beyond [`SUM_MAX`].
+        const WAITS_OUT_OF_RANGE: &str = "waits of more than 36 years together";
         match record {
-            Record::Start(start) => {
-                check_at_most(OFFSET_MAX, start.wall_ns, "a start after the year 2262")?;
-                check_at_most(
-                    OFFSET_MAX,
-                    start.memory_bytes,
-                    "a machine with more than 2⁶³ bytes of memory",
-                )?;
-                check_at_most(OFFSET_MAX, start.page_bytes, "a page of more than 2⁶³ bytes")?;
-            }
-            Record::Device(device) => {
-                check_at_most(
-                    OFFSET_MAX,
-                    device.readahead_bytes,
-                    "a readahead of more than 2⁶³ bytes",
-                )?;
-            }
-            Record::File(file) => {
-                check_at_most(
-                    OFFSET_MAX,
-                    file.bytes.unwrap_or(0),
-                    "a file of more than 2⁶³ bytes",
-                )?;
-            }
-            Record::Open(open) => time_ns = open.at_ns,
-            Record::Map(map) => time_ns = map.at_ns,
-            Record::Advice(advice) => time_ns = advice.at_ns,
-            Record::Evict(evict) => time_ns = evict.at_ns,
-            Record::Mapped(mapped) => {
-                time_ns = mapped.at_ns;
-                check_at_most(CALL_BYTES_MAX, mapped.bytes, "a call that mapped more than 4 GiB")?;
-            }
             Record::Unseen(unseen) => {
-                time_ns = unseen.at_ns;
-                add_checked(
-                    &mut self.lost,
-                    unseen.count,
-                    "more than 2⁶⁰ reads that were not seen",
-                )?;
-                add_checked(
-                    &mut self.waited_ns,
-                    unseen.waited_ns,
-                    "waits of more than 36 years together",
-                )?;
+                let error = "more than 2⁶⁰ reads that were not seen";
+                add_checked(&mut self.lost, unseen.count, error)?;
+                add_checked(&mut self.waited_ns, unseen.waited_ns, WAITS_OUT_OF_RANGE)
             }
             Record::TimeSpent(spent) => {
-                time_ns = spent.at_ns;
-                add_checked(
-                    &mut self.spent_ns,
-                    spent.wall_ns,
-                    "activities of more than 36 years together",
-                )?;
+                let error = "activities of more than 36 years together";
+                add_checked(&mut self.spent_ns, spent.wall_ns, error)
             }
             Record::Read(read) => {
-                time_ns = read.end_ns;
-                check_at_most(
-                    CALL_BYTES_MAX,
-                    read.bytes_read(),
-                    "a read that was given more than 4 GiB",
-                )?;
-                add_checked(
-                    &mut self.duration_ns,
-                    read.duration_ns(),
-                    "reads that took more than 36 years together",
-                )?;
-                add_checked(
-                    &mut self.waited_ns,
-                    read.waited_ns,
-                    "waits of more than 36 years together",
-                )?;
-            }
-            Record::Insert(insert) => {
-                time_ns = insert.at_ns;
-                check_at_most(
-                    CALL_BYTES_MAX,
-                    insert.bytes,
-                    "a call that had more than 4 GiB come in",
-                )?;
+                let error = "reads that took more than 36 years together";
+                add_checked(&mut self.duration_ns, read.duration_ns(), error)?;
+                add_checked(&mut self.waited_ns, read.waited_ns, WAITS_OUT_OF_RANGE)
             }
             Record::Request(request) => {
-                time_ns = request.end_ns;
-                check_at_most(OFFSET_MAX, request.place, "a request beyond 2⁶³")?;
-                add_checked(
-                    &mut self.bytes,
-                    request.bytes,
-                    "requests for more than 2⁶⁰ bytes together",
-                )?;
+                let error = "requests for more than 2⁶⁰ bytes together";
+                add_checked(&mut self.bytes, request.bytes, error)?;
                 let duration_ns = request.end_ns - request.begin_ns;
-                add_checked(
-                    &mut self.duration_ns,
-                    duration_ns,
-                    "requests that took more than 36 years together",
-                )?;
-            }
-            // These requests are counted by their own records too.
-            Record::OthersRequests(others) => {
-                time_ns = others.at_ns;
-                check_at_most(SUM_MAX, others.bytes, "requests for more than 2⁶⁰ bytes together")?;
-                check_at_most(SUM_MAX, others.count, "more than 2⁶⁰ requests")?;
+                let error = "requests that took more than 36 years together";
+                add_checked(&mut self.duration_ns, duration_ns, error)
             }
             Record::OthersSampled(others) => {
-                time_ns = others.end_ns;
-                add_checked(
-                    &mut self.bytes,
-                    others.bytes,
-                    "requests for more than 2⁶⁰ bytes together",
-                )?;
+                let error = "requests for more than 2⁶⁰ bytes together";
+                add_checked(&mut self.bytes, others.bytes, error)
             }
             Record::Lost(lost) => {
-                time_ns = lost.at_ns;
-                add_checked(&mut self.lost, lost.count, "more than 2⁶⁰ lost events")?;
+                add_checked(&mut self.lost, lost.count, "more than 2⁶⁰ lost events")
             }
-            Record::End(end) => {
-                time_ns = end.at_ns;
-                check_at_most(SUM_MAX, end.processor_ns.unwrap_or(0), TIME_OUT_OF_RANGE)?;
-            }
-            Record::Thread(_) => {}
+            _ => Ok(()),
         }
-        check_at_most(SUM_MAX, time_ns, TIME_OUT_OF_RANGE)
+    }
+}
+
+/// Error for a time beyond [`SUM_MAX`].
+const TIME_OUT_OF_RANGE: &str = "a time of more than 36 years";
+
+/// Time of a record, since the start of the recording; 0 for a record without a time.
+fn time_ns(record: &Record) -> u64 {
+    match record {
+        Record::Open(open) => open.at_ns,
+        Record::Map(map) => map.at_ns,
+        Record::Advice(advice) => advice.at_ns,
+        Record::Evict(evict) => evict.at_ns,
+        Record::Mapped(mapped) => mapped.at_ns,
+        Record::Unseen(unseen) => unseen.at_ns,
+        Record::TimeSpent(spent) => spent.at_ns,
+        Record::Read(read) => read.end_ns,
+        Record::Insert(insert) => insert.at_ns,
+        Record::Request(request) => request.end_ns,
+        Record::OthersRequests(others) => others.at_ns,
+        Record::OthersSampled(others) => others.end_ns,
+        Record::Lost(lost) => lost.at_ns,
+        Record::End(end) => end.at_ns,
+        Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => 0,
+    }
+}
+
+/// Checks the values of a record that are not added to a sum.
+fn check_values(record: &Record) -> Result<(), &'static str> {
+    match record {
+        Record::Start(start) => {
+            check_at_most(OFFSET_MAX, start.wall_ns, "a start after the year 2262")?;
+            let error = "a machine with more than 2⁶³ bytes of memory";
+            check_at_most(OFFSET_MAX, start.memory_bytes, error)?;
+            check_at_most(OFFSET_MAX, start.page_bytes, "a page of more than 2⁶³ bytes")
+        }
+        Record::Device(device) => {
+            let error = "a readahead of more than 2⁶³ bytes";
+            check_at_most(OFFSET_MAX, device.readahead_bytes, error)
+        }
+        Record::File(file) => {
+            let bytes = file.bytes.unwrap_or(0);
+            check_at_most(OFFSET_MAX, bytes, "a file of more than 2⁶³ bytes")
+        }
+        Record::Mapped(mapped) => {
+            check_at_most(CALL_BYTES_MAX, mapped.bytes, "a call that mapped more than 4 GiB")
+        }
+        Record::Read(read) => {
+            let error = "a read that was given more than 4 GiB";
+            check_at_most(CALL_BYTES_MAX, read.bytes_read(), error)
+        }
+        Record::Insert(insert) => {
+            let error = "a call that had more than 4 GiB come in";
+            check_at_most(CALL_BYTES_MAX, insert.bytes, error)
+        }
+        Record::Request(request) => {
+            check_at_most(OFFSET_MAX, request.place, "a request beyond 2⁶³")
+        }
+        // These requests are counted by their own records too.
+        Record::OthersRequests(others) => {
+            check_at_most(SUM_MAX, others.bytes, "requests for more than 2⁶⁰ bytes together")?;
+            check_at_most(SUM_MAX, others.count, "more than 2⁶⁰ requests")
+        }
+        Record::End(end) => {
+            check_at_most(SUM_MAX, end.processor_ns.unwrap_or(0), TIME_OUT_OF_RANGE)
+        }
+        _ => Ok(()),
     }
 }
 

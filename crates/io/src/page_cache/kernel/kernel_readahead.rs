@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use readpath_core::decision::LoggedDecision;
 use readpath_core::readahead::{
-    AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, ReadRequest,
-    ReadaheadLimits, ReadaheadPolicy, ReadaheadState, first_window_pages,
+    AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, ReadaheadLimits, ReadaheadPolicy,
+    ReadaheadState, first_window_pages,
 };
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
@@ -32,6 +32,10 @@ use crate::os::clock::Clock;
 use crate::os::system_memory::{SystemMemory, total_memory};
 use crate::probes;
 use crate::target::Target;
+
+mod decision;
+
+use decision::PolicyDecision;
 
 /// Threshold of a read that has waited for the device: 10 us plus 1 us per KiB (1 GiB/s). Copies of
 /// 4 KiB took 0.4 to 1.2 us, reads of 4 KiB from an idle virtual disk 45 us and more.
@@ -143,12 +147,6 @@ pub(crate) struct KernelReadTotals {
     pub(crate) waited_bytes: u64,
     pub(crate) advised_bytes: u64,
     pub(crate) whole_file_bytes: u64,
-}
-
-/// Answer of the policy, and the page ranges to advise.
-struct PolicyDecision {
-    answer: PolicyAnswer,
-    advised_ranges: Vec<PageRange>,
 }
 
 impl PathKernelReadahead {
@@ -303,31 +301,6 @@ impl Drop for KernelReadTimer<'_> {
     }
 }
 
-/// Extends the range that follows `request` to include it, so that the device gets one request.
-/// Returns true if there is such a range.
-fn merge_into_next(request: PageRange, advised_ranges: &mut [PageRange]) -> bool {
-    let next_range = advised_ranges.iter_mut().find(|range| range.first == request.end);
-    next_range.map(|range| range.first = request.first).is_some()
-}
-
-/// Removes the ranges that the kernel reads ahead by itself after `request` of an ascending stream.
-/// `window` returns the kernel's window and is called only if needed.
-fn remove_kernel_ranges(
-    advised_ranges: &mut Vec<PageRange>,
-    window: impl Fn() -> KernelWindow,
-    request: PageRange,
-) {
-    let default_window = ReadaheadLimits::default().window_pages_max;
-    let is_in_kernel_window = |range: &PageRange, window_pages| {
-        range.first >= request.end && range.end <= request.end + window_pages
-    };
-    advised_ranges.retain(|range| !is_in_kernel_window(range, default_window));
-    if !advised_ranges.is_empty() {
-        let window_pages_max = window().window_pages;
-        advised_ranges.retain(|range| !is_in_kernel_window(range, window_pages_max));
-    }
-}
-
 /// Largest number of pages to advise for a hint of `range`: all of a range of up to 32 MiB, and
 /// half of the available memory for a larger one.
 fn hint_pages_max(range: PageRange) -> u64 {
@@ -413,97 +386,6 @@ impl FileKernelReadahead {
             self.path_readahead.advise(target, &advised_ranges, access.is_submitted);
         }
         answer
-    }
-
-    /// Shows a read at time `now` of a file of `file_bytes` bytes to the handle's policy, without
-    /// advising. `window` returns the kernel's window of the device and is called only if needed.
-    fn decide(
-        &self,
-        policy: &Mutex<HandlePolicy>,
-        now: Time,
-        file_bytes: u64,
-        window: impl Fn() -> KernelWindow,
-        access: PolicyAccess,
-    ) -> PolicyDecision {
-        let PolicyAccess {
-            offset,
-            bytes,
-            is_continuation,
-            was_without_readahead,
-            is_submitted,
-            is_of_task,
-            first_absent,
-        } = access;
-        let request = PageRange::covering(offset, bytes);
-        let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
-        let file_pages = read_request.file_pages();
-        let mut advised_ranges = Vec::new();
-        // Target window of the policy in pages, if any; `None` if the policy did not see the read.
-        let mut policy_pages = None;
-        let has_advised_part;
-        {
-            let mut policy = policy.lock().expect(POISON);
-            let mut advised = self.advised.lock().expect(POISON);
-            let mut device = self.path_readahead.evidence();
-            has_advised_part = advised.has_unused(request);
-            if let Some(first) = first_absent {
-                advised.on_miss(PageRange::covering(first, offset + bytes - first));
-            }
-            if !advised.is_quiet(request) {
-                device.now = now;
-                device.memory_pages = self.path_readahead.memory_pages();
-                // Only for random readers: the first measurement takes longer than a short
-                // program's reads.
-                device.spare_pages = match !is_of_task && advised.may_be_read_whole(file_pages) {
-                    true => self.path_readahead.spare.spare_pages(now),
-                    false => 0,
-                };
-                device.open_reads =
-                    self.path_readahead.reads_in_progress.load(Ordering::Relaxed).max(1);
-                policy.read(
-                    &read_request,
-                    &mut KernelPageView {
-                        advised: &mut advised,
-                        device: &mut device,
-                        file_pages,
-                        advised_ranges: &mut advised_ranges,
-                    },
-                );
-                policy_pages = Some(policy.wanted_anywhere());
-            }
-            advised.read(request, &mut device);
-            self.has_unread_advice.store(advised.awaits_reader(), Ordering::Relaxed);
-        }
-        let is_kernel_readahead_off = match policy_pages {
-            // The kernel reads nothing ahead of a read that continues no run, but it will for the
-            // next one.
-            Some(policy_pages) => policy_pages.is_some_and(|pages| {
-                !is_continuation || pages < window().kernel_readahead_pages(request)
-            }),
-            None => was_without_readahead,
-        };
-        if is_kernel_readahead_off && !is_submitted {
-            // The check has already started the kernel's I/O.
-            if first_absent.is_none() {
-                merge_into_next(request, &mut advised_ranges);
-            }
-            return PolicyDecision {
-                answer: PolicyAnswer { is_kernel_readahead_off, has_advised_part },
-                advised_ranges,
-            };
-        }
-        // A submitted read does not go through `read(2)` now, so the kernel reads nothing ahead of
-        // it.
-        if is_continuation && !is_submitted {
-            remove_kernel_ranges(&mut advised_ranges, window, request);
-        }
-        if is_submitted && !merge_into_next(request, &mut advised_ranges) {
-            advised_ranges.insert(0, request);
-        }
-        PolicyDecision {
-            answer: PolicyAnswer { is_kernel_readahead_off: false, has_advised_part },
-            advised_ranges,
-        }
     }
 
     /// Counts a read of `bytes` bytes that a thread or a ring awaits instead of the caller.

@@ -241,18 +241,7 @@ impl Handle {
             if !blocking_read.poll(waker) {
                 return Poll::Pending;
             }
-            // Bytes that were evicted again or could not be read are read without the kernel page
-            // cache, which reports the error.
-            let is_read = match blocking_read.take_copy() {
-                Some(copy) => {
-                    buffers[0].copy_from_slice(&copy);
-                    true
-                }
-                None => buffered_file.read_resident(offset, bytes, buffers),
-            };
-            if !is_read {
-                buffered_file.record_eviction();
-            }
+            let is_read = finish_blocking_read(buffered_file, blocking_read, offset, buffers);
             return Poll::Ready(Ok(is_read && self.record_kernel_read(bytes, bytes, offset)));
         }
         // The waiting thread reads through the kernel with its readahead, like the check. Streams
@@ -264,16 +253,13 @@ impl Handle {
         }
         let is_prefetching = file_readahead.is_prefetching();
         let no_readahead_from = self.read_counters.kernel_reads().no_readahead_start(offset);
+        let show_read = |first_absent| {
+            let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
+            let access = PolicyAccess { is_submitted: true, is_of_task: true, ..access };
+            file_readahead.show_read(&self.kernel_policy, target, access);
+        };
         if is_prefetching {
-            file_readahead.show_read(
-                &self.kernel_policy,
-                target,
-                PolicyAccess {
-                    is_submitted: true,
-                    is_of_task: true,
-                    ..self.policy_access(offset, bytes, no_readahead_from, None)
-                },
-            );
+            show_read(None);
         }
         let checked_bytes = buffered_file.read_nowait(offset, KernelReadahead::Enabled, buffers);
         if checked_bytes == Some(bytes) {
@@ -281,15 +267,7 @@ impl Handle {
         }
         if !is_prefetching && !is_kernel_stream {
             let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
-            file_readahead.show_read(
-                &self.kernel_policy,
-                target,
-                PolicyAccess {
-                    is_submitted: true,
-                    is_of_task: true,
-                    ..self.policy_access(offset, bytes, no_readahead_from, first_absent)
-                },
-            );
+            show_read(first_absent);
         }
         let new_read =
             blocking_read.insert(Arc::new(buffered_file.new_blocking_read(offset, bytes)));
@@ -326,4 +304,26 @@ impl Handle {
             first_absent,
         }
     }
+}
+
+/// Moves the bytes of an ended `blocking_read` at `offset` into `buffers`. Returns false if they
+/// were evicted again or could not be read: the kernel page cache is then bypassed, which reports
+/// the error.
+fn finish_blocking_read(
+    buffered_file: &BufferedFile,
+    blocking_read: &BlockingRead,
+    offset: u64,
+    buffers: &mut [IoSliceMut<'_>; 1],
+) -> bool {
+    let is_read = match blocking_read.take_copy() {
+        Some(copy) => {
+            buffers[0].copy_from_slice(&copy);
+            true
+        }
+        None => buffered_file.read_resident(offset, buffers[0].len() as u64, buffers),
+    };
+    if !is_read {
+        buffered_file.record_eviction();
+    }
+    is_read
 }

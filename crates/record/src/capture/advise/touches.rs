@@ -93,83 +93,7 @@ impl Touches {
         mut on_touch: impl FnMut(PageTouch),
     ) {
         for event in events {
-            let task = event.task;
-            let belongs_to_exception = matches!(
-                event.data,
-                EventData::MapPages { .. } | EventData::Fault { .. } | EventData::Insert { .. }
-            );
-            if let Some(mapped_page) =
-                self.last_exceptions.remove(&task).filter(|_| !belongs_to_exception)
-            {
-                self.end_fault(task, &mut on_touch);
-                let (touched_page, has_exception_only) =
-                    (PageRange::new(mapped_page.page, 1), true);
-                let range = self.pages_mapped_by_fault(
-                    &mapped_page,
-                    touched_page,
-                    has_exception_only,
-                    tables,
-                );
-                let range = self.extended_over_gap(task, mapped_page.inode, range);
-                on_touch(PageTouch::Mapped { task, inode: mapped_page.inode, range });
-            }
-            match event.data {
-                EventData::PageFault { address } => {
-                    self.end_fault(task, &mut on_touch);
-                    self.exception_pages.remove(&task);
-                    if let Some(mapped_page) = tables.mapped_page_at(task, address) {
-                        self.last_exceptions.insert(task, mapped_page);
-                        self.exception_pages.insert(task, mapped_page);
-                    }
-                }
-                EventData::CacheRead { inode, first, end } => {
-                    self.end_fault(task, &mut on_touch);
-                    on_touch(PageTouch::Requested { task, inode, range: PageRange { first, end } });
-                }
-                EventData::MapPages { inode, first, end } => {
-                    self.end_fault(task, &mut on_touch);
-                    let window = PageRange { first, end };
-                    let mapped_page = self.exception_pages.get(&task).copied();
-                    let mapped_page = mapped_page
-                        .filter(|page| page.inode == inode && window.contains(page.page));
-                    let range = match mapped_page {
-                        Some(mapped_page) => {
-                            let has_exception_only = false;
-                            self.pages_mapped_by_fault(
-                                &mapped_page,
-                                window,
-                                has_exception_only,
-                                tables,
-                            )
-                        }
-                        None => self.folios.covering(inode, window),
-                    };
-                    let range = self.extended_over_gap(task, inode, range);
-                    on_touch(PageTouch::Mapped { task, inode, range });
-                }
-                EventData::Fault { inode, page } => {
-                    self.end_fault(task, &mut on_touch);
-                    self.faults.insert(task, FaultRecord { inode, page, inserted_end: None });
-                }
-                EventData::Insert { inode, first, count } => {
-                    let range = PageRange::new(first, count);
-                    self.folios.insert(inode, range);
-                    on_touch(PageTouch::Missed { task, inode, range });
-                    let Some(fault) = self.faults.get_mut(&task) else { continue };
-                    let next_page = fault.inserted_end.unwrap_or(fault.page);
-                    if fault.inode == inode && range.contains(next_page) {
-                        fault.inserted_end = Some(range.end);
-                    }
-                }
-                EventData::Switch { from, .. } => self.end_fault(from, &mut on_touch),
-                EventData::Enter(..) => self.end_fault(task, &mut on_touch),
-                EventData::TaskEnds => {
-                    self.end_fault(task, &mut on_touch);
-                    self.last_mapped.remove(&task);
-                    self.exception_pages.remove(&task);
-                }
-                _ => {}
-            }
+            self.process_event(event, tables, &mut on_touch);
         }
         // Faults with added pages are waiting for the device. No further event is needed for them.
         let served_tasks: Vec<u32> = self
@@ -178,6 +102,103 @@ impl Touches {
             .filter_map(|(task, fault)| fault.inserted_end.map(|_| *task))
             .collect();
         served_tasks.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
+    }
+
+    /// Processes one event.
+    fn process_event(
+        &mut self,
+        event: &TraceEvent,
+        tables: &mut impl PageLookup,
+        on_touch: &mut impl FnMut(PageTouch),
+    ) {
+        let task = event.task;
+        let belongs_to_exception = matches!(
+            event.data,
+            EventData::MapPages { .. } | EventData::Fault { .. } | EventData::Insert { .. }
+        );
+        let last_exception = self.last_exceptions.remove(&task);
+        if let Some(mapped_page) = last_exception.filter(|_| !belongs_to_exception) {
+            self.report_exception(task, &mapped_page, tables, on_touch);
+        }
+        match event.data {
+            EventData::PageFault { address } => {
+                self.end_fault(task, on_touch);
+                self.exception_pages.remove(&task);
+                if let Some(mapped_page) = tables.mapped_page_at(task, address) {
+                    self.last_exceptions.insert(task, mapped_page);
+                    self.exception_pages.insert(task, mapped_page);
+                }
+            }
+            EventData::CacheRead { inode, first, end } => {
+                self.end_fault(task, on_touch);
+                on_touch(PageTouch::Requested { task, inode, range: PageRange { first, end } });
+            }
+            EventData::MapPages { inode, first, end } => {
+                self.end_fault(task, on_touch);
+                let window = PageRange { first, end };
+                let range = self.pages_reported(task, inode, window, tables);
+                on_touch(PageTouch::Mapped { task, inode, range });
+            }
+            EventData::Fault { inode, page } => {
+                self.end_fault(task, on_touch);
+                self.faults.insert(task, FaultRecord { inode, page, inserted_end: None });
+            }
+            EventData::Insert { inode, first, count } => {
+                let range = PageRange::new(first, count);
+                self.folios.insert(inode, range);
+                on_touch(PageTouch::Missed { task, inode, range });
+                let Some(fault) = self.faults.get_mut(&task) else { return };
+                let next_page = fault.inserted_end.unwrap_or(fault.page);
+                if fault.inode == inode && range.contains(next_page) {
+                    fault.inserted_end = Some(range.end);
+                }
+            }
+            EventData::Switch { from, .. } => self.end_fault(from, on_touch),
+            EventData::Enter(..) => self.end_fault(task, on_touch),
+            EventData::TaskEnds => {
+                self.end_fault(task, on_touch);
+                self.last_mapped.remove(&task);
+                self.exception_pages.remove(&task);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the touch of a task's last exception, after which no other event of its fault came.
+    fn report_exception(
+        &mut self,
+        task: u32,
+        mapped_page: &MappedPage,
+        tables: &mut impl PageLookup,
+        on_touch: &mut impl FnMut(PageTouch),
+    ) {
+        self.end_fault(task, on_touch);
+        let (touched_page, has_exception_only) = (PageRange::new(mapped_page.page, 1), true);
+        let range =
+            self.pages_mapped_by_fault(mapped_page, touched_page, has_exception_only, tables);
+        let range = self.extended_over_gap(task, mapped_page.inode, range);
+        on_touch(PageTouch::Mapped { task, inode: mapped_page.inode, range });
+    }
+
+    /// Pages that a task's fault mapped, of which the kernel reported `window`.
+    fn pages_reported(
+        &mut self,
+        task: u32,
+        inode: Inode,
+        window: PageRange,
+        tables: &mut impl PageLookup,
+    ) -> PageRange {
+        let mapped_page = self.exception_pages.get(&task).copied();
+        let mapped_page =
+            mapped_page.filter(|page| page.inode == inode && window.contains(page.page));
+        let range = match mapped_page {
+            Some(mapped_page) => {
+                let has_exception_only = false;
+                self.pages_mapped_by_fault(&mapped_page, window, has_exception_only, tables)
+            }
+            None => self.folios.covering(inode, window),
+        };
+        self.extended_over_gap(task, inode, range)
     }
 
     /// Ends the fault in progress of a task, and reports the pages that it mapped. Without a fault

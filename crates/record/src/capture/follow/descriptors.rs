@@ -13,12 +13,49 @@ use readpath_trace::recording::{
 use super::super::event::{Inode, SystemCall};
 use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
-use super::super::tables::{DescriptorTarget, OpenFileState, SharedOpenFile};
+use super::super::tables::{DescriptorTableId, DescriptorTarget, OpenFileState, SharedOpenFile};
 use super::{ActiveCall, PAGE_BYTES, TaskTracker};
 
 /// Open flags. The access mode has the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
 pub(super) const DIRECT: u64 = libc::O_DIRECT as u64;
+
+/// Arguments of a system call that reads a file.
+#[derive(Clone, Copy, Debug)]
+struct ReadCall {
+    method: ReadMethod,
+    descriptor: u64,
+    /// `None` for a read at the file position.
+    offset: Option<u64>,
+    /// `None` for vectors, whose lengths are in the program's memory, and for copies.
+    requested_bytes: Option<u64>,
+}
+
+impl ReadCall {
+    /// Returns the arguments of a call, by its manual page; `None` for a call that reads nothing.
+    fn from_call(call: &ActiveCall) -> Option<ReadCall> {
+        let [first, second, third, fourth, ..] = call.arguments;
+        let (method, descriptor, offset, requested_bytes) = match call.system_call {
+            SystemCall::Read => (ReadMethod::Read, first, None, Some(third)),
+            SystemCall::Readv => (ReadMethod::Readv, first, None, None),
+            SystemCall::Pread => (ReadMethod::Pread, first, Some(fourth), Some(third)),
+            // `preadv2` reads at the file position for offset -1.
+            SystemCall::Preadv => {
+                (ReadMethod::Preadv, first, Some(fourth).filter(|offset| *offset != u64::MAX), None)
+            }
+            SystemCall::Sendfile => (ReadMethod::Copied, second, None, None),
+            SystemCall::CopyFileRange => (ReadMethod::Copied, first, None, None),
+            _ => return None,
+        };
+        let descriptor = descriptor_in(descriptor);
+        Some(ReadCall { method, descriptor, offset, requested_bytes })
+    }
+}
+
+/// Returns the descriptor in an argument. It has 32 bits; the upper half is undefined.
+fn descriptor_in(argument: u64) -> u64 {
+    argument & 0xffff_ffff
+}
 
 impl<N: FileNames> TaskTracker<N> {
     /// Adds the files of the descriptors and mappings of a process that ran before the recording,
@@ -49,56 +86,53 @@ impl<N: FileNames> TaskTracker<N> {
     /// record its advice. `result` is a negative error number if the call failed. A task that is
     /// not recorded has no effect.
     pub(super) fn on_call_end(&mut self, end_ns: u64, task: u32, call: ActiveCall, result: i64) {
-        let Some(state) = self.tasks.get(&task) else { return };
-        let (table, process) = (state.table, state.process);
+        if !self.tasks.contains_key(&task) {
+            return;
+        }
+        match call.system_call {
+            SystemCall::Read
+            | SystemCall::Readv
+            | SystemCall::Pread
+            | SystemCall::Preadv
+            | SystemCall::Sendfile
+            | SystemCall::CopyFileRange => {
+                if let Some(read) = ReadCall::from_call(&call) {
+                    self.on_read_end(end_ns, task, &call, read, result);
+                }
+            }
+            SystemCall::Open
+            | SystemCall::OpenAt
+            | SystemCall::OpenAt2
+            | SystemCall::Close
+            | SystemCall::Dup
+            | SystemCall::Dup2
+            | SystemCall::Fcntl
+            | SystemCall::Lseek => self.on_descriptor_call_end(task, &call, result),
+            SystemCall::Mmap
+            | SystemCall::Munmap
+            | SystemCall::Mremap
+            | SystemCall::Mlock
+            | SystemCall::Madvise => self.on_mapping_call_end(end_ns, task, &call, result),
+            SystemCall::Fadvise | SystemCall::Readahead => {
+                if result == 0 {
+                    self.on_fadvise(end_ns, task, &call, descriptor_in(call.arguments[0]));
+                }
+            }
+            SystemCall::IoSubmit => self.on_io_submit_end(end_ns, task, &call, result),
+            SystemCall::IoGetevents => self.on_io_getevents_end(end_ns, task, &call, result),
+            SystemCall::UringEnter => {}
+        }
+    }
+
+    /// Applies the effect of a call that opens, closes or copies a descriptor, or moves its file
+    /// position.
+    fn on_descriptor_call_end(&mut self, task: u32, call: &ActiveCall, result: i64) {
+        let Some(table) = self.tasks.get(&task).map(|state| state.table) else { return };
         // Each call has its own order of arguments, see its manual page.
-        let [first, second, third, fourth, ..] = call.arguments;
-        // A descriptor has 32 bits. The upper half of the argument is undefined.
-        let descriptor = first & 0xffff_ffff;
+        let [first, second, third, ..] = call.arguments;
+        let descriptor = descriptor_in(first);
         let returned = u64::try_from(result).ok();
         match call.system_call {
-            SystemCall::Read | SystemCall::Readv => {
-                let (method, requested_bytes) = match call.system_call {
-                    SystemCall::Read => (ReadMethod::Read, Some(third)),
-                    _ => (ReadMethod::Readv, None),
-                };
-                self.on_read_end(
-                    end_ns,
-                    task,
-                    &call,
-                    (method, descriptor),
-                    None,
-                    requested_bytes,
-                    result,
-                );
-            }
-            SystemCall::Pread => {
-                let requested_bytes = Some(third);
-                let method = (ReadMethod::Pread, descriptor);
-                self.on_read_end(
-                    end_ns,
-                    task,
-                    &call,
-                    method,
-                    Some(fourth),
-                    requested_bytes,
-                    result,
-                );
-            }
-            SystemCall::Preadv => {
-                // `preadv2` reads at the file position for offset -1.
-                let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
-                let method = (ReadMethod::Preadv, descriptor);
-                self.on_read_end(end_ns, task, &call, method, offset, None, result);
-            }
-            SystemCall::Sendfile => {
-                let method = (ReadMethod::Copied, second & 0xffff_ffff);
-                self.on_read_end(end_ns, task, &call, method, None, None, result);
-            }
-            SystemCall::CopyFileRange => {
-                let method = (ReadMethod::Copied, descriptor);
-                self.on_read_end(end_ns, task, &call, method, None, None, result);
-            }
             SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
                 let Some(opened) = returned else { return };
                 let flags = match call.system_call {
@@ -117,85 +151,73 @@ impl<N: FileNames> TaskTracker<N> {
                 self.tables.set(table, opened, Rc::new(RefCell::new(file_state)));
                 self.assign_opened(task);
             }
-            SystemCall::IoSubmit => self.on_io_submit_end(end_ns, task, &call, result),
-            SystemCall::IoGetevents => self.on_io_getevents_end(end_ns, task, &call, result),
-            SystemCall::UringEnter => {}
             SystemCall::Close => self.tables.close(table, descriptor),
             SystemCall::Dup | SystemCall::Dup2 => {
-                if let Some(copy) = returned {
-                    let file_state = self.tables.file_state(table, descriptor);
-                    self.tables.set(table, copy, file_state);
-                }
+                self.copy_descriptor(table, descriptor, returned);
             }
             SystemCall::Fcntl => {
                 let is_copy = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC]
                     .iter()
                     .any(|command| *command as u64 == second & 0xffff_ffff);
-                if let Some(copy) = returned.filter(|_| is_copy) {
-                    let file_state = self.tables.file_state(table, descriptor);
-                    self.tables.set(table, copy, file_state);
-                }
+                self.copy_descriptor(table, descriptor, returned.filter(|_| is_copy));
             }
-            SystemCall::Lseek => {
-                if returned.is_some() {
-                    self.tables.file_state(table, descriptor).borrow_mut().position = returned;
-                }
+            SystemCall::Lseek if returned.is_some() => {
+                self.tables.file_state(table, descriptor).borrow_mut().position = returned;
             }
-            SystemCall::Mmap => {
-                if let Some(address) = returned {
-                    self.on_mmap(end_ns, task, process, &call, address);
-                }
-            }
-            SystemCall::Munmap => {
-                if result == 0 {
-                    self.maps.remove(process, first, page_end(first, second));
-                }
-            }
-            SystemCall::Mremap => {
-                if let Some(address) = returned {
-                    let whole_pages = |bytes| page_end(0, bytes);
-                    let (old_bytes, new_bytes) = (whole_pages(second), whole_pages(third));
-                    self.maps.move_range(process, (first, old_bytes), (address, new_bytes));
-                }
-            }
-            SystemCall::Mlock => {
-                // `mlock2` has its flags in the third argument (MLOCK_ONFAULT). `mlock` has two
-                // arguments.
-                if result == 0 && third & ON_FAULT == 0 {
-                    self.on_populate(end_ns, task, (first, page_end(first, second)));
-                }
-            }
-            SystemCall::Madvise => {
-                if result == 0 {
-                    if POPULATE.contains(&(third as i32)) {
-                        self.on_populate(end_ns, task, (first, page_end(first, second)));
-                    }
-                    self.on_madvise(end_ns, task, process, (first, second), third);
-                }
-            }
-            SystemCall::Fadvise | SystemCall::Readahead => {
-                if result == 0 {
-                    self.on_fadvise(end_ns, task, &call, descriptor);
-                }
-            }
+            _ => {}
         }
     }
 
-    /// Queues the record of a read that ended at `end_ns`, and advances the file position. `offset`
-    /// is `None` for a read at the file position. `requested_bytes` is `None` for vectors, whose
-    /// lengths are unknown. `result` is the number of bytes or a negative error number. Nothing is
-    /// recorded if the file or the position is unknown, or if the program has to retry.
-    #[allow(clippy::too_many_arguments)]
+    /// Makes `copy` a descriptor of the same open file. `None` if the call failed.
+    fn copy_descriptor(&mut self, table: DescriptorTableId, descriptor: u64, copy: Option<u64>) {
+        let Some(copy) = copy else { return };
+        let file_state = self.tables.file_state(table, descriptor);
+        self.tables.set(table, copy, file_state);
+    }
+
+    /// Applies the effect of a call that makes, moves or removes a mapping, or brings its pages in.
+    fn on_mapping_call_end(&mut self, end_ns: u64, task: u32, call: &ActiveCall, result: i64) {
+        let Some(process) = self.tasks.get(&task).map(|state| state.process) else { return };
+        // A failed call has no effect. Only the calls that return an address return more than 0.
+        let Ok(address) = u64::try_from(result) else { return };
+        let [first, second, third, ..] = call.arguments;
+        match call.system_call {
+            SystemCall::Mmap => self.on_mmap(end_ns, task, process, call, address),
+            SystemCall::Munmap => {
+                self.maps.remove(process, first, page_end(first, second));
+            }
+            SystemCall::Mremap => {
+                let whole_pages = |bytes| page_end(0, bytes);
+                let (old_bytes, new_bytes) = (whole_pages(second), whole_pages(third));
+                self.maps.move_range(process, (first, old_bytes), (address, new_bytes));
+            }
+            // `mlock2` has its flags in the third argument (MLOCK_ONFAULT). `mlock` has two
+            // arguments.
+            SystemCall::Mlock if third & ON_FAULT == 0 => {
+                self.on_populate(end_ns, task, (first, page_end(first, second)));
+            }
+            SystemCall::Madvise => {
+                if POPULATE.contains(&(third as i32)) {
+                    self.on_populate(end_ns, task, (first, page_end(first, second)));
+                }
+                self.on_madvise(end_ns, task, process, (first, second), third);
+            }
+            _ => {}
+        }
+    }
+
+    /// Queues the record of a read that ended at `end_ns`, and advances the file position. `result`
+    /// is the number of bytes or a negative error number. Nothing is recorded if the file or the
+    /// position is unknown, or if the program has to retry.
     fn on_read_end(
         &mut self,
         end_ns: u64,
         task: u32,
         call: &ActiveCall,
-        (method, descriptor): (ReadMethod, u64),
-        offset: Option<u64>,
-        requested_bytes: Option<u64>,
+        read: ReadCall,
         result: i64,
     ) {
+        let ReadCall { method, descriptor, offset, requested_bytes } = read;
         let Some(state) = self.tasks.get(&task) else { return };
         // A read of absent pages cannot continue without the device.
         let is_missed = call.cache.is_none_or(|(inode, page)| {

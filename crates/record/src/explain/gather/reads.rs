@@ -100,34 +100,30 @@ impl RecordingData {
         if !is_retry {
             self.count_read(read, got_bytes);
         }
-        let is_direct = read
-            .descriptor
-            .is_some_and(|descriptor| self.direct_opens.contains(&(read.file, descriptor)));
-        let waited_ns = match self.has_measured_waits() {
+        let opened = read.descriptor.map(|descriptor| (read.file, descriptor));
+        let is_direct = opened.is_some_and(|opened| self.direct_opens.contains(&opened));
+        let has_measured_waits = self.has_measured_waits();
+        let waited_ns = match has_measured_waits {
             true => read.waited_ns,
             false => wait_of_call(read, got_bytes),
         };
         // Without root, insertions into the page cache are not seen, and the descriptor decides.
-        let is_buffered = read
-            .descriptor
-            .is_some_and(|descriptor| self.buffered_opens.contains(&(read.file, descriptor)));
+        let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));
         let has_filled_cache =
-            fetched.bytes > 0 || (!self.has_measured_waits() && is_buffered && waited_ns > 0);
+            fetched.bytes > 0 || (!has_measured_waits && is_buffered && waited_ns > 0);
         // Direct reads pass the cache. Insertions into it are reported only with measured waits.
-        let is_fetch_unreported = is_direct || (!self.has_measured_waits() && waited_ns > 0);
-        let file = self.files.entry(read.file).or_default();
+        let is_fetch_unreported = is_direct || (!has_measured_waits && waited_ns > 0);
         if got_bytes > 0 && fetched.bytes == 0 && is_fetch_unreported {
-            let (bytes, refetched_bytes) = match is_direct {
+            let file = self.files.entry(read.file).or_default();
+            (fetched.bytes, fetched.refetched_bytes) = match is_direct {
                 true => (got_bytes, file.record_fetch(read.offset, got_bytes)),
                 false => file.record_absent_fetch(read.offset, got_bytes),
             };
-            fetched = FetchedBytes { bytes, refetched_bytes, ..fetched };
         }
         if !is_retry {
             self.record_used_pages(read, fault.as_ref(), step);
         }
         let is_small_call = self.calls.add_if_small(self.source, read, waited_ns, step.is_adjacent);
-        let has_measured_waits = self.has_measured_waits();
         let file = self.files.entry(read.file).or_default();
         file.small_calls += u64::from(is_small_call);
         file.direct_reads += u64::from(is_direct);

@@ -1,0 +1,305 @@
+//! The windows of a stream: their size, their position, and which of their pages are marked.
+
+use super::super::super::{DeviceEvidence, PageView};
+use super::super::run::SequentialRun;
+use super::super::{AccessContext, LatestReadahead, MARKED, UNMARKED, record_window};
+use super::{ReadStream, StreamShape, Stride};
+use crate::observed::EWMA_WINDOW;
+use crate::unit::PageRange;
+
+/// Size of the next window.
+#[derive(Clone, Copy)]
+struct WindowSize {
+    /// Number of pages ahead of the reader.
+    pages: u64,
+    /// Name of the bound that determined the size, for the decision log.
+    why: &'static str,
+    /// The stream's share of the memory for pages ahead, in pages.
+    share_pages: u64,
+}
+
+impl ReadStream {
+    /// Prefetches the next window, if the reader waits or another request pays for itself. Part of
+    /// the window may be prefetched already, so that only the missing pages are added.
+    pub(in super::super) fn read_ahead(&mut self, access: AccessContext, pages: &mut dyn PageView) {
+        let device = &mut *pages.evidence().device;
+        self.record_progress(&access, device);
+        let size = self.window_size(device);
+        if self.shape == StreamShape::Open && size.pages > 0 {
+            self.shape = self.assumed_shape();
+        }
+        let added = match self.shape {
+            StreamShape::Open => PageRange::default(),
+            StreamShape::Backward => self.read_backward(size, access.request, pages),
+            StreamShape::Forward => self.read_forward(size, access, pages),
+            StreamShape::Strided(stride) => self.read_strided(stride, size, access, pages),
+        };
+        if added.is_empty() {
+            return;
+        }
+        self.window_pages = size.pages;
+        self.window_pages_max = self.window_pages_max.saturating_mul(2);
+        let (shape, behind) = (self.shape.name(), self.run.used_pages);
+        let WindowSize { pages: size, why, .. } = size;
+        record_window(pages, LatestReadahead { range: added, shape, why, behind, size });
+    }
+
+    /// Counts the stream as active on the device, or stops counting it at the end of the file.
+    fn record_progress(&mut self, access: &AccessContext, device: &mut DeviceEvidence) {
+        let is_at_end = match self.shape {
+            StreamShape::Backward => access.request.first == 0,
+            _ => access.request.end >= access.file_pages,
+        };
+        if is_at_end {
+            self.stop_counting(device);
+        } else if self.run.length() > 1 {
+            self.counted_era = device.record_stream_progress(self.counted_era);
+        }
+    }
+
+    /// Size of the next window: the least of the target, the limit after evictions, and the pages
+    /// that stay in memory.
+    fn window_size(&mut self, device: &DeviceEvidence) -> WindowSize {
+        let latest_run = self.latest_run();
+        let target = device.window(latest_run.begin, latest_run.length(), latest_run.request_pages);
+        self.target_pages = target.pages;
+        let bounds = [
+            (target.pages, target.why),
+            (self.window_pages_max, "evicted"),
+            (self.pages_kept_until_use(device), "memory"),
+        ];
+        let (pages, why) =
+            bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("three bounds");
+        WindowSize { pages, why, share_pages: device.stream_share_pages() }
+    }
+
+    /// True if the next request pays for itself, `requests_ahead` requests ahead of the reader.
+    fn next_request_pays(&self, requests_ahead: u64, pages: &mut dyn PageView) -> bool {
+        let SequentialRun { begin, request_pages, .. } = *self.latest_run();
+        let length = self.latest_run().length();
+        pages.evidence().device.pays_ahead(begin, length, request_pages, requests_ahead)
+    }
+
+    /// Prefetches the window below the prefetched pages. Returns the window.
+    fn read_backward(
+        &mut self,
+        size: WindowSize,
+        request: PageRange,
+        pages: &mut dyn PageView,
+    ) -> PageRange {
+        let end = self.prefetch_end.min(request.first);
+        let missing_pages = size.pages.saturating_sub(request.first - end).min(size.share_pages);
+        let window = PageRange { first: round_begin(end, missing_pages), end };
+        self.add_backward(window, pages);
+        window
+    }
+
+    /// Prefetches the window behind the prefetched pages. Returns the window; empty if it is too
+    /// small or does not pay.
+    fn read_forward(
+        &mut self,
+        size: WindowSize,
+        access: AccessContext,
+        pages: &mut dyn PageView,
+    ) -> PageRange {
+        let AccessContext { request, file_pages, .. } = access;
+        let first = self.prefetch_end.max(request.end);
+        let missing_pages = size.pages.saturating_sub(first - request.end).min(size.share_pages);
+        let window_end = round_end(first, missing_pages);
+        let window = PageRange { first, end: window_end }.clipped(file_pages);
+        // Less than a quarter is read only if nothing is prefetched, or at the file's end.
+        let is_too_small =
+            window.count() < size.pages.min(size.share_pages) / 4 && window.end < file_pages;
+        if first > request.end && is_too_small {
+            return PageRange::default();
+        }
+        let request_pages = self.latest_run().request_pages;
+        let requests_ahead = (first + 1 - request.end).div_ceil(request_pages);
+        if !(access.reader_waits || self.next_request_pays(requests_ahead, pages)) {
+            return PageRange::default();
+        }
+        let has_room_for_two_windows = size.why != "memory" || 2 * window.count() <= size.pages;
+        self.add_forward(window, access, has_room_for_two_windows, pages);
+        window
+    }
+
+    /// Prefetches the next blocks of a stride. Returns the range from the lowest to the highest
+    /// page; empty if the blocks are too few or do not pay.
+    fn read_strided(
+        &mut self,
+        mut stride: Stride,
+        size: WindowSize,
+        access: AccessContext,
+        pages: &mut dyn PageView,
+    ) -> PageRange {
+        if stride.steps_ahead() < 1 {
+            stride.restart_prefetch();
+            self.shape = StreamShape::Strided(stride);
+        }
+        let steps_ahead = stride.steps_ahead() as u64 - 1;
+        let block_pages = stride.block_pages(access.request.count());
+        let blocks_max = (size.pages.min(size.share_pages) / block_pages).max(1);
+        // Keep up to one and a half windows ahead, so that a small disk array has enough requests
+        // to sort.
+        let count = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
+        let is_too_small = count < (blocks_max / 4).max(1);
+        if is_too_small || !(access.reader_waits || self.next_request_pays(steps_ahead + 1, pages))
+        {
+            return PageRange::default();
+        }
+        let device = &*pages.evidence().device;
+        let gap = stride.gap_pages(block_pages);
+        let reads_through = gap < block_pages && gap < device.estimate.request_service_pages();
+        let (length, request_pages) = (self.latest_run().length(), self.latest_run().request_pages);
+        let count = match reads_through {
+            true => count,
+            false => device.blocks_that_pay(length, request_pages, steps_ahead + 1, count),
+        };
+        self.add_blocks(stride, count, reads_through, access.file_pages, pages)
+    }
+
+    /// Maximum number of pages ahead of the reader that remain in memory until the reader reaches
+    /// them.
+    ///
+    /// The memory is replaced once as many pages were requested as it has. The stream's share of
+    /// these is its number of used pages, divided by all pages requested since it began. While
+    /// these numbers are small, the share is one divided by the number of streams.
+    fn pages_kept_until_use(&self, device: &DeviceEvidence) -> u64 {
+        let requested_pages =
+            device.requested_pages().saturating_sub(self.requested_pages_at_begin);
+        let weighted_pages = requested_pages + EWMA_WINDOW * device.streams.count();
+        device.memory_pages * (self.run.used_pages + EWMA_WINDOW) / weighted_pages.max(1)
+    }
+
+    /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. The middle
+    /// page is marked, so that the next window is read while the reader still has half of this one.
+    /// If memory has no room for two windows, the last page is marked instead.
+    fn add_forward(
+        &mut self,
+        window: PageRange,
+        access: AccessContext,
+        has_room_for_two_windows: bool,
+        pages: &mut dyn PageView,
+    ) {
+        let request = access.request;
+        let unmarked_pages = match has_room_for_two_windows {
+            true => window.count() / 2,
+            false => window.count().saturating_sub(1),
+        };
+        if !(self.is_continued() || access.is_touch) {
+            // Mark each page, so that the reader's next position is reported wherever it is.
+            let is_added = |page| pages.add_absent(PageRange::new(page, 1), MARKED);
+            self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
+            return;
+        }
+        let middle = window.first + unmarked_pages;
+        let is_first_part_added = pages.add_absent(window.clipped(middle), UNMARKED);
+        let second_part = PageRange { first: middle, ..window };
+        let is_second_part_added = pages.add_absent(second_part, MARKED);
+        // If the window was cut short, the next one begins after the pages that were added. The
+        // mark must lie below `prefetch_end`: a request that finds its pages is reported only at a
+        // mark, and a mark beyond it would begin another stream.
+        let is_cached = |page: &u64| pages.is_cached(*page);
+        self.prefetch_end = match is_first_part_added && is_second_part_added {
+            true => window.end,
+            false => window.first + window.pages().take_while(is_cached).count() as u64,
+        };
+    }
+
+    /// Prefetches a backward window. Its last page is marked, because the reader uses it first.
+    /// Pieces of doubling size are added from the end, so that a full memory cuts off the pages
+    /// used last.
+    fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
+        let mut added_begin = window.end;
+        while added_begin > window.first {
+            let count = (window.end - added_begin).max(1);
+            let first = added_begin.saturating_sub(count).max(window.first);
+            let is_marked = added_begin == window.end;
+            if !pages.add_absent(PageRange { first, end: added_begin }, is_marked) {
+                break;
+            }
+            added_begin = first;
+        }
+        if !window.is_empty() {
+            self.prefetch_end = added_begin;
+        }
+    }
+
+    /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
+    /// is set. The block after a quarter of them is marked, so that its use starts the next read.
+    /// Returns the range from the lowest to the highest page.
+    fn add_blocks(
+        &mut self,
+        mut stride: Stride,
+        count: u64,
+        reads_through: bool,
+        file_pages: u64,
+        pages: &mut dyn PageView,
+    ) -> PageRange {
+        let mut covered = PageRange::default();
+        let mut previous_block = stride.last_prefetched_block();
+        for index in 0..count {
+            let block = stride.ahead_block().clipped(file_pages);
+            if block.is_empty() {
+                break;
+            }
+            let block_and_gap = match reads_through {
+                true => PageRange {
+                    first: block.first.min(previous_block.end),
+                    end: block.end.max(previous_block.first).min(file_pages),
+                },
+                false => block,
+            };
+            let is_marked = index == count / 4;
+            let has_room = match stride.is_contiguous() {
+                // The rest of the last block, whose request alone has arrived, is read first.
+                true => {
+                    let rest = if index == 0 { previous_block } else { PageRange::default() };
+                    let first_used = stride.first_used_page(block).clipped(file_pages);
+                    pages.add_absent(rest, UNMARKED)
+                        && pages.add_absent(first_used, is_marked)
+                        && pages.add_absent(block, UNMARKED)
+                }
+                false => pages.add_absent(block, is_marked),
+            };
+            if !has_room || !pages.add_absent(block_and_gap, UNMARKED) {
+                break;
+            }
+            covered = match index {
+                0 => block_and_gap,
+                _ => PageRange {
+                    first: covered.first.min(block_and_gap.first),
+                    end: covered.end.max(block_and_gap.end),
+                },
+            };
+            previous_block = block;
+            stride.record_prefetched_block();
+        }
+        self.shape = StreamShape::Strided(stride);
+        covered
+    }
+}
+
+/// Power of two to which a window's end is rounded, at most half of the window.
+///
+/// Servers, stripes and drives transfer powers of two. With NFS calls of 32 KiB, 68 KiB take three
+/// calls and 64 KiB take two. Rounding costs little: a window a quarter larger or smaller than the
+/// best one costs a thirtieth more.
+fn rounding_unit(pages: u64) -> u64 {
+    1 << (pages.max(2).ilog2() - 1)
+}
+
+/// Rounded end of a window of about `pages` pages that begins at `first`. Not rounded if the result
+/// would be an empty window.
+fn round_end(first: u64, pages: u64) -> u64 {
+    let unit = rounding_unit(pages);
+    let end = (first + pages + unit / 2) / unit * unit;
+    if end > first { end } else { first + pages }
+}
+
+/// Rounded begin of a backward window of at least `pages` pages that ends at `end`. Rounding down
+/// never shortens the window.
+fn round_begin(end: u64, pages: u64) -> u64 {
+    let unit = rounding_unit(pages);
+    end.saturating_sub(pages) / unit * unit
+}

@@ -1,0 +1,146 @@
+//! Decision about one read: the policy's windows, and which of them the kernel reads by itself.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use readpath_core::readahead::{KernelPageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy};
+use readpath_core::unit::{PageRange, Time};
+
+use super::{FileKernelReadahead, HandlePolicy, KernelWindow, POISON, PolicyAccess, PolicyAnswer};
+
+/// Answer of the policy, and the page ranges to advise.
+pub(super) struct PolicyDecision {
+    pub(super) answer: PolicyAnswer,
+    pub(super) advised_ranges: Vec<PageRange>,
+}
+
+/// Windows of the policy after a read.
+struct PolicyWindows {
+    /// Page ranges that the policy wants to be read.
+    advised_ranges: Vec<PageRange>,
+    /// Target window of the policy in pages, if any; `None` if the policy did not see the read.
+    target_pages: Option<Option<u64>>,
+    /// True if a part of the read was advised before.
+    has_advised_part: bool,
+}
+
+impl FileKernelReadahead {
+    /// Shows a read at time `now` of a file of `file_bytes` bytes to the handle's policy, without
+    /// advising. `window` returns the kernel's window of the device and is called only if needed.
+    pub(super) fn decide(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        now: Time,
+        file_bytes: u64,
+        window: impl Fn() -> KernelWindow,
+        access: PolicyAccess,
+    ) -> PolicyDecision {
+        let PolicyAccess { is_continuation, is_submitted, .. } = access;
+        let request = PageRange::covering(access.offset, access.bytes);
+        let PolicyWindows { mut advised_ranges, target_pages, has_advised_part } =
+            self.ask_policy(policy, now, file_bytes, access);
+        let is_kernel_readahead_off = match target_pages {
+            // The kernel reads nothing ahead of a read that continues no run, but it will for the
+            // next one.
+            Some(target_pages) => target_pages.is_some_and(|pages| {
+                !is_continuation || pages < window().kernel_readahead_pages(request)
+            }),
+            None => access.was_without_readahead,
+        };
+        if is_kernel_readahead_off && !is_submitted {
+            // The check has already started the kernel's I/O.
+            if access.first_absent.is_none() {
+                merge_into_next(request, &mut advised_ranges);
+            }
+            return PolicyDecision {
+                answer: PolicyAnswer { is_kernel_readahead_off, has_advised_part },
+                advised_ranges,
+            };
+        }
+        // A submitted read does not go through `read(2)` now, so the kernel reads nothing ahead of
+        // it.
+        if is_continuation && !is_submitted {
+            remove_kernel_ranges(&mut advised_ranges, window, request);
+        }
+        if is_submitted && !merge_into_next(request, &mut advised_ranges) {
+            advised_ranges.insert(0, request);
+        }
+        PolicyDecision {
+            answer: PolicyAnswer { is_kernel_readahead_off: false, has_advised_part },
+            advised_ranges,
+        }
+    }
+
+    /// Records a read at time `now` of a file of `file_bytes` bytes, and shows it to the policy
+    /// unless it is part of a run in pages that were advised.
+    fn ask_policy(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        now: Time,
+        file_bytes: u64,
+        access: PolicyAccess,
+    ) -> PolicyWindows {
+        let PolicyAccess { offset, bytes, is_of_task, first_absent, .. } = access;
+        let request = PageRange::covering(offset, bytes);
+        let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
+        let file_pages = read_request.file_pages();
+        let (mut advised_ranges, mut target_pages) = (Vec::new(), None);
+        let mut policy = policy.lock().expect(POISON);
+        let mut advised = self.advised.lock().expect(POISON);
+        let mut device = self.path_readahead.evidence();
+        let has_advised_part = advised.has_unused(request);
+        if let Some(first) = first_absent {
+            advised.on_miss(PageRange::covering(first, offset + bytes - first));
+        }
+        if !advised.is_quiet(request) {
+            device.now = now;
+            device.memory_pages = self.path_readahead.memory_pages();
+            // Only for random readers: the first measurement takes longer than a short program's
+            // reads.
+            device.spare_pages = match !is_of_task && advised.may_be_read_whole(file_pages) {
+                true => self.path_readahead.spare.spare_pages(now),
+                false => 0,
+            };
+            device.open_reads =
+                self.path_readahead.reads_in_progress.load(Ordering::Relaxed).max(1);
+            policy.read(
+                &read_request,
+                &mut KernelPageView {
+                    advised: &mut advised,
+                    device: &mut device,
+                    file_pages,
+                    advised_ranges: &mut advised_ranges,
+                },
+            );
+            target_pages = Some(policy.wanted_anywhere());
+        }
+        advised.read(request, &mut device);
+        self.has_unread_advice.store(advised.awaits_reader(), Ordering::Relaxed);
+        PolicyWindows { advised_ranges, target_pages, has_advised_part }
+    }
+}
+
+/// Extends the range that follows `request` to include it, so that the device gets one request.
+/// Returns true if there is such a range.
+fn merge_into_next(request: PageRange, advised_ranges: &mut [PageRange]) -> bool {
+    let next_range = advised_ranges.iter_mut().find(|range| range.first == request.end);
+    next_range.map(|range| range.first = request.first).is_some()
+}
+
+/// Removes the ranges that the kernel reads ahead by itself after `request` of an ascending stream.
+/// `window` returns the kernel's window and is called only if needed.
+fn remove_kernel_ranges(
+    advised_ranges: &mut Vec<PageRange>,
+    window: impl Fn() -> KernelWindow,
+    request: PageRange,
+) {
+    let default_window = ReadaheadLimits::default().window_pages_max;
+    let is_in_kernel_window = |range: &PageRange, window_pages| {
+        range.first >= request.end && range.end <= request.end + window_pages
+    };
+    advised_ranges.retain(|range| !is_in_kernel_window(range, default_window));
+    if !advised_ranges.is_empty() {
+        let window_pages_max = window().window_pages;
+        advised_ranges.retain(|range| !is_in_kernel_window(range, window_pages_max));
+    }
+}

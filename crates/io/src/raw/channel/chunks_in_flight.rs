@@ -1,0 +1,94 @@
+//! Chunks of one call: their way between the file, the buffers and the caller's memory.
+
+use readpath_core::chunking::Chunk;
+use readpath_core::request::Op;
+
+use super::super::RawStats;
+use super::super::buffers::Buffers;
+use super::super::layout::{BlockLayout, PieceMemory, intersection};
+use super::{CallMemory, ChunkState, TransfersInFlight, copy_range, io_segment, range_bytes};
+
+/// Chunks of one call, with the memory that they use.
+pub(super) struct ChunksInFlight<'l> {
+    pub(super) in_flight: TransfersInFlight<'l>,
+    pub(super) buffers: &'l Buffers,
+    /// Indices of the ring's free buffers.
+    pub(super) buffers_free: &'l mut Vec<u32>,
+    pub(super) counters: &'l mut RawStats,
+    pub(super) op: Op,
+    pub(super) memory: CallMemory,
+    pub(super) layout: BlockLayout,
+    pub(super) block_bytes: u64,
+    /// True if whole blocks are moved without a buffer.
+    pub(super) is_direct: bool,
+}
+
+impl ChunksInFlight<'_> {
+    /// Starts to move a chunk. A buffer of the ring must be free.
+    ///
+    /// # Safety
+    /// The caller's memory is valid until the chunk has ended. Other code does not access it (for a
+    /// write: does not change it).
+    pub(super) unsafe fn start(&mut self, chunk: Chunk) {
+        let buffer = self.buffers_free.pop().expect("the ring is as deep as the policy");
+        let chunk_state = ChunkState { chunk, buffer };
+        let pieces = self.layout.pieces(chunk.offset..chunk.end());
+        let (memory, buffers) = (self.memory, self.buffers);
+        let address = |part: PieceMemory, offset: u64| match part {
+            PieceMemory::Caller => memory.address_of(offset),
+            PieceMemory::Head => buffers.edge(0),
+            PieceMemory::Tail => buffers.edge(1),
+        };
+        self.counters.count_chunk(self.op, chunk.bytes);
+        if self.is_direct {
+            let segments = pieces
+                .map(|(part, piece)| io_segment(address(part, piece.start), range_bytes(&piece)));
+            // SAFETY: the caller's contract for its memory; the edges belong to the channel.
+            unsafe { self.in_flight.start(self.op, chunk_state, segments) };
+            return;
+        }
+        let start = buffers.chunk(buffer);
+        if self.op == Op::Write {
+            for (part, piece) in pieces {
+                let to = start.wrapping_add((piece.start - chunk.offset) as usize);
+                // SAFETY: a buffer holds a chunk, and this one has no other user.
+                unsafe { copy_range(address(part, piece.start), to, &piece) };
+            }
+            self.counters.copied_bytes += chunk.bytes;
+        }
+        // SAFETY: the buffer belongs to this chunk until it has ended.
+        unsafe { self.in_flight.start(self.op, chunk_state, [io_segment(start, chunk.bytes)]) };
+    }
+
+    /// Ends a chunk of which `bytes` bytes were moved: copies what a read has in buffers to the
+    /// caller, and frees the buffer.
+    ///
+    /// # Safety
+    /// The caller's memory is valid, and other code does not access it.
+    pub(super) unsafe fn finish(&mut self, chunk_state: ChunkState, bytes: u64) {
+        let ChunkState { chunk, buffer } = chunk_state;
+        let moved_range = chunk.offset..chunk.offset + bytes;
+        if self.op == Op::Read {
+            // The kernel has filled the edges, or the whole chunk, in buffers.
+            let buffered_parts = if self.is_direct {
+                [self.layout.head_offset(), self.layout.tail_offset()]
+                    .map(|block| block.map(|block| block..block + self.block_bytes))
+            } else {
+                [Some(moved_range.clone()), None]
+            };
+            for (index, piece) in buffered_parts.into_iter().enumerate() {
+                let Some(piece) = piece else { continue };
+                let from = match self.is_direct {
+                    true => self.buffers.edge(index),
+                    false => self.buffers.chunk(buffer),
+                };
+                let part = intersection(&self.layout.requested_in(&piece), &moved_range);
+                let from = from.wrapping_add((part.start - piece.start) as usize);
+                self.counters.copied_bytes += range_bytes(&part);
+                // SAFETY: the kernel has filled these bytes and has finished with them.
+                unsafe { copy_range(from, self.memory.address_of(part.start), &part) };
+            }
+        }
+        self.buffers_free.push(buffer);
+    }
+}

@@ -1,0 +1,57 @@
+//! Builds the memory of a scenario: a region, or a mapping of the file.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+
+use readpath_core::unit::PAGE_BYTES;
+
+use super::{FILE, FILE_PATH, MemoryObject, Paged, Scenario, World};
+use crate::pager::{Mapping, PagerError, Region};
+
+/// Builds the memory with its storage. Returns its length in bytes too.
+///
+/// # Errors
+/// The simulated system refuses a thread or memory.
+pub(super) fn build_memory(
+    world: &World,
+    scenario: &Scenario,
+    paged: &Paged,
+) -> Result<(MemoryObject, u64), PagerError> {
+    let settings = &scenario.settings;
+    let memory_bytes = settings.memory_pages * PAGE_BYTES;
+    match *paged {
+        Paged::Region(pages, swapin) => {
+            world.disk.borrow_mut().make_store(FILE);
+            world.memory.borrow_mut().pages_max = settings.memory_pages;
+            let region = Region::builder()
+                .memory(memory_bytes)
+                .swapin(swapin)
+                .eviction(settings.eviction)
+                .open_storage(
+                    pages * PAGE_BYTES,
+                    Path::new(FILE_PATH),
+                    File::open("/dev/null").expect("there is always nothing to be opened"),
+                );
+            region.map(|region| (MemoryObject::Region(RefCell::new(region)), pages * PAGE_BYTES))
+        }
+        Paged::Mapping | Paged::MappingWithDelegation(_) => {
+            let bytes = scenario.files[FILE];
+            let pages = bytes.div_ceil(PAGE_BYTES);
+            world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
+            if let Paged::MappingWithDelegation(kernel) = paged {
+                // Page 0 stays uncached: the kernel alone serves a file that is completely cached.
+                let cached =
+                    (1..pages).filter(|_| world.happens_one_in(kernel.cached_one_in)).collect();
+                world.memory.borrow_mut().set_kernel(kernel, cached);
+            }
+            let builder = Mapping::builder()
+                .memory(memory_bytes)
+                .readahead(settings.readahead)
+                .kernel_cache(matches!(paged, Paged::MappingWithDelegation(_)));
+            // SAFETY: the checks expect that other programs change the bytes.
+            let mapping = unsafe { builder.open(FILE_PATH) };
+            mapping.map(|mapping| (MemoryObject::Mapping(mapping), bytes))
+        }
+    }
+}
