@@ -3,6 +3,8 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use readpath_os::proc_text;
+
 /// Processor time, split by user and kernel mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
@@ -67,20 +69,14 @@ pub fn minor_faults() -> u64 {
 /// kernel does not report it.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = line_of(&status, "VmHWM:")?.strip_suffix("kB")?;
-    Some(kib.trim().parse::<u64>().ok()? * 1024)
+    proc_text::field_bytes(&status, "VmHWM:")
 }
 
 /// Bytes read from storage for this process, kernel readahead included (`read_bytes`, proc(5)).
 /// Returns `None` where the kernel does not report it.
 pub fn storage_read_bytes() -> Option<u64> {
     let counts = std::fs::read_to_string("/proc/self/io").ok()?;
-    line_of(&counts, "read_bytes:")?.parse().ok()
-}
-
-/// Returns the text after `name` on its line, or `None` without that line.
-fn line_of<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    proc_text::field(&counts, "read_bytes:")?.parse().ok()
 }
 
 /// Calls getrusage(2) for `target`.

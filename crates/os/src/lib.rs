@@ -2,8 +2,10 @@
 //!
 //! - [`queue`]: limits of a block device's request queue, from sysfs.
 //! - [`page_cache`]: residency of a file in the kernel page cache, and `readahead(2)`.
+//! - [`proc_text`]: fields in the text files of `/proc`.
 //!
 //! Linux only. No function keeps state, and none needs privileges.
 
 pub mod page_cache;
+pub mod proc_text;
 pub mod queue;

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use readpath_core::unit::SECTOR_BYTES;
+use readpath_os::proc_text;
 use rustix::fs::{major, minor};
-
-use super::group::field_value;
 
 /// Pages swapped by the machine since its boot (`/proc/vmstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,8 +21,8 @@ impl SwappedPages {
     pub fn now() -> Option<SwappedPages> {
         let text = fs::read_to_string("/proc/vmstat").ok()?;
         Some(SwappedPages {
-            pages_in: field_value(&text, "pswpin")?,
-            pages_out: field_value(&text, "pswpout")?,
+            pages_in: proc_text::number(&text, "pswpin")?,
+            pages_out: proc_text::number(&text, "pswpout")?,
         })
     }
 
@@ -58,15 +57,8 @@ pub fn swapped_bytes_of_others(own_processes: &[u32]) -> u64 {
     other_processes
         // An ended process has no swapped memory, and neither has a kernel thread.
         .filter_map(|process| fs::read_to_string(format!("/proc/{process}/status")).ok())
-        .filter_map(|status| swapped_kib(&status))
-        .sum::<u64>()
-        * 1024
-}
-
-/// Returns the value of `VmSwap` in a process status, in KiB. `None` for a kernel thread.
-fn swapped_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
+        .filter_map(|status| proc_text::field_bytes(&status, "VmSwap:"))
+        .sum()
 }
 
 /// Counters of a block device (`/sys/dev/block/…/stat`).
@@ -113,10 +105,7 @@ mod tests {
     /// Texts as printed by the kernel. The device has 1,017 + 2,002 requests for 36,264 + 40,000
     /// sectors.
     #[test]
-    fn swap_and_device_counters_are_parsed_from_kernel_text() {
-        let status = "Name:\tbash\nVmRSS:\t    3840 kB\nVmSwap:\t     816 kB\nThreads:\t1\n";
-        assert_eq!(swapped_kib(status), Some(816));
-        assert_eq!(swapped_kib("Name:\tkthreadd\nThreads:\t1\n"), None);
+    fn device_counters_are_parsed_from_kernel_text() {
         let stat =
             "    1017    20   36264  190  2002   17   40000  1311  0 1500 1501 0 0 0 0 0 0\n";
         let counts = DeviceCounts::parse(stat).unwrap();

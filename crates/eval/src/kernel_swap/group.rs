@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{CleanupEntry, SwapError, fresh_name, own_entries, try_lock_file};
+use readpath_os::proc_text;
 use readpath_record::cleanup::{CleanupKind, Record};
 use readpath_record::notice;
 
@@ -103,11 +104,11 @@ impl MemoryGroup {
         let value = |name| text(name).trim().parse().ok();
         match self.version {
             Version::One => GroupCounts {
-                oom_kills: field_value(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
+                oom_kills: proc_text::number(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
                 bytes_max: value("memory.max_usage_in_bytes"),
             },
             Version::Two => GroupCounts {
-                oom_kills: field_value(&text("memory.events"), "oom_kill").unwrap_or(0),
+                oom_kills: proc_text::number(&text("memory.events"), "oom_kill").unwrap_or(0),
                 bytes_max: value("memory.peak"),
             },
         }
@@ -154,12 +155,6 @@ fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
             CleanupEntry { path, outcome }
         })
         .collect()
-}
-
-/// Returns the number after `name` on a line of its own, or `None` without that line.
-pub(super) fn field_value(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line?.trim().parse().ok()
 }
 
 /// Parent folder of a new group.
@@ -282,14 +277,5 @@ mod tests {
         fs::write(root.join("cgroup.subtree_control"), "").unwrap();
         assert_eq!(Parent::find_version_2(groups, &mounts), None);
         fs::remove_dir_all(&root).unwrap();
-    }
-
-    /// Other names begin or end with the searched ones.
-    #[test]
-    fn group_field_is_matched_by_its_whole_name() {
-        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\nswapcached 4096\nswap 8192\n";
-        assert_eq!(field_value(text, "oom_kill"), Some(3));
-        assert_eq!(field_value(text, "swap"), Some(8192));
-        assert_eq!(field_value(text, "oom"), None);
     }
 }

@@ -9,6 +9,8 @@
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
+use readpath_os::proc_text;
+
 /// Memory figures in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SystemMemory {
@@ -43,8 +45,8 @@ impl SystemMemory {
     fn measure_below(root: &Path) -> Option<SystemMemory> {
         let info = read_to_string(root.join("proc/meminfo")).ok()?;
         let machine = SystemMemory {
-            total_bytes: number_after(&info, "MemTotal:")? << 10,
-            available_bytes: number_after(&info, "MemAvailable:")? << 10,
+            total_bytes: proc_text::field_bytes(&info, "MemTotal:")?,
+            available_bytes: proc_text::field_bytes(&info, "MemAvailable:")?,
             stall_us: total_stall_us(&root.join("proc/pressure/memory")),
         };
         let limits = cgroups(root)
@@ -91,7 +93,7 @@ impl CgroupFileNames {
         let total_bytes = self.smallest_limit(group).filter(|&limit| limit < machine_bytes)?;
         let usage_bytes = read_number(&group.join(self.usage))?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
-        let inactive_bytes = number_after(&stat, self.inactive_files_field).unwrap_or(0);
+        let inactive_bytes = proc_text::number(&stat, self.inactive_files_field).unwrap_or(0);
         let available_bytes =
             total_bytes.saturating_sub(usage_bytes.saturating_sub(inactive_bytes));
         let stall_us = total_stall_us(&group.join("memory.pressure"));
@@ -133,14 +135,6 @@ fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFil
     let innermost = if group_directory.is_dir() { group_directory } else { mount.clone() };
     let groups = innermost.ancestors().take_while(|group| group.starts_with(&mount));
     groups.map(|group| (group.to_path_buf(), names)).collect()
-}
-
-/// Returns the number after `name` at the start of a line of `text`, without its unit. Returns
-/// `None` if there is none.
-fn number_after(text: &str, name: &str) -> Option<u64> {
-    let number_in_line =
-        |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
-    text.lines().find_map(number_in_line)
 }
 
 /// Returns the `total` in µs of the first line (`some`) of a pressure stall information file; 0 if

@@ -13,6 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use readpath_os::proc_text;
 use readpath_os::queue::{QueueLimits, ReadaheadSetting};
 use readpath_trace::recording::DeviceRecord;
 use rustix::fs::makedev;
@@ -191,9 +192,9 @@ impl FileNames for System {
             bytes: Some(metadata.len()),
         };
         let fdinfo = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
-        let value = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name));
-        let position = value("pos:").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        let flags = value("flags:").and_then(|text| u64::from_str_radix(text.trim(), 8).ok());
+        let value = |name: &str| proc_text::field(&fdinfo, name);
+        let position = value("pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let flags = value("flags:").and_then(|text| u64::from_str_radix(text, 8).ok());
         Some(OpenFile { inode, named, position, flags: flags.unwrap_or(0) })
     }
 
@@ -264,6 +265,11 @@ pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     (inode.number != 0).then_some((from_hex(first)?, mapping, NamedFile { path, bytes: None }))
 }
 
+/// True if the rights in a line of `/proc/PID/maps` include execution.
+pub(super) fn is_executable(line: &str) -> bool {
+    line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'))
+}
+
 /// Number of pages in a huge page.
 const HUGE_PAGES: u64 = 512;
 
@@ -307,4 +313,20 @@ fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
         first: touched.page - mapped_before as u64,
         end: touched.page + mapped_from as u64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapping_of_a_file_is_parsed_from_a_line_of_maps() {
+        let line = "7f0000001000-7f0000003000 r--s 0000a000 fd:02 1234       /a file";
+        let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
+        let mapping = Mapping { end: 0x7f00_0000_3000, inode, file: 0, offset: 0xa000 };
+        let named = NamedFile { path: "/a file".to_owned(), bytes: None };
+        assert_eq!(parse_mapping(line), Some((0x7f00_0000_1000, mapping, named)));
+        assert_eq!(parse_mapping("7f00-7f10 rw-p 00000000 00:00 0"), None);
+        assert_eq!(parse_mapping("7f00-7f10 rw-p 00000000 00:00 0     [heap]"), None);
+    }
 }

@@ -21,6 +21,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_core::unit::PageRange;
+use readpath_os::proc_text;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, EventsLost, FileRecord, OFFSET_MAX, OpenRecord, ReadMethod,
     ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter, ThreadName,
@@ -600,6 +601,6 @@ fn create_shared_files(folder: &Path, library: &[u8]) -> io::Result<RecordRing> 
 /// Number of seccomp filters of this process. A program with more filters is in its own sandbox.
 fn own_filters() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    let count = proc_text::field(&status, "Seccomp_filters:");
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }

@@ -19,10 +19,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::proc_text;
 
 use super::event::Inode;
 use super::mounts;
-use super::names::{FileNames, System};
+use super::names::{FileNames, System, is_executable, parse_mapping};
 use super::preload::KernelCounts;
 use crate::cold::residency_flags;
 
@@ -139,8 +140,8 @@ impl Sampled {
     /// Returns true when the process has ended, even if it is still a zombie.
     pub fn is_over(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        matches!(state, None | Some('Z' | 'X'))
+        let state = proc_text::stat_fields(&stat).and_then(|mut fields| fields.next());
+        matches!(state, None | Some("Z" | "X"))
     }
 
     /// Takes the last sample and returns the sums of all samples. Files with the most added pages
@@ -207,7 +208,7 @@ impl Sampled {
     fn sample_mappings(&mut self) {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
         for (inode, path) in mapped_files(&maps) {
-            if let Some(file) = self.tracked_file(inode, path, path.to_owned()) {
+            if let Some(file) = self.tracked_file(inode, &path, path.clone()) {
                 file.result.is_mapped = true;
             }
         }
@@ -327,26 +328,11 @@ pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
 
 /// Returns inode and path of each file in the text of `/proc/PID/maps`, without files that have an
 /// executable part.
-pub(super) fn mapped_files(maps: &str) -> Vec<(Inode, &str)> {
-    let mut files: BTreeMap<Inode, (&str, bool)> = BTreeMap::new();
+pub(super) fn mapped_files(maps: &str) -> Vec<(Inode, String)> {
+    let mut files: BTreeMap<Inode, (String, bool)> = BTreeMap::new();
     for line in maps.lines() {
-        let mut fields = line.splitn(6, ' ');
-        let (Some(rights), Some(device), Some(number), Some(path)) =
-            (fields.nth(1), fields.nth(1), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        let Some((major, minor)) = device.split_once(':') else { continue };
-        let [major, minor] = [major, minor].map(|text| u64::from_str_radix(text, 16));
-        let (Ok(major), Ok(minor), Ok(number)) = (major, minor, number.parse::<u64>()) else {
-            continue;
-        };
-        let path = path.trim_start();
-        if number == 0 || !path.starts_with('/') {
-            continue;
-        }
-        let file = files.entry(Inode { device: major << 20 | minor, number });
-        file.or_insert((path, false)).1 |= rights.contains('x');
+        let Some((_, mapping, named)) = parse_mapping(line) else { continue };
+        files.entry(mapping.inode).or_insert((named.path, false)).1 |= is_executable(line);
     }
     files.retain(|_, (_, is_program)| !*is_program);
     files.into_iter().map(|(inode, (path, _))| (inode, path)).collect()
@@ -387,7 +373,7 @@ mod tests {
 7f20-7f30 rw-p 00000000 00:00 0 
 ";
         let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
-        assert_eq!(mapped_files(maps), [(inode, "/a file")]);
+        assert_eq!(mapped_files(maps), [(inode, "/a file".to_owned())]);
     }
 
     /// This process reads 50 consecutive pages of its own file. The position moves by as much, and

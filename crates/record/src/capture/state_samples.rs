@@ -23,6 +23,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use readpath_os::proc_text;
 use readpath_trace::recording::{Activity, OthersSampled, Record, TimeSpent};
 
 mod activities;
@@ -438,8 +439,7 @@ fn has_own_numbers(process: u32) -> bool {
 /// True if a part of the process's memory is in the swap area.
 fn has_swapped(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"));
-    line.is_some_and(|size| size.trim() != "0 kB")
+    proc_text::field_bytes(&status, "VmSwap:").is_some_and(|bytes| bytes > 0)
 }
 
 /// Time of event number `index` of `count` events in an interval of clock times. The last event is

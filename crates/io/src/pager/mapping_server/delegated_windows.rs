@@ -33,6 +33,7 @@ use std::os::fd::AsFd;
 use readpath_core::machine::Machine;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
+use readpath_os::proc_text;
 
 use super::Areas;
 use crate::page_cache::kernel::{drop_kernel_range, resident_page_count};
@@ -386,12 +387,8 @@ fn has_locked_memory() -> bool {
     if let Some(has) = crate::simulation::memory::has_locked_memory() {
         return has;
     }
-    let locked_kib = || {
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let (_, rest) = status.split_once("VmLck:")?;
-        rest.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    locked_kib() != Some(0)
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    proc_text::field_bytes(&status, "VmLck:") != Some(0)
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::proc_text;
 use readpath_trace::page_set::PageSet;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::event::Inode;
 use super::super::mounts;
+use super::super::names::parse_mapping;
 use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 
 /// A file that can be advised.
@@ -179,38 +181,15 @@ fn open_inode(path: &Path, inode: Inode) -> Option<AdviceTarget> {
 /// `None` if the task has no mapping of the file or has ended.
 fn largest_mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     let maps = fs::read_to_string(folder.join("maps")).ok()?;
-    let mappings = maps.lines().filter_map(|line| MapsLine::parse(line, inode));
-    let MapsLine { address, bytes, offset } = mappings.max_by_key(|mapped| mapped.bytes)?;
+    let mappings = maps.lines().filter_map(parse_mapping);
+    let of_file = mappings.filter(|(_, mapping, _)| mapping.inode == inode);
+    let (address, mapping, _) = of_file.max_by_key(|(first, mapping, _)| mapping.end - first)?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
-    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    let pidfd = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
+    let process = proc_text::field(&status, "Tgid:")?.parse().ok()?;
+    let pidfd = pidfd_open(Pid::from_raw(process)?, PidfdFlags::empty());
+    let (bytes, offset) = (mapping.end - address, mapping.offset);
     let mapped = TargetAccess::Mapped { process: pidfd.ok()?, offset, address };
     Some(AdviceTarget::new(mapped, (offset + bytes) / PAGE_BYTES))
-}
-
-/// Mapping in a line of `/proc/PID/maps`: first address, length, and offset in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MapsLine {
-    address: u64,
-    bytes: u64,
-    offset: u64,
-}
-
-impl MapsLine {
-    /// Parses a line such as `7f00-7f10 r--s 00001000 fd:02 1234 /path`. Returns `None` for a line
-    /// that has another form or names another inode.
-    fn parse(line: &str, inode: Inode) -> Option<MapsLine> {
-        let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
-        let mut fields = line.split_ascii_whitespace();
-        let (first, end) = fields.next()?.split_once('-')?;
-        let (first, end) = (hexadecimal(first)?, hexadecimal(end)?);
-        let offset = hexadecimal(fields.nth(1)?)?;
-        let (major, minor) = fields.next()?.split_once(':')?;
-        let device = hexadecimal(major)? << 20 | hexadecimal(minor)?;
-        let number: u64 = fields.next()?.parse().ok()?;
-        let is_inode = Inode { device, number } == inode;
-        is_inode.then_some(MapsLine { address: first, bytes: end - first, offset })
-    }
 }
 
 /// Requests readahead of `bytes` bytes at `address` in the process of `pidfd`, by
@@ -231,16 +210,6 @@ mod tests {
     use super::*;
     use readpath_os::page_cache::resident_pages;
     use std::fs::{File, OpenOptions};
-
-    #[test]
-    fn proc_maps_line_is_parsed() {
-        let line = "7f0000001000-7f0000003000 r--s 0000a000 fd:02 1234       /a file";
-        let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
-        let mapped = MapsLine { address: 0x7f00_0000_1000, bytes: 0x2000, offset: 0xa000 };
-        assert_eq!(MapsLine::parse(line, inode), Some(mapped));
-        assert_eq!(MapsLine::parse(line, Inode { number: 1, ..inode }), None);
-        assert_eq!(MapsLine::parse("7f00-7f10 rw-p 00000000 00:00 0", inode), None);
-    }
 
     /// Creates a file of 1 MiB without resident pages.
     fn create_cold_file(name: &str) -> (PathBuf, File, Inode) {

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::process::{Child, ExitStatus};
 
+use readpath_os::proc_text;
+
 /// Kernel counters of a program and of the children that it has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounts {
@@ -42,8 +44,7 @@ impl KernelCounts {
     fn from_file(path: &str) -> io::Result<KernelCounts> {
         let text = fs::read_to_string(path)?;
         let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.trim().parse().ok());
+            let number = proc_text::field(&text, name).and_then(|number| number.parse().ok());
             number.ok_or_else(|| io::Error::other(format!("{path}: no number after {name}")))
         };
         Ok(KernelCounts {

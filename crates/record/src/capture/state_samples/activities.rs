@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 
+use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
 use super::Process;
@@ -60,8 +61,7 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
 /// State of a thread as in `/proc/PID/stat`: `D` in a wait that signals do not end, `S` in another.
 fn state_letter(process: u32, thread: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
-    // The name before the state may contain spaces and parentheses.
-    stat.rsplit_once(") ")?.1.chars().next()
+    proc_text::stat_fields(&stat)?.next()?.chars().next()
 }
 
 /// True if a descriptor belongs to a regular file or a block device.

@@ -19,6 +19,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::proc_text;
 
 use super::super::event::Inode;
 use super::super::names::{FileNames, NamedFile, System, open_page_table};
@@ -128,8 +129,8 @@ impl FaultSamples {
                 let Some(pages) = PageSource::of_file(process, inode, path.as_ref()) else {
                     continue;
                 };
-                let bytes = fs::metadata(path).ok().map(|metadata| metadata.len());
-                let named = NamedFile { path: path.to_owned(), bytes };
+                let bytes = fs::metadata(&path).ok().map(|metadata| metadata.len());
+                let named = NamedFile { path, bytes };
                 let window_bytes = self.system.disk(inode.device).readahead_bytes;
                 // A file system without a device has the kernel's default.
                 let window_pages = match window_bytes / PAGE_BYTES {
@@ -231,8 +232,7 @@ fn major_faults(process: u32) -> Option<u64> {
     /// Index of the number among the fields after the name, of which the first is the state.
     const FIELD: usize = 9;
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before the fields may contain spaces and parentheses.
-    stat.rsplit_once(") ")?.1.split(' ').nth(FIELD)?.parse().ok()
+    proc_text::stat_fields(&stat)?.nth(FIELD)?.parse().ok()
 }
 
 /// Contiguous ranges of pages that are resident now and were not before.

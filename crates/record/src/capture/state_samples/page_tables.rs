@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::super::event::Inode;
-use super::super::names::{NamedFile, mapped_flags, parse_mapping};
+use super::super::names::{NamedFile, is_executable, mapped_flags, parse_mapping};
 
 /// Number of pages per read of a page table.
 const CHUNK_PAGES: u64 = 8192;
@@ -45,7 +45,7 @@ pub(super) fn file_mappings(process: u32, pages_max: u64) -> Vec<MappingPages> {
     let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let mappings: Vec<_> = lines
         .lines()
-        .filter_map(|line| Some((line.split(' ').nth(1)?.contains('x'), parse_mapping(line)?)))
+        .filter_map(|line| Some((is_executable(line), parse_mapping(line)?)))
         .collect();
     let is_program = |inode: Inode| {
         mappings
