@@ -18,7 +18,6 @@ pub mod batches;
 mod checksum;
 mod direct;
 pub mod formats;
-mod page_buffer;
 mod peer;
 pub mod positional_reads;
 pub mod streams;
@@ -26,7 +25,6 @@ mod threads;
 pub mod whole_files;
 
 pub use checksum::Checksum;
-pub use page_buffer::PageBuffer;
 pub use peer::{Baseline, MemoryFile};
 
 /// A file for positional reads from any number of threads.

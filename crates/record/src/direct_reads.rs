@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
 
-use readpath_core::unit::PAGE_BYTES;
+use readpath_os::page_buffer::PageBuffer;
 
 /// Opens a file or a block device for direct reads. The caller has checked that it is one. A pipe
 /// in its place is not waited for.
@@ -47,15 +47,14 @@ pub(crate) fn seconds_per_read(
     requests: &[Request],
     depth: usize,
 ) -> io::Result<f64> {
-    let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
+    let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0);
     let next_index = AtomicUsize::new(0);
     let end_time = Mutex::new(None);
     // Locked until all workers are started. False: one of them could not be started.
     let may_start_lock = RwLock::new(false);
     let worker = || -> io::Result<()> {
         // A direct read needs aligned memory.
-        let mut buffer = vec![0; bytes_max + PAGE_BYTES as usize];
-        let aligned = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
+        let mut buffer = PageBuffer::new(bytes_max);
         if !*may_start_lock.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());
         }
@@ -65,7 +64,7 @@ pub(crate) fn seconds_per_read(
             if index + 1 == requests.len() {
                 *end_time.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             }
-            read(request, &mut buffer[aligned..aligned + request.bytes as usize])?;
+            read(request, &mut buffer[..request.bytes as usize])?;
         }
     };
     let start_time = thread::scope(|scope| -> io::Result<Instant> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use readpath::File;
 use readpath_eval::access_patterns::positional_reads::AccessPattern;
-use readpath_eval::access_patterns::{Accesses, Checksum, PageBuffer, ReadAt};
+use readpath_eval::access_patterns::{Accesses, Checksum, ReadAt};
+use readpath_os::page_buffer::PageBuffer;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -69,7 +70,7 @@ async fn run_task(
     task: u64,
 ) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
-    let mut buffer = PageBuffer::of(pattern.read_bytes);
+    let mut buffer = PageBuffer::new(pattern.read_bytes);
     for offset in pattern.of_thread(task) {
         let result;
         (result, buffer) = match &read_method {

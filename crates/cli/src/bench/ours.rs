@@ -12,7 +12,8 @@ use readpath_eval::access_patterns::formats::Ranges;
 use readpath_eval::access_patterns::positional_reads::{AccessPattern, ByteUse, PatternReads};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::WholeFiles;
-use readpath_eval::access_patterns::{Accesses, Checksum, MemoryFile, PageBuffer, ReadAt};
+use readpath_eval::access_patterns::{Accesses, Checksum, MemoryFile, ReadAt};
+use readpath_os::page_buffer::PageBuffer;
 
 use super::futures::Tasks;
 use super::rows::{Data, RowAccesses};
@@ -138,7 +139,7 @@ struct BatchReads {
 impl BatchReads {
     /// Creates batched reads of the pattern, with `depth` reads in flight.
     fn over(read_path: &ReadPath, file: File, pattern: AccessPattern, depth: u32) -> BatchReads {
-        let buffer = PageBuffer::of(pattern.read_bytes);
+        let buffer = PageBuffer::new(pattern.read_bytes);
         BatchReads { batch: read_path.batch(), file, pattern, depth: depth as usize, buffer }
     }
 }

@@ -12,8 +12,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use readpath_core::unit::PAGE_BYTES;
+use readpath_os::page_buffer::PageBuffer;
 
-use super::{PageBuffer, ReadAt};
+use super::ReadAt;
 
 /// Buffer size of a stream in bytes, the usual size of reads without a given length.
 const STREAM_BYTES: u64 = 64 << 10;
@@ -65,14 +66,14 @@ impl ReadAt for DirectFile {
             return self.read_aligned(buffer, offset);
         }
         thread_local! {
-            static BOUNCE_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::of(0));
+            static BOUNCE_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::new(0));
         }
         let first = offset / PAGE_BYTES * PAGE_BYTES;
         let end = (offset + buffer.len() as u64).next_multiple_of(PAGE_BYTES);
         let bytes = (end - first) as usize;
         BOUNCE_BUFFER.with_borrow_mut(|page_buffer| {
             if page_buffer.len() < bytes {
-                *page_buffer = PageBuffer::of(bytes as u64);
+                *page_buffer = PageBuffer::new(bytes as u64);
             }
             let bytes_read = self.read_aligned(&mut page_buffer[..bytes], first)?;
             let skip = ((offset - first) as usize).min(bytes_read);
@@ -100,7 +101,7 @@ impl DirectStream {
         DirectStream {
             file,
             position: 0,
-            buffer: PageBuffer::of(STREAM_BYTES),
+            buffer: PageBuffer::new(STREAM_BYTES),
             buffered_range: 0..0,
         }
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_os::page_buffer::PageBuffer;
 
 use super::threads::read_in_parallel;
-use super::{Accesses, Checksum, PageBuffer, ReadAt};
+use super::{Accesses, Checksum, ReadAt};
 
 /// Order of the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ pub struct PatternReads {
 impl PatternReads {
     /// Creates the reads of this pattern in the file. Each thread has its own buffer.
     pub fn over(file: Arc<dyn ReadAt>, pattern: AccessPattern, byte_use: ByteUse) -> PatternReads {
-        let buffers = (0..pattern.threads).map(|_| PageBuffer::of(pattern.read_bytes)).collect();
+        let buffers = (0..pattern.threads).map(|_| PageBuffer::new(pattern.read_bytes)).collect();
         PatternReads { file, pattern, byte_use, buffers }
     }
 }

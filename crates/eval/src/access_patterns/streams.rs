@@ -2,7 +2,9 @@
 
 use std::io::{self, SeekFrom, Write};
 
-use super::{Accesses, Checksum, PageBuffer, SequentialFile};
+use readpath_os::page_buffer::PageBuffer;
+
+use super::{Accesses, Checksum, SequentialFile};
 
 /// Calls `read` with one buffer until the end of the file.
 pub struct Blocks {
@@ -13,7 +15,7 @@ pub struct Blocks {
 impl Blocks {
     /// Creates the accesses with a buffer of `bytes` bytes, a multiple of the page size.
     pub fn over(stream: Box<dyn SequentialFile>, bytes: u64) -> Blocks {
-        Blocks { stream, buffer: PageBuffer::of(bytes) }
+        Blocks { stream, buffer: PageBuffer::new(bytes) }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::{Checksum, PageBuffer};
+use readpath_os::page_buffer::PageBuffer;
+
+use super::Checksum;
 
 /// Calls `read` on one thread per buffer, with the thread's number. A single buffer is served on
 /// the calling thread. Returns the sum of all checksums, or the first error.

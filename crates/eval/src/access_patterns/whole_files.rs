@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_os::page_buffer::PageBuffer;
 
 use super::threads::read_in_parallel;
-use super::{Accesses, Checksum, PageBuffer, ReadAt};
+use super::{Accesses, Checksum, ReadAt};
 
 /// Minimum file size in bytes.
 pub const FILE_BYTES_MIN: u64 = 4 << 10;
@@ -41,7 +42,7 @@ pub struct WholeFiles {
 impl WholeFiles {
     /// Creates the accesses to the files.
     pub fn over(open: Box<OpenFn>, paths: Vec<PathBuf>, threads: usize) -> WholeFiles {
-        let buffers = (0..threads).map(|_| PageBuffer::of(FILE_BYTES_MAX)).collect();
+        let buffers = (0..threads).map(|_| PageBuffer::new(FILE_BYTES_MAX)).collect();
         WholeFiles { open, paths, buffers }
     }
 }

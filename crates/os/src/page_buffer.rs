@@ -1,8 +1,9 @@
-//! Page-aligned memory, as required by direct I/O and used for every implementation.
+//! Page-aligned memory, as required by direct I/O.
 
 use std::ops::{Deref, DerefMut};
 
-use readpath_core::unit::PAGE_BYTES;
+/// Size of a page in bytes.
+const PAGE_BYTES: usize = 4096;
 
 /// Page-aligned bytes, zero at first. The system allocates each page at its first use.
 #[derive(Debug)]
@@ -16,10 +17,10 @@ pub struct PageBuffer {
 
 impl PageBuffer {
     /// Creates a buffer of `bytes` bytes, rounded up to whole pages.
-    pub fn of(bytes: u64) -> PageBuffer {
-        let (bytes, page) = (bytes.next_multiple_of(PAGE_BYTES) as usize, PAGE_BYTES as usize);
-        let memory = vec![0; bytes + page];
-        let start = memory.as_ptr().align_offset(page);
+    pub fn new(bytes: u64) -> PageBuffer {
+        let bytes = (bytes as usize).next_multiple_of(PAGE_BYTES);
+        let memory = vec![0; bytes + PAGE_BYTES];
+        let start = memory.as_ptr().align_offset(PAGE_BYTES);
         PageBuffer { memory, start, bytes }
     }
 }
@@ -41,5 +42,19 @@ impl DerefMut for PageBuffer {
 impl AsMut<[u8]> for PageBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffer_begins_at_a_page_and_has_whole_pages() {
+        for (bytes, expected_bytes) in [(0, 0), (1, 4096), (4096, 4096), (4097, 8192)] {
+            let mut buffer = PageBuffer::new(bytes);
+            assert_eq!((buffer.len(), buffer.as_ptr() as usize % 4096), (expected_bytes, 0));
+            buffer.fill(1);
+        }
     }
 }
