@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
-use readpath_os::queue::QueueLimits;
-use rustix::fs::{fadvise, major, minor};
+use readpath_os::queue::{QueueLimits, device_folder};
+use rustix::fs::fadvise;
 
 use crate::kernel::fadvise_advice;
 use crate::kernel_trace::{PageCacheTrace, TracefsError};
@@ -359,9 +359,9 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> OracleErr
 
 /// Returns the readahead window and the maximum request size of the device with number `device`.
 fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
-    let queue = QueueLimits::from_device_number(device).ok_or_else(|| {
-        let folder = format!("/sys/dev/block/{}:{}/queue", major(device), minor(device));
-        OracleError::NoQueue { path: path.to_owned(), folder: folder.into() }
+    let queue = QueueLimits::from_device_number(device).ok_or_else(|| OracleError::NoQueue {
+        path: path.to_owned(),
+        folder: device_folder(device).join("queue"),
     })?;
     Ok(ReadaheadLimits {
         window_pages_max: queue.read_ahead_bytes / PAGE_BYTES,

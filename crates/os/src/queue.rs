@@ -83,6 +83,12 @@ impl ReadaheadSetting {
     }
 }
 
+/// Folder of a block device in sysfs, by its number as `stat(2)` reports it. A number without a
+/// block device has none there.
+pub fn device_folder(device: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
+}
+
 /// Number of a block device, or of the device below a file's file system.
 fn device_number(metadata: &Metadata) -> u64 {
     match metadata.file_type().is_block_device() {
@@ -99,7 +105,7 @@ fn bracketed_entry(line: &str) -> Option<&str> {
 
 /// Directory of a device's queue in sysfs; a partition uses its disk's. `None` without a queue.
 fn queue_path(device: u64) -> Option<PathBuf> {
-    let folder = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    let folder = device_folder(device);
     [folder.join("queue"), folder.join("../queue")].into_iter().find(|path| path.is_dir())
 }
 

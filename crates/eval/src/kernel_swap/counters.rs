@@ -1,11 +1,10 @@
 //! Kernel counters of swapping: pages, faults, and requests of the device.
 
 use std::fs;
-use std::path::Path;
 
 use readpath_core::unit::SECTOR_BYTES;
 use readpath_os::proc_text;
-use rustix::fs::{major, minor};
+use readpath_os::queue::device_folder;
 
 /// Pages swapped by the machine since its boot (`/proc/vmstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +72,8 @@ pub struct DeviceCounts {
 impl DeviceCounts {
     /// Reads the counters of the device with this number. Returns `None` if sysfs does not list it.
     pub fn of(device: u64) -> Option<DeviceCounts> {
-        let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
-        fs::read_to_string(Path::new(&path)).ok().as_deref().and_then(DeviceCounts::parse)
+        let text = fs::read_to_string(device_folder(device).join("stat"));
+        text.ok().as_deref().and_then(DeviceCounts::parse)
     }
 
     /// Parses the columns of Documentation/block/stat: reads, merged, sectors, ms; then the same

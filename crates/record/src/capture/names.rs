@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use readpath_os::proc_text;
-use readpath_os::queue::{QueueLimits, ReadaheadSetting};
+use readpath_os::queue::{QueueLimits, ReadaheadSetting, device_folder};
 use readpath_trace::recording::DeviceRecord;
 use rustix::fs::makedev;
 
@@ -227,9 +227,7 @@ impl FileNames for System {
         let readahead_bytes =
             ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
         let unknown = DeviceRecord { device, readahead_bytes, ..DeviceRecord::default() };
-        let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
-            return unknown;
-        };
+        let Ok(folder) = fs::canonicalize(device_folder(number)) else { return unknown };
         // The folder of a partition lies in the folder of its disk.
         let is_partition = folder.join("partition").exists();
         let disk = if is_partition { folder.parent().unwrap_or(&folder) } else { &folder };
