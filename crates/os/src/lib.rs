@@ -2,11 +2,13 @@
 //!
 //! - [`queue`]: limits of a block device's request queue, from sysfs.
 //! - [`page_cache`]: residency of a file in the kernel page cache, and `readahead(2)`.
+//! - [`mounts`]: mounted file systems.
 //! - [`page_buffer`]: page-aligned memory for direct I/O.
 //! - [`proc_text`]: fields in the text files of `/proc`.
 //!
 //! Linux only. No function keeps state, and none needs privileges.
 
+pub mod mounts;
 pub mod page_buffer;
 pub mod page_cache;
 pub mod proc_text;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{CleanupEntry, SwapError, fresh_name, own_entries, try_lock_file};
+use readpath_os::mounts::{Mount, parse_mounts};
 use readpath_os::proc_text;
 use readpath_record::cleanup::{CleanupKind, Record};
 use readpath_record::notice;
@@ -177,23 +178,24 @@ impl Parent {
     /// Returns the group of this process in the hierarchy of the memory controller (version 1).
     /// `None` without that hierarchy.
     fn find_version_1(groups: &str, mounts: &str) -> Option<Parent> {
-        let group_path = groups.lines().find_map(|line| {
+        let own_group = groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
             controllers.split(',').any(|name| name == "memory").then_some(path)
         })?;
-        let mount = Mount::parse_all(mounts).find(|mount| {
-            mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory")
+        let mount = parse_mounts(mounts).find(|mount| {
+            mount.file_system == "cgroup"
+                && mount.options.split(',').any(|option| option == "memory")
         })?;
-        Some(Parent { path: mount.group_path(group_path), version: Version::One })
+        Some(Parent { path: group_path(&mount, own_group), version: Version::One })
     }
 
     /// Returns the nearest ancestor of this process's group that delegates the memory controller
     /// (version 2). `None` without one.
     fn find_version_2(groups: &str, mounts: &str) -> Option<Parent> {
-        let group_path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let mount = Mount::parse_all(mounts).find(|mount| mount.kind == "cgroup2")?;
-        let own_directory = mount.group_path(group_path);
+        let own_group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let mount = parse_mounts(mounts).find(|mount| mount.file_system == "cgroup2")?;
+        let own_directory = group_path(&mount, own_group);
         let is_below_mount = |path: &&Path| path.starts_with(mount.mount_point);
         let upwards = own_directory.ancestors().take_while(is_below_mount);
         let mut delegating = upwards.filter(|path| {
@@ -205,37 +207,11 @@ impl Parent {
     }
 }
 
-/// One line of `/proc/self/mountinfo` (proc(5)).
-struct Mount<'a> {
-    /// Mounted part of the file system.
-    root: &'a str,
-    /// Folder on which it is mounted.
-    mount_point: &'a str,
-    /// Type of the file system.
-    kind: &'a str,
-    /// Options of the file system, not of the mount.
-    options: &'a str,
-}
-
-impl<'a> Mount<'a> {
-    /// Parses the lines of `/proc/self/mountinfo`.
-    fn parse_all(text: &'a str) -> impl Iterator<Item = Mount<'a>> {
-        text.lines().filter_map(|line| {
-            let (before, after) = line.split_once(" - ")?;
-            // Identifier, parent and device number come before the root.
-            let mut before = before.split(' ').skip(3);
-            let mut after = after.split(' ');
-            let (root, mount_point) = (before.next()?, before.next()?);
-            let (kind, options) = (after.next()?, after.nth(1)?);
-            Some(Mount { root, mount_point, kind, options })
-        })
-    }
-
-    /// Path of a group's folder. In a container, the mount shows only the groups below its root.
-    fn group_path(&self, group: &str) -> PathBuf {
-        let below = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
-        Path::new(self.mount_point).join(below.trim_start_matches('/'))
-    }
+/// Path of a group's folder below a mount. In a container, the mount shows only the groups below
+/// its root.
+fn group_path(mount: &Mount<'_>, group: &str) -> PathBuf {
+    let below = group.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or("");
+    Path::new(mount.mount_point).join(below.trim_start_matches('/'))
 }
 
 #[cfg(test)]

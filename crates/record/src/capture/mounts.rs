@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use readpath_os::mounts::{Mount, parse_mounts};
 use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
 
 use super::event::Inode;
@@ -39,75 +40,37 @@ const WITHOUT_BLOCK_DEVICE: [&str; 11] =
 /// File systems whose files a server keeps, next to the ones of FUSE.
 const WITH_SERVER: [&str; 7] = ["9p", "ceph", "cifs", "nfs", "nfs4", "smb3", "virtiofs"];
 
-/// A mount, from a line of `mountinfo`, proc(5).
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mount<'a> {
-    /// Number of the mount.
-    number: u64,
-    /// Major × 2²⁰ + minor.
-    pub device: u64,
-    /// Folder, with escapes.
-    mount_point: &'a str,
-    file_system: &'a str,
-    source: &'a str,
+/// Returns true if a server keeps the files, which may never answer.
+pub(super) fn has_server(mount: &Mount<'_>) -> bool {
+    is_of_fuse(mount) || WITH_SERVER.contains(&mount.file_system)
 }
 
-impl Mount<'_> {
-    /// Parses a line of `mountinfo`. Returns `None` for a line of another form.
-    fn parse(line: &str) -> Option<Mount<'_>> {
-        let (before_separator, after_separator) = line.split_once(" - ")?;
-        let mut fields = before_separator.split(' ');
-        let number = fields.next()?.parse().ok()?;
-        let (major, minor) = fields.nth(1)?.split_once(':')?;
-        let mount_point = fields.nth(1)?;
-        let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-        let mut after_separator = after_separator.split(' ');
-        Some(Mount {
-            number,
-            device,
-            mount_point,
-            file_system: after_separator.next()?,
-            source: after_separator.next()?,
-        })
-    }
-
-    /// Returns true if a server keeps the files, which may never answer.
-    pub fn has_server(&self) -> bool {
-        self.is_of_fuse() || WITH_SERVER.contains(&self.file_system)
-    }
-
-    /// Folder of the mount.
-    pub fn path(&self) -> PathBuf {
-        unescaped(self.mount_point).into()
-    }
-
-    /// Returns true for FUSE itself, and for its servers such as `fuse.sshfs`.
-    fn is_of_fuse(&self) -> bool {
-        self.file_system == "fuse" || self.file_system.starts_with("fuse.")
-    }
-
-    /// Returns true if the file system has files of programs.
-    fn has_files(&self) -> bool {
-        let has_block_device = self.device >> 20 != 0;
-        has_block_device || self.is_of_fuse() || WITHOUT_BLOCK_DEVICE.contains(&self.file_system)
-    }
+/// Folder of the mount.
+pub(super) fn mount_path(mount: &Mount<'_>) -> PathBuf {
+    unescaped(mount.mount_point).into()
 }
 
-/// Returns the mounts in the text of `mountinfo`.
-fn mounts_of(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
-    mountinfo.lines().filter_map(Mount::parse)
+/// Returns true for FUSE itself, and for its servers such as `fuse.sshfs`.
+fn is_of_fuse(mount: &Mount<'_>) -> bool {
+    mount.file_system == "fuse" || mount.file_system.starts_with("fuse.")
+}
+
+/// Returns true if the file system has files of programs.
+fn has_files(mount: &Mount<'_>) -> bool {
+    let has_block_device = mount.device >> 20 != 0;
+    has_block_device || is_of_fuse(mount) || WITHOUT_BLOCK_DEVICE.contains(&mount.file_system)
 }
 
 /// Returns the mounts of file systems with files of programs. `mountinfo`: the text of that file.
 pub(super) fn mounts_with_files(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
-    mounts_of(mountinfo).filter(Mount::has_files)
+    parse_mounts(mountinfo).filter(has_files)
 }
 
 /// Returns the device numbers of the file systems without storage. `mountinfo`: the text of that
 /// file.
 pub(super) fn without_storage(mountinfo: &str) -> HashSet<u64> {
     let without_disk =
-        mounts_of(mountinfo).filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
+        parse_mounts(mountinfo).filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
     without_disk.map(|mount| mount.device).collect()
 }
 
@@ -144,7 +107,7 @@ fn device_of_mount(mount_number: u64) -> Option<u64> {
         return Some(device);
     }
     let table = mountinfo();
-    let mounts = mounts_of(&table).map(|mount| (mount.number, mount.device));
+    let mounts = parse_mounts(&table).map(|mount| (mount.number, mount.device));
     let mounts = mount_devices.insert(mounts.collect());
     mounts.get(&mount_number).copied()
 }
@@ -153,8 +116,8 @@ fn device_of_mount(mount_number: u64) -> Option<u64> {
 /// of the file system. `None` for other file systems, and for one on several devices.
 pub(super) fn disk_of_btrfs(device: u64) -> Option<u64> {
     let table = mountinfo();
-    let mount =
-        mounts_of(&table).find(|mount| mount.device == device && mount.file_system == "btrfs")?;
+    let mount = parse_mounts(&table)
+        .find(|mount| mount.device == device && mount.file_system == "btrfs")?;
     let disk = fs::metadata(mount.source).ok()?.rdev();
     // Each file system has a folder, with a link for each of its devices in `devices`.
     let folders = fs::read_dir("/sys/fs/btrfs").ok()?.filter_map(Result::ok);
@@ -188,8 +151,9 @@ mod tests {
                       31 28 0:40 / /far\\040away rw - fuse.sshfs host: rw\n\
                       32 28 0:41 / /control rw - fusectl none rw\n\
                       33 28 0:42 / /shared rw - virtiofs tag rw\n";
-        let found: Vec<(PathBuf, bool)> =
-            mounts_with_files(mounts).map(|mount| (mount.path(), mount.has_server())).collect();
+        let found: Vec<(PathBuf, bool)> = mounts_with_files(mounts)
+            .map(|mount| (mount_path(&mount), has_server(&mount)))
+            .collect();
         let expected = [("/", false), ("/far away", true), ("/shared", true)];
         assert_eq!(found, expected.map(|(path, has_server)| (path.into(), has_server)));
     }

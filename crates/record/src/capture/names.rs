@@ -141,9 +141,9 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
         if !watched_devices.insert(mount.device) {
             continue;
         }
-        match mount.has_server() {
-            true => served_paths.push(mount.path()),
-            false => watch_file_system(&fanotify, &mount.path()),
+        match mounts::has_server(&mount) {
+            true => served_paths.push(mounts::mount_path(&mount)),
+            false => watch_file_system(&fanotify, &mounts::mount_path(&mount)),
         }
     }
     watch_served_file_systems(&fanotify, served_paths);
