@@ -93,7 +93,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         states.iter().map(|&state| StateSummary::of(state, &judged)).collect();
     let document = BenchDocument {
         readpath: env!("CARGO_PKG_VERSION"),
-        kernel: kernel_release(),
+        kernel: readpath_os::system_name(),
         processors: processor_count(),
         memory_bytes: memory_bytes(),
         scale,
@@ -274,11 +274,6 @@ fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
             cells.len()
         )
     })
-}
-
-fn kernel_release() -> String {
-    let system = rustix::system::uname();
-    format!("Linux {}", system.release().to_string_lossy())
 }
 
 fn processor_count() -> usize {

@@ -196,7 +196,7 @@ fn record_once(
     session.check_residence()?;
     session.trace.finish()?;
     Ok(Recording {
-        system: system_name(),
+        system: readpath_os::system_name(),
         limits,
         file_bytes: metadata.len(),
         folio_order_max,
@@ -367,12 +367,6 @@ fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleErro
         window_pages_max: queue.read_ahead_bytes / PAGE_BYTES,
         request_pages_max: queue.request_bytes_max / PAGE_BYTES,
     })
-}
-
-/// Returns the name and the release of the operating system.
-fn system_name() -> String {
-    let name = rustix::system::uname();
-    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }
 
 /// Blocks the signals that end a program while a trace is running, so that the trace is removed

@@ -5,6 +5,7 @@
 //! - [`mounts`]: mounted file systems.
 //! - [`page_buffer`]: page-aligned memory for direct I/O.
 //! - [`proc_text`]: fields in the text files of `/proc`.
+//! - [`system_name`]: name and release of the running kernel.
 //!
 //! Linux only. No function keeps state, and none needs privileges.
 
@@ -13,3 +14,6 @@ pub mod page_buffer;
 pub mod page_cache;
 pub mod proc_text;
 pub mod queue;
+mod system_name;
+
+pub use system_name::system_name;

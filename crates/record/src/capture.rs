@@ -586,8 +586,6 @@ fn wall_ns() -> u64 {
 
 /// Returns the first record of a recording made on this machine.
 fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
-    let uname = rustix::system::uname();
-    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let memory = rustix::system::sysinfo();
     Record::Start(RecordingStart {
         source,
@@ -595,6 +593,6 @@ fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record 
         page_bytes: rustix::param::page_size() as u64,
         memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
         program: program.to_owned(),
-        system: format!("{} {}", text(uname.sysname()), text(uname.release())),
+        system: readpath_os::system_name(),
     })
 }
