@@ -47,8 +47,7 @@ pub use cause::RegretCause;
 pub use given::{GivenReads, GivenWorkload, cells_of_given};
 pub use held_out::{CellSet, drawn_devices};
 use memory::{LOADS, MatrixMemoryLoad, SWAPINS, setup_under, supports_swap};
-pub(crate) use summary::geometric_mean;
-pub use summary::{FixedPairResult, MatrixSummary, WorkloadSummary};
+pub use summary::{FixedPairResult, MatrixSummary, WorkloadSummary, geometric_mean};
 use workloads::{ReadPattern, WORKLOADS};
 
 /// Devices: name in the matrix, and device text.

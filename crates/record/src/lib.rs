@@ -21,6 +21,7 @@ pub mod direct_reads;
 pub mod explain;
 pub mod file_limit;
 pub mod live;
+mod median;
 pub mod notice;
 mod readahead_file;
 pub mod readahead_window;

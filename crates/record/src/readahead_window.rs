@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::direct_reads::{Request, seconds_per_read};
+use crate::median::middle;
 
 /// Number of rounds.
 const ROUNDS: usize = 3;
@@ -52,7 +53,7 @@ pub struct TriedWindow {
 impl TriedWindow {
     /// Median of the rounds, in seconds per byte.
     pub fn median(&self) -> f64 {
-        self.seconds_per_byte[self.seconds_per_byte.len() / 2]
+        middle(&self.seconds_per_byte)
     }
 }
 

@@ -4,6 +4,7 @@
 //! A *cell* is one row of accesses in one cache state. A *contender* is the library or a baseline.
 
 use readpath_eval::access_patterns::Baseline;
+use readpath_eval::policy_matrix::geometric_mean;
 use serde::Serialize;
 
 use super::one::Contender;
@@ -234,11 +235,10 @@ impl StateSummary {
         let slowest = cells_of_state()
             .filter(|cell| cell.ratio.is_some())
             .min_by(|left, right| left.ratio.unwrap_or(0.0).total_cmp(&right.ratio.unwrap_or(0.0)));
-        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
         StateSummary {
             state,
             cells: ratios.len(),
-            geometric_mean: (!ratios.is_empty()).then(|| mean.exp()),
+            geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
             minimum: slowest.and_then(|cell| cell.ratio),
             minimum_row: slowest.map(|cell| cell.row.clone()),
             missed_goals: cells_of_state().filter(|cell| cell.is_met == Some(false)).count(),

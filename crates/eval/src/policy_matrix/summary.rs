@@ -152,7 +152,7 @@ fn fixed_pair_results(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
 }
 
 /// Returns the geometric mean of at least one ratio.
-pub(crate) fn geometric_mean(ratios: &[f64]) -> f64 {
+pub fn geometric_mean(ratios: &[f64]) -> f64 {
     let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (logarithms / ratios.len() as f64).exp()
 }

@@ -21,6 +21,7 @@ use readpath_trace::page_set::PAGE_BYTES;
 use serde::Serialize;
 
 use crate::direct_reads::{self, Request, seconds_per_read};
+use crate::median::median;
 
 use super::{Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause};
 
@@ -344,13 +345,6 @@ pub(super) fn check_unchanged(measured_seconds: f64, recorded_seconds: f64) -> R
 /// hide a gain that all other rounds have.
 fn outliers_per_side(rounds: usize) -> usize {
     usize::from(rounds >= ROUNDS)
-}
-
-/// Sorts the values, at least one, and returns the middle one. Of two middle ones, it is the
-/// greater.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::super::SLOW_FACTOR;
 use super::super::gather::{FileData, RecordingData};
 use super::CauseText;
 use super::words::duration_text;
+use crate::median::median;
 
 /// Minimum number of waits for a file, before it is compared with others.
 const MIN_WAITS: u64 = 8;
@@ -51,13 +52,11 @@ pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
     }
     let ns_per_wait = |file: &FileData| file.waits.ns as f64 / file.waits.waits as f64;
     let ns_per_byte = |file: &FileData| file.waits.ns as f64 / file.waits.bytes as f64;
-    let median = |value: &dyn Fn(&FileData) -> f64| {
-        let mut values: Vec<f64> = others.iter().map(|file| value(file)).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+    let median_of_others = |value: &dyn Fn(&FileData) -> f64| {
+        median(&mut others.iter().map(|file| value(file)).collect::<Vec<f64>>())
     };
-    let (wait_ns, others_ns) = (ns_per_wait(file), median(&ns_per_wait));
-    let factor = (wait_ns / others_ns).min(ns_per_byte(file) / median(&ns_per_byte));
+    let (wait_ns, others_ns) = (ns_per_wait(file), median_of_others(&ns_per_wait));
+    let factor = (wait_ns / others_ns).min(ns_per_byte(file) / median_of_others(&ns_per_byte));
     let slow = SlowFile { file_number: *file_number, factor, wait_ns, others_ns };
     (factor >= SLOW_FACTOR).then_some(slow)
 }
