@@ -12,6 +12,7 @@ use readpath::Region;
 use readpath::pager::RegionStats;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_eval::kernel_swap::memory::page_words;
 use readpath_eval::usage::CpuTime;
 use readpath_sim::load::{LoadRow, MemoryLoad};
 
@@ -139,11 +140,8 @@ fn touch_all(
 
 /// Fills the page with this index with words that no other page has. The first one is its mark.
 fn fill_page(page: usize, bytes: &mut [u8]) {
-    let mut value = page_mark(page);
-    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
-        word.copy_from_slice(&value.to_ne_bytes());
-        // 2⁶⁴ ÷ the golden ratio, a multiplier that spreads the bits.
-        value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(page_words(page_mark(page))) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -90,12 +91,10 @@ impl LoadMemory {
     /// Writes all words of a page.
     pub fn fill(&self, page: u64) {
         let first = self.word_address(page);
-        let mut value = self.first_word(page);
-        for index in 0..WORDS {
+        for (index, word) in page_words(self.first_word(page)).take(WORDS).enumerate() {
             // SAFETY: `index` is below the number of words in a page, and the page lies in the
             // mapping. Volatile, since other processes may map the memory.
-            unsafe { first.add(index).write_volatile(value) };
-            value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
+            unsafe { first.add(index).write_volatile(word) };
         }
     }
 
@@ -135,6 +134,16 @@ impl LoadMemory {
     fn first_word(&self, page: u64) -> u64 {
         (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ self.tag.rotate_left(32) | 1
     }
+}
+
+/// Words of a page that begins with `first`. Pages with different first words differ in all words.
+pub fn page_words(first: u64) -> impl Iterator<Item = u64> {
+    let mut next = first;
+    (0..).map(move |index: u64| {
+        let word = next;
+        next = word.wrapping_mul(splitmix::STEP).rotate_left(29) ^ index;
+        word
+    })
 }
 
 impl Drop for LoadMemory {
