@@ -114,11 +114,6 @@ impl SwapError {
         let path = path.as_ref().to_path_buf();
         SwapError::Refused { action, path, source: source.into(), advice }
     }
-
-    /// Returns true when the storage is unsuitable, false when the system lacks a feature.
-    pub fn is_about_storage(&self) -> bool {
-        matches!(self, SwapError::TooSmall { .. } | SwapError::NotStorage { .. })
-    }
 }
 
 impl fmt::Display for SwapError {

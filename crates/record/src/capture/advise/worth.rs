@@ -105,12 +105,6 @@ impl Waits {
         self.read_bytes += read_bytes;
     }
 
-    /// Wait per MiB in seconds. `None` if nothing was read.
-    pub fn seconds_a_mib(&self) -> Option<f64> {
-        let mib = self.read_bytes as f64 / f64::from(1 << 20);
-        (self.read_bytes > 0).then(|| self.waited_ns as f64 / 1e9 / mib)
-    }
-
     /// Returns true when the wait per byte is at least 1.5 times the one in `other`. False while
     /// one of them is unknown.
     fn is_worse_than(&self, other: &Waits) -> bool {
