@@ -13,6 +13,7 @@ use readpath_record::notice;
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
+use readpath_core::splitmix;
 use registry::CREATED_PATHS;
 
 /// Files created by this run, each with its record in the cleanup journal. Dropping the value
@@ -158,8 +159,7 @@ fn create_failure(path: &Path, error: &io::Error) -> Failure {
 /// Fills a file with `bytes` bytes that no file system can compress. An interrupt ends it with an
 /// error.
 fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
-    // The generator never leaves the state 0.
-    let mut state = seed | 1;
+    let mut state = seed;
     let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
     let mut bytes_left = bytes;
     while bytes_left > 0 {
@@ -167,11 +167,7 @@ fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Re
             return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
         }
         for word in chunk.chunks_exact_mut(8) {
-            // Marsaglia's xorshift64.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
+            word.copy_from_slice(&splitmix::next(&mut state).to_le_bytes());
         }
         let chunk_bytes = bytes_left.min(chunk.len() as u64);
         file.write_all(&chunk[..chunk_bytes as usize])?;

@@ -4,6 +4,7 @@
 //! cost of any read. The offset of each byte enters too, so a page in the wrong place changes the
 //! sum. The order of the reads has no effect, so the sums of threads can be added.
 
+use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 /// Value of the sum.
@@ -38,7 +39,7 @@ impl Checksum {
     /// Adds one byte at `position`: the number of a page, or an offset in the file.
     fn add_byte(&mut self, position: u64, byte: u8) {
         // Odd factors are invertible modulo 2^64, so different bytes and positions stay different.
-        let weight = (2 * position + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let weight = (2 * position + 1).wrapping_mul(splitmix::STEP);
         self.0 = self.0.wrapping_add((u64::from(byte) + 1).wrapping_mul(weight));
     }
 }

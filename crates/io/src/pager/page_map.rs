@@ -10,6 +10,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use readpath_core::splitmix;
+
 /// A map from page numbers.
 pub(super) type PageMap<V> = HashMap<u64, V, BuildHasherDefault<PageHasher>>;
 
@@ -23,7 +25,7 @@ pub(super) struct PageHasher(u64);
 impl Hasher for PageHasher {
     fn write_u64(&mut self, page: u64) {
         // 2^64 divided by the golden ratio, odd.
-        let block_hash = (page >> BLOCK_ORDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let block_hash = (page >> BLOCK_ORDER).wrapping_mul(splitmix::STEP);
         // The high bits are mixed best, and the low bits select the slot in the table.
         self.0 = block_hash.rotate_left(32).wrapping_add(page);
     }

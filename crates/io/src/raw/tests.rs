@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use readpath_core::chunking;
 use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceError, Op};
+use readpath_core::splitmix;
 
 use super::buffers::Buffers;
 use super::channel::Channel;
@@ -197,16 +198,10 @@ impl ShiftedMemory {
     }
 }
 
-/// Creates pseudorandom bytes (xorshift64) from a seed.
+/// Creates pseudorandom bytes from a seed.
 fn pattern_bytes(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+    let mut state = seed;
+    (0..bytes).map(|_| splitmix::next(&mut state) as u8).collect()
 }
 
 /// One call of a generated test.

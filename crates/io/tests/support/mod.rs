@@ -67,18 +67,12 @@ impl Drop for TempFile {
     }
 }
 
-/// Bytes of Marsaglia's xorshift64, one eight-byte word per step.
+/// Pseudorandom bytes, one eight-byte word per step.
 pub fn content(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut content = Vec::with_capacity(bytes + 8);
-    while content.len() < bytes {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        content.extend_from_slice(&state.to_le_bytes());
-    }
-    content.truncate(bytes);
-    content
+    let mut state = 0;
+    let words = (0..bytes.div_ceil(8))
+        .flat_map(|_| readpath_core::splitmix::next(&mut state).to_le_bytes());
+    words.take(bytes).collect()
 }
 
 /// Reads the same range by the standard library.

@@ -56,7 +56,7 @@ impl WrittenPages {
         let mask = self.entries.len() - 1;
         // Fibonacci hashing: the factor is 2^64 divided by the golden ratio. The lowest 20 bits are
         // dropped, because a low bit of the product depends on few bits of the group number.
-        let group = (page / GROUP_PAGES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let group = (page / GROUP_PAGES).wrapping_mul(readpath_core::splitmix::STEP) >> 20;
         let mut index = (group * GROUP_PAGES + page % GROUP_PAGES) as usize & mask;
         while self.entries[index] != 0 && (self.entries[index] >> BLOCK_BITS) - 1 != page {
             index = (index + 1) & mask;

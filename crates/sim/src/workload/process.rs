@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Op, Priority, ProcessId};
+use readpath_core::splitmix;
 use readpath_core::unit::Time;
 
 use super::FileId;
@@ -538,6 +539,6 @@ impl Process {
 
 /// Returns a seed for each process, derived from the run's seed, the job's and its index.
 pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
-    let hash = |value: u64| value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let hash = |value: u64| value.wrapping_mul(splitmix::STEP).rotate_left(29);
     hash(hash(run_seed) ^ job_seed) ^ u64::from(id.0)
 }

@@ -25,16 +25,12 @@ const STEPS_MAX: usize = 1500;
 /// The first seed of the set that is kept apart from development.
 const HELD_OUT: u64 = 1 << 20;
 
-/// Numbers from a seed (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+/// Numbers from a seed.
 struct Draw(u64);
 
 impl Draw {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        readpath_core::splitmix::next(&mut self.0)
     }
 
     fn below(&mut self, bound: u64) -> u64 {

@@ -1,5 +1,6 @@
 //! Reads of the patterns with their own files, in read order.
 
+use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_models::random::SeededRng;
 use readpath_sim::workload::{FileId, GivenRead};
@@ -116,7 +117,7 @@ pub(super) fn scan_reads(
 fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
     let doubling = 1 << rng.below(u64::from(blocks.ilog2()));
     let rank = doubling + rng.below(doubling);
-    rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
+    rank.wrapping_mul(splitmix::STEP) % blocks
 }
 
 /// Returns the reads of columns. A file has eight row groups with chunks of 64 to
