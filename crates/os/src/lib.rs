@@ -1,4 +1,4 @@
-//! Kernel interfaces that the library and the recorder share.
+//! Kernel interfaces that the library, the recorder and the evaluation share.
 //!
 //! - [`queue`]: limits of a block device's request queue, from sysfs.
 //! - [`page_cache`]: residency of a file in the kernel page cache, and `readahead(2)`.
