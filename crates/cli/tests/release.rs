@@ -7,8 +7,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const PUBLISHED: [&str; 9] = [
+const PUBLISHED: [&str; 10] = [
     "readpath-core",
+    "readpath-remote",
     "readpath-os",
     "readpath-models",
     "readpath-sim",

@@ -241,7 +241,7 @@ fn test_programs_named_in_documents_exist() {
 fn core_crate_is_no_std_without_unsafe_or_floats() {
     let text = std::fs::read_to_string(root().join("crates/core/src/lib.rs")).unwrap();
     assert!(text.contains("#![no_std]") && text.contains("#![forbid(unsafe_code)]"));
-    for name in ["models", "sim", "trace"] {
+    for name in ["remote", "models", "sim", "trace"] {
         let path = root().join(format!("crates/{name}/src/lib.rs"));
         let text = std::fs::read_to_string(path).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");

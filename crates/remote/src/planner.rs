@@ -1,0 +1,584 @@
+//! A planner: reads of remote files come in, byte ranges to fetch go out, bytes arrive in any order.
+//!
+//! # The poll contract
+//! 1. Commands: [`open_file`](Planner::open_file), [`open`](Planner::open),
+//!    [`start`](Planner::start), [`advise`](Planner::advise),
+//!    [`set_generation`](Planner::set_generation). They never block.
+//! 2. [`poll`](Planner::poll) until it returns none: ranges to fetch, and ended reads.
+//! 3. For each fetch, in any order and interleaved with others: [`fill`](Planner::fill) with the
+//!    bytes as they arrive, then [`finish`](Planner::finish); or [`fail`](Planner::fail).
+//! 4. [`take`](Planner::take) the bytes of each ended read, or [`abandon`](Planner::abandon) it.
+//!    Until then its pages stay in memory.
+//! 5. After each of these calls, poll again.
+//!
+//! All files share one memory budget. Files in use at once get their share of it by use.
+//!
+//! # Invariants
+//! 1. The bytes of a read are those of one *generation* of its file: of the one at its start. If
+//!    the generation changes before the read has ended, the read fails with
+//!    [`ReadFailure::Changed`], and later arrivals for it are ignored.
+//! 2. A page in memory or in flight is not fetched again: two reads of one page cause one fetch.
+//!    The exceptions are reads of half of the memory or more, which bypass the cache.
+//! 3. A fetch counts only if exactly as many bytes arrived as it has.
+//! 4. Fetches that a reader waits for are returned before prefetches, and prefetches leave an
+//!    eighth of the fetches to them.
+//! 5. Frames take `memory_bytes` at most, fetches in flight included. Reads that bypass the cache
+//!    have buffers of their own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use readpath_core::machine::{Config, Machine, ReadAccess, Transfer};
+pub use readpath_core::readahead::Advice;
+use readpath_core::request::{DeviceError, Outcome, ProcessId};
+pub use readpath_core::unit::Time;
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
+
+mod addresses;
+mod demand_first;
+mod options;
+mod work;
+
+use addresses::Addresses;
+pub use addresses::FILE_BYTES_MAX;
+pub use options::{PlannerError, PlannerOptions, ReadFailure};
+use work::{DirectBuffer, OpenRead, Piece, ReadState, Site, SiteHandle, Work, scatter};
+
+/// Identifies an open file. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(u64);
+
+/// Identifies a handle, which has a readahead state of its own. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandleId(u64);
+
+/// Identifies a read. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadId(u64);
+
+/// Identifies a fetch. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FetchId(u64);
+
+/// Version of a file, such as an ETag. Two equal generations of a file have equal bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(Arc<str>);
+
+impl Generation {
+    /// The text of the generation.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Generation {
+    fn from(text: &str) -> Generation {
+        Generation(text.into())
+    }
+}
+
+/// A range of a file to fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Identifier under which its bytes are reported.
+    pub id: FetchId,
+    /// The file.
+    pub file: FileId,
+    /// The generation that the bytes must have. If the file has another one now, report it by
+    /// [`Planner::set_generation`] in place of the bytes.
+    pub generation: Generation,
+    /// The bytes of the file; not empty.
+    pub range: Range<u64>,
+}
+
+/// Result of a [`poll`](Planner::poll).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A range to fetch.
+    Fetch(Fetch),
+    /// A read that has ended: its bytes, or its failure, can be [taken](Planner::take).
+    Ended(ReadId),
+}
+
+/// Use of the bytes of an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// The planner has used the bytes.
+    Accepted,
+    /// The fetch has ended or been dropped: its file has another generation, or is closed. Its
+    /// transfer may be cancelled.
+    Ignored,
+    /// The number of bytes is wrong. The fetch has failed, and its bytes are dropped.
+    WrongLength,
+}
+
+/// Counters of a planner since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes of all reads.
+    pub requested_bytes: u64,
+    /// Bytes of reads that were in memory at the start of the read.
+    pub hit_bytes: u64,
+    /// Number of fetches.
+    pub fetches: u64,
+    /// Bytes of all fetches, rounded up to whole pages.
+    pub fetched_bytes: u64,
+    /// Largest number of fetches in flight.
+    pub fetches_in_flight_max: u32,
+}
+
+/// An open file.
+#[derive(Debug)]
+struct RemoteFile {
+    /// First sector of its present site.
+    site: u64,
+    /// Number of open handles.
+    handles: usize,
+}
+
+/// The read path of remote files, without I/O and clock. See the [module](self) for the order of
+/// calls.
+pub struct Planner {
+    machine: Machine,
+    /// Frames of the cache, contiguous. Most systems allocate memory at their first use.
+    pool: Vec<u8>,
+    /// Largest read through the cache, in bytes.
+    cached_read_bytes_max: u64,
+    files: BTreeMap<FileId, RemoteFile>,
+    handles: BTreeMap<HandleId, FileId>,
+    addresses: Addresses,
+    work: Work,
+    /// First sectors of retired sites, whose reads and fetches may not have ended.
+    retired: Vec<u64>,
+    next_id: u64,
+    now: Time,
+}
+
+impl Planner {
+    /// Creates a planner without files.
+    ///
+    /// # Errors
+    /// An option is out of its bounds, or the readahead policy is unknown.
+    pub fn new(options: &PlannerOptions) -> Result<Planner, PlannerError> {
+        let config: Config = options.config()?;
+        let memory_bytes = config.memory_bytes / PAGE_BYTES * PAGE_BYTES;
+        Ok(Planner {
+            machine: Machine::new(config).map_err(PlannerError::Config)?,
+            pool: vec![0; memory_bytes as usize],
+            // A read may begin and end within a page.
+            cached_read_bytes_max: memory_bytes / 2 - PAGE_BYTES,
+            files: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            addresses: Addresses::default(),
+            work: Work::default(),
+            retired: Vec::new(),
+            next_id: 0,
+            now: Time::ZERO,
+        })
+    }
+
+    /// Opens a file of `bytes` bytes in this generation. Two files of one name are two files.
+    ///
+    /// # Errors
+    /// The file is larger than [`FILE_BYTES_MAX`], or too many large files are open.
+    pub fn open_file(
+        &mut self,
+        bytes: u64,
+        generation: impl Into<Generation>,
+    ) -> Result<FileId, PlannerError> {
+        let file = FileId(self.next_id);
+        let site = self.add_site(file, bytes, generation.into())?;
+        self.next_id += 1;
+        self.files.insert(file, RemoteFile { site, handles: 0 });
+        Ok(file)
+    }
+
+    /// Adds a site without handles. Returns its first sector.
+    fn add_site(
+        &mut self,
+        file: FileId,
+        bytes: u64,
+        generation: Generation,
+    ) -> Result<u64, PlannerError> {
+        if bytes > FILE_BYTES_MAX {
+            return Err(PlannerError::FileTooLarge { file_bytes: bytes });
+        }
+        let start = self.addresses.allocate(bytes).ok_or(PlannerError::TooManyFiles)?;
+        let machine_file = self.machine.add_file(bytes, start).expect("the range is allocated");
+        let (handles, is_retired) = (BTreeMap::new(), false);
+        let site = Site { file, machine_file, bytes, generation, handles, is_retired };
+        self.work.sites.insert(start, site);
+        Ok(start)
+    }
+
+    /// Sets the size and the generation of an open file. If either differs from before, all pages
+    /// of the older generation are dropped, reads in progress fail with [`ReadFailure::Changed`],
+    /// and arrivals for its fetches are ignored. Handles stay open, with a new readahead state.
+    /// Returns true in that case.
+    ///
+    /// # Errors
+    /// The file is not open, or the same errors as [`open_file`](Planner::open_file).
+    pub fn set_generation(
+        &mut self,
+        now: Time,
+        file: FileId,
+        bytes: u64,
+        generation: impl Into<Generation>,
+    ) -> Result<bool, PlannerError> {
+        let now = self.advance(now);
+        let generation = generation.into();
+        let old = self.files.get(&file).ok_or(PlannerError::NotOpen)?.site;
+        let site = &self.work.sites[&old];
+        if site.bytes == bytes && site.generation == generation {
+            return Ok(false);
+        }
+        let is_open = |handle: &HandleId| self.handles.contains_key(handle);
+        let handles: Vec<HandleId> = site.handles.keys().copied().filter(is_open).collect();
+        let new = self.add_site(file, bytes, generation)?;
+        let site = self.work.sites.get_mut(&new).expect("it was added just now");
+        for handle in handles {
+            site.handles.insert(handle, SiteHandle::new(self.machine.open(site.machine_file)));
+        }
+        self.files.get_mut(&file).expect("found above").site = new;
+        self.work.retire(now, old, ReadFailure::Changed);
+        self.retired.push(old);
+        Ok(true)
+    }
+
+    /// The generation of an open file.
+    pub fn generation(&self, file: FileId) -> Option<&Generation> {
+        self.files.get(&file).map(|file| &self.work.sites[&file.site].generation)
+    }
+
+    /// The size of an open file in bytes.
+    pub fn file_bytes(&self, file: FileId) -> Option<u64> {
+        self.files.get(&file).map(|file| self.work.sites[&file.site].bytes)
+    }
+
+    /// Closes a file without handles, and drops its pages. Its reads in progress fail with
+    /// [`ReadFailure::Closed`].
+    ///
+    /// # Errors
+    /// The file is not open, or has handles.
+    pub fn close_file(&mut self, now: Time, file: FileId) -> Result<(), PlannerError> {
+        let now = self.advance(now);
+        let RemoteFile { site, handles } = *self.files.get(&file).ok_or(PlannerError::NotOpen)?;
+        if handles > 0 {
+            return Err(PlannerError::HasHandles);
+        }
+        self.files.remove(&file);
+        self.work.retire(now, site, ReadFailure::Closed);
+        self.retired.push(site);
+        Ok(())
+    }
+
+    /// Opens a handle of a file.
+    ///
+    /// # Errors
+    /// The file is not open.
+    pub fn open(&mut self, file: FileId) -> Result<HandleId, PlannerError> {
+        let remote = self.files.get_mut(&file).ok_or(PlannerError::NotOpen)?;
+        let handle = HandleId(self.next_id);
+        self.next_id += 1;
+        remote.handles += 1;
+        self.handles.insert(handle, file);
+        let site = self.work.sites.get_mut(&remote.site).expect("the site of an open file");
+        site.handles.insert(handle, SiteHandle::new(self.machine.open(site.machine_file)));
+        Ok(handle)
+    }
+
+    /// Closes a handle. Its reads go on.
+    ///
+    /// # Errors
+    /// The handle is not open.
+    pub fn close(&mut self, handle: HandleId) -> Result<(), PlannerError> {
+        let file = self.handles.remove(&handle).ok_or(PlannerError::NotOpen)?;
+        let remote = self.files.get_mut(&file).expect("the file of an open handle");
+        remote.handles -= 1;
+        let site = self.work.sites.get_mut(&remote.site).expect("the site of an open file");
+        site.close(&mut self.machine, handle);
+        Ok(())
+    }
+
+    /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
+    /// half of the memory or more bypasses the cache, with a buffer of its own.
+    ///
+    /// # Errors
+    /// The handle is not open, too many reads are open, or no memory is available for the buffer.
+    pub fn start(
+        &mut self,
+        now: Time,
+        handle: HandleId,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<ReadId, PlannerError> {
+        let now = self.advance(now);
+        let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
+        let start_sector = self.files[file].site;
+        let site = self.work.sites.get_mut(&start_sector).expect("the site of an open file");
+        let bytes = bytes.min(site.bytes.saturating_sub(offset));
+        let id = ReadId(self.next_id);
+        let transfer = Transfer {
+            handle: site.handles[&handle].handle,
+            process: ProcessId(0),
+            offset,
+            bytes,
+            tag: id.0,
+        };
+        let (access, transfer, direct) = if bytes <= self.cached_read_bytes_max {
+            (ReadAccess::Buffered, transfer, None)
+        } else {
+            let skipped = offset % SECTOR_BYTES;
+            let whole = (skipped + bytes).next_multiple_of(SECTOR_BYTES);
+            let data = zeroed(whole)?;
+            let transfer = Transfer { offset: offset - skipped, bytes: whole, ..transfer };
+            (ReadAccess::Direct, transfer, Some(DirectBuffer { data, skipped, bytes }))
+        };
+        let read = self.machine.read(now, access, transfer).map_err(PlannerError::of_read)?;
+        site.handles.get_mut(&handle).expect("found above").open_reads += 1;
+        self.next_id += 1;
+        let state = ReadState::Waiting;
+        self.work.reads.insert(id, OpenRead { read, site: start_sector, handle, direct, state });
+        Ok(id)
+    }
+
+    /// Hint about a range of the file, or about the use of the handle, as in `posix_fadvise(2)`:
+    /// `WillNeed` prefetches the range as far as memory allows, and `DontNeed` drops its pages.
+    ///
+    /// # Errors
+    /// The handle is not open.
+    pub fn advise(
+        &mut self,
+        now: Time,
+        handle: HandleId,
+        advice: Advice,
+        range: Range<u64>,
+    ) -> Result<(), PlannerError> {
+        let now = self.advance(now);
+        let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
+        let site = &self.work.sites[&self.files[file].site];
+        let bytes = range.end.min(site.bytes).saturating_sub(range.start);
+        let pages = PageRange::covering(range.start, bytes);
+        self.machine.advise(now, site.handles[&handle].handle, ProcessId(0), advice, pages);
+        Ok(())
+    }
+
+    /// The next range to fetch, or the next ended read; `None` if there is none now.
+    pub fn poll(&mut self, now: Time) -> Option<Event> {
+        let now = self.advance(now);
+        while self.machine.step(now, &mut self.work) {}
+        self.remove_retired();
+        self.work.events.pop_front()
+    }
+
+    /// Time at which to poll again without another event; `None`: no need.
+    pub fn next_wake(&self) -> Option<Time> {
+        self.machine.next_wake()
+    }
+
+    /// Stores the next bytes of a fetch, in the order of the file.
+    pub fn fill(&mut self, now: Time, id: FetchId, data: &[u8]) -> Arrival {
+        let now = self.advance(now);
+        let Work { fetching, reads, .. } = &mut self.work;
+        let Some(fetch) = fetching.get_mut(&id) else { return Arrival::Ignored };
+        let left_bytes = fetch.range.end - fetch.range.start - fetch.arrived_bytes;
+        if data.len() as u64 > left_bytes {
+            self.work.end_fetch(now, id, Outcome::Failed(DeviceError::Garbled));
+            return Arrival::WrongLength;
+        }
+        let pool = &mut self.pool;
+        scatter(fetch, data, |piece, offset, bytes| match piece {
+            Piece::Frame(frame) => {
+                let start = frame as usize * PAGE_BYTES as usize + offset;
+                pool[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+            Piece::Direct { read, offset: start, .. } => {
+                let direct = reads.get_mut(&read).and_then(|read| read.direct.as_mut());
+                let direct = direct.expect("a read keeps its buffer until the machine ends it");
+                let start = start as usize + offset;
+                // The last sector of the file may reach past its last byte.
+                let fitting = bytes.len().min(direct.data.len().saturating_sub(start));
+                direct.data[start..start + fitting].copy_from_slice(&bytes[..fitting]);
+            }
+        });
+        Arrival::Accepted
+    }
+
+    /// Ends a fetch whose bytes have all arrived. With too few bytes the fetch fails: bytes of a
+    /// shorter answer are never used.
+    pub fn finish(&mut self, now: Time, id: FetchId) -> Arrival {
+        let now = self.advance(now);
+        let Some(fetch) = self.work.fetching.get(&id) else { return Arrival::Ignored };
+        let is_whole = fetch.arrived_bytes == fetch.range.end - fetch.range.start;
+        let (outcome, arrival) = match is_whole {
+            true => (Outcome::Done, Arrival::Accepted),
+            false => (Outcome::Failed(DeviceError::Garbled), Arrival::WrongLength),
+        };
+        self.work.end_fetch(now, id, outcome);
+        arrival
+    }
+
+    /// Fails a fetch. `reason` is for the caller, and is returned with the reads that fail
+    /// ([`ReadFailure::Fetch`]). A fetch with more bytes than a reader waits for is tried once
+    /// again with these alone.
+    pub fn fail(&mut self, now: Time, id: FetchId, reason: i32) -> Arrival {
+        let now = self.advance(now);
+        if !self.work.fetching.contains_key(&id) {
+            return Arrival::Ignored;
+        }
+        self.work.end_fetch(now, id, Outcome::Failed(DeviceError::Other(reason)));
+        Arrival::Accepted
+    }
+
+    /// Number of bytes of an ended read, or its failure; `None` while it waits, and for a read that
+    /// is not open.
+    pub fn result(&self, read: ReadId) -> Option<Result<u64, ReadFailure>> {
+        if let Some(failure) = self.work.failed.get(&read) {
+            return Some(Err(*failure));
+        }
+        match self.work.reads.get(&read)?.state {
+            ReadState::Done(bytes) => Some(Ok(bytes)),
+            ReadState::Waiting | ReadState::Unwanted => None,
+        }
+    }
+
+    /// Takes the bytes of an ended read, in a buffer of exactly their size, and removes the read.
+    /// Returns `None` while the read waits, and for a read that is not open.
+    pub fn take(&mut self, now: Time, read: ReadId) -> Option<Result<Vec<u8>, ReadFailure>> {
+        let now = self.advance(now);
+        if let Some(failure) = self.work.failed.remove(&read) {
+            return Some(Err(failure));
+        }
+        let open = self.work.reads.get_mut(&read)?;
+        let ReadState::Done(bytes) = open.state else { return None };
+        let data = match open.direct.take() {
+            Some(mut direct) => {
+                direct.data.copy_within(direct.skipped as usize.., 0);
+                direct.data.truncate(bytes as usize);
+                direct.data.shrink_to_fit();
+                direct.data
+            }
+            None => {
+                let mut data = Vec::with_capacity(bytes as usize);
+                self.for_each_piece(read, bytes, |piece| data.extend_from_slice(piece));
+                data
+            }
+        };
+        self.work.release(&mut self.machine, now, read);
+        Some(Ok(data))
+    }
+
+    /// As [`take`](Planner::take), into the beginning of a buffer. Returns the number of bytes.
+    ///
+    /// # Panics
+    /// The buffer is smaller than the [result](Planner::result).
+    pub fn take_into(
+        &mut self,
+        now: Time,
+        read: ReadId,
+        buffer: &mut [u8],
+    ) -> Option<Result<u64, ReadFailure>> {
+        let now = self.advance(now);
+        if let Some(failure) = self.work.failed.remove(&read) {
+            return Some(Err(failure));
+        }
+        let ReadState::Done(bytes) = self.work.reads.get(&read)?.state else { return None };
+        let mut rest = &mut buffer[..bytes as usize];
+        self.for_each_piece(read, bytes, |piece| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(piece.len());
+            head.copy_from_slice(piece);
+            rest = tail;
+        });
+        self.work.release(&mut self.machine, now, read);
+        Some(Ok(bytes))
+    }
+
+    /// Calls `each` with the pieces of a successful read, in order.
+    fn for_each_piece(&self, read: ReadId, bytes: u64, mut each: impl FnMut(&[u8])) {
+        let open = &self.work.reads[&read];
+        if let Some(direct) = &open.direct {
+            return each(&direct.data[direct.skipped as usize..][..bytes as usize]);
+        }
+        let mut skipped = self.machine.offset(open.read) % PAGE_BYTES;
+        let mut left = bytes;
+        for frame in self.machine.read_frames(open.read) {
+            let part = left.min(PAGE_BYTES - skipped);
+            let start = u64::from(frame.0) * PAGE_BYTES + skipped;
+            each(&self.pool[start as usize..][..part as usize]);
+            (left, skipped) = (left - part, 0);
+        }
+    }
+
+    /// Abandons a read, ended or not. Its fetches go on: others may wait for them, and their bytes
+    /// enter the cache. No effect on a read that is not open.
+    pub fn abandon(&mut self, now: Time, read: ReadId) {
+        let now = self.advance(now);
+        self.work.events.retain(|event| *event != Event::Ended(read));
+        self.work.failed.remove(&read);
+        match self.work.reads.get_mut(&read) {
+            Some(OpenRead { state: ReadState::Done(_), .. }) => {
+                self.work.release(&mut self.machine, now, read)
+            }
+            Some(open) => open.state = ReadState::Unwanted,
+            None => {}
+        }
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> Counters {
+        let meter = self.machine.meter();
+        Counters {
+            requested_bytes: meter.requested_bytes,
+            hit_bytes: meter.hit_bytes,
+            fetches: meter.device_reads,
+            fetched_bytes: meter.device_read_bytes,
+            fetches_in_flight_max: meter.depth_max,
+        }
+    }
+
+    /// Returns true if no read is open and no fetch in flight.
+    pub fn is_idle(&self) -> bool {
+        self.work.reads.is_empty() && self.work.fetching.is_empty() && self.machine.is_idle()
+    }
+
+    /// The later one of `now` and the time of the previous call: the machine's time never goes
+    /// backwards.
+    fn advance(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Removes the retired sites whose reads and fetches have all ended.
+    fn remove_retired(&mut self) {
+        let Planner { machine, work, addresses, .. } = self;
+        self.retired.retain(|start_sector| {
+            let site = work.sites.get_mut(start_sector).expect("a retired site is kept");
+            let handles: Vec<HandleId> = site.handles.keys().copied().collect();
+            handles.into_iter().for_each(|handle| site.close(machine, handle));
+            if !site.handles.is_empty() || !machine.remove_file(site.machine_file) {
+                return true;
+            }
+            addresses.free(*start_sector, site.bytes);
+            work.sites.remove(start_sector);
+            false
+        });
+    }
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Planner { machine, files, .. } = self;
+        f.debug_struct("Planner").field("machine", machine).field("files", files).finish()
+    }
+}
+
+/// A buffer of zeros.
+fn zeroed(bytes: u64) -> Result<Vec<u8>, PlannerError> {
+    let mut buffer = Vec::new();
+    let count = usize::try_from(bytes).map_err(|_| PlannerError::OutOfMemory { bytes })?;
+    buffer.try_reserve_exact(count).map_err(|_| PlannerError::OutOfMemory { bytes })?;
+    buffer.resize(count, 0);
+    Ok(buffer)
+}
