@@ -6,3 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod planner;
+
+#[cfg(feature = "object_store")]
+pub mod store;

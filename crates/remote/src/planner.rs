@@ -30,21 +30,23 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use readpath_core::machine::{Config, Machine, ReadAccess, Transfer};
+use readpath_core::machine::{Config, Machine};
 pub use readpath_core::readahead::Advice;
-use readpath_core::request::{DeviceError, Outcome, ProcessId};
+use readpath_core::request::ProcessId;
 pub use readpath_core::unit::Time;
-use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 mod addresses;
+mod arrivals;
 mod demand_first;
 mod options;
+mod reads;
 mod work;
 
 use addresses::Addresses;
 pub use addresses::FILE_BYTES_MAX;
 pub use options::{PlannerError, PlannerOptions, ReadFailure};
-use work::{DirectBuffer, OpenRead, Piece, ReadState, Site, SiteHandle, Work, scatter};
+use work::{Site, SiteHandle, Work};
 
 /// Identifies an open file. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,6 +154,11 @@ pub struct Planner {
     work: Work,
     /// First sectors of retired sites, whose reads and fetches may not have ended.
     retired: Vec<u64>,
+    /// Reads that begin at the next poll: first sector of the site, offset, identifier.
+    plugged: Vec<(u64, u64, ReadId)>,
+    /// Gaps between reads that are read with them.
+    gaps: Vec<(HandleId, Range<u64>)>,
+    reads_max: u32,
     next_id: u64,
     now: Time,
 }
@@ -174,6 +181,9 @@ impl Planner {
             addresses: Addresses::default(),
             work: Work::default(),
             retired: Vec::new(),
+            plugged: Vec::new(),
+            gaps: Vec::new(),
+            reads_max: options.reads_max,
             next_id: 0,
             now: Time::ZERO,
         })
@@ -302,46 +312,20 @@ impl Planner {
         Ok(())
     }
 
-    /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
-    /// half of the memory or more bypasses the cache, with a buffer of its own.
+    /// Number of bytes that cost as much as one more request now, by the costs measured so far.
     ///
     /// # Errors
-    /// The handle is not open, too many reads are open, or no memory is available for the buffer.
-    pub fn start(
-        &mut self,
-        now: Time,
-        handle: HandleId,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<ReadId, PlannerError> {
-        let now = self.advance(now);
+    /// The handle is not open.
+    pub fn request_cost_bytes(&mut self, handle: HandleId) -> Result<u64, PlannerError> {
         let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
-        let start_sector = self.files[file].site;
-        let site = self.work.sites.get_mut(&start_sector).expect("the site of an open file");
-        let bytes = bytes.min(site.bytes.saturating_sub(offset));
-        let id = ReadId(self.next_id);
-        let transfer = Transfer {
-            handle: site.handles[&handle].handle,
-            process: ProcessId(0),
-            offset,
-            bytes,
-            tag: id.0,
-        };
-        let (access, transfer, direct) = if bytes <= self.cached_read_bytes_max {
-            (ReadAccess::Buffered, transfer, None)
-        } else {
-            let skipped = offset % SECTOR_BYTES;
-            let whole = (skipped + bytes).next_multiple_of(SECTOR_BYTES);
-            let data = zeroed(whole)?;
-            let transfer = Transfer { offset: offset - skipped, bytes: whole, ..transfer };
-            (ReadAccess::Direct, transfer, Some(DirectBuffer { data, skipped, bytes }))
-        };
-        let read = self.machine.read(now, access, transfer).map_err(PlannerError::of_read)?;
-        site.handles.get_mut(&handle).expect("found above").open_reads += 1;
-        self.next_id += 1;
-        let state = ReadState::Waiting;
-        self.work.reads.insert(id, OpenRead { read, site: start_sector, handle, direct, state });
-        Ok(id)
+        let handle = self.work.sites[&self.files[file].site].handles[&handle].handle;
+        Ok(self.machine.readahead_state(handle).marginal_cost_pages * PAGE_BYTES)
+    }
+
+    /// Returns true if the planner has reads of the file that were not taken or abandoned.
+    pub fn has_reads(&self, file: FileId) -> bool {
+        let Some(remote) = self.files.get(&file) else { return false };
+        self.work.sites[&remote.site].handles.values().any(|handle| handle.open_reads > 0)
     }
 
     /// Hint about a range of the file, or about the use of the handle, as in `posix_fadvise(2)`:
@@ -368,6 +352,7 @@ impl Planner {
     /// The next range to fetch, or the next ended read; `None` if there is none now.
     pub fn poll(&mut self, now: Time) -> Option<Event> {
         let now = self.advance(now);
+        self.begin_plugged(now);
         while self.machine.step(now, &mut self.work) {}
         self.remove_retired();
         self.work.events.pop_front()
@@ -376,154 +361,6 @@ impl Planner {
     /// Time at which to poll again without another event; `None`: no need.
     pub fn next_wake(&self) -> Option<Time> {
         self.machine.next_wake()
-    }
-
-    /// Stores the next bytes of a fetch, in the order of the file.
-    pub fn fill(&mut self, now: Time, id: FetchId, data: &[u8]) -> Arrival {
-        let now = self.advance(now);
-        let Work { fetching, reads, .. } = &mut self.work;
-        let Some(fetch) = fetching.get_mut(&id) else { return Arrival::Ignored };
-        let left_bytes = fetch.range.end - fetch.range.start - fetch.arrived_bytes;
-        if data.len() as u64 > left_bytes {
-            self.work.end_fetch(now, id, Outcome::Failed(DeviceError::Garbled));
-            return Arrival::WrongLength;
-        }
-        let pool = &mut self.pool;
-        scatter(fetch, data, |piece, offset, bytes| match piece {
-            Piece::Frame(frame) => {
-                let start = frame as usize * PAGE_BYTES as usize + offset;
-                pool[start..start + bytes.len()].copy_from_slice(bytes);
-            }
-            Piece::Direct { read, offset: start, .. } => {
-                let direct = reads.get_mut(&read).and_then(|read| read.direct.as_mut());
-                let direct = direct.expect("a read keeps its buffer until the machine ends it");
-                let start = start as usize + offset;
-                // The last sector of the file may reach past its last byte.
-                let fitting = bytes.len().min(direct.data.len().saturating_sub(start));
-                direct.data[start..start + fitting].copy_from_slice(&bytes[..fitting]);
-            }
-        });
-        Arrival::Accepted
-    }
-
-    /// Ends a fetch whose bytes have all arrived. With too few bytes the fetch fails: bytes of a
-    /// shorter answer are never used.
-    pub fn finish(&mut self, now: Time, id: FetchId) -> Arrival {
-        let now = self.advance(now);
-        let Some(fetch) = self.work.fetching.get(&id) else { return Arrival::Ignored };
-        let is_whole = fetch.arrived_bytes == fetch.range.end - fetch.range.start;
-        let (outcome, arrival) = match is_whole {
-            true => (Outcome::Done, Arrival::Accepted),
-            false => (Outcome::Failed(DeviceError::Garbled), Arrival::WrongLength),
-        };
-        self.work.end_fetch(now, id, outcome);
-        arrival
-    }
-
-    /// Fails a fetch. `reason` is for the caller, and is returned with the reads that fail
-    /// ([`ReadFailure::Fetch`]). A fetch with more bytes than a reader waits for is tried once
-    /// again with these alone.
-    pub fn fail(&mut self, now: Time, id: FetchId, reason: i32) -> Arrival {
-        let now = self.advance(now);
-        if !self.work.fetching.contains_key(&id) {
-            return Arrival::Ignored;
-        }
-        self.work.end_fetch(now, id, Outcome::Failed(DeviceError::Other(reason)));
-        Arrival::Accepted
-    }
-
-    /// Number of bytes of an ended read, or its failure; `None` while it waits, and for a read that
-    /// is not open.
-    pub fn result(&self, read: ReadId) -> Option<Result<u64, ReadFailure>> {
-        if let Some(failure) = self.work.failed.get(&read) {
-            return Some(Err(*failure));
-        }
-        match self.work.reads.get(&read)?.state {
-            ReadState::Done(bytes) => Some(Ok(bytes)),
-            ReadState::Waiting | ReadState::Unwanted => None,
-        }
-    }
-
-    /// Takes the bytes of an ended read, in a buffer of exactly their size, and removes the read.
-    /// Returns `None` while the read waits, and for a read that is not open.
-    pub fn take(&mut self, now: Time, read: ReadId) -> Option<Result<Vec<u8>, ReadFailure>> {
-        let now = self.advance(now);
-        if let Some(failure) = self.work.failed.remove(&read) {
-            return Some(Err(failure));
-        }
-        let open = self.work.reads.get_mut(&read)?;
-        let ReadState::Done(bytes) = open.state else { return None };
-        let data = match open.direct.take() {
-            Some(mut direct) => {
-                direct.data.copy_within(direct.skipped as usize.., 0);
-                direct.data.truncate(bytes as usize);
-                direct.data.shrink_to_fit();
-                direct.data
-            }
-            None => {
-                let mut data = Vec::with_capacity(bytes as usize);
-                self.for_each_piece(read, bytes, |piece| data.extend_from_slice(piece));
-                data
-            }
-        };
-        self.work.release(&mut self.machine, now, read);
-        Some(Ok(data))
-    }
-
-    /// As [`take`](Planner::take), into the beginning of a buffer. Returns the number of bytes.
-    ///
-    /// # Panics
-    /// The buffer is smaller than the [result](Planner::result).
-    pub fn take_into(
-        &mut self,
-        now: Time,
-        read: ReadId,
-        buffer: &mut [u8],
-    ) -> Option<Result<u64, ReadFailure>> {
-        let now = self.advance(now);
-        if let Some(failure) = self.work.failed.remove(&read) {
-            return Some(Err(failure));
-        }
-        let ReadState::Done(bytes) = self.work.reads.get(&read)?.state else { return None };
-        let mut rest = &mut buffer[..bytes as usize];
-        self.for_each_piece(read, bytes, |piece| {
-            let (head, tail) = std::mem::take(&mut rest).split_at_mut(piece.len());
-            head.copy_from_slice(piece);
-            rest = tail;
-        });
-        self.work.release(&mut self.machine, now, read);
-        Some(Ok(bytes))
-    }
-
-    /// Calls `each` with the pieces of a successful read, in order.
-    fn for_each_piece(&self, read: ReadId, bytes: u64, mut each: impl FnMut(&[u8])) {
-        let open = &self.work.reads[&read];
-        if let Some(direct) = &open.direct {
-            return each(&direct.data[direct.skipped as usize..][..bytes as usize]);
-        }
-        let mut skipped = self.machine.offset(open.read) % PAGE_BYTES;
-        let mut left = bytes;
-        for frame in self.machine.read_frames(open.read) {
-            let part = left.min(PAGE_BYTES - skipped);
-            let start = u64::from(frame.0) * PAGE_BYTES + skipped;
-            each(&self.pool[start as usize..][..part as usize]);
-            (left, skipped) = (left - part, 0);
-        }
-    }
-
-    /// Abandons a read, ended or not. Its fetches go on: others may wait for them, and their bytes
-    /// enter the cache. No effect on a read that is not open.
-    pub fn abandon(&mut self, now: Time, read: ReadId) {
-        let now = self.advance(now);
-        self.work.events.retain(|event| *event != Event::Ended(read));
-        self.work.failed.remove(&read);
-        match self.work.reads.get_mut(&read) {
-            Some(OpenRead { state: ReadState::Done(_), .. }) => {
-                self.work.release(&mut self.machine, now, read)
-            }
-            Some(open) => open.state = ReadState::Unwanted,
-            None => {}
-        }
     }
 
     /// Counters since the start.
@@ -572,13 +409,4 @@ impl fmt::Debug for Planner {
         let Planner { machine, files, .. } = self;
         f.debug_struct("Planner").field("machine", machine).field("files", files).finish()
     }
-}
-
-/// A buffer of zeros.
-fn zeroed(bytes: u64) -> Result<Vec<u8>, PlannerError> {
-    let mut buffer = Vec::new();
-    let count = usize::try_from(bytes).map_err(|_| PlannerError::OutOfMemory { bytes })?;
-    buffer.try_reserve_exact(count).map_err(|_| PlannerError::OutOfMemory { bytes })?;
-    buffer.resize(count, 0);
-    Ok(buffer)
 }

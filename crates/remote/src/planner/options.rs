@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use readpath_core::machine::{Config, ConfigError, ReadError};
+use readpath_core::machine::{Config, ConfigError};
 use readpath_core::policy::Spec;
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::DeviceCaps;
@@ -119,18 +119,6 @@ pub enum PlannerError {
     NotOpen,
     /// The file still has handles: close them first.
     HasHandles,
-}
-
-impl PlannerError {
-    /// The error of a read that the machine refuses.
-    pub(super) fn of_read(error: ReadError) -> PlannerError {
-        match error {
-            ReadError::TooManyReads { open_reads_max } => {
-                PlannerError::TooManyReads { reads_max: open_reads_max }
-            }
-            error => unreachable!("the planner checks size and alignment itself: {error}"),
-        }
-    }
 }
 
 impl fmt::Display for PlannerError {

@@ -58,10 +58,15 @@ impl Site {
 /// A read from its start until the machine has released it.
 #[derive(Debug)]
 pub(super) struct OpenRead {
-    pub(super) read: machine::ReadId,
+    /// The read of the machine; `None` before it begins.
+    pub(super) read: Option<machine::ReadId>,
     /// First sector of its site.
     pub(super) site: u64,
     pub(super) handle: HandleId,
+    /// The first byte in the file.
+    pub(super) offset: u64,
+    /// Number of bytes, none of them past the end of the file.
+    pub(super) bytes: u64,
     /// Buffer of a read that bypasses the cache.
     pub(super) direct: Option<DirectBuffer>,
     pub(super) state: ReadState,
@@ -72,8 +77,8 @@ pub(super) struct OpenRead {
 pub(super) enum ReadState {
     /// Waits for its bytes. Entered at the start.
     Waiting,
-    /// Has its bytes, this many. Entered by `on_done`; left by the release.
-    Done(u64),
+    /// Has all its bytes. Entered by `on_done`; left by the release.
+    Done,
     /// Its result is not wanted any more. Entered by `abandon` and when the generation changes;
     /// left by the release in `on_done`.
     Unwanted,
@@ -85,8 +90,6 @@ pub(super) struct DirectBuffer {
     pub(super) data: Vec<u8>,
     /// Bytes before the requested ones.
     pub(super) skipped: u64,
-    /// Number of requested bytes.
-    pub(super) bytes: u64,
 }
 
 /// Memory that a fetch fills.
@@ -157,10 +160,12 @@ impl Work {
         }
     }
 
-    /// Releases a read that the machine has ended.
+    /// Releases a read that the machine has ended, or not begun.
     pub(super) fn release(&mut self, machine: &mut Machine, now: Time, id: ReadId) {
         let Some(read) = self.reads.remove(&id) else { return };
-        machine.release(now, read.read);
+        if let Some(read) = read.read {
+            machine.release(now, read);
+        }
         let site = self.sites.get_mut(&read.site).expect("a site outlives its reads");
         let handle = site.handles.get_mut(&read.handle).expect("a handle outlives its reads");
         handle.open_reads -= 1;
@@ -218,19 +223,13 @@ impl Driver for Work {
         let id = ReadId(done.tag);
         let read = self.reads.get_mut(&id).expect("the machine has only open reads");
         let is_wanted = read.state == ReadState::Waiting;
-        if let (true, Ok(bytes)) = (is_wanted, done.result) {
-            // Bytes beyond the request do not belong to the reader.
-            let bytes = read
-                .direct
-                .as_ref()
-                .map_or(bytes, |direct| bytes.saturating_sub(direct.skipped).min(direct.bytes));
-            read.state = ReadState::Done(bytes);
+        if let (true, Ok(_)) = (is_wanted, done.result) {
+            read.state = ReadState::Done;
             return self.events.push_back(Event::Ended(id));
         }
         if let (true, Err(error)) = (is_wanted, done.result) {
-            let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
-            let first = machine.offset(done.read) + skipped;
-            self.failed.insert(id, failure_of(error, first));
+            let failure = failure_of(error, read.offset);
+            self.failed.insert(id, failure);
             self.events.push_back(Event::Ended(id));
         }
         self.release(machine, now, id);

@@ -1,0 +1,70 @@
+//! The bytes of fetches: stored as they arrive, and counted.
+
+use readpath_core::request::{DeviceError, Outcome};
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use super::work::{Piece, Work, scatter};
+use super::{Arrival, FetchId, Planner};
+
+impl Planner {
+    /// Stores the next bytes of a fetch, in the order of the file.
+    pub fn fill(&mut self, now: Time, id: FetchId, data: &[u8]) -> Arrival {
+        let now = self.advance(now);
+        let Work { fetching, reads, .. } = &mut self.work;
+        let Some(fetch) = fetching.get_mut(&id) else { return Arrival::Ignored };
+        let left_bytes = fetch.range.end - fetch.range.start - fetch.arrived_bytes;
+        if data.len() as u64 > left_bytes {
+            self.work.end_fetch(now, id, Outcome::Failed(DeviceError::Garbled));
+            return Arrival::WrongLength;
+        }
+        let pool = &mut self.pool;
+        scatter(fetch, data, |piece, offset, bytes| match piece {
+            Piece::Frame(frame) => {
+                let start = frame as usize * PAGE_BYTES as usize + offset;
+                pool[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+            Piece::Direct { read, offset: start, .. } => {
+                let direct = reads.get_mut(&read).and_then(|read| read.direct.as_mut());
+                let direct = direct.expect("a read keeps its buffer until the machine ends it");
+                let start = start as usize + offset;
+                // The last sector of the file may reach past its last byte.
+                let fitting = bytes.len().min(direct.data.len().saturating_sub(start));
+                direct.data[start..start + fitting].copy_from_slice(&bytes[..fitting]);
+            }
+        });
+        Arrival::Accepted
+    }
+
+    /// Drops the bytes of a fetch that have arrived: the next ones are its first again.
+    pub fn restart(&mut self, id: FetchId) -> Arrival {
+        let Some(fetch) = self.work.fetching.get_mut(&id) else { return Arrival::Ignored };
+        (fetch.arrived_bytes, fetch.next_piece, fetch.next_offset) = (0, 0, 0);
+        Arrival::Accepted
+    }
+
+    /// Ends a fetch whose bytes have all arrived. With too few bytes the fetch fails: bytes of a
+    /// shorter answer are never used.
+    pub fn finish(&mut self, now: Time, id: FetchId) -> Arrival {
+        let now = self.advance(now);
+        let Some(fetch) = self.work.fetching.get(&id) else { return Arrival::Ignored };
+        let is_whole = fetch.arrived_bytes == fetch.range.end - fetch.range.start;
+        let (outcome, arrival) = match is_whole {
+            true => (Outcome::Done, Arrival::Accepted),
+            false => (Outcome::Failed(DeviceError::Garbled), Arrival::WrongLength),
+        };
+        self.work.end_fetch(now, id, outcome);
+        arrival
+    }
+
+    /// Fails a fetch. `reason` is for the caller, and is returned with the reads that fail
+    /// ([`ReadFailure::Fetch`]). A fetch with more bytes than a reader waits for is tried once
+    /// again with these alone.
+    pub fn fail(&mut self, now: Time, id: FetchId, reason: i32) -> Arrival {
+        let now = self.advance(now);
+        if !self.work.fetching.contains_key(&id) {
+            return Arrival::Ignored;
+        }
+        self.work.end_fetch(now, id, Outcome::Failed(DeviceError::Other(reason)));
+        Arrival::Accepted
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads: from their start until their bytes are taken.
+
+use std::ops::Range;
+
+use readpath_core::machine::{ReadAccess, Transfer};
+use readpath_core::readahead::Advice;
+use readpath_core::request::ProcessId;
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
+
+use super::options::{PlannerError, ReadFailure};
+use super::work::{DirectBuffer, OpenRead, ReadState};
+use super::{Event, HandleId, Planner, ReadId};
+
+impl Planner {
+    /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
+    /// half of the memory or more bypasses the cache, with a buffer of its own.
+    ///
+    /// The read begins at the next [`poll`](Planner::poll), after all reads with lower offsets that
+    /// start before it: the order in which concurrent readers call carries no information, and
+    /// would hide a sequential stream.
+    ///
+    /// # Errors
+    /// The handle is not open, too many reads are open, or no memory is available for the buffer.
+    pub fn start(
+        &mut self,
+        now: Time,
+        handle: HandleId,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<ReadId, PlannerError> {
+        self.advance(now);
+        let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
+        if self.work.reads.len() >= self.reads_max as usize {
+            return Err(PlannerError::TooManyReads { reads_max: self.reads_max });
+        }
+        let start_sector = self.files[file].site;
+        let site = self.work.sites.get_mut(&start_sector).expect("the site of an open file");
+        let bytes = bytes.min(site.bytes.saturating_sub(offset));
+        let direct = if bytes <= self.cached_read_bytes_max {
+            None
+        } else {
+            let skipped = offset % SECTOR_BYTES;
+            let data = zeroed((skipped + bytes).next_multiple_of(SECTOR_BYTES))?;
+            Some(DirectBuffer { data, skipped })
+        };
+        site.handles.get_mut(&handle).expect("an open handle").open_reads += 1;
+        let id = ReadId(self.next_id);
+        self.next_id += 1;
+        let (read, site, state) = (None, start_sector, ReadState::Waiting);
+        self.work.reads.insert(id, OpenRead { read, site, handle, offset, bytes, direct, state });
+        self.plugged.push((start_sector, offset, id));
+        Ok(id)
+    }
+
+    /// Starts several reads at once, as [`start`](Planner::start) does. A gap between two of them
+    /// is read as well where its bytes cost less than another request, by the costs measured so
+    /// far: the ranges then leave in one fetch.
+    ///
+    /// # Errors
+    /// As for [`start`](Planner::start); none of the reads is open then.
+    pub fn start_many(
+        &mut self,
+        now: Time,
+        handle: HandleId,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<ReadId>, PlannerError> {
+        let gap_bytes_max = self.request_cost_bytes(handle)?;
+        let mut sorted = ranges.to_vec();
+        sorted.sort_unstable_by_key(|range| range.start);
+        let mut reads = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match self.start(now, handle, range.start, range.end.saturating_sub(range.start)) {
+                Ok(read) => reads.push(read),
+                Err(error) => {
+                    reads.into_iter().for_each(|read| self.abandon(now, read));
+                    return Err(error);
+                }
+            }
+        }
+        let mut end = u64::MAX;
+        for range in sorted {
+            if end < range.start && range.start - end <= gap_bytes_max {
+                self.gaps.push((handle, end..range.start));
+            }
+            end = if end == u64::MAX { range.end } else { end.max(range.end) };
+        }
+        Ok(reads)
+    }
+
+    /// Begins the reads that have started since the last poll, by file and offset; then the reads
+    /// of the gaps between them.
+    pub(super) fn begin_plugged(&mut self, now: Time) {
+        self.plugged.sort_unstable();
+        for (start_sector, _, id) in std::mem::take(&mut self.plugged) {
+            let Some(read) = self.work.reads.get_mut(&id) else { continue };
+            let site = &self.work.sites[&start_sector];
+            let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
+            let transfer = Transfer {
+                handle: site.handles[&read.handle].handle,
+                process: ProcessId(0),
+                offset: read.offset - skipped,
+                bytes: read.direct.as_ref().map_or(read.bytes, |direct| direct.data.len() as u64),
+                tag: id.0,
+            };
+            let access = match read.direct {
+                None => ReadAccess::Buffered,
+                Some(_) => ReadAccess::Direct,
+            };
+            let begun = self.machine.read(now, access, transfer);
+            read.read = Some(begun.expect("size, alignment and number were checked at the start"));
+        }
+        for (handle, gap) in std::mem::take(&mut self.gaps) {
+            // The handle may have been closed since.
+            let _ = self.advise(now, handle, Advice::WillNeed, gap);
+        }
+    }
+
+    /// Returns true if all bytes of the range are in memory or being fetched.
+    ///
+    /// # Errors
+    /// The handle is not open.
+    pub fn is_cached(&self, handle: HandleId, range: Range<u64>) -> Result<bool, PlannerError> {
+        let file = self.handles.get(&handle).ok_or(PlannerError::NotOpen)?;
+        let site = &self.work.sites[&self.files[file].site];
+        let bytes = range.end.min(site.bytes).saturating_sub(range.start);
+        let handle = site.handles[&handle].handle;
+        let mut pages = PageRange::covering(range.start, bytes).pages();
+        Ok(pages.all(|page| self.machine.is_cached(handle, page)))
+    }
+
+    /// Number of bytes of an ended read, or its failure; `None` while it waits, and for a read that
+    /// is not open.
+    pub fn result(&self, read: ReadId) -> Option<Result<u64, ReadFailure>> {
+        if let Some(failure) = self.work.failed.get(&read) {
+            return Some(Err(*failure));
+        }
+        let open = self.work.reads.get(&read)?;
+        match open.state {
+            ReadState::Done => Some(Ok(open.bytes)),
+            ReadState::Waiting | ReadState::Unwanted => None,
+        }
+    }
+
+    /// Takes the bytes of an ended read, in a buffer of exactly their size, and removes the read.
+    /// Returns `None` while the read waits, and for a read that is not open.
+    pub fn take(&mut self, now: Time, read: ReadId) -> Option<Result<Vec<u8>, ReadFailure>> {
+        let now = self.advance(now);
+        if let Some(failure) = self.work.failed.remove(&read) {
+            return Some(Err(failure));
+        }
+        let open = self.work.reads.get_mut(&read)?;
+        if open.state != ReadState::Done {
+            return None;
+        }
+        let bytes = open.bytes;
+        let data = match open.direct.take() {
+            Some(mut direct) => {
+                direct.data.copy_within(direct.skipped as usize.., 0);
+                direct.data.truncate(bytes as usize);
+                direct.data.shrink_to_fit();
+                direct.data
+            }
+            None => {
+                let mut data = Vec::with_capacity(bytes as usize);
+                self.for_each_piece(read, bytes, |piece| data.extend_from_slice(piece));
+                data
+            }
+        };
+        self.work.release(&mut self.machine, now, read);
+        Some(Ok(data))
+    }
+
+    /// As [`take`](Planner::take), into the beginning of a buffer. Returns the number of bytes.
+    ///
+    /// # Panics
+    /// The buffer is smaller than the [result](Planner::result).
+    pub fn take_into(
+        &mut self,
+        now: Time,
+        read: ReadId,
+        buffer: &mut [u8],
+    ) -> Option<Result<u64, ReadFailure>> {
+        let now = self.advance(now);
+        if let Some(failure) = self.work.failed.remove(&read) {
+            return Some(Err(failure));
+        }
+        let open = self.work.reads.get(&read)?;
+        if open.state != ReadState::Done {
+            return None;
+        }
+        let bytes = open.bytes;
+        let mut rest = &mut buffer[..bytes as usize];
+        self.for_each_piece(read, bytes, |piece| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(piece.len());
+            head.copy_from_slice(piece);
+            rest = tail;
+        });
+        self.work.release(&mut self.machine, now, read);
+        Some(Ok(bytes))
+    }
+
+    /// Calls `each` with the pieces of a successful read, in order.
+    fn for_each_piece(&self, read: ReadId, bytes: u64, mut each: impl FnMut(&[u8])) {
+        let open = &self.work.reads[&read];
+        if let Some(direct) = &open.direct {
+            return each(&direct.data[direct.skipped as usize..][..bytes as usize]);
+        }
+        let mut skipped = open.offset % PAGE_BYTES;
+        let mut left = bytes;
+        for frame in self.machine.read_frames(open.read.expect("an ended read has begun")) {
+            let part = left.min(PAGE_BYTES - skipped);
+            let start = u64::from(frame.0) * PAGE_BYTES + skipped;
+            each(&self.pool[start as usize..][..part as usize]);
+            (left, skipped) = (left - part, 0);
+        }
+    }
+
+    /// Abandons a read, ended or not. Its fetches go on: others may wait for them, and their bytes
+    /// enter the cache. No effect on a read that is not open.
+    pub fn abandon(&mut self, now: Time, read: ReadId) {
+        let now = self.advance(now);
+        self.work.events.retain(|event| *event != Event::Ended(read));
+        self.work.failed.remove(&read);
+        match self.work.reads.get_mut(&read) {
+            Some(OpenRead { state: ReadState::Done, .. }) => {
+                self.work.release(&mut self.machine, now, read)
+            }
+            Some(OpenRead { read: None, .. }) => {
+                self.work.release(&mut self.machine, now, read);
+            }
+            Some(open) => open.state = ReadState::Unwanted,
+            None => {}
+        }
+    }
+}
+
+/// A buffer of zeros.
+fn zeroed(bytes: u64) -> Result<Vec<u8>, PlannerError> {
+    let mut buffer = Vec::new();
+    let count = usize::try_from(bytes).map_err(|_| PlannerError::OutOfMemory { bytes })?;
+    buffer.try_reserve_exact(count).map_err(|_| PlannerError::OutOfMemory { bytes })?;
+    buffer.resize(count, 0);
+    Ok(buffer)
+}

@@ -1,0 +1,399 @@
+//! A store of the crate `object_store` over another one: reads pass the planner.
+//!
+//! ```
+//! use object_store::memory::InMemory;
+//! use object_store::{ObjectStoreExt, path::Path};
+//! use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = ReadpathStore::new(InMemory::new(), StoreOptions::default(), TokioRuntime::current())?;
+//! let path = Path::from("table/part-0.parquet");
+//! store.put(&path, vec![7; 100_000].into()).await?;
+//! assert_eq!(store.get_range(&path, 1_000..1_004).await?, vec![7; 4]);
+//! assert_eq!(store.get_range(&path, 2_000..2_004).await?, vec![7; 4]);
+//! // The second range was in a page of the first.
+//! assert_eq!(store.counters().fetches, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Versions
+//! The version of an object is its ETag, or else its time of modification with its size. Each
+//! fetch names the version (`If-Match`), and its answer is checked too: bytes of two versions are
+//! never mixed. If the object has changed, the get is repeated with the new version. An object
+//! with neither ETag nor time of modification is not cached.
+//!
+//! A version that was seen counts as the current one for [`StoreOptions::max_age`]. Writes through
+//! this store take effect at once.
+//!
+//! # Gets
+//! - A get of at most half of the memory passes the page cache. Up to 32 MiB are read before
+//!   the get returns; a larger one streams pieces of 32 MiB. If the object changes after the first
+//!   piece, the stream ends with [`Error::Precondition`].
+//! - A larger get passes straight to the underlying store, and is not cached.
+//! - So does a get with a version, with conditions, or with extensions. The exception is
+//!   `if_match` alone: it is answered from the cache where it names the known version.
+//! - The first get of an object needs one request: its answer brings the version and the bytes.
+//! - `get_ranges` reads the bytes between two ranges where they cost less than another request.
+//! - Returned buffers have exactly the size of their bytes, and share no memory with the cache.
+//! - A dropped future abandons its read. Its fetches go on for other readers.
+//!
+//! # Errors
+//! An answer of the wrong length is an error, never wrong bytes. Errors of the underlying store
+//! are passed on, as copies of their kind with the original as source. Errors of the kind
+//! [`Error::Generic`], and answers of the wrong length, are tried again at once
+//! ([`StoreOptions::retries_max`]): the clients of `object_store` do the waiting.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, future};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, RenameOptions, Result,
+};
+
+mod errors;
+mod fetching;
+mod objects;
+mod opening;
+mod options;
+mod promise;
+mod ranges;
+mod runtime;
+mod shared;
+mod writes;
+
+use errors::{changed_during_stream, copy_of, may_succeed_later, own_error};
+use objects::Object;
+use opening::{FirstAnswer, Need};
+pub use options::StoreOptions;
+pub use runtime::Runtime;
+#[cfg(feature = "tokio")]
+pub use runtime::TokioRuntime;
+use shared::{ReadTicket, Shared};
+use writes::{Upload, WriteGuard};
+
+use crate::planner::{Counters, PlannerError, ReadFailure, Time};
+
+/// A store with a page cache, readahead and single flight over another store. See the
+/// [module](self). Clones share one cache.
+pub struct ReadpathStore<S: ObjectStore>(Arc<Shared<S>>);
+
+impl<S: ObjectStore> ReadpathStore<S> {
+    /// Creates a store with an empty cache over `store`.
+    ///
+    /// # Errors
+    /// An option of the planner is out of its bounds, or the readahead policy is unknown.
+    pub fn new(
+        store: S,
+        options: StoreOptions,
+        runtime: impl Runtime,
+    ) -> Result<ReadpathStore<S>, PlannerError> {
+        Ok(ReadpathStore(Arc::new(Shared::new(store, options, Box::new(runtime))?)))
+    }
+
+    /// The underlying store. After a write to it, call [`forget`](ReadpathStore::forget).
+    pub fn inner(&self) -> &S {
+        &self.0.store
+    }
+
+    /// Forgets the version of an object, and its pages: the next get asks the underlying store.
+    pub fn forget(&self, location: &Path) {
+        self.0.run(|state, now| state.forget(now, location));
+    }
+
+    /// Counters of the planner since the start.
+    pub fn counters(&self) -> Counters {
+        self.0.lock().planner.counters()
+    }
+
+    /// Largest get through the cache in bytes: half of the memory.
+    fn is_cached_size(&self, range: &Range<u64>) -> bool {
+        range.end - range.start <= self.0.options.cached_bytes_max()
+    }
+
+    /// Time since which a version must have been current to be used now.
+    fn oldest_check(&self, now: Time) -> Time {
+        let age_ns = u64::try_from(self.0.options.max_age.as_nanos()).unwrap_or(u64::MAX);
+        Time(now.0.saturating_sub(age_ns))
+    }
+
+    /// A get through the cache. `None` if it must pass straight to the underlying store.
+    async fn cached_get(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
+        let shared = &self.0;
+        let need = match &options.range {
+            _ if options.head => Need::Version,
+            Some(range) => Need::Range(range.clone()),
+            None => Need::Whole,
+        };
+        let started = shared.now();
+        let mut since = self.oldest_check(started);
+        for _ in 0..=shared.options.repeats_max {
+            let Some((object, first)) = shared.lookup(location, need.clone(), since).await? else {
+                return Ok(None);
+            };
+            let (object, reads) = match first {
+                Some(FirstAnswer::Whole(result)) => return Ok(Some(result)),
+                Some(FirstAnswer::Reads(object, reads)) => (object, Some(reads)),
+                None => (object, None),
+            };
+            if options.if_match.is_some() && options.if_match != object.meta.e_tag {
+                return Ok(None);
+            }
+            let range = match &options.range {
+                Some(range) => range.as_range(object.meta.size),
+                None => Ok(0..object.meta.size),
+            };
+            let range = match range {
+                Ok(range) => range,
+                Err(_) if object.checked_at < started => {
+                    // The object may have grown.
+                    since = started;
+                    continue;
+                }
+                Err(error) => return Err(own_error(format!("{location}: {error}"))),
+            };
+            if options.head {
+                return Ok(Some(result_of(object, range, stream::empty().boxed())));
+            }
+            if object.file.is_none() || !self.is_cached_size(&range) {
+                return Ok(None);
+            }
+            let pieces = shared.options.pieces(&range);
+            let reads = match reads {
+                Some(reads) => reads,
+                None => match self.start(location, &object, &pieces)? {
+                    Some(reads) => reads,
+                    None => continue,
+                },
+            };
+            let mut reads = reads.into_iter();
+            let first = reads.next().expect("a range has a piece").await;
+            match first {
+                Ok(bytes) => {
+                    return Ok(Some(result_of(object, range, self.pieces(location, bytes, reads))));
+                }
+                Err(ReadFailure::Changed | ReadFailure::Closed) => {}
+                Err(failure) => return Err(self.error_of(failure, location)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// A get that passes straight to the underlying store.
+    async fn passed_get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut retries_left = self.0.options.retries_max;
+        loop {
+            match self.0.store.get_opts(location, options.clone()).await {
+                Err(error) if may_succeed_later(&error) && retries_left > 0 => retries_left -= 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Starts the reads of these ranges. `None` if the object has another version now.
+    fn start(
+        &self,
+        location: &Path,
+        object: &Object,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<ReadTicket<S>>>> {
+        self.0.start(location, object, ranges).map_err(|error| own_error(error.to_string()))
+    }
+
+    /// The stream of a get: its first piece, and the other reads.
+    fn pieces(
+        &self,
+        location: &Path,
+        first: Bytes,
+        reads: impl Iterator<Item = ReadTicket<S>> + Send + 'static,
+    ) -> BoxStream<'static, Result<Bytes>> {
+        let (store, location) = (self.clone(), location.clone());
+        let rest = stream::iter(reads).then(move |read| {
+            let (store, location) = (store.clone(), location.clone());
+            async move { read.await.map_err(|failure| store.error_of(failure, &location)) }
+        });
+        stream::once(future::ready(Ok(first))).chain(rest).boxed()
+    }
+
+    /// The ranges of an object, all of one version. `None` if they must pass straight to the
+    /// underlying store.
+    async fn cached_ranges(
+        &self,
+        location: &Path,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>> {
+        let shared = &self.0;
+        let started = shared.now();
+        let mut since = self.oldest_check(started);
+        for _ in 0..=shared.options.repeats_max {
+            let need = Need::Range(GetRange::Bounded(ranges[0].clone()));
+            let Some((object, _first)) = shared.lookup(location, need, since).await? else {
+                return Ok(None);
+            };
+            if object.file.is_none() {
+                return Ok(None);
+            }
+            let clipped = ranges
+                .iter()
+                .map(|range| GetRange::Bounded(range.clone()).as_range(object.meta.size));
+            let clipped = match clipped.collect::<Result<Vec<_>, _>>() {
+                Ok(clipped) => clipped,
+                Err(_) if object.checked_at < started => {
+                    since = started;
+                    continue;
+                }
+                Err(error) => return Err(own_error(format!("{location}: {error}"))),
+            };
+            let Some(reads) = self.start(location, &object, &clipped)? else { continue };
+            match future::try_join_all(reads).await {
+                Ok(bytes) => return Ok(Some(bytes)),
+                Err(ReadFailure::Changed | ReadFailure::Closed) => {}
+                Err(failure) => return Err(self.error_of(failure, location)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The error of a failed read.
+    fn error_of(&self, failure: ReadFailure, location: &Path) -> Error {
+        match failure {
+            ReadFailure::Fetch { reason, .. } => match self.0.lock().error(reason) {
+                Some(error) => copy_of(&error, location),
+                None => own_error(format!("{location}: {failure}")),
+            },
+            ReadFailure::Changed | ReadFailure::Closed => changed_during_stream(location),
+            _ => own_error(format!("{location}: {failure}")),
+        }
+    }
+}
+
+/// The result of a get.
+fn result_of(
+    object: Object,
+    range: Range<u64>,
+    stream: BoxStream<'static, Result<Bytes>>,
+) -> GetResult {
+    GetResult {
+        payload: GetResultPayload::Stream(stream),
+        meta: object.meta,
+        range,
+        attributes: object.attributes,
+        extensions: Default::default(),
+    }
+}
+
+/// Returns true if the cache may answer a get.
+fn may_be_cached(options: &GetOptions) -> bool {
+    let has_tag = options.if_match.as_ref().is_none_or(|tag| !tag.contains([',', '*']));
+    has_tag
+        && options.if_none_match.is_none()
+        && options.if_modified_since.is_none()
+        && options.if_unmodified_since.is_none()
+        && options.version.is_none()
+        && options.extensions.is_empty()
+        && options.range.as_ref().is_none_or(|range| range.is_valid().is_ok())
+}
+
+#[async_trait]
+impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let _guard = WriteGuard::new(&self.0, location);
+        self.0.store.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let upload = self.0.store.put_multipart_opts(location, options).await?;
+        let (shared, location) = (Arc::clone(&self.0), location.clone());
+        Ok(Box::new(Upload { upload, shared, location }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if may_be_cached(&options)
+            && let Some(result) = self.cached_get(location, &options).await?
+        {
+            return Ok(result);
+        }
+        self.passed_get(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let are_valid =
+            ranges.iter().all(|range| GetRange::Bounded(range.clone()).is_valid().is_ok());
+        if are_valid
+            && !ranges.is_empty()
+            && let Some(bytes) = self.cached_ranges(location, ranges).await?
+        {
+            return Ok(bytes);
+        }
+        self.0.store.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        writes::delete_stream(&self.0, locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.store.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.store.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.store.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let _guard = WriteGuard::new(&self.0, to);
+        self.0.store.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        let _guards = [from, to].map(|location| WriteGuard::new(&self.0, location));
+        self.0.store.rename_opts(from, to, options).await
+    }
+}
+
+impl<S: ObjectStore> Clone for ReadpathStore<S> {
+    fn clone(&self) -> ReadpathStore<S> {
+        ReadpathStore(Arc::clone(&self.0))
+    }
+}
+
+impl<S: ObjectStore> fmt::Debug for ReadpathStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<S: ObjectStore> fmt::Display for ReadpathStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Readpath({})", self.0.store)
+    }
+}

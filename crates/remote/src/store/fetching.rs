@@ -1,0 +1,193 @@
+//! Fetches: each is a task that reads one range of one version of an object.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, ObjectStore, Result};
+
+use super::errors::{dropped_error, may_succeed_later, own_error};
+use super::objects::generation_of;
+use super::shared::Shared;
+use crate::planner::{Arrival, Fetch};
+
+/// The body of an answer, which covers this range of the object.
+pub(super) struct Body {
+    pub(super) range: Range<u64>,
+    pub(super) stream: BoxStream<'static, Result<Bytes>>,
+}
+
+/// Starts the task of a fetch. The bytes come from `body` first, if there is one.
+pub(super) fn spawn<S: ObjectStore>(
+    shared: &Arc<Shared<S>>,
+    fetch: Fetch,
+    location: Path,
+    body: Option<Body>,
+) {
+    let at = fetch.range.start;
+    let (shared_by_task, is_done, names_version) = (Arc::clone(shared), false, true);
+    let task = FetchTask { shared: shared_by_task, fetch, location, is_done, names_version, at };
+    shared.runtime.spawn(Box::pin(task.run(body)));
+}
+
+/// A fetch in progress.
+struct FetchTask<S: ObjectStore> {
+    shared: Arc<Shared<S>>,
+    fetch: Fetch,
+    location: Path,
+    is_done: bool,
+    /// True if the latest request named the version, or there was none.
+    names_version: bool,
+    /// The next byte of the object.
+    at: u64,
+}
+
+/// End of a try.
+enum Try {
+    /// All bytes have arrived, or the planner ignores them.
+    Done,
+    /// The object has another version now, or is gone.
+    Changed,
+    /// The answer has failed. Its bytes before that are good.
+    Failed(Error),
+    /// The answer has the wrong length. It is unknown which of its bytes are good.
+    WrongLength(Error),
+}
+
+impl<S: ObjectStore> FetchTask<S> {
+    /// Fetches all bytes, and reports the end to the planner.
+    async fn run(mut self, mut body: Option<Body>) {
+        let mut retries_left = self.shared.options.retries_max;
+        let end = loop {
+            let is_first_body = body.is_some();
+            let end = match body.take() {
+                Some(body) => self.read_body(body).await,
+                None => self.request().await,
+            };
+            let may_retry = match &end {
+                Try::Failed(error) => may_succeed_later(error),
+                Try::WrongLength(_) => true,
+                Try::Done | Try::Changed => false,
+            };
+            // The request of the first body was not one of this fetch.
+            if !may_retry || retries_left == 0 && !is_first_body {
+                break end;
+            }
+            retries_left -= u32::from(!is_first_body);
+            if let Try::WrongLength(_) = end {
+                self.at = self.fetch.range.start;
+                self.shared.lock().planner.restart(self.fetch.id);
+            }
+        };
+        self.is_done = true;
+        let FetchTask { shared, fetch, location, .. } = &self;
+        let names_version = self.names_version;
+        shared.run(|state, now| match end {
+            Try::Done => {
+                state.planner.finish(now, fetch.id);
+            }
+            // Without a tag, a store may report a change as any error: the object is looked up.
+            Try::Failed(_) | Try::WrongLength(_) if !names_version => {
+                state.forget_version(now, location, &fetch.generation);
+            }
+            Try::Changed => state.forget_version(now, location, &fetch.generation),
+            Try::Failed(error) | Try::WrongLength(error) => state.fail(now, fetch.id, error),
+        });
+    }
+
+    /// Requests the bytes that have not arrived, and stores them.
+    async fn request(&mut self) -> Try {
+        let range = self.at..self.fetch.range.end;
+        if range.is_empty() {
+            return Try::Done;
+        }
+        let started = self.shared.now();
+        let known =
+            self.shared.lock().objects.find(&self.location).map(|object| object.meta.clone());
+        let Some(known) = known else { return Try::Changed };
+        // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2).
+        let tag = known.e_tag.filter(|tag| !tag.starts_with("W/"));
+        self.names_version = tag.is_some();
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: tag,
+            ..GetOptions::default()
+        };
+        let result = match self.shared.store.get_opts(&self.location, options).await {
+            Ok(result) => result,
+            Err(Error::Precondition { .. } | Error::NotFound { .. }) => return Try::Changed,
+            Err(error) => return Try::Failed(error),
+        };
+        if generation_of(&result.meta).as_ref() != Some(&self.fetch.generation)
+            || result.meta.size != known.size
+        {
+            return Try::Changed;
+        }
+        self.shared.lock().objects.confirm(self.fetch.file, started);
+        if result.range != range {
+            let text = format!("bytes {range:?} were requested, and {:?} returned", result.range);
+            return Try::Failed(own_error(text));
+        }
+        self.read_body(Body { range, stream: result.into_stream() }).await
+    }
+
+    /// Stores the bytes of a body, from the next one of the fetch to its end.
+    async fn read_body(&mut self, mut body: Body) -> Try {
+        let Range { start, end } = body.range;
+        let mut position = start;
+        let needed_end = self.fetch.range.end;
+        while let Some(chunk) = body.stream.next().await {
+            let mut chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(error) => return Try::Failed(error),
+            };
+            let (first, last) = (position, position + chunk.len() as u64);
+            if last > end {
+                let text = format!("the answer for bytes {start}..{end} is longer than that");
+                return Try::WrongLength(own_error(text));
+            }
+            position = last;
+            // Only the bytes from `self.at` to the end of the fetch are needed.
+            chunk.truncate(last.min(needed_end).saturating_sub(first) as usize);
+            let skipped = self.at.saturating_sub(first).min(chunk.len() as u64);
+            let needed = &chunk[skipped as usize..];
+            let now = self.shared.now();
+            let arrival = self.shared.lock().planner.fill(now, self.fetch.id, needed);
+            match arrival {
+                Arrival::Accepted => self.at += needed.len() as u64,
+                Arrival::Ignored => return Try::Done,
+                Arrival::WrongLength => unreachable!("the needed bytes are within the fetch"),
+            }
+            if self.at == needed_end && end > needed_end {
+                return Try::Done;
+            }
+        }
+        if position < end {
+            let text = format!("the answer for bytes {start}..{end} ended at byte {position}");
+            return Try::WrongLength(own_error(text));
+        }
+        match self.at == needed_end {
+            true => Try::Done,
+            // The first body may end before the fetch does.
+            false => Try::Failed(own_error("more bytes are needed")),
+        }
+    }
+}
+
+impl<S: ObjectStore> Drop for FetchTask<S> {
+    /// Fails the fetch of a task that has not ended. Its runtime has shut down, and then all other
+    /// fetches fail too; or the store has panicked.
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let is_panic = std::thread::panicking();
+        self.shared.run(|state, now| {
+            state.has_ended |= !is_panic;
+            state.fail(now, self.fetch.id, dropped_error());
+        });
+    }
+}

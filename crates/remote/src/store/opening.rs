@@ -1,0 +1,249 @@
+//! The version of an object: one request for it at a time, whose bytes are used too.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{FutureExt, StreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
+
+use super::errors::{copy_of, dropped_error, may_succeed_later, own_error};
+use super::fetching::Body;
+use super::objects::Object;
+use super::promise::Promise;
+use super::ranges::first_part;
+use super::shared::{ReadTicket, Shared, State};
+use crate::planner::Time;
+
+/// A request for the version of an object.
+#[derive(Debug)]
+pub(super) struct Opening {
+    promise: Promise<Result<(), Arc<Error>>>,
+}
+
+/// The bytes that a reader needs, which the first request for an object may bring.
+#[derive(Clone, Debug)]
+pub(super) enum Need {
+    /// The version alone.
+    Version,
+    /// A range.
+    Range(GetRange),
+    /// The whole object.
+    Whole,
+}
+
+/// Part of the answer of an opening request that belongs to the reader who caused it.
+pub(super) enum FirstAnswer<S: ObjectStore> {
+    /// The reads of its range have begun, of this version of the object.
+    Reads(Object, Vec<ReadTicket<S>>),
+    /// An object that is too large for the cache, as the store returned it.
+    Whole(GetResult),
+}
+
+/// Place for the first answer. Dropped with the reader, and with it the reads.
+type AnswerSlot<S> = Arc<Mutex<Option<FirstAnswer<S>>>>;
+
+/// A step of a lookup.
+enum Step<S: ObjectStore> {
+    Known(Object),
+    Wait(Promise<Result<(), Arc<Error>>>),
+    Open(OpeningTask<S>),
+}
+
+impl<S: ObjectStore> Shared<S> {
+    /// The object in a version that was the current one at `since` or later. Requests it if needed.
+    /// `None` if the object is written again and again meanwhile.
+    pub(super) async fn lookup(
+        self: &Arc<Self>,
+        location: &Path,
+        need: Need,
+        since: Time,
+    ) -> Result<Option<(Object, Option<FirstAnswer<S>>)>> {
+        let slot: AnswerSlot<S> = Arc::default();
+        for _ in 0..=self.options.repeats_max {
+            let step = self.look(location, &need, since, &slot);
+            let promise = match step {
+                Step::Known(object) => {
+                    let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    return Ok(Some((object, answer)));
+                }
+                Step::Wait(promise) => promise,
+                Step::Open(task) => {
+                    let promise = task.promise.clone();
+                    self.runtime.spawn(task.run().boxed());
+                    promise
+                }
+            };
+            promise.wait().await.map_err(|error| copy_of(&error, location))?;
+        }
+        Ok(None)
+    }
+
+    /// The next step of a lookup.
+    fn look(
+        self: &Arc<Self>,
+        location: &Path,
+        need: &Need,
+        since: Time,
+        slot: &AnswerSlot<S>,
+    ) -> Step<S> {
+        let started = self.now();
+        let mut state = self.lock();
+        let known = state.objects.use_object(location);
+        let is_known = known.is_some();
+        if let Some(object) = known
+            && object.checked_at >= since
+        {
+            return Step::Known(object.clone());
+        }
+        if let Some(opening) = state.openings.get(location) {
+            return Step::Wait(opening.promise.clone());
+        }
+        let promise = Promise::new();
+        let opening = Opening { promise: promise.clone() };
+        state.openings.insert(location.clone(), opening);
+        Step::Open(OpeningTask {
+            shared: Arc::clone(self),
+            location: location.clone(),
+            need: if is_known { Need::Version } else { need.clone() },
+            started,
+            slot: Arc::clone(slot),
+            promise,
+        })
+    }
+}
+
+/// The task of an opening request.
+struct OpeningTask<S: ObjectStore> {
+    shared: Arc<Shared<S>>,
+    location: Path,
+    need: Need,
+    started: Time,
+    slot: AnswerSlot<S>,
+    promise: Promise<Result<(), Arc<Error>>>,
+}
+
+impl<S: ObjectStore> OpeningTask<S> {
+    /// Requests the object, and installs its version.
+    async fn run(self) {
+        let result = self.request().await;
+        let installed = match result {
+            Ok(result) => self.install(result),
+            Err(error) => {
+                self.shared.run(|state, now| {
+                    if state.is_opening(&self.location, &self.promise) {
+                        match error {
+                            Error::NotFound { .. } => state.forget(now, &self.location),
+                            _ => drop(state.openings.remove(&self.location)),
+                        }
+                    }
+                });
+                Err(error)
+            }
+        };
+        self.promise.set(installed.map_err(Arc::new));
+    }
+
+    /// The answer of the store: with bytes if the reader needs some, or else by a `head`.
+    async fn request(&self) -> Result<GetResult> {
+        let part_bytes = self.shared.options.planner.part_bytes;
+        let options = match &self.need {
+            Need::Version => None,
+            Need::Whole => Some(GetOptions::default()),
+            Need::Range(range) => first_part(range, part_bytes)
+                .map(|range| GetOptions { range: Some(range), ..GetOptions::default() }),
+        };
+        if let Some(options) = options {
+            match self.shared.store.get_opts(&self.location, options).await {
+                // Perhaps the object is empty, or the store has no ranges of this kind.
+                Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
+                Err(error) if may_succeed_later(&error) => {}
+                result => return result,
+            }
+        }
+        let mut retries_left = self.shared.options.retries_max;
+        loop {
+            let options = GetOptions { head: true, ..GetOptions::default() };
+            match self.shared.store.get_opts(&self.location, options).await {
+                Err(error) if may_succeed_later(&error) && retries_left > 0 => retries_left -= 1,
+                // A store that returns a body all the same: it is not needed.
+                Ok(result) => {
+                    let payload = GetResultPayload::Stream(stream::empty().boxed());
+                    return Ok(GetResult { payload, range: 0..0, ..result });
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Installs the version of an answer, and starts the reads of the reader who caused it: the
+    /// first fetch among them takes the bytes of the answer.
+    fn install(&self, result: GetResult) -> Result<()> {
+        let limit = self.shared.options.cached_bytes_max();
+        let (meta, attributes) = (result.meta.clone(), result.attributes.clone());
+        let objects_max = self.shared.options.objects_max;
+        let needed = match &self.need {
+            Need::Version => None,
+            Need::Whole => Some(0..meta.size),
+            Need::Range(range) => range.as_range(meta.size).ok(),
+        };
+        let is_whole = matches!(self.need, Need::Whole);
+        let is_large = needed.as_ref().is_some_and(|range| range.end - range.start > limit);
+        let mut answer = Some(result);
+        let reads = self.shared.run(|state, now| {
+            if !state.is_opening(&self.location, &self.promise) {
+                // A write has begun or ended since the request: its answer may be the older version.
+                return Ok(None);
+            }
+            state.openings.remove(&self.location);
+            let version = (meta, attributes);
+            state
+                .install(now, &self.location, version, self.started, objects_max)
+                .map_err(|error| own_error(error.to_string()))?;
+            let object = state.objects.find(&self.location).expect("installed just now").clone();
+            let (Some((file, _)), Some(range), false) = (object.file, needed, is_large) else {
+                return Ok(None);
+            };
+            if let Some(GetResult { range: body, .. }) = &answer
+                && !body.is_empty()
+            {
+                let range = body.clone();
+                let stream = answer.take().expect("it is there").into_stream();
+                state.bodies.insert(file, Body { range, stream });
+            }
+            let pieces = self.shared.options.pieces(&range);
+            let reads = state.start(now, &object, &pieces);
+            reads.map(|reads| Some((object, reads))).map_err(|error| own_error(error.to_string()))
+        })?;
+        let answer = match (reads, answer) {
+            (Some((object, reads)), _) => {
+                let ticket = |read| ReadTicket::new(&self.shared, read);
+                let tickets = reads.into_iter().map(ticket).collect();
+                Some(FirstAnswer::Reads(object, tickets))
+            }
+            (None, Some(result)) if is_whole && is_large => Some(FirstAnswer::Whole(result)),
+            _ => None,
+        };
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Returns true if this request for the version is the one whose answer counts.
+    fn is_opening(&self, location: &Path, promise: &Promise<Result<(), Arc<Error>>>) -> bool {
+        self.openings.get(location).is_some_and(|opening| opening.promise.is(promise))
+    }
+}
+
+impl<S: ObjectStore> Drop for OpeningTask<S> {
+    /// Wakes the readers of a task that has not ended, with an error.
+    fn drop(&mut self) {
+        self.shared.run(|state, _| {
+            if state.is_opening(&self.location, &self.promise) {
+                state.openings.remove(&self.location);
+            }
+        });
+        // No effect after the end.
+        self.promise.set(Err(Arc::new(dropped_error())));
+    }
+}

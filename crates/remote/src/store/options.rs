@@ -1,0 +1,38 @@
+//! Options of a store.
+
+use std::time::Duration;
+
+use crate::planner::PlannerOptions;
+
+/// Options of a [`ReadpathStore`](super::ReadpathStore).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Memory, size of a fetch, and readahead policy.
+    pub planner: PlannerOptions,
+    /// Time for which a known version of an object counts as the current one. Default 10 s. A get
+    /// may return the version that was current up to this long before. A fetch from the store
+    /// confirms the version, so that only gets without a fetch cause a `head` after this time. With
+    /// zero each get of cached bytes costs a `head`. Writes through this store take effect at once.
+    pub max_age: Duration,
+    /// Number of times that a get is repeated after its object changed. Default 8. After that the
+    /// get passes straight to the underlying store, whose answer is of one version.
+    pub repeats_max: u32,
+    /// Number of times that a fetch is continued after an error or a short body. Default 3. The
+    /// clients of `object_store` wait and retry on their own; here the next try follows at once.
+    pub retries_max: u32,
+    /// Number of objects that are remembered. Default 4,096. The least recently used one is
+    /// forgotten, with its pages.
+    pub objects_max: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            planner: PlannerOptions::default(),
+            max_age: Duration::from_secs(10),
+            repeats_max: 8,
+            retries_max: 3,
+            objects_max: 4096,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The state of a store, shared by its readers and its fetches.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{Attributes, Error, ObjectMeta, ObjectStore};
+
+use super::errors::dropped_error;
+use super::fetching::{self, Body};
+use super::objects::{Object, Objects, generation_of};
+use super::opening::Opening;
+use super::options::StoreOptions;
+use super::runtime::Runtime;
+use crate::planner::{
+    Event, Fetch, FetchId, FileId, Generation, Planner, PlannerError, ReadFailure, ReadId, Time,
+};
+
+/// A store with its planner.
+pub(super) struct Shared<S> {
+    pub(super) store: S,
+    pub(super) runtime: Box<dyn Runtime>,
+    pub(super) options: StoreOptions,
+    state: Mutex<State>,
+}
+
+/// The state behind the lock. No task waits while it holds the lock.
+pub(super) struct State {
+    pub(super) planner: Planner,
+    pub(super) objects: Objects,
+    /// Requests for the version of an object.
+    pub(super) openings: BTreeMap<Path, Opening>,
+    /// The body of the request that opened a file, until the next actions are taken.
+    pub(super) bodies: BTreeMap<FileId, Body>,
+    reads: BTreeMap<ReadId, ReadSlot>,
+    /// Errors of fetches, by the reason given to the planner.
+    errors: VecDeque<(i32, Arc<Error>)>,
+    next_reason: i32,
+    /// True while a task is due that begins the reads that have started.
+    is_plugged: bool,
+    /// True once the runtime has dropped a task: it runs no more.
+    pub(super) has_ended: bool,
+}
+
+/// Number of errors that are kept for readers that have not seen them.
+const ERRORS_MAX: usize = 1024;
+
+/// A read whose reader waits, or has not been polled since its end.
+enum ReadSlot {
+    Waiting(Option<Waker>),
+    Ended(Result<Bytes, ReadFailure>),
+}
+
+/// Work that follows from a change of the state, to be done without the lock.
+#[derive(Default)]
+struct Actions {
+    fetches: Vec<(Fetch, Path, Option<Body>)>,
+    wakers: Vec<Waker>,
+    unused: BTreeMap<FileId, Body>,
+}
+
+impl<S: ObjectStore> Shared<S> {
+    /// Creates the state of a store without known objects.
+    pub(super) fn new(
+        store: S,
+        options: StoreOptions,
+        runtime: Box<dyn Runtime>,
+    ) -> Result<Shared<S>, PlannerError> {
+        let state = State {
+            planner: Planner::new(&options.planner)?,
+            objects: Objects::default(),
+            openings: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            errors: VecDeque::new(),
+            next_reason: 0,
+            is_plugged: false,
+            has_ended: false,
+        };
+        Ok(Shared { store, runtime, options, state: Mutex::new(state) })
+    }
+
+    /// The time of the runtime.
+    pub(super) fn now(&self) -> Time {
+        Time(u64::try_from(self.runtime.now().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Locks the state, for a change that causes no fetch and ends no read.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics with the state locked")
+    }
+
+    /// Changes the state; then starts the fetches that follow, and wakes the readers.
+    pub(super) fn run<R>(self: &Arc<Self>, change: impl FnOnce(&mut State, Time) -> R) -> R {
+        let now = self.now();
+        let mut state = self.lock();
+        let result = change(&mut state, now);
+        let actions = state.actions(now);
+        drop(state);
+        for (fetch, location, body) in actions.fetches {
+            fetching::spawn(self, fetch, location, body);
+        }
+        actions.wakers.into_iter().for_each(Waker::wake);
+        drop(actions.unused);
+        result
+    }
+
+    /// Starts the reads of these ranges of an object, if it still has this version. `None` if not.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        location: &Path,
+        object: &Object,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<ReadTicket<S>>>, PlannerError> {
+        let now = self.now();
+        let mut state = self.lock();
+        let known = state.objects.use_object(location);
+        if known.is_none_or(|known| known.file != object.file) {
+            return Ok(None);
+        }
+        let reads = state.start(now, object, ranges)?;
+        let is_plugged = std::mem::replace(&mut state.is_plugged, true);
+        drop(state);
+        if !is_plugged {
+            // The reads begin in a task of their own, together with those that other futures of
+            // this task start now: the planner puts them in order.
+            let unplug = Unplug(Arc::clone(self));
+            self.runtime.spawn(Box::pin(async move { drop(unplug) }));
+        }
+        let ticket = |read| ReadTicket::new(self, read);
+        Ok(Some(reads.into_iter().map(ticket).collect()))
+    }
+}
+
+impl State {
+    /// Starts the reads of these ranges.
+    pub(super) fn start(
+        &mut self,
+        now: Time,
+        object: &Object,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<ReadId>, PlannerError> {
+        let (_, handle) = object.file.ok_or(PlannerError::NotOpen)?;
+        let reads = self.planner.start_many(now, handle, ranges)?;
+        self.reads.extend(reads.iter().map(|&read| (read, ReadSlot::Waiting(None))));
+        Ok(reads)
+    }
+
+    /// The work that is due. Ended reads leave the planner at once: their pages are not pinned
+    /// until the reader is polled.
+    fn actions(&mut self, now: Time) -> Actions {
+        let mut actions = Actions::default();
+        while let Some(event) = self.planner.poll(now) {
+            match event {
+                Event::Fetch(fetch) if self.has_ended => self.fail(now, fetch.id, dropped_error()),
+                Event::Fetch(fetch) => {
+                    let location = self.objects.location(fetch.file);
+                    let location = location.expect("an open file is a known object").clone();
+                    let first = fetch.range.start;
+                    let body = self.bodies.get(&fetch.file);
+                    let fits = body.is_some_and(|body| body.range.contains(&first));
+                    let body = match fits {
+                        true => self.bodies.remove(&fetch.file),
+                        false => None,
+                    };
+                    actions.fetches.push((fetch, location, body));
+                }
+                Event::Ended(read) => {
+                    let taken = self.planner.take(now, read).expect("the read has ended");
+                    let slot = self.reads.get_mut(&read).expect("an abandoned read has no event");
+                    let ended = ReadSlot::Ended(taken.map(Bytes::from));
+                    if let ReadSlot::Waiting(Some(waker)) = std::mem::replace(slot, ended) {
+                        actions.wakers.push(waker);
+                    }
+                }
+            }
+        }
+        actions.unused = std::mem::take(&mut self.bodies);
+        actions
+    }
+
+    /// Fails a fetch with an error for its readers.
+    pub(super) fn fail(&mut self, now: Time, fetch: FetchId, error: Error) {
+        if self.errors.len() == ERRORS_MAX {
+            self.errors.pop_front();
+        }
+        self.next_reason = self.next_reason.wrapping_add(1);
+        self.errors.push_back((self.next_reason, Arc::new(error)));
+        self.planner.fail(now, fetch, self.next_reason);
+    }
+
+    /// The error with which a fetch failed; `None` if it is no longer kept.
+    pub(super) fn error(&self, reason: i32) -> Option<Arc<Error>> {
+        let found = self.errors.iter().rev().find(|(other, _)| *other == reason);
+        found.map(|(_, error)| Arc::clone(error))
+    }
+
+    /// Sets the version of an object, known at the time `checked_at`. Pages of another version are
+    /// dropped. Forgets the least recently used object if there are more than `objects_max`.
+    pub(super) fn install(
+        &mut self,
+        now: Time,
+        location: &Path,
+        (meta, attributes): (ObjectMeta, Attributes),
+        checked_at: Time,
+        objects_max: usize,
+    ) -> Result<(), PlannerError> {
+        let generation = generation_of(&meta);
+        if let Some(Object { file: Some((file, _)), .. }) = self.objects.find(location)
+            && self.planner.generation(*file) == generation.as_ref()
+            && self.planner.file_bytes(*file) == Some(meta.size)
+        {
+            self.objects.confirm(*file, checked_at);
+            return Ok(());
+        }
+        self.close(now, location);
+        while self.objects.count() >= objects_max.max(1) {
+            let planner = &self.planner;
+            let is_idle =
+                |object: &Object| object.file.is_none_or(|(file, _)| !planner.has_reads(file));
+            let Some(oldest) = self.objects.oldest(is_idle) else { break };
+            self.close(now, &oldest);
+        }
+        let file = match generation {
+            Some(generation) => {
+                let file = self.planner.open_file(meta.size, generation)?;
+                Some((file, self.planner.open(file)?))
+            }
+            None => None,
+        };
+        self.objects.add(location.clone(), meta, attributes, file, checked_at);
+        Ok(())
+    }
+
+    /// Forgets an object and its pages. Reads in progress end with a failure, and requests for its
+    /// version that have begun before are not used.
+    pub(super) fn forget(&mut self, now: Time, location: &Path) {
+        self.openings.remove(location);
+        self.close(now, location);
+    }
+
+    /// As [`forget`](State::forget), if the object still has this version.
+    pub(super) fn forget_version(&mut self, now: Time, location: &Path, version: &Generation) {
+        let file = self.objects.find(location).and_then(|object| object.file);
+        if file.is_some_and(|(file, _)| self.planner.generation(file) == Some(version)) {
+            self.forget(now, location);
+        }
+    }
+
+    /// Removes an object, and closes its file.
+    fn close(&mut self, now: Time, location: &Path) {
+        if let Some((file, handle)) = self.objects.remove(location) {
+            self.planner.close(handle).expect("the handle of a known object is open");
+            self.planner.close_file(now, file).expect("its only handle was closed");
+        }
+    }
+}
+
+/// Begins the reads that have started when it is dropped.
+struct Unplug<S: ObjectStore>(Arc<Shared<S>>);
+
+impl<S: ObjectStore> Drop for Unplug<S> {
+    fn drop(&mut self) {
+        self.0.run(|state, _| state.is_plugged = false);
+    }
+}
+
+/// A read that has begun. The future returns its bytes. Dropping it abandons the read: its fetches
+/// go on for others.
+pub(super) struct ReadTicket<S: ObjectStore> {
+    shared: Arc<Shared<S>>,
+    /// `None` after the end.
+    read: Option<ReadId>,
+}
+
+impl<S: ObjectStore> ReadTicket<S> {
+    /// A ticket for a read of this state.
+    pub(super) fn new(shared: &Arc<Shared<S>>, read: ReadId) -> ReadTicket<S> {
+        ReadTicket { shared: Arc::clone(shared), read: Some(read) }
+    }
+}
+
+impl<S: ObjectStore> Future for ReadTicket<S> {
+    type Output = Result<Bytes, ReadFailure>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let read = self.read.expect("a read is not polled after its end");
+        let mut state = self.shared.lock();
+        let slot = state.reads.get_mut(&read).expect("the slot of an open read");
+        if let ReadSlot::Waiting(waker) = slot {
+            *waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        let Some(ReadSlot::Ended(result)) = state.reads.remove(&read) else {
+            unreachable!("the slot is not waiting")
+        };
+        drop(state);
+        self.read = None;
+        Poll::Ready(result)
+    }
+}
+
+impl<S: ObjectStore> Drop for ReadTicket<S> {
+    fn drop(&mut self) {
+        if let Some(read) = self.read {
+            self.shared.run(|state, now| {
+                state.reads.remove(&read);
+                state.planner.abandon(now, read);
+            });
+        }
+    }
+}
+
+impl<S: ObjectStore> fmt::Debug for Shared<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { store, options, runtime, .. } = self;
+        let mut parts = f.debug_struct("Shared");
+        parts.field("store", store).field("options", options).field("runtime", runtime);
+        parts.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,8 @@
+//! The store over other stores: its behaviour, the suite of `object_store`, access patterns in
+//! virtual time, and random operations against a plain store.
+
+mod behaviour;
+mod patterns;
+mod random;
+mod suite;
+mod support;

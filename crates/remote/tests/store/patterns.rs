@@ -1,0 +1,224 @@
+//! Access patterns in virtual time: requests, bytes and time, compared with the network.
+//!
+//! The store answers after 20 ms, with 100 MB/s for each connection, over a network of 125 MB/s
+//! (1 Gbit/s). Each figure is of the reads after the first quarter: until then the readahead of
+//! each stream grows, one round trip a step.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use object_store::ObjectStoreExt;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use readpath_core::splitmix;
+use readpath_remote::planner::PlannerOptions;
+use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
+use tokio::time::Instant;
+
+use crate::support::{Link, TestStore, content};
+
+const MIB: u64 = 1 << 20;
+/// Size of the object.
+const OBJECT_BYTES: u64 = 256 * MIB;
+/// Bytes a second of the network that all connections share.
+const NETWORK_BANDWIDTH: u64 = 125_000_000;
+/// Size of one read.
+const READ_BYTES: u64 = 256 << 10;
+/// Number of reads of the whole object.
+const READS: u64 = OBJECT_BYTES / READ_BYTES;
+
+/// An object in a slow store, below a planner with 32 MiB.
+struct Bench {
+    path: Path,
+    bytes: Bytes,
+    store: ReadpathStore<TestStore<InMemory>>,
+}
+
+/// Figures of a pattern.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    /// Read bytes in MB per second of virtual time.
+    megabytes_per_second: f64,
+    /// Bytes of all bodies, per read byte.
+    fetched_ratio: f64,
+    requests: u64,
+}
+
+impl Bench {
+    async fn new() -> Arc<Bench> {
+        static BYTES: OnceLock<Bytes> = OnceLock::new();
+        let bytes = BYTES.get_or_init(|| content(0, 0..OBJECT_BYTES).into()).clone();
+        let (path, memory) = (Path::from("object"), InMemory::new());
+        memory.put(&path, bytes.clone().into()).await.unwrap();
+        let slow = TestStore {
+            latency: Duration::from_millis(20),
+            bandwidth: Some(100_000_000),
+            link: Arc::new(Link::new(Some(NETWORK_BANDWIDTH))),
+            ..TestStore::new(memory)
+        };
+        let planner = PlannerOptions { memory_bytes: 32 * MIB, ..PlannerOptions::default() };
+        let options = StoreOptions { planner, ..StoreOptions::default() };
+        let store = ReadpathStore::new(slow, options, TokioRuntime::current()).unwrap();
+        Arc::new(Bench { path, bytes, store })
+    }
+
+    /// Reads at an offset, and compares the bytes.
+    async fn read(&self, offset: u64) {
+        let range = offset..offset + READ_BYTES;
+        let read = self.store.get_range(&self.path, range.clone()).await.unwrap();
+        assert!(read == self.bytes.slice(range.start as usize..range.end as usize));
+    }
+
+    /// Reads at these offsets, one after the other. Returns the time of those after the first
+    /// quarter.
+    async fn read_in_turn(&self, offsets: Vec<u64>) -> Duration {
+        let quarter = offsets.len() / 4;
+        let mut start = Instant::now();
+        for (index, offset) in offsets.into_iter().enumerate() {
+            if index == quarter {
+                start = Instant::now();
+            }
+            self.read(offset).await;
+        }
+        start.elapsed()
+    }
+
+    /// Figures of `reads` reads, of which three quarters took `time`.
+    fn figures(&self, reads: u64, time: Duration) -> Figures {
+        let (slow, read_bytes) = (self.store.inner(), (reads * READ_BYTES) as f64);
+        Figures {
+            megabytes_per_second: read_bytes * 0.75 / time.as_secs_f64() / 1e6,
+            fetched_ratio: slow.body_bytes() as f64 / read_bytes,
+            requests: slow.gets() + slow.heads(),
+        }
+    }
+}
+
+/// Reads at these offsets by one reader, one after the other.
+async fn one_reader(offsets: Vec<u64>) -> Figures {
+    let (bench, reads) = (Bench::new().await, offsets.len() as u64);
+    let time = bench.read_in_turn(offsets).await;
+    bench.figures(reads, time)
+}
+
+/// Offsets of the reads of an eighth of the object.
+fn eighth(index: u64) -> Vec<u64> {
+    (0..READS / 8).map(|read| (index * READS / 8 + read) * READ_BYTES).collect()
+}
+
+/// Shuffles each eight neighbours.
+fn shuffle_windows(offsets: &mut [u64]) {
+    let mut state = 1;
+    for window in offsets.chunks_mut(8) {
+        for index in (1..window.len()).rev() {
+            window.swap(index, splitmix::next(&mut state) as usize % (index + 1));
+        }
+    }
+}
+
+/// Eight cursors, each in its eighth of the object, by one task in turn.
+async fn cursors_of_one_task() -> Figures {
+    let eighths: Vec<Vec<u64>> = (0..8).map(eighth).collect();
+    let turns = (0..eighths[0].len()).flat_map(|read| eighths.iter().map(move |it| it[read]));
+    one_reader(turns.collect()).await
+}
+
+/// Eight cursors, each in its eighth of the object, in tasks of their own.
+async fn cursors_of_eight_tasks() -> Figures {
+    let bench = Bench::new().await;
+    let tasks: Vec<_> = (0..8)
+        .map(|index| {
+            let bench = Arc::clone(&bench);
+            tokio::spawn(async move { bench.read_in_turn(eighth(index)).await })
+        })
+        .collect();
+    let times = join_all(tasks).await.into_iter().map(Result::unwrap);
+    bench.figures(READS, times.max().unwrap())
+}
+
+/// Eight reads at a time that start in a random order, and wait for each other.
+async fn shuffled_arrivals() -> Figures {
+    let bench = Bench::new().await;
+    let mut offsets: Vec<u64> = (0..8).flat_map(eighth).collect();
+    shuffle_windows(&mut offsets);
+    let mut start = Instant::now();
+    for (index, window) in offsets.chunks(8).enumerate() {
+        if index == offsets.len() / 8 / 4 {
+            start = Instant::now();
+        }
+        join_all(window.iter().map(|&offset| bench.read(offset))).await;
+    }
+    bench.figures(READS, start.elapsed())
+}
+
+/// Seven reads at random places of the second half, then one of a stream in the first half. The
+/// time is the stream's: a far read cannot be known before.
+async fn stream_with_far_reads() -> Figures {
+    let (bench, mut state) = (Bench::new().await, 1);
+    let mut time = Duration::ZERO;
+    let reads = READS / 8;
+    for index in 0..reads {
+        for _ in 0..7 {
+            let read = READS / 2 + splitmix::next(&mut state) % (READS / 2);
+            bench.read(read * READ_BYTES).await;
+        }
+        let start = Instant::now();
+        bench.read(index * READ_BYTES).await;
+        if index >= reads / 4 {
+            time += start.elapsed();
+        }
+    }
+    bench.figures(reads, time.max(Duration::from_nanos(1)))
+}
+
+/// Each row: its share of the network, its fetched bytes per read byte, and its requests. The bounds
+/// are a little below the measured figures. A share may exceed 1: some bytes of the first quarter
+/// were ahead of the readers. Two rows are weak. The reads of a stream among far reads wait for
+/// every sixth round trip or so, and a single reader that jumps back and forth among eight
+/// neighbours is not seen as a stream.
+#[tokio::test(start_paused = true)]
+async fn patterns_reach_their_share_of_the_network() {
+    let mut shuffled: Vec<u64> = (0..8).flat_map(eighth).collect();
+    let skips = shuffled.iter().copied().step_by(5).collect();
+    let sequential = one_reader(shuffled.clone()).await;
+    shuffle_windows(&mut shuffled);
+    let rows = [
+        ("sequential", sequential, 1.0, 1.01, 300),
+        ("eight tasks", cursors_of_eight_tasks().await, 0.9, 1.15, 450),
+        ("eight cursors in turn", cursors_of_one_task().await, 0.9, 1.1, 350),
+        ("one read in five", one_reader(skips).await, 0.95, 1.02, 250),
+        ("far reads", stream_with_far_reads().await, 0.65, 10.0, 900),
+        ("shuffled arrivals", shuffled_arrivals().await, 0.95, 1.02, 200),
+        ("shuffled reader", one_reader(shuffled).await, 0.2, 1.05, 500),
+    ];
+    let mut faults = Vec::new();
+    for (name, figures, share_min, fetched_max, requests_max) in rows {
+        let share = figures.megabytes_per_second / (NETWORK_BANDWIDTH as f64 / 1e6);
+        println!("{name}: {share:.2} of the network, {figures:?}");
+        let is_good = share >= share_min
+            && figures.fetched_ratio <= fetched_max
+            && figures.requests <= requests_max;
+        if !is_good {
+            faults.push(name);
+        }
+    }
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+/// A read by the plain store takes a round trip: 20 ms and 2.6 ms for its bytes.
+#[tokio::test(start_paused = true)]
+async fn sequential_stream_is_ten_times_as_fast_as_the_plain_store() {
+    let (plain, bench) = (Bench::new().await, Bench::new().await);
+    let offsets: Vec<u64> = (0..200).map(|read| read * READ_BYTES).collect();
+    let start = Instant::now();
+    for &offset in &offsets[50..] {
+        let range = offset..offset + READ_BYTES;
+        plain.store.inner().get_range(&plain.path, range).await.unwrap();
+    }
+    let plain_time = start.elapsed();
+    let time = bench.read_in_turn(offsets).await;
+    println!("plain {plain_time:?}, planned {time:?}");
+    assert!(plain_time > 10 * time, "{plain_time:?}, {time:?}");
+}
