@@ -1,4 +1,4 @@
-//! A planner: reads of remote files come in, byte ranges to fetch go out, bytes arrive in any order.
+//! A planner: reads of remote files come in, ranges to fetch go out, bytes arrive in any order.
 //!
 //! # The poll contract
 //! 1. Commands: [`open_file`](Planner::open_file), [`open`](Planner::open),
@@ -11,11 +11,11 @@
 //!    Until then its pages stay in memory.
 //! 5. After each of these calls, poll again.
 //!
-//! All files share one memory budget. Files in use at once get their share of it by use.
+//! All files share one memory budget, whose pages go by the eviction policy `adaptive`.
 //!
 //! # Invariants
-//! 1. The bytes of a read are those of one *generation* of its file: of the one at its start. If
-//!    the generation changes before the read has ended, the read fails with
+//! 1. All bytes of a read are of one *generation* of its file: of the one at its start. If the
+//!    generation changes before the read has ended, the read fails with
 //!    [`ReadFailure::Changed`], and later arrivals for it are ignored.
 //! 2. A page in memory or in flight is not fetched again: two reads of one page cause one fetch.
 //!    The exceptions are reads of half of the memory or more, which bypass the cache.

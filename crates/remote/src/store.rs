@@ -97,7 +97,12 @@ impl<S: ObjectStore> ReadpathStore<S> {
         options: StoreOptions,
         runtime: impl Runtime,
     ) -> Result<ReadpathStore<S>, PlannerError> {
-        Ok(ReadpathStore(Arc::new(Shared::new(store, options, Box::new(runtime))?)))
+        Ok(ReadpathStore(Arc::new(Shared::new(
+            store,
+            options,
+            Box::new(runtime),
+            fetching::spawn,
+        )?)))
     }
 
     /// The underlying store. After a write to it, call [`forget`](ReadpathStore::forget).

@@ -57,7 +57,7 @@ impl Planner {
     }
 
     /// Fails a fetch. `reason` is for the caller, and is returned with the reads that fail
-    /// ([`ReadFailure::Fetch`]). A fetch with more bytes than a reader waits for is tried once
+    /// ([`ReadFailure::Fetch`](super::ReadFailure::Fetch)). A fetch with more bytes than a reader waits for is tried once
     /// again with these alone.
     pub fn fail(&mut self, now: Time, id: FetchId, reason: i32) -> Arrival {
         let now = self.advance(now);

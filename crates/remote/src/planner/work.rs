@@ -79,7 +79,7 @@ pub(super) enum ReadState {
     Waiting,
     /// Has all its bytes. Entered by `on_done`; left by the release.
     Done,
-    /// Its result is not wanted any more. Entered by `abandon` and when the generation changes;
+    /// Its result is not needed any more. Entered when its reader abandons it, and in `retire`;
     /// left by the release in `on_done`.
     Unwanted,
 }
@@ -137,7 +137,7 @@ impl Work {
     }
 
     /// Retires a site: its fetches end, and its waiting reads fail. The caller of the planner gets
-    /// no bytes of the site after that, except those of reads that have ended.
+    /// no bytes of the site after that, except by reads that have ended.
     pub(super) fn retire(&mut self, now: Time, start_sector: u64, failure: ReadFailure) {
         let site = self.sites.get_mut(&start_sector).expect("the site of an open file");
         site.is_retired = true;

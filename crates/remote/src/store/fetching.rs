@@ -3,22 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, ObjectStore, Result};
+use object_store::{Error, GetOptions, GetRange, ObjectStore};
 
 use super::errors::{dropped_error, may_succeed_later, own_error};
 use super::objects::generation_of;
-use super::shared::Shared;
+use super::shared::{Body, Shared};
 use crate::planner::{Arrival, Fetch};
-
-/// The body of an answer, which covers this range of the object.
-pub(super) struct Body {
-    pub(super) range: Range<u64>,
-    pub(super) stream: BoxStream<'static, Result<Bytes>>,
-}
 
 /// Starts the task of a fetch. The bytes come from `body` first, if there is one.
 pub(super) fn spawn<S: ObjectStore>(
@@ -108,6 +100,9 @@ impl<S: ObjectStore> FetchTask<S> {
         let known =
             self.shared.lock().objects.find(&self.location).map(|object| object.meta.clone());
         let Some(known) = known else { return Try::Changed };
+        if generation_of(&known).as_ref() != Some(&self.fetch.generation) {
+            return Try::Changed;
+        }
         // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2).
         let tag = known.e_tag.filter(|tag| !tag.starts_with("W/"));
         self.names_version = tag.is_some();

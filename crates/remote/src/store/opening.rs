@@ -7,18 +7,10 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
 
 use super::errors::{copy_of, dropped_error, may_succeed_later, own_error};
-use super::fetching::Body;
 use super::objects::Object;
-use super::promise::Promise;
 use super::ranges::first_part;
-use super::shared::{ReadTicket, Shared, State};
+use super::shared::{Body, Opening, ReadTicket, Shared, State};
 use crate::planner::Time;
-
-/// A request for the version of an object.
-#[derive(Debug)]
-pub(super) struct Opening {
-    promise: Promise<Result<(), Arc<Error>>>,
-}
 
 /// The bytes that a reader needs, which the first request for an object may bring.
 #[derive(Clone, Debug)]
@@ -45,7 +37,7 @@ type AnswerSlot<S> = Arc<Mutex<Option<FirstAnswer<S>>>>;
 /// A step of a lookup.
 enum Step<S: ObjectStore> {
     Known(Object),
-    Wait(Promise<Result<(), Arc<Error>>>),
+    Wait(Opening),
     Open(OpeningTask<S>),
 }
 
@@ -96,11 +88,10 @@ impl<S: ObjectStore> Shared<S> {
             return Step::Known(object.clone());
         }
         if let Some(opening) = state.openings.get(location) {
-            return Step::Wait(opening.promise.clone());
+            return Step::Wait(opening.clone());
         }
-        let promise = Promise::new();
-        let opening = Opening { promise: promise.clone() };
-        state.openings.insert(location.clone(), opening);
+        let promise = Opening::new();
+        state.openings.insert(location.clone(), promise.clone());
         Step::Open(OpeningTask {
             shared: Arc::clone(self),
             location: location.clone(),
@@ -119,7 +110,7 @@ struct OpeningTask<S: ObjectStore> {
     need: Need,
     started: Time,
     slot: AnswerSlot<S>,
-    promise: Promise<Result<(), Arc<Error>>>,
+    promise: Opening,
 }
 
 impl<S: ObjectStore> OpeningTask<S> {
@@ -191,7 +182,7 @@ impl<S: ObjectStore> OpeningTask<S> {
         let mut answer = Some(result);
         let reads = self.shared.run(|state, now| {
             if !state.is_opening(&self.location, &self.promise) {
-                // A write has begun or ended since the request: its answer may be the older version.
+                // A write has ended since the request: its answer may be the older version.
                 return Ok(None);
             }
             state.openings.remove(&self.location);
@@ -230,8 +221,8 @@ impl<S: ObjectStore> OpeningTask<S> {
 
 impl State {
     /// Returns true if this request for the version is the one whose answer counts.
-    fn is_opening(&self, location: &Path, promise: &Promise<Result<(), Arc<Error>>>) -> bool {
-        self.openings.get(location).is_some_and(|opening| opening.promise.is(promise))
+    fn is_opening(&self, location: &Path, promise: &Opening) -> bool {
+        self.openings.get(location).is_some_and(|opening| opening.is(promise))
     }
 }
 

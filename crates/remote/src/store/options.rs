@@ -11,14 +11,16 @@ pub struct StoreOptions {
     pub planner: PlannerOptions,
     /// Time for which a known version of an object counts as the current one. Default 10 s. A get
     /// may return the version that was current up to this long before. A fetch from the store
-    /// confirms the version, so that only gets without a fetch cause a `head` after this time. With
-    /// zero each get of cached bytes costs a `head`. Writes through this store take effect at once.
+    /// confirms the version, so that only gets without a fetch cause a request for the version
+    /// after this time. With zero each get of cached bytes costs such a request. Writes through
+    /// this store take effect at once.
     pub max_age: Duration,
     /// Number of times that a get is repeated after its object changed. Default 8. After that the
     /// get passes straight to the underlying store, whose answer is of one version.
     pub repeats_max: u32,
     /// Number of times that a fetch is continued after an error or a short body. Default 3. The
-    /// clients of `object_store` wait and retry on their own; here the next try follows at once.
+    /// clients of the underlying store wait and retry on their own; here the next try follows at
+    /// once.
     pub retries_max: u32,
     /// Number of objects that are remembered. Default 4,096. The least recently used one is
     /// forgotten, with its pages.

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Attributes, Error, ObjectMeta, ObjectStore};
 
 use super::errors::dropped_error;
-use super::fetching::{self, Body};
 use super::objects::{Object, Objects, generation_of};
-use super::opening::Opening;
 use super::options::StoreOptions;
+use super::promise::Promise;
 use super::runtime::Runtime;
 use crate::planner::{
     Event, Fetch, FetchId, FileId, Generation, Planner, PlannerError, ReadFailure, ReadId, Time,
@@ -26,8 +26,22 @@ pub(super) struct Shared<S> {
     pub(super) store: S,
     pub(super) runtime: Box<dyn Runtime>,
     pub(super) options: StoreOptions,
+    /// Starts the task of a fetch.
+    start_fetch: StartFetch<S>,
     state: Mutex<State>,
 }
+
+/// Starts the task of a fetch, whose first bytes come from the body, if there is one.
+pub(super) type StartFetch<S> = fn(&Arc<Shared<S>>, Fetch, Path, Option<Body>);
+
+/// The body of an answer, which covers this range of the object.
+pub(super) struct Body {
+    pub(super) range: Range<u64>,
+    pub(super) stream: BoxStream<'static, Result<Bytes, Error>>,
+}
+
+/// The end of a request for the version of an object.
+pub(super) type Opening = Promise<Result<(), Arc<Error>>>;
 
 /// The state behind the lock. No task waits while it holds the lock.
 pub(super) struct State {
@@ -70,6 +84,7 @@ impl<S: ObjectStore> Shared<S> {
         store: S,
         options: StoreOptions,
         runtime: Box<dyn Runtime>,
+        start_fetch: StartFetch<S>,
     ) -> Result<Shared<S>, PlannerError> {
         let state = State {
             planner: Planner::new(&options.planner)?,
@@ -82,7 +97,7 @@ impl<S: ObjectStore> Shared<S> {
             is_plugged: false,
             has_ended: false,
         };
-        Ok(Shared { store, runtime, options, state: Mutex::new(state) })
+        Ok(Shared { store, runtime, options, start_fetch, state: Mutex::new(state) })
     }
 
     /// The time of the runtime.
@@ -103,7 +118,7 @@ impl<S: ObjectStore> Shared<S> {
         let actions = state.actions(now);
         drop(state);
         for (fetch, location, body) in actions.fetches {
-            fetching::spawn(self, fetch, location, body);
+            (self.start_fetch)(self, fetch, location, body);
         }
         actions.wakers.into_iter().for_each(Waker::wake);
         drop(actions.unused);

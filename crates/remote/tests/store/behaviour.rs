@@ -276,6 +276,33 @@ async fn least_recently_used_objects_are_forgotten() {
     }
 }
 
+/// Eight tasks on four threads read through a memory of 16 pages in real time: every read
+/// ends, with its bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_share_a_small_memory() {
+    let readahead = "adaptive".to_owned();
+    let (memory_bytes, part_bytes) = (64 * KIB, 16 * KIB);
+    let planner = PlannerOptions { readahead, memory_bytes, part_bytes, ..Default::default() };
+    let options = StoreOptions { planner, ..StoreOptions::default() };
+    let (store, path) = cached(TestStore::new(InMemory::new()), options, MIB).await;
+    let tasks: Vec<_> = (0..8u64)
+        .map(|task| {
+            let (store, path) = (store.clone(), path.clone());
+            tokio::spawn(async move {
+                for read in 0..400 {
+                    let start = (task * 131_072 + read * 7_000) % (MIB - 24 * KIB);
+                    let range = start..start + 1 + read * 61 % (24 * KIB);
+                    let bytes = store.get_range(&path, range.clone()).await.unwrap();
+                    assert!(bytes == content(0, range));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
 /// A store that outlives its runtime fails its reads, and does not wait for ever.
 #[test]
 fn reads_after_the_end_of_the_runtime_are_errors() {
