@@ -4,6 +4,7 @@
 //! (1 Gbit/s). Each figure is of the reads after the first quarter: until then the readahead of
 //! each stream grows, one round trip a step.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const MIB: u64 = 1 << 20;
 const OBJECT_BYTES: u64 = 256 * MIB;
 /// Bytes a second of the network that all connections share.
 const NETWORK_BANDWIDTH: u64 = 125_000_000;
+/// Largest number of requests in flight, the planner's default.
+const FETCHES_MAX: u64 = 64;
 /// Size of one read.
 const READ_BYTES: u64 = 256 << 10;
 /// Number of reads of the whole object.
@@ -88,6 +91,8 @@ impl Bench {
     /// Figures of `reads` reads, of which three quarters took `time`.
     fn figures(&self, reads: u64, time: Duration) -> Figures {
         let (slow, read_bytes) = (self.store.inner(), (reads * READ_BYTES) as f64);
+        let bodies_max = slow.bodies[1].load(Ordering::Relaxed);
+        assert!(bodies_max <= FETCHES_MAX, "{bodies_max} bodies in flight");
         Figures {
             megabytes_per_second: read_bytes * 0.75 / time.as_secs_f64() / 1e6,
             fetched_ratio: slow.body_bytes() as f64 / read_bytes,
