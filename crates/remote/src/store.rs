@@ -120,7 +120,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
         self.0.lock().planner.counters()
     }
 
-    /// Largest get through the cache in bytes: half of the memory.
+    /// Returns true if a get of this range is small enough for the cache.
     fn is_cached_size(&self, range: &Range<u64>) -> bool {
         range.end - range.start <= self.0.options.cached_bytes_max()
     }
@@ -298,8 +298,9 @@ fn result_of(
 
 /// Returns true if the cache may answer a get.
 fn may_be_cached(options: &GetOptions) -> bool {
-    let has_tag = options.if_match.as_ref().is_none_or(|tag| !tag.contains([',', '*']));
-    has_tag
+    // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2).
+    let is_one_tag = |tag: &String| !tag.contains([',', '*']) && !tag.starts_with("W/");
+    options.if_match.as_ref().is_none_or(is_one_tag)
         && options.if_none_match.is_none()
         && options.if_modified_since.is_none()
         && options.if_unmodified_since.is_none()

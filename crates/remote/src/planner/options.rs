@@ -15,8 +15,9 @@ use super::demand_first;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannerOptions {
     /// Memory of the page cache of all files, in bytes. Default 64 MiB, at least 64 KiB. Each page
-    /// of 4 KiB costs up to 104 bytes of bookkeeping in addition. A stream gets one window per
-    /// latency of the storage, so the memory should hold more than two windows of each stream.
+    /// of 4 KiB costs up to 104 bytes of bookkeeping in addition, and 32 more while it is fetched.
+    /// A stream gets one window per latency of the storage, so the memory should hold more than
+    /// two windows of each stream.
     pub memory_bytes: u64,
     /// Maximum size of one fetch in bytes. Default 2 MiB; whole pages of 4 KiB, at most 1 GiB.
     /// Larger ranges are cut and fetched in parallel. A small size helps if one connection is
