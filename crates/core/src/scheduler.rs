@@ -13,15 +13,19 @@ use crate::unit::Time;
 
 mod adaptive;
 mod arrivals;
+mod batches;
 pub mod cfq;
 mod deadline;
+mod mq_deadline;
 mod noop;
 mod requests;
 mod sorted;
 
 pub use adaptive::AdaptiveScheduler;
+pub use batches::DeadlineTunables;
 pub use cfq::{Cfq, CfqTunables};
-pub use deadline::{Deadline, DeadlineTunables};
+pub use deadline::Deadline;
+pub use mq_deadline::{MqDeadline, MqDeadlineTunables};
 pub use noop::Noop;
 
 /// Outcome of the insertion of a request.
@@ -108,6 +112,11 @@ pub const POLICIES: &[Policy] = &[
         source: include_str!("scheduler/deadline.rs"),
     },
     Policy {
+        name: "mq-deadline",
+        line: "`deadline` for each priority class; a lower class waits for the higher ones",
+        source: include_str!("scheduler/mq_deadline.rs"),
+    },
+    Policy {
         name: "cfq",
         line: "time slices by process, with idling for the next near request (seeky=mean|history)",
         source: include_str!("scheduler/cfq.rs"),
@@ -149,6 +158,7 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
             Box::new(Noop::new(caps))
         }
         "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
+        "mq-deadline" => Box::new(MqDeadline::new(caps, MqDeadlineTunables::from_spec(spec)?)),
         "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
         "adaptive" => {
             spec.only(&[])?;
@@ -168,7 +178,7 @@ mod testing {
     use alloc::boxed::Box;
 
     use super::{Dispatch, Inserted, Scheduler};
-    use crate::request::{DeviceCaps, Need, Op, ProcessId, Request, RequestTable};
+    use crate::request::{DeviceCaps, Need, Op, ProcessId, Request, RequestId, RequestTable};
     use crate::unit::Time;
 
     /// A disk with requests of up to 256 sectors, 32 at a time.
@@ -224,6 +234,10 @@ mod testing {
 
         pub(super) fn dispatch(&mut self, now: Time) -> Dispatch {
             self.policy.dispatch(now, &self.requests)
+        }
+
+        pub(super) fn complete(&mut self, now: Time, id: RequestId) {
+            self.policy.complete(now, id, &self.requests);
         }
 
         /// Dispatches `N` requests, after which none must be left. Returns for each the identifier,

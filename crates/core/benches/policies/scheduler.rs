@@ -18,10 +18,11 @@ use readpath_core::unit::Time;
 use crate::drawn;
 
 /// Policies, each with a flag: its decisions are logged, and the log is read.
-const POLICIES: [(&str, bool); 7] = [
+const POLICIES: [(&str, bool); 8] = [
     ("noop", false),
     ("adaptive", false),
     ("deadline", false),
+    ("mq-deadline", false),
     ("cfq", false),
     ("cfq,seeky=mean", false),
     ("cfq,slice_idle=0", false),

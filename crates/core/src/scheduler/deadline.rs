@@ -10,52 +10,12 @@
 //! before it. Each of these costs one batch, and after `writes_starved` such batches of reads one
 //! batch of writes may follow.
 
-use crate::policy::{Spec, SpecError};
 use crate::request::{DeviceCaps, Op, RequestId, RequestTable};
 use crate::unit::Time;
 
-use super::requests::{QueuedRequests, SectorKey, WaitingRequest};
+use super::batches::{BatchState, DeadlineTunables, DirectionQueues};
+use super::requests::WaitingRequest;
 use super::{Dispatch, Inserted, Scheduler};
-
-/// The tunables of `deadline`, under the kernel's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeadlineTunables {
-    /// Time that a read may wait before it is preferred (`read_expire`; 500 ms).
-    pub read_expire: Time,
-    /// The corresponding time of a write (`write_expire`; 5,000 ms).
-    pub write_expire: Time,
-    /// Number of read batches that may pass waiting writes (`writes_starved`; 2).
-    pub writes_starved: u32,
-    /// Most requests in a batch (`fifo_batch`; 16).
-    pub fifo_batch: u32,
-}
-
-impl Default for DeadlineTunables {
-    fn default() -> DeadlineTunables {
-        DeadlineTunables {
-            read_expire: Time::from_ms(500),
-            write_expire: Time::from_s(5),
-            writes_starved: 2,
-            fifo_batch: 16,
-        }
-    }
-}
-
-impl DeadlineTunables {
-    /// Parses `read_expire` and `write_expire` (ms), `writes_starved`, `fifo_batch`.
-    ///
-    /// # Errors
-    /// A parameter is unknown, or a value is not a number or out of range.
-    pub fn from_spec(spec: &Spec) -> Result<DeadlineTunables, SpecError> {
-        spec.only(&["read_expire", "write_expire", "writes_starved", "fifo_batch"])?;
-        Ok(DeadlineTunables {
-            read_expire: Time::from_ms(spec.integer("read_expire", 500, 0..=3_600_000)?),
-            write_expire: Time::from_ms(spec.integer("write_expire", 5_000, 0..=3_600_000)?),
-            writes_starved: spec.integer("writes_starved", 2, 0..=1_000_000)? as u32,
-            fifo_batch: spec.integer("fifo_batch", 16, 1..=1_000_000)? as u32,
-        })
-    }
-}
 
 /// The scheduler `deadline`.
 #[derive(Debug)]
@@ -63,16 +23,8 @@ pub struct Deadline {
     tunables: DeadlineTunables,
     /// Largest request of the device, in sectors.
     sectors_max: u32,
-    /// Queued reads and writes, indexed by direction.
-    queued: [QueuedRequests; 2],
-    /// Direction of the current batch.
-    direction: Op,
-    /// Sector at which the batch continues, per direction.
-    next_sector: [u64; 2],
-    /// Requests dispatched in the current batch.
-    batch_requests: u32,
-    /// Read batches chosen since writes began to wait.
-    batches_before_writes: u32,
+    queues: DirectionQueues,
+    batch: BatchState,
 }
 
 impl Deadline {
@@ -81,74 +33,19 @@ impl Deadline {
         Deadline {
             tunables,
             sectors_max: caps.request_sectors_max,
-            queued: Default::default(),
-            direction: Op::Read,
-            next_sector: [0; 2],
-            // No batch has begun: the first dispatch begins one.
-            batch_requests: tunables.fifo_batch,
-            batches_before_writes: 0,
+            queues: DirectionQueues::default(),
+            batch: BatchState::new(&tunables),
         }
     }
 
     /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
-        self.queued[requests[waiting.id].op as usize].insert(waiting, requests);
+        self.queues.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }
 
     /// Returns true if a read is queued.
     pub(super) fn has_reads(&self) -> bool {
-        !self.queued[Op::Read as usize].is_empty()
-    }
-
-    /// Chooses the next request: of the current batch, or the first of a new batch, which it
-    /// begins. Returns its key; `None` if no request waits.
-    fn choose_request(&mut self, now: Time, requests: &RequestTable) -> Option<SectorKey> {
-        if self.batch_requests < self.tunables.fifo_batch
-            && let Some(next) = self.next_in_order(self.direction)
-        {
-            self.batch_requests += 1;
-            return Some(next);
-        }
-        self.direction = self.choose_direction()?;
-        self.batch_requests = 1;
-        let expired = self.expired_request(self.direction, now, requests);
-        expired.or_else(|| self.next_in_order(self.direction)).or_else(|| {
-            // No request at a higher sector: the next sweep starts at the oldest.
-            self.queued[self.direction as usize].oldest(requests).map(|(key, _)| key)
-        })
-    }
-
-    /// Chooses the direction of a new batch, and counts the read batches while a write waits:
-    /// reads, unless writes were passed over too often. `None` if no request waits.
-    fn choose_direction(&mut self) -> Option<Op> {
-        let is_queued = |op: Op| !self.queued[op as usize].is_empty();
-        match (is_queued(Op::Read), is_queued(Op::Write)) {
-            (false, false) => None,
-            (true, false) => Some(Op::Read),
-            (true, true) if self.batches_before_writes < self.tunables.writes_starved => {
-                self.batches_before_writes += 1;
-                Some(Op::Read)
-            }
-            (_, true) => {
-                self.batches_before_writes = 0;
-                Some(Op::Write)
-            }
-        }
-    }
-
-    /// The first request at or after the end of the last one of this direction; `None` without one.
-    fn next_in_order(&self, op: Op) -> Option<SectorKey> {
-        self.queued[op as usize].first_from(self.next_sector[op as usize])
-    }
-
-    /// Returns the oldest request of this direction, if it is past its deadline.
-    fn expired_request(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
-        let wait_max = match op {
-            Op::Read => self.tunables.read_expire,
-            Op::Write => self.tunables.write_expire,
-        };
-        let (key, oldest) = self.queued[op as usize].oldest(requests)?;
-        (oldest.arrived + wait_max <= now).then_some(key)
+        self.queues.has(Op::Read)
     }
 }
 
@@ -156,17 +53,16 @@ impl Scheduler for Deadline {
     /// Adds a request to the queue of its direction, merged with a neighbour if possible.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let direction = requests[id].op as usize;
-        self.queued[direction].insert_or_merge(now, id, requests, self.sectors_max)
+        self.queues.queued[direction].insert_or_merge(now, id, requests, self.sectors_max)
     }
 
     /// Removes the chosen request, and continues the batch after its end.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        let Some(key) = self.choose_request(now, requests) else { return Dispatch::Nothing };
-        let direction = self.direction as usize;
-        let chosen = self.queued[direction].remove(key);
-        let id = chosen.expect("what is chosen waits in this direction").id;
-        self.next_sector[direction] = requests[id].end();
-        Dispatch::Request(id)
+        let Deadline { tunables, queues, batch, .. } = self;
+        let Some(key) = batch.choose_request(queues, tunables, now, requests) else {
+            return Dispatch::Nothing;
+        };
+        Dispatch::Request(queues.take(batch.direction, key, requests))
     }
 
     /// Ignores completions.
@@ -174,7 +70,7 @@ impl Scheduler for Deadline {
 
     /// Number of requests that are not in the device.
     fn queued(&self) -> usize {
-        self.queued.iter().map(QueuedRequests::count).sum()
+        self.queues.count()
     }
 }
 
@@ -182,6 +78,7 @@ impl Scheduler for Deadline {
 mod tests {
     use super::super::testing::{SchedulerBench, caps, read, write};
     use super::*;
+    use crate::policy::Spec;
 
     /// The scheduler with these tunables.
     fn deadline(tunables: DeadlineTunables) -> SchedulerBench {

@@ -187,6 +187,15 @@ impl QueuedRequests {
         })
     }
 
+    /// The request at `key`; `None` if there is none.
+    pub(super) fn waiting(&self, key: SectorKey) -> Option<WaitingRequest> {
+        if let Some((only_key, only)) = self.only {
+            return (only_key == key).then_some(only);
+        }
+        let (found_key, entry) = self.by_sector.first_from(&key)?;
+        (found_key == key).then_some(entry.waiting)
+    }
+
     /// The key of the first request that starts at `sector` or after it; `None` without one.
     pub(super) fn first_from(&self, sector: u64) -> Option<SectorKey> {
         self.next_at_or_after(SectorKey::before_all_at(sector))
@@ -298,6 +307,23 @@ impl QueuedRequests {
         let key = SectorKey { start: requests[waiting.id].start, ..former_key };
         self.insert_by_sector(key, waiting, requests);
         key
+    }
+
+    /// Returns true if the request `id`, which is not queued, would be merged with a request that
+    /// ends where it starts.
+    pub(super) fn merges_at_its_start(
+        &self,
+        id: RequestId,
+        requests: &RequestTable,
+        sectors_max: u32,
+    ) -> bool {
+        let request = &requests[id];
+        if let Some((_, only)) = &self.only {
+            let only = &requests[only.id];
+            return only.end() == request.start && may_merge(only, request, sectors_max);
+        }
+        let neighbour = self.neighbour(request, requests, sectors_max);
+        neighbour.is_some_and(|(key, _)| key.start < request.start)
     }
 
     /// Returns a queued request that may be merged with `request`, which is not queued; `None`

@@ -44,6 +44,19 @@ fn step() -> impl Strategy<Value = SchedulerCall> {
 }
 
 fn specs() -> impl Strategy<Value = String> {
+    prop_oneof![4 => cfq_specs(), 2 => mq_deadline_specs()]
+}
+
+fn mq_deadline_specs() -> impl Strategy<Value = String> {
+    (1..9u32, 0..3u32, 0..2u32, 0..60u32).prop_map(|(batch, starved, front_merges, aging)| {
+        format!(
+            "mq-deadline,fifo_batch={batch},writes_starved={starved},read_expire=20,\
+             write_expire=50,front_merges={front_merges},prio_aging_expire={aging}"
+        )
+    })
+}
+
+fn cfq_specs() -> impl Strategy<Value = String> {
     let seeky = prop_oneof![Just("mean"), Just("history")];
     (seeky, 0..10u32, 1..9u32, 0..2u32, 1..120u32).prop_map(
         |(seeky, idle, quantum, low_latency, slice)| {
@@ -108,7 +121,7 @@ impl ConservationCheck {
                 self.in_device.push(id);
                 return Ok(true);
             }
-            Dispatch::Withdraw(_) => unreachable!("CFQ withdraws nothing"),
+            Dispatch::Withdraw(_) => unreachable!("only `adaptive` withdraws"),
             Dispatch::WaitUntil(time) => {
                 prop_assert!(time > self.now);
                 // No other event will come: advance to that time.

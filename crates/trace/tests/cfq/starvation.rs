@@ -23,11 +23,12 @@
 //!
 //! `deadline`: once a request has expired, the current batch ends. Each expired request ahead of it
 //! in its direction begins a batch, and then it does. For every `writes_starved` batches of reads
-//! there may be one of writes, and before each batch of writes as many of reads. `noop`: a request
-//! waits for all requests before it, without a bound.
+//! there may be one of writes, and before each batch of writes as many of reads. `mq-deadline` has
+//! this bound inside one class, and for a lower class the age at which it passes the higher ones.
+//! `noop`: a request waits for all requests before it, without a bound.
 
 use proptest::prelude::*;
-use readpath_core::request::{Need, Op, Priority, ProcessId, Request};
+use readpath_core::request::{Class, Need, Op, Priority, ProcessId, Request};
 use readpath_core::unit::Time;
 
 use super::rig::*;
@@ -120,11 +121,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn deadline_and_noop_serve_every_request_within_their_bounds(arrivals in arrivals()) {
+    fn deadlines_and_noop_serve_every_request_within_their_bounds(
+        arrivals in arrivals(),
+        policy in prop::sample::select(&["deadline", "mq-deadline"][..]),
+    ) {
         const BATCH: u64 = 4;
         const STARVED: u64 = 2;
-        let spec = "deadline,read_expire=30,write_expire=60,fifo_batch=4,writes_starved=2";
-        for wait in run_arrivals(spec, DEVICE, arrivals.clone()).0 {
+        let tunables = "read_expire=30,write_expire=60,fifo_batch=4,writes_starved=2";
+        let spec = format!("{policy},{tunables}");
+        for wait in run_arrivals(&spec, DEVICE, arrivals.clone()).0 {
             let batches = wait.ahead_of_all + 2;
             let (expire, all_batches) = match wait.op {
                 Op::Read => (30, batches + batches / STARVED + 1),
@@ -157,6 +162,27 @@ fn a_flood_delays_others_under_noop_and_not_under_cfq() {
     // 3 ms for each request before it.
     assert!(wait_max("noop", 100) >= Time::from_ms(3 * 90));
     assert!(wait_max("noop", 2_000) >= Time::from_ms(3 * 1_900));
+}
+
+/// Real-time processes keep the device busy all the time. The best-effort and the idle reader get
+/// one request for each `prio_aging_expire` of 100 ms, plus the requests in the device.
+#[test]
+fn aged_requests_are_served_next_to_a_busy_real_time_class() {
+    let wait_max = |aging_ms: u64, class| {
+        let busy = |at: u64| {
+            let reader = RigProcess::reading(random_records(at << 30, 1));
+            RigProcess { depth: 8, ..reader }.of_class(Class::RealTime, 4)
+        };
+        let lower = RigProcess::reading(sequential(1 << 33)).of_class(class, 4);
+        let spec = format!("mq-deadline,prio_aging_expire={aging_ms}");
+        let report = run(&spec, DEVICE, vec![busy(0), busy(1), lower], Time::from_s(10));
+        (report.programs[2].requests, report.programs[2].wait_max)
+    };
+    for class in [Class::BestEffort, Class::Idle] {
+        let (requests, waited) = wait_max(100, class);
+        assert!(requests > 90 && waited <= Time::from_ms(100 + 3), "{requests}, {waited}");
+        assert_eq!(wait_max(20_000, class).0, 0, "without aging it starves");
+    }
 }
 
 /// A process with one far request, and endless new ones next to the head.

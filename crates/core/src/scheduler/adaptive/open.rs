@@ -14,7 +14,8 @@
 use crate::request::{DeviceCaps, Need, Op, RequestId, RequestTable};
 use crate::unit::Time;
 
-use super::super::deadline::{Deadline, DeadlineTunables};
+use super::super::batches::DeadlineTunables;
+use super::super::deadline::Deadline;
 use super::super::requests::{QueuedRequests, SectorKey, WaitingRequest};
 use super::super::{Dispatch, Inserted, Scheduler};
 

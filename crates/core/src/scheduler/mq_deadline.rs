@@ -1,0 +1,319 @@
+//! `mq-deadline`: `deadline` with priority classes, as in Linux since 6.0.
+//!
+//! How it works: each class (real-time, best-effort, idle) has queues and sector order as
+//! `deadline` has. A request is served only if no higher class has requests, queued or in the
+//! device. A request that has waited `prio_aging_expire` is served in spite of higher classes. The
+//! level inside a class has no effect. With one class it serves in the order of `deadline`.
+//!
+//! The classes share one batch: the number of its requests, its direction, and the number of read
+//! batches that passed writes.
+//!
+//! Longest wait: a request that no higher class delays has the bound of `deadline`. Another one
+//! waits at most `prio_aging_expire`, and then for the older aged requests of its class and of the
+//! classes between.
+//!
+//! Source: Linux's `Documentation/block/deadline-iosched.rst` and `ioprio.rst`, and the text of the
+//! commits that added classes and aging. One rule differs: in Linux a younger request that
+//! continues the batch can hide an aged one. Here the oldest request is served. `async_depth` is
+//! omitted: it limits requests before they reach a scheduler.
+
+use crate::policy::{Spec, SpecError};
+use crate::request::{DeviceCaps, Op, RequestId, RequestTable};
+use crate::unit::Time;
+
+use super::batches::{BatchState, DeadlineTunables, DirectionQueues};
+use super::requests::{SectorKey, WaitingRequest};
+use super::{Dispatch, Inserted, Scheduler};
+
+/// Number of priority classes.
+const CLASSES: usize = 3;
+
+/// The tunables of `mq-deadline`, under the kernel's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MqDeadlineTunables {
+    /// The tunables that `deadline` has as well.
+    pub deadline: DeadlineTunables,
+    /// True if a request may be merged with a queued one that starts at its end (`front_merges`;
+    /// 1). Few loads have such requests, and the search for them costs processor time.
+    pub front_merges: bool,
+    /// Time that a request may wait for higher classes (`prio_aging_expire`; 10,000 ms). A shorter
+    /// time weakens the classes.
+    pub prio_aging_expire: Time,
+}
+
+impl Default for MqDeadlineTunables {
+    fn default() -> MqDeadlineTunables {
+        MqDeadlineTunables {
+            deadline: DeadlineTunables::default(),
+            front_merges: true,
+            prio_aging_expire: Time::from_s(10),
+        }
+    }
+}
+
+impl MqDeadlineTunables {
+    /// Parses the keys of `deadline`, `front_merges` (0 or 1) and `prio_aging_expire` (ms).
+    ///
+    /// # Errors
+    /// A parameter is unknown, or a value is not a number or out of range.
+    pub fn from_spec(spec: &Spec) -> Result<MqDeadlineTunables, SpecError> {
+        let [a, b, c, d] = DeadlineTunables::KEYS;
+        spec.only(&[a, b, c, d, "front_merges", "prio_aging_expire"])?;
+        let aging_ms = spec.integer("prio_aging_expire", 10_000, 0..=3_600_000)?;
+        Ok(MqDeadlineTunables {
+            deadline: DeadlineTunables::from_known_keys(spec)?,
+            front_merges: spec.integer("front_merges", 1, 0..=1)? == 1,
+            prio_aging_expire: Time::from_ms(aging_ms),
+        })
+    }
+}
+
+/// The scheduler `mq-deadline`.
+#[derive(Debug)]
+pub struct MqDeadline {
+    tunables: MqDeadlineTunables,
+    /// Largest request of the device, in sectors.
+    sectors_max: u32,
+    /// Queued requests of each class, the highest first.
+    classes: [DirectionQueues; CLASSES],
+    /// Number of requests of each class in the device.
+    in_device: [u32; CLASSES],
+    batch: BatchState,
+}
+
+/// A request to dispatch, and the batch as it is afterwards.
+struct Choice {
+    class: usize,
+    key: SectorKey,
+    batch: BatchState,
+}
+
+impl MqDeadline {
+    /// Creates the scheduler for a device with these properties.
+    pub fn new(caps: &DeviceCaps, tunables: MqDeadlineTunables) -> MqDeadline {
+        MqDeadline {
+            tunables,
+            sectors_max: caps.request_sectors_max,
+            classes: Default::default(),
+            in_device: [0; CLASSES],
+            batch: BatchState::new(&tunables.deadline),
+        }
+    }
+
+    /// Chooses a request of the highest class that has any, queued or in the device.
+    fn choose_highest(&self, now: Time, requests: &RequestTable) -> Option<Choice> {
+        self.choose_of(self.busy_classes().next()?, now, requests)
+    }
+
+    /// Chooses an aged request of a class below the highest one; `None` without one. It is the
+    /// request that the batch serves next, if that is aged, and otherwise the oldest of the class.
+    fn choose_aged(&self, now: Time, requests: &RequestTable) -> Option<Choice> {
+        let aging = self.tunables.prio_aging_expire;
+        self.busy_classes().skip(1).find_map(|class| {
+            let queues = &self.classes[class];
+            let oldest_aged = [Op::Read, Op::Write]
+                .into_iter()
+                .find_map(|op| Some((op, queues.oldest_after(op, aging, now, requests)?)));
+            let (op, oldest_key) = oldest_aged?;
+            let next = self.choose_of(class, now, requests);
+            let is_aged = |choice: &Choice| {
+                let waiting = queues.queued[choice.batch.direction as usize].waiting(choice.key);
+                waiting.is_some_and(|waiting| waiting.arrived + aging <= now)
+            };
+            next.filter(is_aged).or_else(|| {
+                let mut batch = self.batch;
+                batch.begin_batch(op);
+                Some(Choice { class, key: oldest_key, batch })
+            })
+        })
+    }
+
+    /// Classes with requests, queued or in the device, the highest first.
+    fn busy_classes(&self) -> impl Iterator<Item = usize> {
+        (0..CLASSES).filter(|&class| self.in_device[class] > 0 || self.classes[class].count() > 0)
+    }
+
+    /// Chooses the next request of this class; `None` if it has no queued one.
+    fn choose_of(&self, class: usize, now: Time, requests: &RequestTable) -> Option<Choice> {
+        let mut batch = self.batch;
+        let queues = &self.classes[class];
+        let key = batch.choose_request(queues, &self.tunables.deadline, now, requests)?;
+        Some(Choice { class, key, batch })
+    }
+}
+
+impl Scheduler for MqDeadline {
+    /// Adds a request to the queue of its class and direction, merged with a neighbour if possible.
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        let request = &requests[id];
+        let queues = &mut self.classes[request.priority.class as usize];
+        let queued = &mut queues.queued[request.op as usize];
+        if !self.tunables.front_merges
+            && !queued.merges_at_its_start(id, requests, self.sectors_max)
+        {
+            queued.insert(WaitingRequest { id, arrived: now }, requests);
+            return Inserted::Queued;
+        }
+        queued.insert_or_merge(now, id, requests, self.sectors_max)
+    }
+
+    /// Sends an aged request of a lower class, or the next one of the highest class. Nothing is sent
+    /// while the highest class has requests in the device alone.
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
+        let choice = self.choose_aged(now, requests);
+        let Some(choice) = choice.or_else(|| self.choose_highest(now, requests)) else {
+            return Dispatch::Nothing;
+        };
+        self.batch = choice.batch;
+        self.in_device[choice.class] += 1;
+        let queues = &mut self.classes[choice.class];
+        Dispatch::Request(queues.take(choice.batch.direction, choice.key, requests))
+    }
+
+    /// Counts the requests of each class in the device.
+    fn complete(&mut self, _now: Time, id: RequestId, requests: &RequestTable) {
+        self.in_device[requests[id].priority.class as usize] -= 1;
+    }
+
+    /// Number of requests that are not in the device.
+    fn queued(&self) -> usize {
+        self.classes.iter().map(DirectionQueues::count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{SchedulerBench, caps, read, write};
+    use super::*;
+    use crate::request::{Class, Priority, Request};
+
+    fn mq_deadline(tunables: MqDeadlineTunables) -> SchedulerBench {
+        SchedulerBench::new(MqDeadline::new(&caps(), tunables))
+    }
+
+    fn of_class(class: Class, request: Request) -> Request {
+        Request { priority: Priority { class, level: 4 }, ..request }
+    }
+
+    /// Tunables by which each request is a batch of its own.
+    fn single() -> MqDeadlineTunables {
+        let deadline = DeadlineTunables { fifo_batch: 1, ..DeadlineTunables::default() };
+        MqDeadlineTunables { deadline, ..MqDeadlineTunables::default() }
+    }
+
+    /// Requests are numbered in the order of arrival, all at 0 ms. Real-time: 0 at sector 9000, 4
+    /// at 100. Best-effort: 1 (a write) at 50, 3 at 8000, 5 at 20. Idle: 2 at 7000.
+    ///
+    /// The head starts at 0, so that real-time comes upwards: 4, 0. As long as one of the two is in
+    /// the device, nothing else goes: `complete` of both precedes 5. Best-effort reads go upwards
+    /// from 0, in a batch that has had 2 requests: 5, 3. No read is left: the write 1. The idle
+    /// request goes when these have completed.
+    #[test]
+    fn golden_order_of_three_classes() {
+        let mut policy = mq_deadline(MqDeadlineTunables::default());
+        policy.insert(Time::ZERO, of_class(Class::RealTime, read(9000, 8)));
+        policy.insert(Time::ZERO, write(50, 8));
+        policy.insert(Time::ZERO, of_class(Class::Idle, read(7000, 8)));
+        policy.insert(Time::ZERO, read(8000, 8));
+        policy.insert(Time::ZERO, of_class(Class::RealTime, read(100, 8)));
+        policy.insert(Time::ZERO, read(20, 8));
+        for (group, ids) in [[4, 0].as_slice(), &[5, 3, 1], &[2]].into_iter().enumerate() {
+            for &id in ids {
+                assert_eq!(policy.dispatch(Time::ZERO), Dispatch::Request(RequestId(id)));
+            }
+            for &id in ids {
+                assert_eq!(policy.dispatch(Time::ZERO), Dispatch::Nothing, "group {group}, {id}");
+                policy.complete(Time::ZERO, RequestId(id));
+            }
+        }
+        assert_eq!(policy.policy.queued(), 0);
+    }
+
+    /// Idle request 0 arrives at 0 s, best-effort ones 1 to 3 at 9 s, of which 1 is dispatched at
+    /// once. With the default, 10 s, request 0 is aged at 10 s: it passes 2 and 3. A second idle
+    /// request, 4, of 9 s is not aged. With 20 s request 0 is the first of its class only, since it
+    /// is past `read_expire`.
+    #[test]
+    fn aged_request_passes_higher_classes() {
+        let order = |prio_aging_expire| {
+            let mut policy = mq_deadline(MqDeadlineTunables { prio_aging_expire, ..single() });
+            policy.insert(Time::ZERO, of_class(Class::Idle, read(9000, 8)));
+            for start in [100, 200, 300] {
+                policy.insert(Time::from_s(9), read(start, 8));
+            }
+            policy.insert(Time::from_s(9), of_class(Class::Idle, read(50, 8)));
+            assert_eq!(policy.dispatch(Time::from_s(9)), Dispatch::Request(RequestId(1)));
+            let mut ids = std::vec::Vec::new();
+            let mut in_device = std::vec::Vec::from([RequestId(1)]);
+            while policy.policy.queued() > 0 {
+                match policy.dispatch(Time::from_s(10)) {
+                    Dispatch::Request(id) => {
+                        ids.push(id.0);
+                        in_device.push(id);
+                    }
+                    _ => policy.complete(Time::from_s(10), in_device.pop().unwrap()),
+                }
+            }
+            ids
+        };
+        assert_eq!(order(Time::from_s(10)), [0, 2, 3, 4]);
+        assert_eq!(order(Time::from_s(20)), [2, 3, 0, 4]);
+    }
+
+    /// Two reads in the order of arrival, the second in front of the first.
+    #[test]
+    fn front_merges_can_be_turned_off() {
+        let queued = |front_merges, starts: [u64; 3]| {
+            let mut policy = mq_deadline(MqDeadlineTunables { front_merges, ..single() });
+            for start in starts {
+                policy.insert(Time::ZERO, read(start, 8));
+            }
+            policy.policy.queued()
+        };
+        assert_eq!(queued(true, [108, 100, 5000]), 1 + 1);
+        assert_eq!(queued(false, [108, 100, 5000]), 2 + 1);
+        assert_eq!(queued(false, [5000, 108, 100]), 2 + 1);
+        assert_eq!(queued(false, [100, 108, 5000]), 1 + 1, "at the end of the first");
+        assert_eq!(queued(false, [5000, 100, 108]), 1 + 1, "at the end of the second");
+    }
+
+    /// The same random requests of one class, a third of them writes, leave in the same order.
+    #[test]
+    fn one_class_is_served_as_by_deadline() {
+        let (mut state, mut order) = (3, std::vec::Vec::new());
+        let mut random = |below| crate::splitmix::next(&mut state) % below;
+        let requests: std::vec::Vec<_> =
+            (0..500).map(|_| (random(3), random(1_000) * 16, random(3) == 0, random(3))).collect();
+        for name in ["deadline", "mq-deadline"] {
+            let spec = Spec::parse(&std::format!("{name},read_expire=40,fifo_batch=4")).unwrap();
+            let mut policy = SchedulerBench::of(super::super::build(&spec, &caps()).unwrap());
+            let (mut now, mut ids) = (Time::ZERO, std::vec::Vec::new());
+            for &(pause_ms, start, is_write, dispatches) in &requests {
+                now += Time::from_ms(pause_ms);
+                policy.insert(now, if is_write { write(start, 8) } else { read(start, 8) });
+                for _ in 0..dispatches {
+                    if let Dispatch::Request(id) = policy.dispatch(now) {
+                        ids.push(id);
+                    }
+                }
+            }
+            order.push(ids);
+        }
+        assert!(order[0].len() > 300 && order[0] == order[1]);
+    }
+
+    #[test]
+    fn tunables_are_read_from_the_spec() {
+        let parse = |text| MqDeadlineTunables::from_spec(&Spec::parse(text).unwrap());
+        let expected = MqDeadlineTunables {
+            deadline: DeadlineTunables { writes_starved: 3, ..DeadlineTunables::default() },
+            front_merges: false,
+            prio_aging_expire: Time::from_ms(50),
+        };
+        let text = "mq-deadline,writes_starved=3,front_merges=0,prio_aging_expire=50";
+        assert_eq!(parse(text), Ok(expected));
+        assert_eq!(parse("mq-deadline"), Ok(MqDeadlineTunables::default()));
+        assert!(parse("mq-deadline,front_merges=2").is_err());
+        assert!(parse("mq-deadline,async_depth=1").is_err());
+    }
+}
