@@ -16,6 +16,7 @@ mod arrivals;
 mod batches;
 pub mod cfq;
 mod deadline;
+mod kyber;
 mod mq_deadline;
 mod noop;
 mod requests;
@@ -25,6 +26,7 @@ pub use adaptive::AdaptiveScheduler;
 pub use batches::DeadlineTunables;
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::Deadline;
+pub use kyber::{Kyber, KyberTunables};
 pub use mq_deadline::{MqDeadline, MqDeadlineTunables};
 pub use noop::Noop;
 
@@ -117,6 +119,11 @@ pub const POLICIES: &[Policy] = &[
         source: include_str!("scheduler/mq_deadline.rs"),
     },
     Policy {
+        name: "kyber",
+        line: "first come, first served; limits reads and writes in the device by target latencies",
+        source: include_str!("scheduler/kyber.rs"),
+    },
+    Policy {
         name: "cfq",
         line: "time slices by process, with idling for the next near request (seeky=mean|history)",
         source: include_str!("scheduler/cfq.rs"),
@@ -159,6 +166,7 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
         }
         "deadline" => Box::new(Deadline::new(caps, DeadlineTunables::from_spec(spec)?)),
         "mq-deadline" => Box::new(MqDeadline::new(caps, MqDeadlineTunables::from_spec(spec)?)),
+        "kyber" => Box::new(Kyber::new(caps, KyberTunables::from_spec(spec)?)),
         "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
         "adaptive" => {
             spec.only(&[])?;

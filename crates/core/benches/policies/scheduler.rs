@@ -18,11 +18,12 @@ use readpath_core::unit::Time;
 use crate::drawn;
 
 /// Policies, each with a flag: its decisions are logged, and the log is read.
-const POLICIES: [(&str, bool); 8] = [
+const POLICIES: [(&str, bool); 9] = [
     ("noop", false),
     ("adaptive", false),
     ("deadline", false),
     ("mq-deadline", false),
+    ("kyber", false),
     ("cfq", false),
     ("cfq,seeky=mean", false),
     ("cfq,slice_idle=0", false),

@@ -157,8 +157,8 @@ impl Scheduler for MqDeadline {
         queued.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    /// Sends an aged request of a lower class, or the next one of the highest class. Nothing is sent
-    /// while the highest class has requests in the device alone.
+    /// Sends an aged request of a lower class, or the next one of the highest class. Returns none
+    /// while that class has all its requests in the device.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         let choice = self.choose_aged(now, requests);
         let Some(choice) = choice.or_else(|| self.choose_highest(now, requests)) else {

@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = SchedulerCall> {
 }
 
 fn specs() -> impl Strategy<Value = String> {
-    prop_oneof![4 => cfq_specs(), 2 => mq_deadline_specs()]
+    prop_oneof![4 => cfq_specs(), 2 => mq_deadline_specs(), 1 => kyber_specs()]
 }
 
 fn mq_deadline_specs() -> impl Strategy<Value = String> {
@@ -54,6 +54,12 @@ fn mq_deadline_specs() -> impl Strategy<Value = String> {
              write_expire=50,front_merges={front_merges},prio_aging_expire={aging}"
         )
     })
+}
+
+/// Latencies that the device exceeds, so that the depths fall to a few.
+fn kyber_specs() -> impl Strategy<Value = String> {
+    (1..20_000_000u32, 1..20_000_000u32)
+        .prop_map(|(read, write)| format!("kyber,read_lat_nsec={read},write_lat_nsec={write}"))
 }
 
 fn cfq_specs() -> impl Strategy<Value = String> {

@@ -147,6 +147,31 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A write of a domain with one token waits for a batch of 16 reads for each write before it,
+    /// and a read for batches of 8 writes. The targets make the device congested, and the depths
+    /// change every 100 ms.
+    #[test]
+    fn kyber_serves_every_request_within_its_bound(
+        arrivals in arrivals(),
+        read_ms in 1..20u64,
+        write_ms in 1..20u64,
+    ) {
+        let spec = format!("kyber,read_lat_nsec={read_ms}000000,write_lat_nsec={write_ms}000000");
+        let count = arrivals.len();
+        let (waits, _) = run_arrivals(&spec, DEVICE, arrivals);
+        prop_assert_eq!(waits.len(), count, "all are served");
+        for wait in waits {
+            let batch = if wait.op == Op::Read { 8 } else { 16 };
+            let before = (wait.ahead_of_all + 1) * (1 + batch) + u64::from(DEVICE.depth_max);
+            let waited = wait.dispatched.since(wait.arrived);
+            prop_assert!(waited <= Time::from_ms(before * 3), "{:?}: {waited}", wait);
+        }
+    }
+}
+
 /// One process keeps N requests waiting, and another reads page by page. The second waits no longer
 /// if N grows; under `noop` it waits for all of them.
 #[test]
