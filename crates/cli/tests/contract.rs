@@ -233,7 +233,7 @@ fn every_policy_and_device_is_listed_and_described() {
     for name in ["none", "window", "window-fixed", "ondemand"] {
         scratch.run(&format!("run j.fio --on ssd --readahead {name}")).has_ended(0, name);
     }
-    for name in ["noop", "deadline", "mq-deadline", "kyber", "cfq"] {
+    for name in ["noop", "deadline", "mq-deadline", "kyber", "cfq", "bfq"] {
         scratch.run(&format!("run j.fio --on ssd --scheduler {name}")).has_ended(0, name);
     }
 }

@@ -68,7 +68,7 @@ fn readme_commands_succeed() {
 /// `cfq` on the disk did not end.
 #[test]
 fn swap_example_completes_under_every_scheduler() {
-    for scheduler in ["noop", "deadline", "mq-deadline", "kyber", "cfq", "adaptive"] {
+    for scheduler in ["noop", "deadline", "mq-deadline", "kyber", "cfq", "bfq", "adaptive"] {
         let command = format!(
             "readpath run examples/swap.toml --on hdd,ssd --swapin none,adaptive --scheduler \
              {scheduler}"

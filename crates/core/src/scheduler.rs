@@ -14,16 +14,20 @@ use crate::unit::Time;
 mod adaptive;
 mod arrivals;
 mod batches;
+mod bfq;
 pub mod cfq;
 mod deadline;
+mod decaying_mean;
 mod kyber;
 mod mq_deadline;
 mod noop;
 mod requests;
+mod seek_order;
 mod sorted;
 
 pub use adaptive::AdaptiveScheduler;
 pub use batches::DeadlineTunables;
+pub use bfq::{Bfq, BfqTunables};
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::Deadline;
 pub use kyber::{Kyber, KyberTunables};
@@ -129,6 +133,11 @@ pub const POLICIES: &[Policy] = &[
         source: include_str!("scheduler/cfq.rs"),
     },
     Policy {
+        name: "bfq",
+        line: "budgets in sectors by process, with idling; starting programs get a larger share",
+        source: include_str!("scheduler/bfq.rs"),
+    },
+    Policy {
         name: "adaptive",
         line: "measures how many processes at a time give the device its best throughput",
         source: include_str!("scheduler/adaptive.rs"),
@@ -168,6 +177,7 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
         "mq-deadline" => Box::new(MqDeadline::new(caps, MqDeadlineTunables::from_spec(spec)?)),
         "kyber" => Box::new(Kyber::new(caps, KyberTunables::from_spec(spec)?)),
         "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
+        "bfq" => Box::new(Bfq::new(caps, BfqTunables::from_spec(spec)?)),
         "adaptive" => {
             spec.only(&[])?;
             Box::new(AdaptiveScheduler::new(caps))

@@ -10,6 +10,7 @@ mod job;
 mod load_file;
 mod load_run;
 mod observe;
+mod program_start;
 mod raw;
 mod runs;
 mod workload;

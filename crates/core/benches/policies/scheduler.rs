@@ -18,7 +18,7 @@ use readpath_core::unit::Time;
 use crate::drawn;
 
 /// Policies, each with a flag: its decisions are logged, and the log is read.
-const POLICIES: [(&str, bool); 9] = [
+const POLICIES: [(&str, bool); 10] = [
     ("noop", false),
     ("adaptive", false),
     ("deadline", false),
@@ -28,6 +28,7 @@ const POLICIES: [(&str, bool); 9] = [
     ("cfq,seeky=mean", false),
     ("cfq,slice_idle=0", false),
     ("cfq", true),
+    ("bfq", false),
 ];
 
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@
 //!
 //! One topic per file:
 //!
-//! - `queue`: a queue and its state; `order`: the order of service inside it;
+//! - `queue`: a queue and its state; `seek_order`: the order of service inside it;
 //! - `seek`: two detectors of random access ([`verdict_table`]);
 //! - `trees`: the choice of the next queue; `slices`: the length of its slice; `turns`: the end of
 //!   one slice and the start of the next;
@@ -31,6 +31,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::requests::{MergeResult, WaitingRequest};
+use super::seek_order::{nearest_to_head, request_after};
 use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
 use crate::request::{Class, DeviceCaps, ProcessId, RequestId, RequestTable};
@@ -39,7 +40,6 @@ use crate::unit::Time;
 mod cooperators;
 mod depth;
 mod idling;
-mod order;
 mod preemption;
 mod processes;
 mod queue;
@@ -55,7 +55,6 @@ pub use tunables::{CfqTunables, KEYS};
 use cooperators::QueuesBySector;
 use depth::QueueingDetector;
 use idling::ThinkTime;
-use order::{nearest_to_head, request_after};
 use processes::{AsyncQueues, CfqProcess};
 use queue::CfqQueues;
 use trees::{ServiceTrees, TreeKind};
@@ -186,7 +185,7 @@ impl Cfq {
         if former_keys != [Some(new_key), None] {
             let is_merged = |key| former_keys.contains(&Some(key));
             let next = queue.next.map(|next| if is_merged(next) { new_key } else { next });
-            queue.next = nearest_to_head(next, Some(new_key), self.head, &self.tunables);
+            queue.next = nearest_to_head(next, Some(new_key), self.head, self.tunables.back_seek());
             self.update_sector_index(id);
         }
         Some(Inserted::Merged { into, with })
@@ -200,7 +199,7 @@ impl Cfq {
         self.queued += 1;
         let queue = &mut self.queues[id];
         let key = queue.requests.insert(WaitingRequest { id: request_id, arrived: now }, requests);
-        queue.next = nearest_to_head(queue.next, Some(key), self.head, &self.tunables);
+        queue.next = nearest_to_head(queue.next, Some(key), self.head, self.tunables.back_seek());
         if queue.position.is_none() {
             let is_first = false;
             self.insert_into_trees(now_jiffies, id, is_first);
@@ -244,7 +243,7 @@ impl Cfq {
             oldest.map(|(key, _)| key)
         };
         let key = expired_key.or(queue.next).expect("a queue with requests has a next one");
-        queue.next = request_after(&queue.requests, key, &self.tunables);
+        queue.next = request_after(&queue.requests, key, self.tunables.back_seek());
         let WaitingRequest { id: request_id, arrived } =
             queue.requests.remove(key).expect("next is among the requests");
         let request = &requests[request_id];

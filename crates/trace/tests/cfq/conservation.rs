@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = SchedulerCall> {
 }
 
 fn specs() -> impl Strategy<Value = String> {
-    prop_oneof![4 => cfq_specs(), 2 => mq_deadline_specs(), 1 => kyber_specs()]
+    prop_oneof![4 => cfq_specs(), 2 => mq_deadline_specs(), 1 => kyber_specs(), 3 => bfq_specs()]
 }
 
 fn mq_deadline_specs() -> impl Strategy<Value = String> {
@@ -54,6 +54,17 @@ fn mq_deadline_specs() -> impl Strategy<Value = String> {
              write_expire=50,front_merges={front_merges},prio_aging_expire={aging}"
         )
     })
+}
+
+fn bfq_specs() -> impl Strategy<Value = String> {
+    (0..10u32, 32..500u32, 1..60u32, 0..2u32, 0..2u32).prop_map(
+        |(idle, budget, timeout, low_latency, strict)| {
+            format!(
+                "bfq,slice_idle={idle},max_budget={budget},timeout_sync={timeout},\
+                 low_latency={low_latency},strict_guarantees={strict}"
+            )
+        },
+    )
 }
 
 /// Latencies that the device exceeds, so that the depths fall to a few.

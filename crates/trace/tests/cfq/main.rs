@@ -1,5 +1,6 @@
-//! The policy `cfq` in virtual time.
+//! The policies `cfq` and `bfq` in virtual time.
 
+mod bfq;
 mod conservation;
 mod cooperators;
 mod devices;

@@ -25,7 +25,10 @@
 //! in its direction begins a batch, and then it does. For every `writes_starved` batches of reads
 //! there may be one of writes, and before each batch of writes as many of reads. `mq-deadline` has
 //! this bound inside one class, and for a lower class the age at which it passes the higher ones.
-//! `noop`: a request waits for all requests before it, without a bound.
+//! `noop`: a request waits for all requests before it, without a bound. `bfq` without raised
+//! weights: the first request of a service is the oldest that has waited `fifo_expire`. Between two
+//! services of a queue, the others get at most the largest budget for each unit of its weight, by
+//! the sum of all weights, and two largest budgets more.
 
 use proptest::prelude::*;
 use readpath_core::request::{Class, Need, Op, Priority, ProcessId, Request};
@@ -168,6 +171,35 @@ proptest! {
             let before = (wait.ahead_of_all + 1) * (1 + batch) + u64::from(DEVICE.depth_max);
             let waited = wait.dispatched.since(wait.arrived);
             prop_assert!(waited <= Time::from_ms(before * 3), "{:?}: {waited}", wait);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Weights are 10 to 80. All time is spent in requests of 8 sectors, or idle after one.
+    #[test]
+    fn bfq_serves_every_request_within_its_bound(arrivals in arrivals()) {
+        const BUDGET: u64 = 32;
+        const EXPIRE: u64 = 30;
+        let spec = format!(
+            "bfq,low_latency=0,max_budget={BUDGET},slice_idle={IDLE},timeout_sync=20,\
+             fifo_expire_sync={EXPIRE},fifo_expire_async={EXPIRE}"
+        );
+        let weight = |arrival: &(Time, Request)| 80 - 10 * u64::from(arrival.1.priority.level);
+        let (least, most) = arrivals.iter().fold((80, 10), |(least, most), arrival| {
+            (weight(arrival).min(least), weight(arrival).max(most))
+        });
+        let count = arrivals.len();
+        let (waits, _) = run_arrivals(&spec, DEVICE, arrivals);
+        prop_assert_eq!(waits.len(), count, "all are served");
+        let round_sectors = BUDGET * (3 * most + least) / least + 2 * BUDGET;
+        let round_ms = round_sectors.div_ceil(8) * (3 + IDLE);
+        for wait in waits {
+            let bound = Time::from_ms(EXPIRE + (wait.ahead + 1) * round_ms);
+            let waited = wait.dispatched.since(wait.arrived);
+            prop_assert!(waited <= bound, "{:?}: {waited}, above {bound}", wait);
         }
     }
 }

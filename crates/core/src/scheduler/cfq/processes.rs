@@ -4,11 +4,12 @@
 use alloc::collections::BTreeMap;
 
 use super::queue::CfqQueue;
-use super::seek::{DecayingMean, SeekDetector};
+use super::seek::SeekDetector;
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::request::{Class, Priority, ProcessId, Request};
+use crate::scheduler::decaying_mean::DecayingMean;
 use crate::unit::Time;
 
 /// State of a process that has not ended.

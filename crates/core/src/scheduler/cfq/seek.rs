@@ -14,6 +14,8 @@
 
 use alloc::vec::Vec;
 
+use crate::scheduler::decaying_mean::DecayingMean;
+
 /// The detector in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Seekiness {
@@ -36,46 +38,6 @@ const SMALL_SECTORS: u32 = 2 * 32;
 
 /// Number of far requests among the last 32 above which a queue is seeky: 1/8 of 32.
 const FAR_OF_32: u32 = 32 / 8;
-
-/// Fixed-point weight of one sample in a decaying average of 7/8: 32, 60, 84, … after one, two,
-/// three samples.
-const SAMPLE: u64 = 256;
-
-/// Weight above which an average is valid: from the third sample on.
-const SAMPLES_VALID: u64 = 80;
-
-/// A decaying average in fixed point: each sample weighs 1/8, all earlier ones 7/8.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DecayingMean {
-    /// Decayed weight of the samples, at most [`SAMPLE`].
-    samples: u64,
-    /// Decayed sum of the values, times [`SAMPLE`].
-    total: u64,
-}
-
-impl DecayingMean {
-    /// Adds a sample to the decaying mean: a distance in sectors, or a think time in jiffies.
-    pub(super) fn add(&mut self, value: u64) {
-        self.samples = (7 * self.samples + SAMPLE) / 8;
-        self.total = (7 * self.total + SAMPLE * value) / 8;
-    }
-
-    /// Returns the average, 0 before the first sample. `rounding` is added to the total before the
-    /// division.
-    fn mean_with_rounding(&self, rounding: u64) -> u64 {
-        (self.total + rounding).checked_div(self.samples).unwrap_or(0)
-    }
-
-    /// The average, rounded as the kernel does it for think times.
-    pub(super) fn mean(&self) -> u64 {
-        self.mean_with_rounding(SAMPLE / 2)
-    }
-
-    /// Returns true if there were at least three samples.
-    pub(super) fn is_valid(&self) -> bool {
-        self.samples > SAMPLES_VALID
-    }
-}
 
 /// Detects random access of one queue.
 #[derive(Clone, Debug)]
@@ -110,8 +72,8 @@ impl SeekDetector {
                 // Limits the effect of one far seek on the average. The early samples are cut at 1
                 // GiB above four times the mean, later ones at 64 MiB.
                 let slack_sectors =
-                    if mean.samples <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
-                let distance_max = 4 * mean.mean_with_rounding(mean.samples / 2) + slack_sectors;
+                    if mean.samples() <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
+                let distance_max = 4 * mean.mean_with_rounding(mean.samples() / 2) + slack_sectors;
                 mean.add(distance.min(distance_max));
             }
             SeekHistory::History { bits, is_rotational } => {
@@ -128,7 +90,7 @@ impl SeekDetector {
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {
-                mean.is_valid() && mean.mean_with_rounding(mean.samples / 2) > MEAN_SECTORS
+                mean.is_valid() && mean.mean_with_rounding(mean.samples() / 2) > MEAN_SECTORS
             }
             SeekHistory::History { bits, .. } => bits.count_ones() > FAR_OF_32,
         }
@@ -138,7 +100,7 @@ impl SeekDetector {
     /// last 32.
     pub(super) fn deciding_value(&self) -> u64 {
         match &self.state {
-            SeekHistory::Mean(mean) => mean.mean_with_rounding(mean.samples / 2),
+            SeekHistory::Mean(mean) => mean.mean_with_rounding(mean.samples() / 2),
             SeekHistory::History { bits, .. } => bits.count_ones().into(),
         }
     }
@@ -240,21 +202,6 @@ mod tests {
                 ("two sequential streams, 1 GiB apart", 160, 160),
             ]
         );
-    }
-
-    /// Three samples of 8.
-    #[test]
-    fn decaying_mean_is_valid_from_the_third_sample() {
-        let mut mean = DecayingMean::default();
-        let samples: Vec<_> = (0..3)
-            .map(|_| {
-                mean.add(8);
-                (mean.samples, mean.mean(), mean.is_valid())
-            })
-            .collect();
-        // 256/8 = 32; (7*32+256)/8 = 60; (7*60+256)/8 = 84. Total: 256, 480, 676. (256+128)/32 =
-        // 12; (480+128)/60 = 10; (676+128)/84 = 9.
-        assert_eq!(samples, [(32, 12, false), (60, 10, false), (84, 9, true)]);
     }
 
     /// Requests of 8 sectors with gaps of 801 sectors are far, with gaps of 800 near.

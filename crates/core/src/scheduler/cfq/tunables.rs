@@ -7,6 +7,7 @@ use alloc::borrow::ToOwned;
 
 use super::seek::Seekiness;
 use crate::policy::{Spec, SpecError};
+use crate::scheduler::seek_order::BackSeek;
 use crate::unit::Time;
 
 /// Milliseconds on the clock of the policy; signed, since a key in a service tree and the rest of a
@@ -146,9 +147,9 @@ impl CfqTunables {
         if is_sync { self.fifo_expire_sync } else { self.fifo_expire_async }
     }
 
-    /// The tunable `back_seek_max` in sectors.
-    pub(super) const fn back_seek_max_sectors(&self) -> u64 {
-        self.back_seek_max * 2
+    /// The tunables `back_seek_max`, in sectors, and `back_seek_penalty`.
+    pub(super) const fn back_seek(&self) -> BackSeek {
+        BackSeek { max_sectors: self.back_seek_max * 2, penalty: self.back_seek_penalty }
     }
 }
 

@@ -1,35 +1,44 @@
-//! The order of service inside a queue.
+//! The order of service inside a queue of `cfq` or `bfq`.
 
-use super::tunables::CfqTunables;
-use crate::scheduler::requests::{QueuedRequests, SectorKey};
+use super::requests::{QueuedRequests, SectorKey};
+
+/// Rules for a request behind the head, under the kernel's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BackSeek {
+    /// Largest distance behind the head at which a request may be served next, in sectors
+    /// (back_seek_max).
+    pub max_sectors: u64,
+    /// Factor of a backward distance in comparisons with a forward one (back_seek_penalty).
+    pub penalty: u64,
+}
 
 /// Returns the request to serve after the request at `key`. The candidates are the next one (or the
 /// first of all after the last) and the previous one.
 pub(super) fn request_after(
     requests: &QueuedRequests,
     key: SectorKey,
-    tunables: &CfqTunables,
+    back_seek: BackSeek,
 ) -> Option<SectorKey> {
     let first = || requests.first_from(0).filter(|&first| first != key);
     let next = requests.next(key).or_else(first);
-    nearest_to_head(next, requests.previous(key), key.start, tunables)
+    nearest_to_head(next, requests.previous(key), key.start, back_seek)
 }
 
 /// Chooses the request to serve first when the head is at sector `head`. It is the nearer one
-/// ahead. A request at most `back_seek_max` behind counts with its distance times
-/// `back_seek_penalty`. Requests further behind come last, the lowest sector first, because the
+/// ahead. A request at most `back_seek.max_sectors` behind counts with its distance times
+/// `back_seek.penalty`. Requests further behind come last, the lowest sector first, because the
 /// head reaches it first after a sweep back.
 pub(super) fn nearest_to_head(
     one: Option<SectorKey>,
     other: Option<SectorKey>,
     head: u64,
-    tunables: &CfqTunables,
+    back_seek: BackSeek,
 ) -> Option<SectorKey> {
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
     let distance = |key: SectorKey| match head.checked_sub(key.start) {
         None | Some(0) => Some(key.start - head),
-        Some(behind) if behind <= tunables.back_seek_max_sectors() => {
-            Some(behind.saturating_mul(tunables.back_seek_penalty))
+        Some(behind) if behind <= back_seek.max_sectors => {
+            Some(behind.saturating_mul(back_seek.penalty))
         }
         Some(_) => None,
     };
@@ -53,6 +62,9 @@ mod tests {
     use crate::scheduler::testing::read;
     use crate::unit::Time;
 
+    /// The defaults of the kernel: 16 MiB, which are 32,768 sectors, and 2.
+    const BACK_SEEK: BackSeek = BackSeek { max_sectors: 32_768, penalty: 2 };
+
     /// Queued requests of 8 sectors with these start sectors, and their keys.
     fn queued<const N: usize>(starts: [u64; N]) -> (QueuedRequests, [SectorKey; N]) {
         let mut table = RequestTable::default();
@@ -70,12 +82,11 @@ mod tests {
     fn nearer_request_is_chosen_ahead_or_within_the_back_seek_limit() {
         let chosen_start = |one, other, head| {
             let (_, [one, other]) = queued([one, other]);
-            nearest_to_head(Some(one), Some(other), head, &CfqTunables::default()).unwrap().start
+            nearest_to_head(Some(one), Some(other), head, BACK_SEEK).unwrap().start
         };
         assert_eq!(chosen_start(1_100, 1_300, 1_000), 1_100, "both ahead");
         assert_eq!(chosen_start(1_100, 960, 1_000), 960, "40 behind count 80");
         assert_eq!(chosen_start(1_100, 940, 1_000), 1_100, "60 behind count 120");
-        // 16 MiB are 32,768 sectors.
         assert_eq!(chosen_start(1_000_000, 100_000 - 32_769, 100_000), 1_000_000, "too far behind");
         assert_eq!(chosen_start(1_000_000, 100_000 - 32_768, 100_000), 67_232);
         assert_eq!(chosen_start(500, 400, 100_000), 400, "both too far behind: the lower");
@@ -85,9 +96,8 @@ mod tests {
     #[test]
     fn request_after_the_last_one_is_the_lowest() {
         let (requests, keys) = queued([10, 500_000, 1_000_000]);
-        let tunables = CfqTunables::default();
-        assert_eq!(request_after(&requests, keys[0], &tunables), Some(keys[1]));
+        assert_eq!(request_after(&requests, keys[0], BACK_SEEK), Some(keys[1]));
         // Back 500,000 sectors and back 999,990 are both too far: the lower one.
-        assert_eq!(request_after(&requests, keys[2], &tunables), Some(keys[0]));
+        assert_eq!(request_after(&requests, keys[2], BACK_SEEK), Some(keys[0]));
     }
 }

@@ -1,0 +1,396 @@
+//! `bfq`: budget fair queueing, as in Linux since 4.12.
+//!
+//! How it works: each process that waits for its requests has its own queue. One queue is served at
+//! a time, until it has got its *budget* in sectors, its time is over, or it has no request. The
+//! share of a queue is thus one of the sectors, and not of the time, unless it is slow: then it is
+//! charged by time. Virtual times decide which queue is next. If the queue in service runs empty
+//! and its next request is likely to come soon and close, the device is kept *idle* for it.
+//!
+//! A program that starts, and one that reads little and regularly, get a larger share for a while
+//! (`low_latency`). It suits disks and other slow devices on which a person waits. On fast devices
+//! it costs processor time.
+//!
+//! One topic per file:
+//!
+//! - `queue`: a queue and the statistics of its process; `processes`: the queue of each process;
+//! - `service_trees`: the choice of the next queue by virtual times (B-WF2Q+);
+//! - `budgets`: the budget of a queue by feedback, and the charge for slow service; `peak_rate`:
+//!   the rate of the device, from which the largest budget follows;
+//! - `activation`: a queue gets a request, and may end the service of another one;
+//! - `idling`: the decision to wait for a queue's next request;
+//! - `raising`: interactive and soft real-time processes, and bursts of new processes.
+//!
+//! Longest wait: of a request in a queue of weight `w`, where the weights of the busy queues of its
+//! class have the sum `W`. Before the queue has got its budget `B`, the others get at most `B W /
+//! w` sectors, and one largest budget. Raised weights count as such, for up to 25 s. A real-time
+//! process starves all others by design; the idle class is served once in 200 ms.
+//!
+//! Source: Linux's `Documentation/block/bfq-iosched.rst`, and P. Valente and F. Checconi, "High
+//! Throughput Disk Scheduling with Fair Bandwidth Distribution" (IEEE Transactions on Computers,
+//! 2010), P. Valente and M. Andreolini, "Improving Application Responsiveness with the BFQ Disk I/O
+//! Scheduler" (SYSTOR 2012). Constants are the kernel's.
+//!
+//! Omitted: groups; merging of the queues of cooperating processes; injection of other requests
+//! during idling; the raising of asynchronous queues. A process that is raised as interactive does
+//! not become soft real-time before that ends.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::requests::{MergeResult, WaitingRequest};
+use super::seek_order::{nearest_to_head, request_after};
+use super::{Dispatch, Inserted, Scheduler};
+use crate::request::{Class, DeviceCaps, ProcessId, RequestId, RequestTable};
+use crate::unit::Time;
+
+mod activation;
+mod budgets;
+mod idling;
+mod peak_rate;
+mod processes;
+mod queue;
+mod raising;
+mod service_trees;
+mod tunables;
+
+pub use tunables::BfqTunables;
+
+use budgets::EndReason;
+use peak_rate::PeakRate;
+use processes::AsyncQueues;
+use queue::{BfqQueues, ObservationRules, is_far_from_head};
+use raising::Burst;
+use service_trees::ServiceTrees;
+
+/// Identifies a queue; reused when the queue is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct QueueId(u32);
+
+/// The scheduler `bfq`.
+///
+/// Invariants:
+///
+/// 1. `queued` is the number of requests in all queues together.
+/// 2. `idle_until` is set only while the queue in service has no queued request.
+/// 3. Every queue in the trees has requests, except the one in service.
+#[derive(Debug)]
+pub struct Bfq {
+    tunables: BfqTunables,
+    is_rotational: bool,
+    /// True if the device orders several requests itself.
+    has_queueing: bool,
+    request_sectors_max: u32,
+
+    queues: BfqQueues,
+    processes: BTreeMap<ProcessId, QueueId>,
+    async_queues: AsyncQueues,
+    trees: ServiceTrees,
+    burst: Burst,
+    /// Number of requests in all queues.
+    queued: usize,
+
+    /// Number of busy queues.
+    busy: u32,
+    /// Number of busy queues with a raised weight.
+    busy_raised: u32,
+    /// Number of other busy queues by class and weight.
+    busy_plain: BTreeMap<(Class, u64), u32>,
+
+    in_service: Option<QueueId>,
+    /// Time until which the device is kept idle for the queue in service.
+    idle_until: Option<Time>,
+    /// Number of services so far, while the largest budget depends on it.
+    services: u32,
+    peak_rate: PeakRate,
+
+    /// Queues of the requests in the device, by identifier of the request.
+    sent: Vec<Option<QueueId>>,
+    /// Number of requests in the device.
+    in_device: u32,
+    /// The sector after the last sent request: the assumed position of the head.
+    head: u64,
+}
+
+impl Bfq {
+    /// Creates the scheduler for a device with these properties.
+    pub fn new(caps: &DeviceCaps, tunables: BfqTunables) -> Bfq {
+        Bfq {
+            tunables,
+            is_rotational: caps.is_rotational,
+            has_queueing: Bfq::device_queues(caps.depth_max),
+            request_sectors_max: caps.request_sectors_max,
+            queues: BfqQueues::default(),
+            processes: BTreeMap::new(),
+            async_queues: AsyncQueues::new(),
+            trees: ServiceTrees::default(),
+            burst: Burst::default(),
+            queued: 0,
+            busy: 0,
+            busy_raised: 0,
+            busy_plain: BTreeMap::new(),
+            in_service: None,
+            idle_until: None,
+            services: 0,
+            peak_rate: PeakRate::new(caps.is_rotational),
+            sent: Vec::new(),
+            in_device: 0,
+            head: 0,
+        }
+    }
+
+    /// Merges the request with a neighbour of its own queue. Returns `None` if there is none.
+    fn merge_into_queue(
+        &mut self,
+        request: RequestId,
+        requests: &mut RequestTable,
+    ) -> Option<Inserted> {
+        let id = self.find_queue(&requests[request])?;
+        let queue = &mut self.queues[id];
+        let MergeResult { into, with, former_keys, new_key } =
+            queue.requests.merge(request, requests, self.request_sectors_max)?;
+        self.queued -= usize::from(with.is_some());
+        if former_keys != [Some(new_key), None] {
+            let is_merged = |key| former_keys.contains(&Some(key));
+            let next = queue.next.map(|next| if is_merged(next) { new_key } else { next });
+            let back_seek = self.tunables.back_seek();
+            queue.next = nearest_to_head(next, Some(new_key), self.head, back_seek);
+        }
+        Some(Inserted::Merged { into, with })
+    }
+
+    /// Adds the request to the queue `id`. Ends the idle time for it.
+    fn enqueue(&mut self, now: Time, id: QueueId, request: RequestId, requests: &RequestTable) {
+        let rules = ObservationRules {
+            slice_idle: self.tunables.slice_idle,
+            is_rotational: self.is_rotational,
+        };
+        let queue = &mut self.queues[id];
+        queue.observe(now, &requests[request], &rules);
+        let key = queue.requests.insert(WaitingRequest { id: request, arrived: now }, requests);
+        let back_seek = self.tunables.back_seek();
+        queue.next = nearest_to_head(queue.next, Some(key), self.head, back_seek);
+        self.queued += 1;
+        if !queue.is_busy {
+            self.activate(now, id, requests);
+        } else if self.in_service == Some(id) {
+            self.idle_until = None;
+        }
+    }
+
+    /// Charge for the next request of the queue, in sectors; 0 without one.
+    fn next_charge(&self, id: QueueId, requests: &RequestTable) -> u64 {
+        let queue = &self.queues[id];
+        let next = queue.next.and_then(|key| queue.requests.waiting(key));
+        next.map_or(0, |waiting| self.charge(id, requests[waiting.id].sectors))
+    }
+
+    /// Puts the next queue in service. `None` if no queue has requests.
+    fn begin_service(&mut self, now: Time, requests: &RequestTable) -> Option<QueueId> {
+        let id = self.trees.select(now)?;
+        self.in_service = Some(id);
+        self.services = self.services.saturating_add(1);
+        let queue = &mut self.queues[id];
+        let time = Time(self.tunables.timeout_sync.ns() * queue.raising.time_factor());
+        (queue.service_start, queue.service_end) = (now, now + time);
+        let expire = self.tunables.fifo_expire(queue.is_sync);
+        if let Some((key, oldest)) = queue.requests.oldest(requests)
+            && oldest.arrived + expire <= now
+        {
+            queue.next = Some(key);
+        }
+        let charge = self.next_charge(id, requests);
+        self.trees.raise_budget(id, charge);
+        Some(id)
+    }
+
+    /// Sends the next request of the queue in service, and charges it.
+    fn send(&mut self, now: Time, id: QueueId, requests: &RequestTable) -> RequestId {
+        let charge = self.next_charge(id, requests);
+        let queue = &mut self.queues[id];
+        let key = queue.next.expect("the queue has a request");
+        queue.next = request_after(&queue.requests, key, self.tunables.back_seek());
+        let WaitingRequest { id: request_id, .. } =
+            queue.requests.remove(key).expect("next is among the requests");
+        let request = &requests[request_id];
+        queue.in_device += 1;
+        queue.raising.on_service(charge);
+        queue.raising.end_if_over(now);
+        self.trees.serve(id, charge);
+        let is_far = is_far_from_head(self.head, request, self.is_rotational);
+        self.peak_rate.on_dispatch(now, request.sectors.into(), is_far, self.in_device);
+        self.queued -= 1;
+        self.in_device += 1;
+        self.head = request.end();
+        let index = request_id.0 as usize;
+        if index >= self.sent.len() {
+            self.sent.resize(index + 1, None);
+        }
+        self.sent[index] = Some(id);
+        // A queue of the idle class sends one request at a time next to others.
+        if queue.priority.class == Class::Idle && self.busy > 1 {
+            self.end_service(now, id, EndReason::Exhausted, now);
+        }
+        request_id
+    }
+
+    /// Returns true if the time of the queue in service is over. Its last idle time may end first.
+    fn is_time_over(&self, now: Time, id: QueueId) -> bool {
+        self.idle_until.is_none() && self.queues[id].service_end <= now && !self.must_idle(id)
+    }
+}
+
+impl Scheduler for Bfq {
+    /// Merges the request with a neighbour of its queue, or adds it to its queue.
+    fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
+        self.end_expired_idling(now);
+        if let Some(merged) = self.merge_into_queue(id, requests) {
+            return merged;
+        }
+        let queue = self.queue_for(now, &requests[id]);
+        self.enqueue(now, queue, id, requests);
+        Inserted::Queued
+    }
+
+    /// Sends a request of the queue in service. Ends its service and begins another one if its
+    /// budget or its time is used up, or if it has no request and idling for it does not pay.
+    /// During idling, returns the end of the idle time.
+    fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
+        self.end_expired_idling(now);
+        if self.tunables.strict_guarantees && self.in_device > 0 {
+            return Dispatch::Nothing;
+        }
+        loop {
+            let Some(id) = self.in_service.or_else(|| self.begin_service(now, requests)) else {
+                return Dispatch::Nothing;
+            };
+            let queue = &self.queues[id];
+            let reason = if self.is_time_over(now, id) {
+                EndReason::Timeout
+            } else if queue.next.is_some() {
+                if self.next_charge(id, requests) <= self.trees.budget_left(id) {
+                    return Dispatch::Request(self.send(now, id, requests));
+                }
+                EndReason::Exhausted
+            } else if let Some(until) = self.idle_until {
+                return Dispatch::WaitUntil(until);
+            } else if queue.in_device > 0 && self.is_idling_better(id) {
+                return Dispatch::Nothing;
+            } else {
+                EndReason::NoMoreRequests
+            };
+            self.end_service(now, id, reason, now);
+        }
+    }
+
+    /// Updates the statistics. If the request was the last of the queue in service, decides between
+    /// idling for it and the end of its service.
+    fn complete(&mut self, now: Time, id: RequestId, _requests: &RequestTable) {
+        self.end_expired_idling(now);
+        let sent = self.sent[id.0 as usize].take();
+        let id = sent.expect("only what was sent completes");
+        self.peak_rate.on_completion(now);
+        self.in_device -= 1;
+        let slice_idle = self.tunables.slice_idle;
+        let queue = &mut self.queues[id];
+        queue.in_device -= 1;
+        queue.last_end = now;
+        if queue.is_empty() && !queue.is_busy {
+            queue.empty_since = Some(now);
+            queue.raising.on_empty(now, slice_idle);
+        }
+        if self.in_service != Some(id) {
+            self.remove_if_unused(id);
+            return;
+        }
+        let is_empty = self.queues[id].is_empty();
+        if is_empty && self.is_idling_better(id) {
+            self.begin_idling(now, id);
+        } else if self.is_time_over(now, id) {
+            self.end_service(now, id, EndReason::Timeout, now);
+        } else if is_empty {
+            self.end_service(now, id, EndReason::NoMoreRequests, now);
+        }
+    }
+
+    /// Number of requests that are not in the device.
+    fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Forgets an ended process, and removes its queue once the queue is empty.
+    fn process_ended(&mut self, now: Time, process: ProcessId) {
+        self.end_expired_idling(now);
+        self.forget_process(now, process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Need, Op, Priority, Request};
+
+    /// Processes of all classes start, read close to each other and far apart, write, and end, with
+    /// requests still queued and in the device. After the last completion only the asynchronous
+    /// queues are left.
+    #[test]
+    fn ended_processes_leave_no_state() {
+        let caps = super::super::testing::caps();
+        let mut bfq = Bfq::new(&caps, BfqTunables::default());
+        let mut requests = RequestTable::default();
+        let mut in_device: Vec<RequestId> = Vec::new();
+        let mut random = 1;
+        for step in 0..60_000u64 {
+            let now = Time::from_us(step * 300);
+            let draw = crate::splitmix::next(&mut random) >> 33;
+            // Three processes at a time, replaced after 12,000 steps.
+            let process = ProcessId((step / 12_000 * 3 + draw % 3) as u32);
+            let is_near = step / 6_000 % 2 == 0;
+            let page = if is_near { step * 3 + draw % 3 } else { draw % 1_000_000_000 };
+            let classes = [Class::BestEffort, Class::BestEffort, Class::RealTime, Class::Idle];
+            if bfq.queued() < 16 && in_device.len() < 4 {
+                let is_sync = !draw.is_multiple_of(50);
+                let new = requests.open(Request {
+                    op: if is_sync { Op::Read } else { Op::Write },
+                    start: page * 8,
+                    sectors: 8,
+                    process,
+                    priority: Priority { class: classes[process.0 as usize % 4], level: 4 },
+                    is_sync,
+                    need: Need::Demand,
+                });
+                bfq.insert(now, new, &mut requests);
+            }
+            if in_device.len() < 4
+                && let Dispatch::Request(request) = bfq.dispatch(now, &requests)
+            {
+                in_device.push(request);
+            }
+            if !draw.is_multiple_of(4) && !in_device.is_empty() {
+                let request = in_device.remove(0);
+                bfq.complete(now, request, &requests);
+                requests.close_all(request);
+            }
+            if step % 12_000 == 11_999 {
+                (0..3).for_each(|back| {
+                    bfq.process_ended(now, ProcessId(process.0 / 3 * 3 + back));
+                });
+            }
+        }
+        let mut now = Time::from_s(60);
+        while bfq.queued() > 0 || !in_device.is_empty() {
+            now += Time::from_ms(10);
+            match bfq.dispatch(now, &requests) {
+                Dispatch::Request(request) => in_device.push(request),
+                _ => in_device.drain(..).for_each(|request| {
+                    bfq.complete(now, request, &requests);
+                    requests.close_all(request);
+                }),
+            }
+        }
+        bfq.end_expired_idling(now + Time::from_s(1));
+        assert!(bfq.processes.is_empty() && bfq.in_service.is_none());
+        assert_eq!(bfq.queues.count(), bfq.async_queues.len());
+        assert_eq!((bfq.busy, bfq.busy_raised, bfq.in_device), (0, 0, 0));
+        assert!(bfq.busy_plain.is_empty());
+    }
+}

@@ -1,0 +1,111 @@
+//! A queue without requests gets one: its share, its budget, and the service that it may end.
+
+use super::budgets::EndReason;
+use super::service_trees::Activation;
+use super::{Bfq, QueueId};
+use crate::request::RequestTable;
+use crate::unit::Time;
+
+/// A request within this multiple of `slice_idle` after the last completion continues the service
+/// that ended for want of a request.
+const CONTINUATION_FACTOR: u64 = 3;
+
+impl Bfq {
+    /// Adds the queue, which has just got a request, to the service trees. Ends the service of
+    /// another queue if this one comes before it.
+    pub(super) fn activate(&mut self, now: Time, id: QueueId, requests: &RequestTable) {
+        let continuation_ns = self.tunables.slice_idle.ns() * CONTINUATION_FACTOR;
+        let budget_left = self.trees.budget_left(id);
+        let queue = &mut self.queues[id];
+        let is_in_time = now.since(queue.last_end).ns() <= continuation_ns;
+        let is_continued =
+            core::mem::take(&mut queue.may_continue) && is_in_time && budget_left > 0;
+        let max_budget = queue.max_budget;
+        let was_raised = queue.raising.is_raised();
+        let is_raised = self.update_raising(now, id);
+        let mut budget = if is_continued { budget_left.min(max_budget) } else { max_budget };
+        if is_raised && !was_raised {
+            budget = budget.min(self.raised_budget());
+        }
+        let budget = budget.max(self.next_charge(id, requests));
+        let queue = &mut self.queues[id];
+        queue.is_new = false;
+        queue.empty_since = None;
+        queue.is_busy = true;
+        let (class, weight) = (queue.priority.class, queue.weight());
+        self.trees.activate(id, Activation { class, weight, budget }, is_continued);
+        self.count_busy(id);
+        self.preempt(now, id, is_continued || is_raised);
+    }
+
+    /// Ends the service of another queue if the queue `id` may take its place. `is_urgent`: it
+    /// continues its own service, or its weight is raised.
+    fn preempt(&mut self, now: Time, id: QueueId, is_urgent: bool) {
+        let Some(served) = self.in_service.filter(|&served| served != id) else { return };
+        let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());
+        let [(class, weight), (served_class, served_weight)] =
+            [id, served].map(|queue| self.trees.rank(queue));
+        let is_higher = class < served_class || class == served_class && weight > served_weight;
+        let comes_first = is_urgent && factor >= served_factor || is_higher;
+        if comes_first || !self.is_idling_better(served) {
+            self.idle_until = None;
+            self.end_service(now, served, EndReason::Preempted, now);
+        }
+    }
+
+    /// Ends the service of the queue `id`. It goes back to its tree, or is idle without requests.
+    /// `until` is the time until which the device served it.
+    pub(super) fn end_service(&mut self, now: Time, id: QueueId, reason: EndReason, until: Time) {
+        self.in_service = None;
+        self.idle_until = None;
+        self.charge_slow_service(id, reason, until);
+        self.adjust_budget(id, reason);
+        let slice_idle = self.tunables.slice_idle;
+        let queue = &mut self.queues[id];
+        if queue.requests.is_empty() {
+            let is_used = matches!(reason, EndReason::Timeout | EndReason::Exhausted);
+            queue.may_continue = !is_used;
+            if queue.in_device == 0 {
+                queue.empty_since = Some(now);
+                queue.raising.on_empty(now, slice_idle);
+            }
+            self.uncount_busy(id);
+            self.queues[id].is_busy = false;
+            self.trees.deactivate(id);
+            self.remove_if_unused(id);
+            return;
+        }
+        let (class, weight, budget) = (queue.priority.class, queue.weight(), queue.max_budget);
+        self.uncount_busy(id);
+        self.count_busy(id);
+        self.trees.requeue(id, Activation { class, weight, budget });
+    }
+
+    /// Counts a queue among the busy ones, by its weight if that is not raised.
+    fn count_busy(&mut self, id: QueueId) {
+        self.busy += 1;
+        let queue = &mut self.queues[id];
+        let key = (queue.priority.class, queue.plain_weight());
+        let is_raised = queue.raising.is_raised();
+        queue.counted_as = Some((key, is_raised));
+        if is_raised {
+            self.busy_raised += 1;
+        } else {
+            *self.busy_plain.entry(key).or_insert(0) += 1;
+        }
+    }
+
+    /// Reverses `count_busy`, also after its priority or its raising has changed.
+    fn uncount_busy(&mut self, id: QueueId) {
+        let Some((key, is_raised)) = self.queues[id].counted_as.take() else { return };
+        self.busy -= 1;
+        if is_raised {
+            self.busy_raised -= 1;
+        } else if let Some(count) = self.busy_plain.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.busy_plain.remove(&key);
+            }
+        }
+    }
+}

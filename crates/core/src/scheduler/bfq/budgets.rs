@@ -1,0 +1,169 @@
+//! Budgets: the service that a queue may get in one go, by feedback.
+//!
+//! A queue that uses up its budget gets a larger one, for throughput. A queue that leaves the
+//! device idle gets a smaller one, since a small budget is an early finish and thus a low latency.
+//! A queue that is slow is charged by time: it cannot take more of the device than a fast one.
+
+use super::{Bfq, QueueId};
+use crate::unit::Time;
+
+/// Largest budget until the peak rate is estimated, in sectors (8 MiB).
+const DEFAULT_MAX_BUDGET: u64 = 16 * 1024;
+
+/// The smallest budget is this part of the largest.
+const MIN_BUDGET_DIVISOR: u64 = 32;
+
+/// Number of services after which the estimated peak rate decides the largest budget. The kernel
+/// has a decaying count that reaches its threshold, 194, then.
+const SERVICES_MIN: u32 = 11;
+
+/// Length from which a service can be slow. In shorter ones the rate varies too much.
+const SLOW_SERVICE_MIN: Time = Time::from_ms(20);
+
+/// Length below which a service shows nothing, and counts as `slice_idle`.
+const SHORT_SERVICE: Time = Time::from_ms(1);
+
+/// Charge of an asynchronous request, as a multiple of its sectors, while all weights are equal:
+/// writes would take the device from reads, since they need not wait.
+const ASYNC_CHARGE_FACTOR: u64 = 3;
+
+/// Reason for the end of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndReason {
+    /// The device idled for it, and no request came.
+    TooIdle,
+    /// Its time is over.
+    Timeout,
+    /// The next request exceeds its budget.
+    Exhausted,
+    /// It has no request, and the device does not idle for it.
+    NoMoreRequests,
+    /// Another queue takes its place.
+    Preempted,
+}
+
+/// A service that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndedService {
+    /// Budget before it, in sectors.
+    pub budget: u64,
+    /// Charged service, in sectors.
+    pub service: u64,
+    /// True if requests of the queue are in the device.
+    pub has_in_device: bool,
+}
+
+/// The budget after a service of a synchronous queue. `max` is the largest budget, in sectors.
+pub(super) fn budget_after(ended: EndedService, reason: EndReason, max: u64) -> u64 {
+    let EndedService { budget, service, has_in_device } = ended;
+    let min = max / MIN_BUDGET_DIVISOR;
+    match reason {
+        // Its requests are only late.
+        EndReason::TooIdle if has_in_device => (2 * budget).min(max),
+        EndReason::TooIdle if budget > 5 * min => budget - 4 * min,
+        EndReason::TooIdle => min,
+        // It could not use the budget in time, probably since it is new: it may have begun slowly.
+        EndReason::Timeout => (2 * budget).min(max),
+        EndReason::Exhausted => (4 * budget).min(max),
+        EndReason::NoMoreRequests => service.max(min),
+        EndReason::Preempted => budget,
+    }
+}
+
+impl Bfq {
+    /// Largest budget, in sectors.
+    pub(super) fn max_budget(&self) -> u64 {
+        match self.tunables.max_budget {
+            0 if self.services < SERVICES_MIN => DEFAULT_MAX_BUDGET,
+            0 => self.peak_rate.sectors_in(self.tunables.timeout_sync).max(MIN_BUDGET_DIVISOR),
+            user => user,
+        }
+    }
+
+    /// Budget of a queue whose weight is raised, in sectors: small, for a low latency.
+    pub(super) fn raised_budget(&self) -> u64 {
+        2 * (self.max_budget() / MIN_BUDGET_DIVISOR)
+    }
+
+    /// Budget of a new queue, in sectors.
+    pub(super) fn first_budget(&self) -> u64 {
+        2 * self.max_budget() / 3
+    }
+
+    /// Charge for a request of the queue, in sectors.
+    pub(super) fn charge(&self, id: QueueId, sectors: u32) -> u64 {
+        let queue = &self.queues[id];
+        let is_equal = !queue.raising.is_raised() && !self.is_asymmetric();
+        let factor = if !queue.is_sync && is_equal { ASYNC_CHARGE_FACTOR } else { 1 };
+        u64::from(sectors) * factor
+    }
+
+    /// Sets the budget for the next service of the queue, whose service ends.
+    pub(super) fn adjust_budget(&mut self, id: QueueId, reason: EndReason) {
+        let max = self.max_budget();
+        let raised_budget = self.raised_budget();
+        let service = self.trees.service(id);
+        let queue = &mut self.queues[id];
+        let has_in_device = queue.in_device > 0;
+        queue.max_budget = match (queue.is_sync, queue.raising.is_raised()) {
+            (false, _) => max,
+            (true, true) => raised_budget.max(1),
+            (true, false) => {
+                let ended = EndedService { budget: queue.max_budget, service, has_in_device };
+                budget_after(ended, reason, max)
+            }
+        };
+    }
+
+    /// Charges the service of the queue by time if it was slow, or if it used little of its budget
+    /// in all its time. Weight-raised queues are not charged. `until` is the end of the service,
+    /// without the last idling.
+    pub(super) fn charge_slow_service(&mut self, id: QueueId, reason: EndReason, until: Time) {
+        let queue = &self.queues[id];
+        if queue.raising.is_raised() {
+            return;
+        }
+        let max = self.max_budget();
+        let mut length = until.since(queue.service_start);
+        let is_slow = if length < SHORT_SERVICE {
+            length = self.tunables.slice_idle;
+            queue.is_seeky()
+        } else if length > SLOW_SERVICE_MIN {
+            self.trees.service(id) < max / 2
+        } else {
+            queue.is_seeky()
+        };
+        let is_budget_left = self.trees.budget_left(id) >= self.trees.budget(id) / 3;
+        let is_late = reason == EndReason::Timeout && is_budget_left;
+        if !is_slow && !is_late {
+            return;
+        }
+        let timeout = self.tunables.timeout_sync;
+        let by_time = max * length.min(timeout).ns() / timeout.ns();
+        self.trees.raise_budget(id, by_time);
+        self.trees.serve(id, by_time.saturating_sub(self.trees.service(id)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest budget is 3,200 sectors, so that the smallest is 100.
+    #[test]
+    fn golden_budgets_by_the_end_of_the_service() {
+        let after = |budget, service, reason| {
+            budget_after(EndedService { budget, service, has_in_device: false }, reason, 3_200)
+        };
+        assert_eq!(after(800, 800, EndReason::Exhausted), 3_200, "four times");
+        assert_eq!(after(900, 900, EndReason::Exhausted), 3_200, "at most the largest");
+        assert_eq!(after(700, 300, EndReason::Timeout), 1_400, "twice");
+        assert_eq!(after(800, 20, EndReason::TooIdle), 400, "four smallest less");
+        assert_eq!(after(500, 20, EndReason::TooIdle), 100, "the smallest");
+        assert_eq!(after(800, 260, EndReason::NoMoreRequests), 260, "its service");
+        assert_eq!(after(800, 8, EndReason::NoMoreRequests), 100);
+        assert_eq!(after(800, 8, EndReason::Preempted), 800);
+        let in_device = EndedService { budget: 800, service: 20, has_in_device: true };
+        assert_eq!(budget_after(in_device, EndReason::TooIdle, 3_200), 1_600);
+    }
+}

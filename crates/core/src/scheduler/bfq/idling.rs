@@ -1,0 +1,94 @@
+//! The decision to keep the device idle for a queue's next request, and the end of the idle time.
+
+use super::budgets::EndReason;
+use super::{Bfq, QueueId};
+use crate::request::Class;
+use crate::unit::Time;
+
+/// Idle time for a seeky queue (`BFQ_MIN_TT`). Idling for it protects only its share.
+const SEEKY_IDLE: Time = Time::from_ms(2);
+
+/// Shortest idle time for a queue whose weight is raised.
+const RAISED_IDLE: Time = Time::from_ms(20);
+
+/// Number of requests in the device from which the device is known to order them itself
+/// (`BFQ_HW_QUEUE_THRESHOLD`, which must be exceeded).
+const QUEUEING_DEPTH: u32 = 3;
+
+/// Number of requests of other queues in the device from which a raised queue needs idling even
+/// next to raised queues alone.
+const OTHER_REQUESTS: u32 = 4;
+
+impl Bfq {
+    /// Returns true if the device orders several requests itself. The kernel detects it by the
+    /// number of requests in the device; here the depth of the device is known.
+    pub(super) fn device_queues(depth_max: u32) -> bool {
+        depth_max > QUEUEING_DEPTH
+    }
+
+    /// Returns true if the busy queues have different weights or classes. Weight-raised queues do
+    /// not count.
+    pub(super) fn is_asymmetric(&self) -> bool {
+        self.busy_plain.len() > 1
+    }
+
+    /// Returns true if idling for the queue pays, by throughput or to keep its share.
+    pub(super) fn is_idling_better(&self, id: QueueId) -> bool {
+        let queue = &self.queues[id];
+        if !queue.has_process {
+            return false;
+        }
+        if self.tunables.strict_guarantees {
+            return true;
+        }
+        let slice_idle = self.tunables.slice_idle;
+        if slice_idle == Time::ZERO || !queue.is_sync || queue.priority.class == Class::Idle {
+            return false;
+        }
+        let has_queueing = self.has_queueing;
+        let is_throughput_higher = self.is_rotational && !has_queueing
+            || (self.is_rotational || !has_queueing) && queue.is_worth_idling(slice_idle);
+        // Idling for another queue would delay the raised ones.
+        let delays_no_raised = queue.raising.is_raised() || self.busy_raised == 0;
+        is_throughput_higher && delays_no_raised || self.needs_idling_for_its_share(id)
+    }
+
+    /// Returns true if the queue would lose its share of the device without idling. The requests of
+    /// the others would reach the device meanwhile, which orders them as it likes.
+    fn needs_idling_for_its_share(&self, id: QueueId) -> bool {
+        let queue = &self.queues[id];
+        let has_plain_others = self.busy_raised < self.busy;
+        let has_others_in_device = self.in_device >= queue.in_device + OTHER_REQUESTS;
+        let is_raised = queue.raising.is_raised() && (has_plain_others || has_others_in_device);
+        is_raised || self.is_asymmetric() || self.busy == 1
+    }
+
+    /// Returns true if the queue in service has no queued request, and idling for it pays.
+    pub(super) fn must_idle(&self, id: QueueId) -> bool {
+        self.queues[id].requests.is_empty() && self.is_idling_better(id)
+    }
+
+    /// Begins to keep the device idle for the queue in service.
+    pub(super) fn begin_idling(&mut self, now: Time, id: QueueId) {
+        let is_asymmetric = self.is_asymmetric();
+        let queue = &mut self.queues[id];
+        queue.idling_start = now;
+        let mut idle = self.tunables.slice_idle;
+        if queue.raising.is_raised() {
+            idle = idle.max(RAISED_IDLE);
+        } else if queue.is_seeky() && !is_asymmetric {
+            idle = idle.min(SEEKY_IDLE);
+        }
+        self.idle_until = Some(now + idle);
+    }
+
+    /// Ends the idle time if it has passed without a request: the queue leaves service.
+    pub(super) fn end_expired_idling(&mut self, now: Time) {
+        let Some(until) = self.idle_until.take_if(|until| *until <= now) else { return };
+        let id = self.in_service.expect("the device idles for the queue in service");
+        let is_late = self.queues[id].service_end <= until;
+        let reason = if is_late { EndReason::Timeout } else { EndReason::TooIdle };
+        let service_stop = self.queues[id].idling_start;
+        self.end_service(until, id, reason, service_stop);
+    }
+}

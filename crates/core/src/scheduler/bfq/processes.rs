@@ -1,0 +1,79 @@
+//! The queue of each process, and the shared asynchronous queues.
+
+use alloc::collections::BTreeMap;
+
+use super::budgets::EndReason;
+use super::queue::BfqQueue;
+use super::{Bfq, QueueId};
+use crate::request::{Class, Priority, ProcessId, Request};
+use crate::unit::Time;
+
+/// The asynchronous queues: one for each class and level, one for the whole idle class.
+pub(super) type AsyncQueues = BTreeMap<(Class, u8), QueueId>;
+
+impl Bfq {
+    /// The present queue for `request`, in which it may find a neighbour.
+    pub(super) fn find_queue(&self, request: &Request) -> Option<QueueId> {
+        if request.is_sync {
+            self.processes.get(&request.process).copied()
+        } else {
+            self.async_queues.get(&async_key(request.priority)).copied()
+        }
+    }
+
+    /// The queue for `request`, created if necessary. A new priority counts from its next
+    /// activation or service on.
+    pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
+        if let Some(id) = self.find_queue(request) {
+            if request.is_sync {
+                self.queues[id].priority = request.priority;
+            }
+            return id;
+        }
+        let (class, level) = async_key(request.priority);
+        let priority = if request.is_sync { request.priority } else { Priority { class, level } };
+        let queue = BfqQueue::new(now, request.is_sync, priority, self.first_budget());
+        let id = self.queues.add(queue);
+        self.trees.add(id);
+        if request.is_sync {
+            self.processes.insert(request.process, id);
+            // A device without a head that orders its requests serves a burst fast enough.
+            if self.is_rotational || !self.has_queueing {
+                self.add_to_burst(now, id);
+            }
+        } else {
+            self.async_queues.insert((class, level), id);
+        }
+        id
+    }
+
+    /// Handles the end of a process: its queue is no longer idled for, and is removed once it has
+    /// no requests.
+    pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
+        let Some(id) = self.processes.remove(&process) else { return };
+        self.queues[id].has_process = false;
+        if self.in_service == Some(id) && self.queues[id].requests.is_empty() {
+            self.end_service(now, id, EndReason::NoMoreRequests, now);
+        } else {
+            self.remove_if_unused(id);
+        }
+    }
+
+    /// Removes a queue that has neither requests nor a process.
+    pub(super) fn remove_if_unused(&mut self, id: QueueId) {
+        let queue = &self.queues[id];
+        if !queue.has_process && queue.is_empty() && !queue.is_busy {
+            self.queues.remove(id);
+            self.trees.remove(id);
+            self.burst.forget(id);
+        }
+    }
+}
+
+/// Key of the asynchronous queue for a priority: class and level, of which 7 is the lowest.
+fn async_key(priority: Priority) -> (Class, u8) {
+    match priority.class {
+        Class::Idle => (Class::Idle, 7),
+        class => (class, priority.level.min(7)),
+    }
+}

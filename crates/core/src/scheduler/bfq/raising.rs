@@ -1,0 +1,217 @@
+//! Weight raising: interactive and soft real-time processes get a larger share for a while.
+//!
+//! A process is *interactive* if it begins to read, or does so again after 2 s without requests.
+//! Its weight is raised for the time that a large program takes to start on this device, and for 60
+//! MB at most. A process is *soft real-time* if it reads at a low rate with pauses, as a player
+//! does. Its weight is raised for 300 ms at a time. A *burst* of many processes that begin together
+//! is not raised, for example the services of a system or a parallel build: only their common end
+//! counts, and that needs throughput.
+
+use alloc::vec::Vec;
+
+use super::peak_rate::REFERENCE_RATE;
+use super::{Bfq, QueueId};
+use crate::unit::Time;
+
+/// Factor of the weight of an interactive process (bfq_wr_coeff).
+const INTERACTIVE_FACTOR: u64 = 30;
+
+/// Factor of the weight of a soft real-time process: 100 times as much (SOFTRT_WEIGHT_FACTOR).
+const SOFT_REAL_TIME_FACTOR: u64 = 100 * INTERACTIVE_FACTOR;
+
+/// Time without requests after which a process is interactive again (bfq_wr_min_idle_time).
+const IDLE_TIME_MIN: Time = Time::from_s(2);
+
+/// Sectors after which an interactive process is not raised any more: 60 MB
+/// (max_service_from_wr).
+const INTERACTIVE_SECTORS_MAX: u64 = 120_000;
+
+/// Time for which a soft real-time process is raised (bfq_wr_rt_max_time).
+const SOFT_REAL_TIME: Time = Time::from_ms(300);
+
+/// Highest rate of a soft real-time process, in sectors per second: 3.5 MB/s
+/// (bfq_wr_max_softrt_rate).
+const SOFT_REAL_TIME_SECTORS_PER_S: u64 = 7_000;
+
+/// Added to the idle time for the earliest next request of a soft real-time process: 4 jiffies.
+const SOFT_REAL_TIME_GAP: Time = Time::from_ms(4);
+
+/// Time that a large program takes to start on a disk and on solid-state storage with the reference
+/// rates (ref_wr_duration).
+const REFERENCE_START: [Time; 2] = [Time::from_ms(7_000), Time::from_ms(2_500)];
+
+/// Bounds of the time for which an interactive process is raised.
+const INTERACTIVE_TIME: [Time; 2] = [Time::from_s(3), Time::from_s(25)];
+
+/// Longest time between two new queues of a burst (bfq_burst_interval).
+const BURST_GAP: Time = Time::from_ms(180);
+
+/// Number of queues from which a burst is large (bfq_large_burst_thresh).
+const LARGE_BURST: usize = 8;
+
+/// Time without requests after which a queue is not counted to its burst any more.
+const BURST_MEMORY: Time = Time::from_s(10);
+
+/// State of the weight raising of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RaisingState {
+    None,
+    Interactive,
+    SoftRealTime,
+}
+
+/// Weight raising of a queue.
+#[derive(Debug)]
+pub(super) struct Raising {
+    state: RaisingState,
+    /// End of the raising.
+    until: Time,
+    /// Service since the raising began, in sectors.
+    service: u64,
+    /// True if it is part of a large burst.
+    is_in_large_burst: bool,
+    /// Earliest time of the next request by which the process is soft real-time.
+    soft_real_time_from: Time,
+    /// Time at which it got requests after it had none.
+    backlogged_since: Time,
+    /// Service since then, in sectors.
+    backlog_service: u64,
+}
+
+impl Raising {
+    pub(super) fn new(now: Time) -> Raising {
+        Raising {
+            state: RaisingState::None,
+            until: now,
+            service: 0,
+            is_in_large_burst: false,
+            soft_real_time_from: now,
+            backlogged_since: now,
+            backlog_service: 0,
+        }
+    }
+
+    /// Factor of the weight.
+    pub(super) fn factor(&self) -> u64 {
+        match self.state {
+            RaisingState::None => 1,
+            RaisingState::Interactive => INTERACTIVE_FACTOR,
+            RaisingState::SoftRealTime => SOFT_REAL_TIME_FACTOR,
+        }
+    }
+
+    /// Returns true if the weight is raised.
+    pub(super) fn is_raised(&self) -> bool {
+        self.state != RaisingState::None
+    }
+
+    /// Factor of the time for one service. A soft real-time process needs no long one.
+    pub(super) fn time_factor(&self) -> u64 {
+        match self.state {
+            RaisingState::Interactive => INTERACTIVE_FACTOR,
+            RaisingState::None | RaisingState::SoftRealTime => 1,
+        }
+    }
+
+    /// Records service of the queue.
+    pub(super) fn on_service(&mut self, sectors: u64) {
+        self.service += sectors;
+        self.backlog_service += sectors;
+    }
+
+    /// Records that the queue has no request any more. If the next one does not come before the
+    /// time at which the service has the rate of a soft real-time process, and not at once, the
+    /// process is one.
+    pub(super) fn on_empty(&mut self, now: Time, slice_idle: Time) {
+        let service_ns = self.backlog_service * 1_000_000_000 / SOFT_REAL_TIME_SECTORS_PER_S;
+        let by_rate = self.backlogged_since + Time(service_ns);
+        self.soft_real_time_from = by_rate.max(now + slice_idle + SOFT_REAL_TIME_GAP);
+    }
+
+    /// Ends the raising if its time or its service is used up, or if the queue is part of a large
+    /// burst.
+    pub(super) fn end_if_over(&mut self, now: Time) {
+        let is_served =
+            self.state == RaisingState::Interactive && self.service > INTERACTIVE_SECTORS_MAX;
+        if self.is_in_large_burst || now > self.until || is_served {
+            self.state = RaisingState::None;
+        }
+    }
+}
+
+/// Queues that began to send requests shortly after each other.
+#[derive(Debug, Default)]
+pub(super) struct Burst {
+    members: Vec<QueueId>,
+    /// Time of the last member.
+    last: Option<Time>,
+    is_large: bool,
+}
+
+impl Burst {
+    /// Removes a queue that is gone.
+    pub(super) fn forget(&mut self, id: QueueId) {
+        self.members.retain(|&member| member != id);
+    }
+}
+
+impl Bfq {
+    /// Adds a new queue to the burst, or begins another one.
+    pub(super) fn add_to_burst(&mut self, now: Time, id: QueueId) {
+        let burst = &mut self.burst;
+        let is_member = burst.last.is_some_and(|last| now <= last + BURST_GAP);
+        burst.last = Some(now);
+        if !is_member {
+            burst.members.clear();
+            burst.is_large = false;
+        }
+        burst.members.push(id);
+        burst.is_large |= burst.members.len() >= LARGE_BURST;
+        if burst.is_large {
+            for member in burst.members.drain(..) {
+                self.queues[member].raising.is_in_large_burst = true;
+            }
+        }
+    }
+
+    /// Raises the weight of a queue without requests that gets one, if its process is interactive
+    /// or soft real-time. Only processes of the default priority are. Returns true if the queue is
+    /// raised.
+    pub(super) fn update_raising(&mut self, now: Time, id: QueueId) -> bool {
+        let interactive_time = self.interactive_time();
+        let queue = &mut self.queues[id];
+        let is_idle_for = |time: Time| queue.empty_since.is_none_or(|since| since + time <= now);
+        let is_idle_long = queue.in_device == 0 && is_idle_for(IDLE_TIME_MIN);
+        if !queue.is_new && queue.empty_since.is_some() && is_idle_for(BURST_MEMORY) {
+            queue.raising.is_in_large_burst = false;
+        }
+        let may_rise = self.tunables.low_latency && queue.has_default_priority();
+        let has_no_request = queue.in_device == 0;
+        let raising = &mut queue.raising;
+        raising.end_if_over(now);
+        if may_rise && !raising.is_in_large_burst {
+            if is_idle_long {
+                raising.state = RaisingState::Interactive;
+                raising.until = now + interactive_time;
+                raising.service = 0;
+            } else if has_no_request
+                && raising.state != RaisingState::Interactive
+                && now > raising.soft_real_time_from
+            {
+                raising.state = RaisingState::SoftRealTime;
+                raising.until = now + SOFT_REAL_TIME;
+            }
+        }
+        raising.backlogged_since = now;
+        raising.backlog_service = 0;
+        raising.is_raised()
+    }
+
+    /// Time that a large program takes to start on this device.
+    fn interactive_time(&self) -> Time {
+        let kind = usize::from(!self.is_rotational);
+        let reference = REFERENCE_RATE[kind] * REFERENCE_START[kind].ns();
+        let [least, most] = INTERACTIVE_TIME;
+        Time(reference / self.peak_rate.rate()).clamp(least, most)
+    }
+}
