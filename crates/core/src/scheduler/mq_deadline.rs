@@ -1,4 +1,4 @@
-//! `mq-deadline`: `deadline` with priority classes, as in Linux since 6.0.
+//! `mq-deadline`: `deadline` with priority classes, as in Linux 6.
 //!
 //! How it works: each class (real-time, best-effort, idle) has queues and sector order as
 //! `deadline` has. A request is served only if no higher class has requests, queued or in the
