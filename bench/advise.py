@@ -7,8 +7,8 @@ usage: bench/advise.py [--times N] [--mib N] [--memory SIZE] [--command PATH] [-
 Needs root, and for the last two rows `db_bench` (Debian's rocksdb-tools). The device is that
 `bench/one_head.py constant` uses. A loop device with the kernel's default readahead of 128 KiB and
 an ext4 file system lie above it. The files are dropped from the kernel's page cache before each
-run, and the order alternates. A program measures itself. `--user` runs the first three rows as an
-ordinary user who may only read the files; the recording is made as root. `--save` writes the rows to
+run, and the order alternates. A program measures itself. `--user` runs the rows as an ordinary user,
+who may only read the files of the first three and owns the databases; the recording is made as root. `--save` writes the rows to
 bench/results/advise.json, or to bench/results/advise-user.json.
 
 - `mapped`: tensors of one file in a new random order for each run; a byte of each page is touched
@@ -117,6 +117,9 @@ class Bench:
             return False
         if not self.database.exists():
             self.db_bench("fillseq", ["--num=1000000", "--value_size=1000"], [])
+            # db_bench needs a lock file and a log of its own.
+            if self.arguments.user:
+                subprocess.run(["chown", "-R", f"{USER}:{USER}", self.database], check=True)
         return True
 
     def db_bench(self, name, options, before):
@@ -170,9 +173,9 @@ class Bench:
             before = [one_head.COMMAND, "advise", "--memory", self.arguments.memory]
             before += ["--from", self.recording(name), "--"] if help == "recorded" else ["--"]
         self.drop()
+        if self.arguments.user:
+            before = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *before]
         if name in OF_TENSORS:
-            if self.arguments.user:
-                before = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *before]
             ran = subprocess.run([*before, *self.program(name, nth)], capture_output=True, text=True)
             if ran.returncode:
                 sys.exit(ran.stderr)
@@ -217,7 +220,7 @@ def main():
                     if private.stat().st_mode & 0o777 == 0o700:
                         private.chmod(0o711)
             rows.append(floor(bench, arguments.times))
-            for name in filter(bench.has, arguments.only or (OF_TENSORS if arguments.user else ROWS)):
+            for name in filter(bench.has, arguments.only or ROWS):
                 rows.append(measure(bench, name, arguments.times))
     if arguments.save:
         machine = f"{platform.machine()}, Linux {platform.release()}"
