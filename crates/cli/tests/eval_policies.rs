@@ -209,6 +209,11 @@ fn unusable_folder_of_workloads_is_refused_with_the_file() {
     std::fs::create_dir(scratch.path("bad")).unwrap();
     std::fs::write(scratch.path("bad/a.fio"), "[a]\nrw=read\nsize=4k\nbs=16k\n").unwrap();
     scratch.refused("eval policies --jobs bad --cells /nvme/", &["nvme/a.fio/1", "does not fit"]);
+    std::fs::create_dir(scratch.path("twice")).unwrap();
+    for name in ["a,b.fio", "a_b.fio"] {
+        std::fs::write(scratch.path("twice").join(name), "[a]\nrw=read\nsize=4k\n").unwrap();
+    }
+    scratch.refused("eval policies --jobs twice", &["a_b.fio", "rename one"]);
     std::fs::write(scratch.path("bad/a.fio"), [0xff, 0, 1]).unwrap();
     scratch.refused("eval policies --jobs bad", &["bad/a.fio", "not text"]);
     let conflict = scratch.run("eval policies --jobs bad --held-out");

@@ -425,8 +425,7 @@ impl MatrixResult {
             readahead,
             swapin: None,
             scheduler: row.scheduler.clone().unwrap_or_default(),
-            // A job whose reads all fail moves no bytes.
-            mib_per_s: row.mib_per_s.unwrap_or(0.0),
+            mib_per_s: row.mib_per_s.expect("a cell moves bytes, and that takes time"),
             seconds: row.seconds,
             mib_per_s_by_seed: Vec::new(),
             device_requests: count(row.device_requests),

@@ -230,8 +230,9 @@ pub struct Explanation {
     pub lost: u64,
     /// By method: number of reads of which the bytes are not known, and their waits in seconds.
     pub unseen: Vec<(ReadMethod, u64, f64)>,
-    /// Devices of the program from which other programs read at least one request at a time on
-    /// average, without a finding about it.
+    /// Devices of the program from which other programs read all the time, without a finding about
+    /// it: at least one request at a time on average; without root, at least as many bytes as the
+    /// program in half of the time.
     pub other_reads: Vec<OtherReads>,
     /// Reported causes, the most costly first.
     pub findings: Vec<Finding>,
@@ -393,7 +394,9 @@ fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
         let has_requests = device.read_bytes > 0 && in_flight >= 1.0;
         // Samples of most of the time count as all of it.
         let sampled_ns = device.sampled_other_reads_ns;
-        let has_samples = !has_requests && sampled_ns * 2 >= length_ns;
+        let has_samples = !has_requests
+            && sampled_ns * 2 >= length_ns
+            && device.sampled_other_bytes >= gathered.fetched_bytes(*number);
         let bytes_per_second = device.sampled_other_bytes as f64 * 1e9 / sampled_ns.max(1) as f64;
         (has_requests || has_samples).then(|| OtherReads {
             device: device.name.clone(),

@@ -479,6 +479,23 @@ fn sampled_reads_of_other_programs_are_a_cause() {
     assert_eq!(explanation.other_reads, []);
 }
 
+/// Without root, reads of 1 ms, and as many of 4 ms next to sampled writes: nothing is known about
+/// the writer, which may be the program itself.
+#[test]
+fn writer_is_not_named_from_samples() {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for at in 0..80 {
+        let (begin_ns, is_alone) = (made.now, at < 40);
+        made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, if is_alone { 1000 } else { 4000 });
+        let (end_ns, device, work) = (made.now, 7, DeviceOperation::Write);
+        let others = OthersSampled { end_ns, begin_ns, device, work, bytes: 1 << 20 };
+        made.records.extend((!is_alone).then_some(Record::OthersSampled(others)));
+    }
+    let explanation = made.explained();
+    assert_eq!(found(&explanation)[0].0, WaitCause::Writers);
+    says(&explanation, &["who wrote is not known", "the program itself are among them"]);
+}
+
 /// 1 MiB in 8 ms are 131,072,000 bytes a second.
 #[test]
 fn sampled_reads_of_other_programs_all_the_time_are_only_counted() {

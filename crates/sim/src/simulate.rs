@@ -108,6 +108,8 @@ pub enum SimulateError {
     TooLarge(BeyondDevice),
     /// The run does not come to an end.
     Stuck(Stuck),
+    /// No byte was read or written.
+    NoBytes,
 }
 
 /// Converts an error of the run.
@@ -341,6 +343,9 @@ impl fmt::Display for SimulateError {
             SimulateError::Swap(error) => error.fmt(f),
             SimulateError::Workload(error) => error.fmt(f),
             SimulateError::Stuck(error) => error.fmt(f),
+            SimulateError::NoBytes => {
+                f.write_str("no byte was read or written, so there is no throughput to compare")
+            }
             SimulateError::TooLarge(error) => write!(
                 f,
                 "the job's files are larger than the device: {error}; give a smaller size or a \

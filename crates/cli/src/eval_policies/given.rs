@@ -27,7 +27,17 @@ pub(super) fn read_workloads(path: &Path) -> Result<Vec<Arc<GivenWorkload>>, Fai
         let problem = "has no file; put job files and recordings there";
         return Err(Failure::usage_of(path.display(), problem));
     }
-    paths.iter().map(|path| Ok(Arc::new(read_workload(path)?))).collect()
+    let mut workloads: Vec<Arc<GivenWorkload>> = Vec::new();
+    for path in &paths {
+        let workload = read_workload(path)?;
+        if workloads.iter().any(|other| other.name == workload.name) {
+            let problem =
+                format!("another file is called {} in the table; rename one", workload.name);
+            return Err(Failure::usage_of(path.display(), problem));
+        }
+        workloads.push(Arc::new(workload));
+    }
+    Ok(workloads)
 }
 
 /// Returns true for a file whose name begins with a dot.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use readpath_sim::job::JobFile;
+use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_with_callbacks};
 use readpath_trace::replay::RecordedProgram;
@@ -52,8 +53,11 @@ impl GivenWorkload {
         }
     }
 
-    /// Simulates the workload. A recorded program has its own memory, but no other policies and no
-    /// other device than `setup`.
+    /// Simulates the workload under `setup`. A recorded program has the memory and the readahead
+    /// window of its recording in place of those in `setup`.
+    ///
+    /// # Errors
+    /// Fails in the same cases as [`simulate_with_callbacks`], and if no byte is read.
     pub(super) fn run(
         &self,
         setup: SimulationSetup,
@@ -62,17 +66,27 @@ impl GivenWorkload {
         match &self.reads {
             GivenReads::Job(job) => {
                 let row = simulate_with_callbacks(&self.name, job, &setup, observer)?;
+                check_bytes(&row)?;
                 Ok(MatrixResult::from_row(&row, self.is_direct()))
             }
             GivenReads::Recording(recorded) => {
                 let setup = recorded.with_memory(setup, recorded.default_memory_bytes());
                 let (row, duration) = recorded.simulate(&setup, observer)?;
+                check_bytes(&row)?;
                 let seconds = duration.seconds();
                 let mib_per_s = row.bytes as f64 / f64::from(1 << 20) / seconds;
                 let result = MatrixResult::from_row(&row, self.is_direct());
                 Ok(MatrixResult { seconds, mib_per_s, ..result })
             }
         }
+    }
+}
+
+/// Returns an error for a workload that moves no byte: it has no throughput.
+fn check_bytes(row: &ResultRow) -> Result<(), SimulateError> {
+    match row.mib_per_s {
+        Some(mib_per_s) if mib_per_s > 0.0 => Ok(()),
+        _ => Err(SimulateError::NoBytes),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{JudgedCell, P99_RATIO_MAX, REGRET_RATIO_MAX};
+use super::{JudgedCell, P99_RATIO_MAX, REGRET_RATIO_MAX, WORKLOADS};
 
 /// Summary of a set of cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,7 +74,10 @@ impl MatrixSummary {
         ratios.sort_by(|left, right| left.1.total_cmp(&right.1));
         let sorted_ratios: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
         let is_common = |cell: &&JudgedCell| {
-            !UNCOMMON_PREFIXES.iter().any(|name| cell.workload.starts_with(name))
+            // A file of the user may have any name.
+            let is_of_matrix = WORKLOADS.iter().any(|(name, _)| *name == cell.workload);
+            let is_uncommon = UNCOMMON_PREFIXES.iter().any(|name| cell.workload.starts_with(name));
+            !(is_of_matrix && is_uncommon)
         };
         let common: Vec<f64> = cells.iter().filter(is_common).map(|cell| cell.ratio).collect();
         let p99_ratios = || cells.iter().filter_map(|cell| cell.p99_ratio);

@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use readpath_core::unit::PageRange;
 use readpath_os::proc_text;
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, EventsLost, FileRecord, OFFSET_MAX, OpenRecord, ReadMethod,
-    ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter, ThreadName,
+    AdviceGiven, AdviceType, EventsLost, OpenRecord, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingMethod, RecordingWriter,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::advise::{Advisor, CalledRead};
 use super::event::Inode;
-use super::names::{FileNames, NamedFile, System};
+use super::names::System;
 use super::state_samples::{SamplePurpose, StateSampler};
 use super::{RecordingSummary, first_record, now_ns, wall_ns};
 use crate::called_wait::wait_of_call;
@@ -38,6 +38,7 @@ use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
 mod kernel_counts;
+mod recorded_names;
 mod ring_reader;
 mod sampled_reads;
 
@@ -343,66 +344,6 @@ impl Preload {
             is_writable: access != libc::O_RDONLY,
         });
         writer.put(open)
-    }
-
-    /// Returns the number of a file in the recording. The first call for it writes a name record.
-    fn file_number<W: Write>(
-        &mut self,
-        inode: (u64, u64),
-        named: Option<(String, u64)>,
-        writer: &mut RecordingWriter<W>,
-    ) -> io::Result<u32> {
-        if let Some(&file) = self.files.get(&inode) {
-            return Ok(file);
-        }
-        let disk = self.disk_number(inode.0, writer)?;
-        let file = self.files.len() as u32;
-        self.files.insert(inode, file);
-        let (path, bytes) = named.unzip();
-        let (path, (device, inode)) = (path.unwrap_or_default(), inode);
-        let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
-        let record = FileRecord { file, device: disk, inode, bytes, path };
-        if let Some(advisor) = &mut self.advisor {
-            let named = NamedFile { path: record.path.clone(), bytes };
-            self.system.add_name(Inode { device, number: inode }, named);
-            advisor.on_record(&Record::File(record.clone()));
-        }
-        writer.put(Record::File(record))?;
-        Ok(file)
-    }
-
-    /// Returns the number of the disk of a device, which may be a partition. The first call for a
-    /// disk writes its name.
-    fn disk_number<W: Write>(
-        &mut self,
-        device: u64,
-        writer: &mut RecordingWriter<W>,
-    ) -> io::Result<u64> {
-        if let Some(&disk) = self.disks.get(&device) {
-            return Ok(disk);
-        }
-        let record = self.system.disk(device);
-        let disk = record.device;
-        if !self.disks.values().any(|known| *known == disk) {
-            writer.put(Record::Device(record))?;
-            self.states.iter().for_each(|states| states.watch_disk(disk));
-        }
-        self.disks.insert(device, disk);
-        Ok(disk)
-    }
-
-    /// Returns the number of a thread. Writes its name at its first occurrence.
-    fn thread<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
-        if let Some(&thread) = self.threads.get(&task) {
-            return Ok(thread);
-        }
-        let (process, number) = ((task >> 32) as u32, task as u32);
-        let thread = self.threads.len() as u32;
-        self.threads.insert(task, thread);
-        let name = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
-        let name = name.unwrap_or_default().trim_end().to_owned();
-        writer.put(Record::Thread(ThreadName { thread, task: number, process, name }))?;
-        Ok(thread)
     }
 
     /// Records the read or the advice that a program reported in a slot.

@@ -418,6 +418,12 @@ impl RecordingData {
         others.filter(|requests| !requests.name.is_empty()).max_by_key(|requests| requests.bytes)
     }
 
+    /// Returns the bytes of files on a device that were fetched for the program.
+    pub fn fetched_bytes(&self, device: u64) -> u64 {
+        let files = self.files.values().filter(|file| file.device == device);
+        files.map(|file| file.fetched_bytes).sum()
+    }
+
     /// Returns the bytes that the program wrote into the page cache of files on a device.
     pub fn written_bytes(&self, device: u64) -> u64 {
         let files = self.files.values().filter(|file| file.device == device);

@@ -11,8 +11,8 @@ use readpath_trace::recording::RequestRecord;
 
 use super::WAITS_MIN;
 
-/// Maximum delay in ns of a request's record behind a wait. Sampled requests come after a few
-/// samples of at most 50 ms. A request that ends later had no influence on the wait.
+/// Maximum delay in ns of a request's record behind a wait. Sampled requests come up to
+/// four intervals of 120 ms later. A request that ends later had no influence on the wait.
 const RECORD_DELAY_NS: u64 = 500_000_000;
 
 /// Minimum number of waits for a comparison.

@@ -109,6 +109,22 @@ impl AdviceTarget {
         parts
     }
 
+    /// Returns the absent page of a range behind half of its absent pages. Without one, returns the
+    /// first page.
+    pub fn middle_absent_page(&self, range: PageRange) -> u64 {
+        let parts = self.absent_parts(range);
+        let runs: Vec<PageRange> =
+            parts.iter().flat_map(|(part, absent)| self.absent_runs(*part, *absent)).collect();
+        let mut pages_before = runs.iter().map(|run| run.count()).sum::<u64>() / 2;
+        for run in runs {
+            if pages_before < run.count() {
+                return run.first + pages_before;
+            }
+            pages_before -= run.count();
+        }
+        range.first
+    }
+
     /// Returns the absent ranges within `part`, which has `absent` absent pages, by bisection.
     pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
         // More than all pages can be absent, because pages arrive between two counts.

@@ -33,14 +33,14 @@ const REREAD_SHARE_DIVISOR: u64 = 8;
 const PIECES_MIN: u64 = 5;
 const CHUNK_PAGES: u64 = 64;
 
-/// Cost of a chunk as a multiple of a request's fixed cost. A chunk has at least 1 MiB and at most
-/// 16 MiB.
+/// Cost of a chunk as a multiple of a request's fixed cost. A chunk has at least 1 MiB, or the rest
+/// of the file, and at most 16 MiB. At a used part it ends earlier.
 const WINDOW_COST_FACTOR: u64 = 16;
 const CHUNK_PAGES_MIN: u64 = 256;
 const CHUNK_PAGES_MAX: u64 = 4096;
 
-/// Maximum time in nanoseconds in which the next chunk waits for the middle of the last one. A page
-/// may have been evicted, or its read may have failed.
+/// Maximum time in nanoseconds for which the next chunk waits for the middle of the last one. A
+/// page may have been evicted, or its read may have failed.
 const READ_NS_MAX: u64 = 1_000_000_000;
 
 /// Length in pages (128 KiB) of a part already read before which a chunk ends.
@@ -72,7 +72,7 @@ pub(super) struct FileUse {
     last_piece: PageRange,
     /// Start page of the next chunk, once the prefetch has begun.
     next_start: Option<u64>,
-    /// Middle page of the last chunk, and the time of its prefetch.
+    /// Middle one of the absent pages of the last chunk, and the time of its prefetch.
     middle_page: u64,
     prefetched_ns: u64,
     /// Time at which the device has read half of the last chunk by the estimate.
@@ -174,21 +174,32 @@ impl FileUse {
         let start = self.next_start.filter(|start| *start < self.file_pages)?;
         let first = (start..self.file_pages).find(|page| !self.is_used(*page));
         let first = first.unwrap_or(self.file_pages);
-        let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
-            .clamp(CHUNK_PAGES_MIN, CHUNK_PAGES_MAX)
-            .min(room_pages)
+        let allowed_pages = room_pages
             .min(credit_pages)
             .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.prefetched_pages));
+        // Many small chunks would cost more than their pages.
+        if allowed_pages < CHUNK_PAGES_MIN.min(self.file_pages - first) {
+            return None;
+        }
+        let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
+            .clamp(CHUNK_PAGES_MIN, CHUNK_PAGES_MAX)
+            .min(allowed_pages);
         let chunk = self.cut_at_used(PageRange::new(first, chunk_pages).clipped(self.file_pages));
         self.next_start = Some(chunk.end);
-        let middle = chunk.first + chunk.count() / 2;
-        self.middle_page = (middle..chunk.end).find(|page| !self.is_used(*page)).unwrap_or(middle);
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
-    /// Records that `pages` absent pages of a chunk are in flight from `at_ns` on. Half of their
-    /// expected device time passes before the next chunk.
-    pub fn record_prefetched(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
+    /// Records that `pages` absent pages of a chunk are in flight from `at_ns` on. `middle_page` is
+    /// the one behind half of them. The next chunk waits for it, or for half of their expected
+    /// device time.
+    pub fn record_prefetched(
+        &mut self,
+        pages: u64,
+        middle_page: u64,
+        estimate: &DeviceEstimate,
+        at_ns: u64,
+    ) {
+        self.middle_page = middle_page;
         let duration_ns = pages * estimate.page_ps() / 1_000;
         self.prefetched_pages += pages;
         self.prefetched_ns = at_ns;
@@ -309,7 +320,8 @@ mod tests {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (file_use.next_chunk_ns, 0);
         while let Some(chunk) = file_use.next_chunk(&estimate, AMPLE, at_ns, |_| None) {
-            file_use.record_prefetched(chunk.count(), &estimate, at_ns);
+            let middle = chunk.first + chunk.count() / 2;
+            file_use.record_prefetched(chunk.count(), middle, &estimate, at_ns);
             assert_eq!(
                 file_use.next_chunk(&estimate, AMPLE, at_ns, |_| None),
                 None,
@@ -358,7 +370,7 @@ mod tests {
         (0..10).for_each(|nth| file_use.record_access(PageRange::new(nth * 4000, 200)));
         let first = file_use.next_chunk(&estimate, AMPLE, 0, |_| None);
         assert_eq!(first, Some(PageRange::new(200, 1952)));
-        file_use.record_prefetched(1952, &estimate, 0);
+        file_use.record_prefetched(1952, 1176, &estimate, 0);
         let next = |at_ns, read_end| {
             file_use.clone().next_chunk(&estimate, AMPLE, at_ns, |page| Some(page < read_end))
         };

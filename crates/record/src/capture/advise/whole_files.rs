@@ -37,12 +37,14 @@ impl Advisor {
                 self.credit.record_credit_refusal();
             }
             let Some(chunk) = chunk else { return };
+            let target = file.advice_target.as_ref();
+            let middle_page = target.map_or(chunk.first, |target| target.middle_absent_page(chunk));
             let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
             let Some(file) = self.files.get_mut(&inode).filter(|_| prefetched_pages > 0) else {
                 continue;
             };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            file.file_use.record_prefetched(prefetched_pages, estimate, at_ns);
+            file.file_use.record_prefetched(prefetched_pages, middle_page, estimate, at_ns);
             self.awake_until_ns = at_ns + AWAKE_NS;
             return;
         }

@@ -8,8 +8,8 @@
 //! exceed the start plus twice the used pages. A file that is used up in large pieces has more
 //! credit, because its pieces come in any order and the first prefetched pages are used late:
 //! [`WHOLE_FILE_CREDIT_PAGES`], or as many pages as the device reads in the time that the program
-//! has waited so far. Wasted prefetches thus take at most as long as these waits. The rest of a
-//! large read in progress is already requested and needs no credit.
+//! has waited so far. The waits of several threads add up. The rest of a large read in progress is
+//! already requested and needs no credit.
 //!
 //! The verdict is negative in any of these cases:
 //!

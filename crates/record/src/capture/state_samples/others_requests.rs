@@ -9,11 +9,11 @@
 //! never count as reads of others.
 //!
 //! Writes have no owner here: the page cache writes for programs, later. They include the program's
-//! own. Writes that keep the disk busy for less than half of the time between two samples are left
-//! out.
+//! own. A disk counts as busy with writes if at least one was in flight on average.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 
 use readpath_core::unit::SECTOR_BYTES;
@@ -22,11 +22,14 @@ use readpath_trace::recording::{DeviceOperation, OthersSampled};
 use super::super::now_ns;
 use super::super::preload::KernelCounts;
 
-/// Pause between two samples, and the maximum time between two samples that are compared.
+/// Pause between two samples.
 const PERIOD_NS: u64 = 10_000_000;
+
+/// Maximum time between two samples that are compared. The sampling thread sleeps for up to 50 ms.
 const INTERVAL_NS_MAX: u64 = 120_000_000;
 
-/// Number of intervals whose reads by others can still turn out to be the program's own.
+/// Number of intervals that are kept, because a process of the program may be found late: the reads
+/// of others in them may turn out to be its reads.
 const OPEN_INTERVALS: usize = 3;
 
 /// Maximum length of a request in bytes.
@@ -55,7 +58,7 @@ struct SampleTime {
     own_bytes: u64,
 }
 
-/// Counters of a disk, from its `stat`.
+/// Counters of a disk, from its file `stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct DiskCounters {
     read_bytes: u64,
@@ -107,20 +110,27 @@ impl OthersSamples {
             self.last = None;
             return;
         }
-        let counters: Vec<_> = self.disks.keys().map(|disk| DiskCounters::of_disk(*disk)).collect();
-        let own = processes.filter_map(|process| KernelCounts::of(process).ok());
-        let own_bytes = own.map(|counts| counts.device_bytes).sum();
+        let read_disks = |disks: &BTreeMap<u64, DiskSamples>| -> Vec<_> {
+            disks.keys().map(|disk| DiskCounters::of_disk(*disk)).collect()
+        };
+        let counters = read_disks(&self.disks);
+        let Some(own_bytes) = device_bytes_of(processes) else {
+            self.last = None;
+            return;
+        };
+        let later_counters = read_disks(&self.disks);
         let last = self.last.replace(SampleTime { at_ns, own_bytes });
         let last = last.filter(|last| at_ns - last.at_ns <= INTERVAL_NS_MAX);
+        let counters = counters.into_iter().zip(later_counters);
         for ((&device, disk), counters) in self.disks.iter_mut().zip(counters) {
-            let Some(counters) = counters else { continue };
+            let (Some(counters), Some(later)) = counters else { continue };
             let Some(last) = last else {
-                disk.restart(counters);
+                disk.restart(later);
                 continue;
             };
             let own_bytes = own_bytes.saturating_sub(last.own_bytes);
             for (work, begin_ns, end_ns, bytes) in
-                disk.compare(counters, own_bytes, (last.at_ns, at_ns))
+                disk.compare(counters, later, own_bytes, (last.at_ns, at_ns))
             {
                 // The recording may have ended.
                 let sampled = OthersSampled { end_ns, begin_ns, device, work, bytes };
@@ -130,35 +140,56 @@ impl OthersSamples {
     }
 }
 
+/// Returns the bytes that disks have read for the processes. `None` if there is none, or if the
+/// kernel does not report them for a process that still runs.
+fn device_bytes_of(processes: impl ExactSizeIterator<Item = u32>) -> Option<u64> {
+    let mut own_bytes = (processes.len() > 0).then_some(0)?;
+    for process in processes {
+        match KernelCounts::of(process) {
+            Ok(counts) => own_bytes += counts.device_bytes,
+            Err(_) if Path::new(&format!("/proc/{process}")).exists() => return None,
+            Err(_) => {}
+        }
+    }
+    Some(own_bytes)
+}
+
 /// Type of requests, begin and end of their interval, and their bytes.
 type Requests = (DeviceOperation, u64, u64, u64);
 
 impl DiskSamples {
-    /// Begins again after a pause.
+    /// Begins again after a pause. All reads in flight may be the program's.
     fn restart(&mut self, counters: DiskCounters) {
-        *self = DiskSamples { counters, ..DiskSamples::default() };
+        let own_in_flight = counters.in_flight * REQUEST_BYTES_MAX;
+        *self = DiskSamples { counters, own_in_flight, ..DiskSamples::default() };
     }
 
     /// Compares the counters with the last sample. `own_bytes`: bytes of the program that were sent
-    /// to any disk in the interval. Returns the requests of others that are now certain.
+    /// to any disk in the interval. `later`: the counters after these were read. Returns the
+    /// requests of others that are now certain.
     fn compare(
         &mut self,
         counters: DiskCounters,
+        later: DiskCounters,
         own_bytes: u64,
         (begin_ns, end_ns): (u64, u64),
     ) -> Vec<Requests> {
         let last = std::mem::replace(&mut self.counters, counters);
         let mut certain = Vec::new();
         let write_ms = counters.write_ms.saturating_sub(last.write_ms);
-        if write_ms * 2_000_000 >= end_ns - begin_ns {
+        if write_ms * 1_000_000 >= end_ns - begin_ns {
             let bytes = counters.written_bytes.saturating_sub(last.written_bytes);
             certain.push((DeviceOperation::Write, begin_ns, end_ns, bytes));
         }
         let bytes = counters.read_bytes.saturating_sub(last.read_bytes);
-        let known_bytes = own_bytes + self.own_in_flight;
-        self.own_in_flight =
-            known_bytes.saturating_sub(bytes).min(counters.in_flight * REQUEST_BYTES_MAX);
+        let known_bytes = own_bytes.saturating_add(self.own_in_flight);
         let mut excess_bytes = known_bytes.saturating_sub(bytes);
+        // Bytes sent to another disk are no longer expected once nothing is in flight here.
+        let ended_bytes = later.read_bytes.saturating_sub(counters.read_bytes);
+        let in_flight_max = if later.in_flight > 0 { u64::MAX } else { ended_bytes };
+        self.own_in_flight = excess_bytes.min(in_flight_max);
+        // A process that was found late has read in the earlier intervals. Reads in flight reduce
+        // these as well, so that no read of the program is left.
         for interval in &mut self.open {
             let own_bytes = excess_bytes.min(interval.others_bytes);
             interval.others_bytes -= own_bytes;
@@ -224,7 +255,7 @@ mod tests {
             let (read_bytes, own_bytes) = (read * MIB, (sent - sent_mib) * MIB);
             let counters = DiskCounters { read_bytes, in_flight, ..DiskCounters::default() };
             let span = (nth * PERIOD_NS, (nth + 1) * PERIOD_NS);
-            found.extend(disk.compare(counters, own_bytes, span));
+            found.extend(disk.compare(counters, counters, own_bytes, span));
             sent_mib = sent;
         }
         found
@@ -276,14 +307,37 @@ mod tests {
         assert_eq!(DiskCounters::from_stat("a b c d e f g h i"), None);
     }
 
-    /// By hand: writes of 6 ms in 10 ms count, of 4 ms do not.
+    /// By hand: writes of 10 ms together in 10 ms count, of 9 ms do not.
     #[test]
-    fn writes_count_where_they_take_half_of_the_time() {
+    fn writes_count_with_one_in_flight_on_average() {
         let mut disk = DiskSamples::default();
-        let counters = DiskCounters { write_ms: 6, written_bytes: MIB, ..DiskCounters::default() };
+        let counters = DiskCounters { write_ms: 10, written_bytes: MIB, ..DiskCounters::default() };
         let expected = (DeviceOperation::Write, 0, PERIOD_NS, MIB);
-        assert_eq!(disk.compare(counters, 0, (0, PERIOD_NS)), [expected]);
-        let counters = DiskCounters { write_ms: 10, ..counters };
-        assert_eq!(disk.compare(counters, 0, (PERIOD_NS, 2 * PERIOD_NS)), []);
+        assert_eq!(disk.compare(counters, counters, 0, (0, PERIOD_NS)), [expected]);
+        let counters = DiskCounters { write_ms: 19, ..counters };
+        assert_eq!(disk.compare(counters, counters, 0, (PERIOD_NS, 2 * PERIOD_NS)), []);
+    }
+
+    /// By hand: one request of 8 MiB is in flight, and is read in the next interval. Another read
+    /// of 1 MiB is sent and ends while the counters of the program are read.
+    #[test]
+    fn large_reads_and_reads_during_a_sample_are_the_programs_own() {
+        let large = [(0, 8, 1), (8, 8, 0), (8, 8, 0), (8, 8, 0), (8, 8, 0), (8, 8, 0)];
+        assert_eq!(others_reads(&large), []);
+        let mut disk = DiskSamples::default();
+        let (before, after) =
+            (DiskCounters::default(), DiskCounters { read_bytes: MIB, ..DiskCounters::default() });
+        assert_eq!(disk.compare(before, after, MIB, (0, PERIOD_NS)), []);
+        for nth in 1..6 {
+            let span = (nth * PERIOD_NS, (nth + 1) * PERIOD_NS);
+            assert_eq!(disk.compare(after, after, 0, span), []);
+        }
+    }
+
+    /// This process has counters, and no process has the number 0.
+    #[test]
+    fn bytes_are_unknown_without_a_process() {
+        assert!(device_bytes_of([std::process::id()].into_iter()).is_some());
+        assert_eq!(device_bytes_of([].into_iter()), None);
     }
 }

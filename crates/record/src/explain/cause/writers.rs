@@ -52,6 +52,10 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
             other.name,
             other.task
         ),
+        None if !gathered.has_measured_waits() => {
+            "who wrote is not known without root; writes of the program itself are among them"
+                .to_owned()
+        }
         None => format!(
             "the writer of {} of them is not known: none of the recorded threads",
             bytes_text((written_bytes - own_bytes) as f64)

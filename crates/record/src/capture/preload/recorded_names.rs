@@ -1,0 +1,76 @@
+//! Numbers of files, disks and threads in a recording. The first use of each writes its name.
+
+use std::fs;
+use std::io::{self, Write};
+
+use readpath_trace::recording::{FileRecord, OFFSET_MAX, Record, RecordingWriter, ThreadName};
+
+use super::super::event::Inode;
+use super::super::names::{FileNames, NamedFile};
+use super::Preload;
+
+impl Preload {
+    /// Returns the number of a file in the recording. The first call for it writes a name record.
+    pub(super) fn file_number<W: Write>(
+        &mut self,
+        inode: (u64, u64),
+        named: Option<(String, u64)>,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u32> {
+        if let Some(&file) = self.files.get(&inode) {
+            return Ok(file);
+        }
+        let disk = self.disk_number(inode.0, writer)?;
+        let file = self.files.len() as u32;
+        self.files.insert(inode, file);
+        let (path, bytes) = named.unzip();
+        let (path, (device, inode)) = (path.unwrap_or_default(), inode);
+        let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
+        let record = FileRecord { file, device: disk, inode, bytes, path };
+        if let Some(advisor) = &mut self.advisor {
+            let named = NamedFile { path: record.path.clone(), bytes };
+            self.system.add_name(Inode { device, number: inode }, named);
+            advisor.on_record(&Record::File(record.clone()));
+        }
+        writer.put(Record::File(record))?;
+        Ok(file)
+    }
+
+    /// Returns the number of the disk of a device, which may be a partition. The first call for a
+    /// disk writes its name.
+    pub(super) fn disk_number<W: Write>(
+        &mut self,
+        device: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u64> {
+        if let Some(&disk) = self.disks.get(&device) {
+            return Ok(disk);
+        }
+        let record = self.system.disk(device);
+        let disk = record.device;
+        if !self.disks.values().any(|known| *known == disk) {
+            writer.put(Record::Device(record))?;
+            self.states.iter().for_each(|states| states.watch_disk(disk));
+        }
+        self.disks.insert(device, disk);
+        Ok(disk)
+    }
+
+    /// Returns the number of a thread. Writes its name at its first occurrence.
+    pub(super) fn thread<W: Write>(
+        &mut self,
+        task: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u32> {
+        if let Some(&thread) = self.threads.get(&task) {
+            return Ok(thread);
+        }
+        let (process, number) = ((task >> 32) as u32, task as u32);
+        let thread = self.threads.len() as u32;
+        self.threads.insert(task, thread);
+        let name = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
+        let name = name.unwrap_or_default().trim_end().to_owned();
+        writer.put(Record::Thread(ThreadName { thread, task: number, process, name }))?;
+        Ok(thread)
+    }
+}
