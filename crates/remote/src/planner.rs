@@ -64,7 +64,8 @@ pub struct ReadId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(u64);
 
-/// Version of a file, such as an ETag. Two equal generations of a file have equal bytes.
+/// Version of a file, such as a strong ETag. The caller must give files of different bytes different
+/// generations: a weak ETag, or a time in whole seconds, is not always enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(Arc<str>);
 

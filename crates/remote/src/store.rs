@@ -19,18 +19,25 @@
 //! ```
 //!
 //! # Versions
-//! The version of an object is its ETag, or else its time of modification with its size. Each
-//! fetch names the version (`If-Match`), and its answer is checked too: bytes of two versions are
-//! never mixed. If the object has changed, the get is repeated with the new version. An object
-//! with neither ETag nor time of modification is not cached.
+//! The version of an object is its strong ETag. Each fetch names the version (`If-Match`), and its
+//! answer is checked too: bytes of two versions are never mixed. If the object has changed, the get
+//! is repeated with the new version.
+//!
+//! Without a strong ETag, the version is the time of modification with the size, and the weak ETag
+//! if there is one. HTTP has this time in whole seconds. For that reason such an object is not
+//! cached until two seconds after its modification, by the [clock](Runtime::unix_time) of the
+//! system. Versions may still be mixed if that clock is ahead of the server's by a second or more,
+//! or if a client writes an object and sets its time back. An object with neither a strong ETag nor
+//! a time of modification is not cached.
 //!
 //! A version that was seen counts as the current one for [`StoreOptions::max_age`]. Writes through
 //! this store take effect at once.
 //!
 //! # Gets
 //! - A get of at most half of the memory passes the page cache. Up to 32 MiB are read before
-//!   the get returns; a larger one streams pieces of 32 MiB. If the object changes after the first
-//!   piece, the stream ends with [`Error::Precondition`].
+//!   the get returns; a larger one streams pieces of 32 MiB, and reads up to two pieces ahead of
+//!   its consumer, outside of the cache. If the object changes after the first piece, the stream
+//!   ends with [`Error::Precondition`](object_store::Error::Precondition).
 //! - A larger get passes straight to the underlying store, and is not cached.
 //! - So does a get with a version, with conditions, or with extensions. The exception is
 //!   `if_match` alone: it is answered from the cache where it names the known version.
@@ -42,7 +49,7 @@
 //! # Errors
 //! An answer of the wrong length is an error, never wrong bytes. Errors of the underlying store
 //! are passed on, as copies of their kind with the original as source. Errors of the kind
-//! [`Error::Generic`], and answers of the wrong length, are tried again at once
+//! [`Error::Generic`](object_store::Error::Generic), and answers of the wrong length, are tried again at once
 //! ([`StoreOptions::retries_max`]): the clients of `object_store` do the waiting.
 
 use std::fmt;
@@ -55,9 +62,9 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, future};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, RenameOptions, Result,
+    CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    Result,
 };
 
 mod errors;
@@ -65,20 +72,22 @@ mod fetching;
 mod objects;
 mod opening;
 mod options;
+mod pieces;
 mod promise;
 mod ranges;
 mod runtime;
 mod shared;
 mod writes;
 
-use errors::{changed_during_stream, copy_of, may_succeed_later, own_error};
-use objects::Object;
+use errors::{may_succeed_later, own_error};
+use objects::{Object, is_weak};
 use opening::{FirstAnswer, Need};
 pub use options::StoreOptions;
+use pieces::Pieces;
 pub use runtime::Runtime;
 #[cfg(feature = "tokio")]
 pub use runtime::TokioRuntime;
-use shared::{ReadTicket, Shared};
+use shared::Shared;
 use writes::{Upload, WriteGuard};
 
 use crate::planner::{Counters, PlannerError, ReadFailure, Time};
@@ -146,11 +155,19 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 return Ok(None);
             };
             let (object, reads) = match first {
-                Some(FirstAnswer::Whole(result)) => return Ok(Some(result)),
+                Some(FirstAnswer::Whole(result)) => {
+                    let is_match =
+                        options.if_match.is_none() || options.if_match == result.meta.e_tag;
+                    return Ok(Some(result).filter(|_| is_match));
+                }
                 Some(FirstAnswer::Reads(object, reads)) => (object, Some(reads)),
                 None => (object, None),
             };
             if options.if_match.is_some() && options.if_match != object.meta.e_tag {
+                return Ok(None);
+            }
+            let is_fresh = object.checked_at >= started;
+            if object.file.is_none() && !(options.head && is_fresh) {
                 return Ok(None);
             }
             let range = match &options.range {
@@ -159,7 +176,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
             };
             let range = match range {
                 Ok(range) => range,
-                Err(_) if object.checked_at < started => {
+                Err(_) if !is_fresh => {
                     // The object may have grown.
                     since = started;
                     continue;
@@ -169,25 +186,23 @@ impl<S: ObjectStore> ReadpathStore<S> {
             if options.head {
                 return Ok(Some(result_of(object, range, stream::empty().boxed())));
             }
-            if object.file.is_none() || !self.is_cached_size(&range) {
+            if !self.is_cached_size(&range) {
                 return Ok(None);
             }
             let pieces = shared.options.pieces(&range);
             let reads = match reads {
                 Some(reads) => reads,
-                None => match self.start(location, &object, &pieces)? {
-                    Some(reads) => reads,
-                    None => continue,
+                None => match shared.start(location, &object, pieces::first_of(&pieces)) {
+                    Ok(Some(reads)) => reads,
+                    Ok(None) => continue,
+                    // The planner has no place for the reads.
+                    Err(_) => return Ok(None),
                 },
             };
-            let mut reads = reads.into_iter();
-            let first = reads.next().expect("a range has a piece").await;
-            match first {
-                Ok(bytes) => {
-                    return Ok(Some(result_of(object, range, self.pieces(location, bytes, reads))));
-                }
+            match Pieces::new(shared, location, object, reads, &pieces).stream().await {
+                Ok((object, stream)) => return Ok(Some(result_of(object, range, stream))),
                 Err(ReadFailure::Changed | ReadFailure::Closed) => {}
-                Err(failure) => return Err(self.error_of(failure, location)),
+                Err(failure) => return Err(shared.error_of(failure, location)),
             }
         }
         Ok(None)
@@ -202,31 +217,6 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 result => return result,
             }
         }
-    }
-
-    /// Starts the reads of these ranges. `None` if the object has another version now.
-    fn start(
-        &self,
-        location: &Path,
-        object: &Object,
-        ranges: &[Range<u64>],
-    ) -> Result<Option<Vec<ReadTicket<S>>>> {
-        self.0.start(location, object, ranges).map_err(|error| own_error(error.to_string()))
-    }
-
-    /// The stream of a get: its first piece, and the other reads.
-    fn pieces(
-        &self,
-        location: &Path,
-        first: Bytes,
-        reads: impl Iterator<Item = ReadTicket<S>> + Send + 'static,
-    ) -> BoxStream<'static, Result<Bytes>> {
-        let (store, location) = (self.clone(), location.clone());
-        let rest = stream::iter(reads).then(move |read| {
-            let (store, location) = (store.clone(), location.clone());
-            async move { read.await.map_err(|failure| store.error_of(failure, &location)) }
-        });
-        stream::once(future::ready(Ok(first))).chain(rest).boxed()
     }
 
     /// The ranges of an object, all of one version. `None` if they must pass straight to the
@@ -258,26 +248,19 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 }
                 Err(error) => return Err(own_error(format!("{location}: {error}"))),
             };
-            let Some(reads) = self.start(location, &object, &clipped)? else { continue };
+            let reads = match shared.start(location, &object, &clipped) {
+                Ok(Some(reads)) => reads,
+                Ok(None) => continue,
+                // The planner has no place for the reads.
+                Err(_) => return Ok(None),
+            };
             match future::try_join_all(reads).await {
                 Ok(bytes) => return Ok(Some(bytes)),
                 Err(ReadFailure::Changed | ReadFailure::Closed) => {}
-                Err(failure) => return Err(self.error_of(failure, location)),
+                Err(failure) => return Err(shared.error_of(failure, location)),
             }
         }
         Ok(None)
-    }
-
-    /// The error of a failed read.
-    fn error_of(&self, failure: ReadFailure, location: &Path) -> Error {
-        match failure {
-            ReadFailure::Fetch { reason, .. } => match self.0.lock().error(reason) {
-                Some(error) => copy_of(&error, location),
-                None => own_error(format!("{location}: {failure}")),
-            },
-            ReadFailure::Changed | ReadFailure::Closed => changed_during_stream(location),
-            _ => own_error(format!("{location}: {failure}")),
-        }
     }
 }
 
@@ -299,7 +282,7 @@ fn result_of(
 /// Returns true if the cache may answer a get.
 fn may_be_cached(options: &GetOptions) -> bool {
     // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2).
-    let is_one_tag = |tag: &String| !tag.contains([',', '*']) && !tag.starts_with("W/");
+    let is_one_tag = |tag: &String| !tag.contains([',', '*']) && !is_weak(tag);
     options.if_match.as_ref().is_none_or(is_one_tag)
         && options.if_none_match.is_none()
         && options.if_modified_since.is_none()

@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore};
 
 use super::errors::{dropped_error, may_succeed_later, own_error};
-use super::objects::generation_of;
+use super::objects::{generation_of, is_weak};
 use super::shared::{Body, Shared};
 use crate::planner::{Arrival, Fetch};
 
@@ -31,7 +31,7 @@ struct FetchTask<S: ObjectStore> {
     fetch: Fetch,
     location: Path,
     is_done: bool,
-    /// True if the latest request named the version, or there was none.
+    /// True if the latest request of this task named the version, or it has sent no request.
     names_version: bool,
     /// The next byte of the object.
     at: u64,
@@ -64,7 +64,7 @@ impl<S: ObjectStore> FetchTask<S> {
                 Try::WrongLength(_) => true,
                 Try::Done | Try::Changed => false,
             };
-            // The request of the first body was not one of this fetch.
+            // The first body is the answer of another task's request: it is no try of this one.
             if !may_retry || retries_left == 0 && !is_first_body {
                 break end;
             }
@@ -74,20 +74,37 @@ impl<S: ObjectStore> FetchTask<S> {
                 self.shared.lock().planner.restart(self.fetch.id);
             }
         };
+        let end = match end {
+            Try::Failed(error) | Try::WrongLength(error) => match self.has_changed().await {
+                true => Try::Changed,
+                false => Try::Failed(error),
+            },
+            end => end,
+        };
         self.is_done = true;
         let FetchTask { shared, fetch, location, .. } = &self;
-        let names_version = self.names_version;
         shared.run(|state, now| match end {
             Try::Done => {
                 state.planner.finish(now, fetch.id);
             }
-            // Without a tag, a store may report a change as any error: the object is looked up.
-            Try::Failed(_) | Try::WrongLength(_) if !names_version => {
-                state.forget_version(now, location, &fetch.generation);
-            }
             Try::Changed => state.forget_version(now, location, &fetch.generation),
             Try::Failed(error) | Try::WrongLength(error) => state.fail(now, fetch.id, error),
         });
+    }
+
+    /// Returns true if a failed fetch has failed because the object has another version, or is
+    /// gone. A store may report that as any error if the request did not name the version: then the
+    /// store is asked.
+    async fn has_changed(&self) -> bool {
+        if self.names_version {
+            return false;
+        }
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        match self.shared.store.get_opts(&self.location, options).await {
+            Ok(found) => generation_of(&found.meta).as_ref() != Some(&self.fetch.generation),
+            Err(Error::Precondition { .. } | Error::NotFound { .. }) => true,
+            Err(_) => false,
+        }
     }
 
     /// Requests the bytes that have not arrived, and stores them.
@@ -103,8 +120,7 @@ impl<S: ObjectStore> FetchTask<S> {
         if generation_of(&known).as_ref() != Some(&self.fetch.generation) {
             return Try::Changed;
         }
-        // A weak ETag never matches in `If-Match` (RFC 9110, section 8.8.3.2).
-        let tag = known.e_tag.filter(|tag| !tag.starts_with("W/"));
+        let tag = known.e_tag.filter(|tag| !is_weak(tag));
         self.names_version = tag.is_some();
         let options = GetOptions {
             range: Some(GetRange::Bounded(range.clone())),

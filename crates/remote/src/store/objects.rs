@@ -1,37 +1,89 @@
 //! Known objects: their version, and their file of the planner.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{Attributes, ObjectMeta};
 
 use crate::planner::{FileId, Generation, HandleId, Time};
 
+/// Time after which a version without a strong ETag is settled. HTTP dates are whole seconds, so
+/// that two versions within a second may look alike. The rest is for clocks that differ.
+const SETTLING_TIME: Duration = Duration::from_secs(2);
+
 /// A known object.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     pub(super) meta: ObjectMeta,
     pub(super) attributes: Attributes,
-    /// File and handle of the planner; `None` for an object without a version, which is not cached.
+    /// File and handle of the planner; `None` for an object that is not cached. It has no version,
+    /// or not yet a settled one, or the planner has no place for it.
     pub(super) file: Option<(FileId, HandleId)>,
+    /// Time from which on an object without a file is looked up again, to be cached.
+    pub(super) settles_at: Time,
     /// Time at which the version was the current one, as far as known.
     pub(super) checked_at: Time,
     /// Number of the latest use.
     used: u64,
 }
 
-/// Version of an object: its ETag, or else its time of modification and its size. `None` without
-/// either; stores report the start of the Unix epoch for an unknown time.
+impl Object {
+    /// Returns true if the version was the current one at `since` or later, and nothing more is to
+    /// be found out about it at the time `now`.
+    pub(super) fn is_current(&self, since: Time, now: Time) -> bool {
+        self.checked_at >= since && (self.file.is_some() || now < self.settles_at)
+    }
+}
+
+/// An object as the underlying store has described it.
+pub(super) struct Found {
+    pub(super) meta: ObjectMeta,
+    pub(super) attributes: Attributes,
+    /// Time at which the request began.
+    pub(super) checked_at: Time,
+    /// Time from which on its version can be cached: see [`settles_at`].
+    pub(super) settles_at: Time,
+}
+
+/// Returns true if the ETag is a weak one: the bytes of two versions with it may differ, and it
+/// never matches in `If-Match` (RFC 9110, section 8.8).
+pub(super) fn is_weak(tag: &str) -> bool {
+    tag.starts_with("W/")
+}
+
+/// Version of an object: its ETag. Without one, or with a weak one, it is the time of modification
+/// with the size. `None` without these; stores report the start of the Unix epoch for an unknown
+/// time.
 pub(super) fn generation_of(meta: &ObjectMeta) -> Option<Generation> {
-    match &meta.e_tag {
-        Some(tag) => Some(format!("tag {tag}").as_str().into()),
-        None if meta.last_modified.timestamp() <= 0 => None,
-        None => {
-            let (time, size) = (&meta.last_modified, meta.size);
-            let nanos = time.timestamp_subsec_nanos();
-            Some(format!("time {}.{nanos:09} size {size}", time.timestamp()).as_str().into())
+    let tag = meta.e_tag.as_deref();
+    match tag {
+        Some(tag) if !is_weak(tag) => Some(format!("tag {tag}").as_str().into()),
+        _ => {
+            let (modified, size) = (modified_at(meta)?, meta.size);
+            let (seconds, nanos) = (modified.as_secs(), modified.subsec_nanos());
+            let tag = tag.unwrap_or_default();
+            Some(format!("time {seconds}.{nanos:09} size {size} {tag}").as_str().into())
         }
     }
+}
+
+/// Time from which on a request can rely on the version of an object: a later write gives it
+/// another version. A strong ETag counts at once. Every other version must have been old enough at
+/// the start of its request, which was at `started`, or `unix_started` since the Unix epoch.
+pub(super) fn settles_at(meta: &ObjectMeta, started: Time, unix_started: Duration) -> Time {
+    if meta.e_tag.as_deref().is_some_and(|tag| !is_weak(tag)) {
+        return started;
+    }
+    let Some(modified) = modified_at(meta) else { return Time(u64::MAX) };
+    let rest = (modified + SETTLING_TIME).saturating_sub(unix_started);
+    Time(started.0.saturating_add(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// Time of modification since the Unix epoch, if it is known.
+fn modified_at(meta: &ObjectMeta) -> Option<Duration> {
+    let seconds = u64::try_from(meta.last_modified.timestamp()).ok().filter(|&it| it > 0)?;
+    Some(Duration::new(seconds, meta.last_modified.timestamp_subsec_nanos().min(999_999_999)))
 }
 
 /// Known objects by location.
@@ -72,20 +124,14 @@ impl Objects {
     }
 
     /// Adds an object whose location is not known.
-    pub(super) fn add(
-        &mut self,
-        location: Path,
-        meta: ObjectMeta,
-        attributes: Attributes,
-        file: Option<(FileId, HandleId)>,
-        checked_at: Time,
-    ) {
+    pub(super) fn add(&mut self, location: Path, found: Found, file: Option<(FileId, HandleId)>) {
         self.uses += 1;
         if let Some((file, _)) = file {
             self.by_file.insert(file, location.clone());
         }
         self.by_use.insert(self.uses, location.clone());
-        let object = Object { meta, attributes, file, checked_at, used: self.uses };
+        let Found { meta, attributes, checked_at, settles_at } = found;
+        let object = Object { meta, attributes, file, settles_at, checked_at, used: self.uses };
         let old = self.objects.insert(location, object);
         debug_assert!(old.is_none(), "the location was forgotten before");
     }

@@ -1,13 +1,15 @@
 //! The version of an object: one request for it at a time, whose bytes are used too.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
 
-use super::errors::{copy_of, dropped_error, may_succeed_later, own_error};
-use super::objects::Object;
+use super::errors::{copy_of, dropped_error, may_succeed_later};
+use super::objects::{Found, Object, settles_at};
+use super::pieces;
 use super::ranges::first_part;
 use super::shared::{Body, Opening, ReadTicket, Shared, State};
 use crate::planner::Time;
@@ -51,7 +53,8 @@ impl<S: ObjectStore> Shared<S> {
         since: Time,
     ) -> Result<Option<(Object, Option<FirstAnswer<S>>)>> {
         let slot: AnswerSlot<S> = Arc::default();
-        for _ in 0..=self.options.repeats_max {
+        // One step asks the store, and the next one uses its answer.
+        for _ in 0..=self.options.repeats_max.saturating_add(1) {
             let step = self.look(location, &need, since, &slot);
             let promise = match step {
                 Step::Known(object) => {
@@ -78,12 +81,12 @@ impl<S: ObjectStore> Shared<S> {
         since: Time,
         slot: &AnswerSlot<S>,
     ) -> Step<S> {
-        let started = self.now();
+        let (started, unix_started) = (self.now(), self.runtime.unix_time());
         let mut state = self.lock();
         let known = state.objects.use_object(location);
         let is_known = known.is_some();
         if let Some(object) = known
-            && object.checked_at >= since
+            && object.is_current(since, started)
         {
             return Step::Known(object.clone());
         }
@@ -97,6 +100,7 @@ impl<S: ObjectStore> Shared<S> {
             location: location.clone(),
             need: if is_known { Need::Version } else { need.clone() },
             started,
+            unix_started,
             slot: Arc::clone(slot),
             promise,
         })
@@ -109,6 +113,8 @@ struct OpeningTask<S: ObjectStore> {
     location: Path,
     need: Need,
     started: Time,
+    /// Time of the start since the Unix epoch.
+    unix_started: Duration,
     slot: AnswerSlot<S>,
     promise: Opening,
 }
@@ -118,7 +124,10 @@ impl<S: ObjectStore> OpeningTask<S> {
     async fn run(self) {
         let result = self.request().await;
         let installed = match result {
-            Ok(result) => self.install(result),
+            Ok(result) => {
+                self.install(result);
+                Ok(())
+            }
             Err(error) => {
                 self.shared.run(|state, now| {
                     if state.is_opening(&self.location, &self.promise) {
@@ -168,7 +177,7 @@ impl<S: ObjectStore> OpeningTask<S> {
 
     /// Installs the version of an answer, and starts the reads of the reader who caused it: the
     /// first fetch among them takes the bytes of the answer.
-    fn install(&self, result: GetResult) -> Result<()> {
+    fn install(&self, result: GetResult) {
         let limit = self.shared.options.cached_bytes_max();
         let (meta, attributes) = (result.meta.clone(), result.attributes.clone());
         let objects_max = self.shared.options.objects_max;
@@ -178,21 +187,20 @@ impl<S: ObjectStore> OpeningTask<S> {
             Need::Range(range) => range.as_range(meta.size).ok(),
         };
         let is_whole = matches!(self.need, Need::Whole);
+        let settles_at = settles_at(&meta, self.started, self.unix_started);
+        let found = Found { meta, attributes, checked_at: self.started, settles_at };
         let is_large = needed.as_ref().is_some_and(|range| range.end - range.start > limit);
         let mut answer = Some(result);
         let reads = self.shared.run(|state, now| {
             if !state.is_opening(&self.location, &self.promise) {
                 // A write has ended since the request: its answer may be the older version.
-                return Ok(None);
+                return None;
             }
             state.openings.remove(&self.location);
-            let version = (meta, attributes);
-            state
-                .install(now, &self.location, version, self.started, objects_max)
-                .map_err(|error| own_error(error.to_string()))?;
+            state.install(now, &self.location, found, objects_max);
             let object = state.objects.find(&self.location).expect("installed just now").clone();
             let (Some((file, _)), Some(range), false) = (object.file, needed, is_large) else {
-                return Ok(None);
+                return None;
             };
             if let Some(GetResult { range: body, .. }) = &answer
                 && !body.is_empty()
@@ -202,9 +210,10 @@ impl<S: ObjectStore> OpeningTask<S> {
                 state.bodies.insert(file, Body { range, stream });
             }
             let pieces = self.shared.options.pieces(&range);
-            let reads = state.start(now, &object, &pieces);
-            reads.map(|reads| Some((object, reads))).map_err(|error| own_error(error.to_string()))
-        })?;
+            // Without a place in the planner, the get starts no read.
+            let reads = state.start(now, &object, pieces::first_of(&pieces)).ok()?;
+            Some((object, reads))
+        });
         let answer = match (reads, answer) {
             (Some((object, reads)), _) => {
                 let ticket = |read| ReadTicket::new(&self.shared, read);
@@ -215,7 +224,6 @@ impl<S: ObjectStore> OpeningTask<S> {
             _ => None,
         };
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;
-        Ok(())
     }
 }
 

@@ -18,9 +18,10 @@ pub struct StoreOptions {
     /// Number of times that a get is repeated after its object changed. Default 8. After that the
     /// get passes straight to the underlying store, whose answer is of one version.
     pub repeats_max: u32,
-    /// Number of times that a fetch is continued after an error or a short body. Default 3. The
-    /// clients of the underlying store wait and retry on their own; here the next try follows at
-    /// once.
+    /// Number of times that a fetch is continued after an error or a short body. Default 1. The
+    /// next try follows at once. Most clients of stores wait and retry on their own before they
+    /// return an error, and each further try here repeats all of that: 10 retries of the client
+    /// and 1 here make up to 22 requests.
     pub retries_max: u32,
     /// Number of objects that are remembered. Default 4,096. The least recently used one is
     /// forgotten, with its pages.
@@ -33,7 +34,7 @@ impl Default for StoreOptions {
             planner: PlannerOptions::default(),
             max_age: Duration::from_secs(10),
             repeats_max: 8,
-            retries_max: 3,
+            retries_max: 1,
             objects_max: 4096,
         }
     }

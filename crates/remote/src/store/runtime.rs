@@ -13,6 +13,10 @@ pub trait Runtime: Debug + Send + Sync + 'static {
     /// Time since any fixed point. It must not go backwards.
     fn now(&self) -> Duration;
 
+    /// Time since the Unix epoch, by the clock of the system. Versions that only a time of
+    /// modification distinguishes are compared with it.
+    fn unix_time(&self) -> Duration;
+
     /// Runs a task to its end, concurrently with all others. May be called on any thread. A task
     /// that is dropped before its end, as when the runtime shuts down, fails the reads that wait
     /// for it.
@@ -47,6 +51,11 @@ impl TokioRuntime {
 impl Runtime for TokioRuntime {
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a runtime is the source of time")]
+    fn unix_time(&self) -> Duration {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

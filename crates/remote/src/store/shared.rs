@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{Attributes, Error, ObjectMeta, ObjectStore};
+use object_store::{Error, ObjectStore};
 
-use super::errors::dropped_error;
-use super::objects::{Object, Objects, generation_of};
+use super::errors::{changed_during_stream, copy_of, dropped_error, own_error};
+use super::objects::{Found, Object, Objects, generation_of};
 use super::options::StoreOptions;
 use super::promise::Promise;
 use super::runtime::Runtime;
@@ -150,6 +150,18 @@ impl<S: ObjectStore> Shared<S> {
         let ticket = |read| ReadTicket::new(self, read);
         Ok(Some(reads.into_iter().map(ticket).collect()))
     }
+
+    /// The error of a failed read.
+    pub(super) fn error_of(&self, failure: ReadFailure, location: &Path) -> Error {
+        match failure {
+            ReadFailure::Fetch { reason, .. } => match self.lock().error(reason) {
+                Some(error) => copy_of(&error, location),
+                None => own_error(format!("{location}: {failure}")),
+            },
+            ReadFailure::Changed | ReadFailure::Closed => changed_during_stream(location),
+            _ => own_error(format!("{location}: {failure}")),
+        }
+    }
 }
 
 impl State {
@@ -210,28 +222,26 @@ impl State {
     }
 
     /// The error with which a fetch failed; `None` if it is no longer kept.
-    pub(super) fn error(&self, reason: i32) -> Option<Arc<Error>> {
+    fn error(&self, reason: i32) -> Option<Arc<Error>> {
         let found = self.errors.iter().rev().find(|(other, _)| *other == reason);
         found.map(|(_, error)| Arc::clone(error))
     }
 
-    /// Sets the version of an object, known at the time `checked_at`. Pages of another version are
-    /// dropped. Forgets the least recently used object if there are more than `objects_max`.
+    /// Sets the version of an object. Pages of another version are dropped. Forgets the least
+    /// recently used object if there are more than `objects_max`.
     pub(super) fn install(
         &mut self,
         now: Time,
         location: &Path,
-        (meta, attributes): (ObjectMeta, Attributes),
-        checked_at: Time,
+        mut found: Found,
         objects_max: usize,
-    ) -> Result<(), PlannerError> {
-        let generation = generation_of(&meta);
+    ) {
+        let (generation, bytes) = (generation_of(&found.meta), found.meta.size);
         if let Some(Object { file: Some((file, _)), .. }) = self.objects.find(location)
             && self.planner.generation(*file) == generation.as_ref()
-            && self.planner.file_bytes(*file) == Some(meta.size)
+            && self.planner.file_bytes(*file) == Some(bytes)
         {
-            self.objects.confirm(*file, checked_at);
-            return Ok(());
+            return self.objects.confirm(*file, found.checked_at);
         }
         self.close(now, location);
         while self.objects.count() >= objects_max.max(1) {
@@ -241,15 +251,16 @@ impl State {
             let Some(oldest) = self.objects.oldest(is_idle) else { break };
             self.close(now, &oldest);
         }
-        let file = match generation {
-            Some(generation) => {
-                let file = self.planner.open_file(meta.size, generation)?;
-                Some((file, self.planner.open(file)?))
-            }
-            None => None,
-        };
-        self.objects.add(location.clone(), meta, attributes, file, checked_at);
-        Ok(())
+        let is_settled = found.checked_at >= found.settles_at;
+        let file = generation.filter(|_| is_settled).and_then(|generation| {
+            let file = self.planner.open_file(bytes, generation).ok()?;
+            Some((file, self.planner.open(file).expect("the file was opened just now")))
+        });
+        if is_settled && file.is_none() {
+            // The planner has no place for the file. A later lookup tries again.
+            found.settles_at = Time(u64::MAX);
+        }
+        self.objects.add(location.clone(), found, file);
     }
 
     /// Forgets an object and its pages. Reads in progress end with a failure, and requests for its

@@ -10,30 +10,9 @@ use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, Put
 use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
 
-use crate::support::{Faults, TestStore, bytes_of, content, ranged};
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-
-type Cached = ReadpathStore<TestStore<InMemory>>;
-
-/// Options without readahead: each fetch is for a read.
-fn options() -> StoreOptions {
-    let readahead = "none".to_owned();
-    let planner = PlannerOptions { readahead, memory_bytes: 4 * MIB, ..Default::default() };
-    StoreOptions { planner, ..StoreOptions::default() }
-}
-
-/// A store with one object of `bytes` bytes of version 0.
-async fn cached(store: TestStore<InMemory>, options: StoreOptions, bytes: u64) -> (Cached, Path) {
-    let path = Path::from("folder/object");
-    store.store.put(&path, content(0, 0..bytes).into()).await.unwrap();
-    (ReadpathStore::new(store, options, TokioRuntime::current()).unwrap(), path)
-}
-
-fn slow() -> TestStore<InMemory> {
-    TestStore { latency: Duration::from_millis(20), ..TestStore::new(InMemory::new()) }
-}
+use crate::support::{
+    Faults, KIB, MIB, TestStore, bytes_of, cached, content, options, ranged, slow,
+};
 
 /// Ten tasks read one page that was not known before: one request, which brings the version too.
 #[tokio::test(start_paused = true)]
@@ -132,7 +111,8 @@ async fn writes_through_the_store_take_effect_at_once() {
 #[tokio::test]
 async fn object_without_a_version_is_not_cached() {
     for (hides, cached_gets) in [([true, false], 1), ([true, true], 3), ([false, true], 1)] {
-        let test_store = TestStore { hides, ..TestStore::new(InMemory::new()) };
+        let age = Duration::from_secs(3600);
+        let test_store = TestStore { hides, age, ..TestStore::new(InMemory::new()) };
         let (store, path) = cached(test_store, options(), MIB).await;
         for _ in 0..2 {
             assert_eq!(store.get_range(&path, 0..10).await.unwrap(), content(0, 0..10));

@@ -2,7 +2,9 @@
 //! virtual time, and random operations against a plain store.
 
 mod behaviour;
+mod failures;
 mod patterns;
 mod random;
 mod suite;
 mod support;
+mod versions;

@@ -89,7 +89,8 @@ impl World {
         };
         let max_age = Duration::from_millis([0, 100, 10_000][random.below(3) as usize]);
         let objects_max = [2, 100][random.below(2) as usize];
-        let options = StoreOptions { planner, max_age, objects_max, ..StoreOptions::default() };
+        let (retries_max, defaults) = (3, StoreOptions::default());
+        let options = StoreOptions { planner, max_age, retries_max, objects_max, ..defaults };
         println!("seed {seed}: {options:?}, {faults:?}");
         let test_store = TestStore {
             latency: Duration::from_millis(20),

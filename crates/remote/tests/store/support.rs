@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
+use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
@@ -17,6 +18,8 @@ use object_store::{
     PutPayload, PutResult, RenameOptions, Result,
 };
 use readpath_core::splitmix;
+use readpath_remote::planner::PlannerOptions;
+use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
 use tokio::time::Instant;
 
 /// Bytes in a chunk of a body.
@@ -53,6 +56,12 @@ pub struct TestStore<S> {
     pub faults: Faults,
     /// Hides the ETag, and the time of modification.
     pub hides: [bool; 2],
+    /// Gives all versions one weak ETag.
+    pub is_weak: bool,
+    /// Time by which objects look older.
+    pub age: Duration,
+    /// Gets of ranges fail while it is set.
+    pub is_down: AtomicBool,
     pub gets: Arc<AtomicU64>,
     pub heads: Arc<AtomicU64>,
     /// Bytes of all bodies as far as they were read.
@@ -73,6 +82,9 @@ impl<S: ObjectStore> TestStore<S> {
             link: Arc::default(),
             faults: Faults::default(),
             hides: [false; 2],
+            is_weak: false,
+            age: Duration::ZERO,
+            is_down: AtomicBool::new(false),
             gets: Arc::default(),
             heads: Arc::default(),
             body_bytes: Arc::default(),
@@ -227,6 +239,9 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
         if has_faults && self.faults.errors > 0 && number.is_multiple_of(self.faults.errors) {
             return Err(broken("the server is busy"));
         }
+        if is_ranged && self.is_down.load(Ordering::Relaxed) {
+            return Err(broken("the server is down"));
+        }
         let is_long = match &options.range {
             Some(GetRange::Bounded(range)) => range.end.saturating_sub(range.start) >= 1000,
             _ => false,
@@ -243,8 +258,11 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
             tokio::time::sleep(self.latency + random).await;
         }
         let mut result = self.store.get_opts(location, options).await?;
-        if self.hides[0] {
-            result.meta.e_tag = None;
+        if self.is_weak || self.hides[0] {
+            // As by HTTP, in whole seconds.
+            let nanos = result.meta.last_modified.timestamp_subsec_nanos();
+            result.meta.last_modified -= self.age + Duration::from_nanos(nanos.into());
+            result.meta.e_tag = Some("W/\"1\"".to_owned()).filter(|_| self.is_weak);
         }
         if self.hides[1] {
             result.meta.last_modified = Default::default();
@@ -320,4 +338,31 @@ pub async fn bytes_of(result: GetResult) -> Result<Vec<u8>> {
 /// A get of a range.
 pub fn ranged(range: Range<u64>) -> GetOptions {
     GetOptions::new().with_range(Some(GetRange::Bounded(range)))
+}
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+
+pub type Cached = ReadpathStore<TestStore<InMemory>>;
+
+/// Options without readahead: each fetch is for a read.
+pub fn options() -> StoreOptions {
+    let readahead = "none".to_owned();
+    let planner = PlannerOptions { readahead, memory_bytes: 4 * MIB, ..Default::default() };
+    StoreOptions { planner, ..StoreOptions::default() }
+}
+
+/// A store with one object of `bytes` bytes of version 0.
+pub async fn cached(
+    store: TestStore<InMemory>,
+    options: StoreOptions,
+    bytes: u64,
+) -> (Cached, Path) {
+    let path = Path::from("folder/object");
+    store.store.put(&path, content(0, 0..bytes).into()).await.unwrap();
+    (ReadpathStore::new(store, options, TokioRuntime::current()).unwrap(), path)
+}
+
+pub fn slow() -> TestStore<InMemory> {
+    TestStore { latency: Duration::from_millis(20), ..TestStore::new(InMemory::new()) }
 }

@@ -1,0 +1,113 @@
+//! The stream of a get: its pieces in order, all of one version.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, future};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, Result};
+
+use super::errors::{changed_during_stream, own_error};
+use super::objects::{Object, generation_of};
+use super::opening::Need;
+use super::shared::{ReadTicket, Shared};
+use crate::planner::{ReadFailure, Time};
+
+/// Number of pieces of a stream whose reads have started: one that its consumer waits for, and the
+/// next one. An ended read holds its bytes outside of the cache until the consumer takes them.
+const STARTED_MAX: usize = 2;
+
+/// The pieces whose reads start with the get.
+pub(super) fn first_of(pieces: &[Range<u64>]) -> &[Range<u64>] {
+    &pieces[..pieces.len().min(STARTED_MAX)]
+}
+
+/// A get in pieces.
+pub(super) struct Pieces<S: ObjectStore> {
+    shared: Arc<Shared<S>>,
+    location: Path,
+    object: Object,
+    /// Reads that have started, in order. An error in place of a read is the end.
+    started: VecDeque<Result<ReadTicket<S>>>,
+    /// Pieces whose reads have not started.
+    rest: VecDeque<Range<u64>>,
+}
+
+impl<S: ObjectStore> Pieces<S> {
+    /// The get of these pieces, of which the first reads have started.
+    pub(super) fn new(
+        shared: &Arc<Shared<S>>,
+        location: &Path,
+        object: Object,
+        started: Vec<ReadTicket<S>>,
+        pieces: &[Range<u64>],
+    ) -> Pieces<S> {
+        let rest = pieces[started.len()..].iter().cloned().collect();
+        let started = started.into_iter().map(Ok).collect();
+        Pieces { shared: Arc::clone(shared), location: location.clone(), object, started, rest }
+    }
+
+    /// Waits for the first piece. Returns the object, and the stream of all pieces.
+    pub(super) async fn stream(
+        mut self,
+    ) -> Result<(Object, BoxStream<'static, Result<Bytes>>), ReadFailure> {
+        let first = self.started.pop_front().and_then(Result::ok);
+        let first = first.expect("the first read has started").await?;
+        let object = self.object.clone();
+        let rest = stream::unfold(self, Pieces::next);
+        Ok((object, stream::once(future::ready(Ok(first))).chain(rest).boxed()))
+    }
+
+    /// The next piece. An error is the last one.
+    async fn next(mut self) -> Option<(Result<Bytes>, Pieces<S>)> {
+        let piece = match self.started.pop_front()? {
+            Ok(read) => {
+                self.start_next().await;
+                read.await.map_err(|failure| self.shared.error_of(failure, &self.location))
+            }
+            Err(error) => Err(error),
+        };
+        if piece.is_err() {
+            self.started.clear();
+            self.rest.clear();
+        }
+        Some((piece, self))
+    }
+
+    /// Starts the read of one more piece.
+    async fn start_next(&mut self) {
+        if let Some(piece) = self.rest.pop_front() {
+            let read = self.start(piece).await;
+            self.started.push_back(read);
+        }
+    }
+
+    /// Starts the read of a piece. If the object was forgotten, it is looked up, and must be of the
+    /// same version.
+    async fn start(&mut self, piece: Range<u64>) -> Result<ReadTicket<S>> {
+        let pieces = [piece];
+        for _ in 0..=self.shared.options.repeats_max {
+            let started = self.shared.start(&self.location, &self.object, &pieces);
+            let started = started.map_err(|error| own_error(error.to_string()))?;
+            if let Some(mut reads) = started {
+                return Ok(reads.pop().expect("one read was started"));
+            }
+            let found = self.shared.lookup(&self.location, Need::Version, Time::ZERO).await;
+            let object = match found {
+                Ok(Some((object, _))) => object,
+                Ok(None) | Err(Error::NotFound { .. }) => break,
+                Err(error) => return Err(error),
+            };
+            let (old, new) = (&self.object.meta, &object.meta);
+            let is_same = old.size == new.size && generation_of(old) == generation_of(new);
+            if !is_same || object.file.is_none() {
+                break;
+            }
+            self.object = object;
+        }
+        Err(changed_during_stream(&self.location))
+    }
+}
