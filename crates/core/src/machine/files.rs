@@ -199,8 +199,10 @@ impl MachineFiles {
     /// Removes a file without handles, and drops its pages. Returns false while some of these are
     /// in flight: call again later. After true, the identifier may be reused.
     pub(super) fn remove(&mut self, base: &mut SharedState, file: FileId) -> bool {
+        // A range that ends with the file is found page by page, if it is small.
+        let end = self.file(file).bytes.div_ceil(PAGE_BYTES);
         let cache = &mut base.frames.cache;
-        cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
+        cache.invalidate(file, PageRange { first: 0, end });
         let is_removed = cache.is_empty(file);
         if is_removed {
             cache.forget_credit(file);
