@@ -64,8 +64,8 @@ pub struct ReadId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(u64);
 
-/// Version of a file, such as a strong ETag. The caller must give files of different bytes different
-/// generations: a weak ETag, or a time in whole seconds, is not always enough.
+/// Version of a file, such as a strong ETag. Two equal generations of a file must have equal bytes:
+/// a weak ETag, or a time in whole seconds, is not always enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(Arc<str>);
 
@@ -135,7 +135,8 @@ pub struct Counters {
 /// An open file.
 #[derive(Debug)]
 struct RemoteFile {
-    /// First sector of its present site.
+    /// First sector of its present site: of the machine's file for its present generation. A sector
+    /// is an address of 512 bytes on the planner's one device.
     site: u64,
     /// Number of open handles.
     handles: usize,
@@ -156,7 +157,7 @@ pub struct Planner {
     /// First sectors of retired sites, whose reads and fetches may not have ended.
     retired: Vec<u64>,
     /// Reads that begin at the next poll: first sector of the site, offset, identifier.
-    plugged: Vec<(u64, u64, ReadId)>,
+    unbegun: Vec<(u64, u64, ReadId)>,
     /// Gaps between reads that are read with them.
     gaps: Vec<(HandleId, Range<u64>)>,
     reads_max: u32,
@@ -168,13 +169,15 @@ impl Planner {
     /// Creates a planner without files.
     ///
     /// # Errors
-    /// An option is out of its bounds, or the readahead policy is unknown.
+    /// An option is out of its bounds, the readahead policy is unknown, or the memory is not
+    /// available.
     pub fn new(options: &PlannerOptions) -> Result<Planner, PlannerError> {
         let config: Config = options.config()?;
         let memory_bytes = config.memory_bytes / PAGE_BYTES * PAGE_BYTES;
+        let pool = pool(memory_bytes)?;
         Ok(Planner {
             machine: Machine::new(config).map_err(PlannerError::Config)?,
-            pool: vec![0; memory_bytes as usize],
+            pool,
             // A read may begin and end within a page.
             cached_read_bytes_max: memory_bytes / 2 - PAGE_BYTES,
             files: BTreeMap::new(),
@@ -182,7 +185,7 @@ impl Planner {
             addresses: Addresses::default(),
             work: Work::default(),
             retired: Vec::new(),
-            plugged: Vec::new(),
+            unbegun: Vec::new(),
             gaps: Vec::new(),
             reads_max: options.reads_max,
             next_id: 0,
@@ -323,7 +326,8 @@ impl Planner {
         Ok(self.machine.readahead_state(handle).marginal_cost_pages * PAGE_BYTES)
     }
 
-    /// Returns true if the planner has reads of the file that were not taken or abandoned.
+    /// Returns true while reads of the present generation of the file hold memory: until each is
+    /// taken, or has ended after it was abandoned. Reads of an older generation do not count.
     pub fn has_reads(&self, file: FileId) -> bool {
         let Some(remote) = self.files.get(&file) else { return false };
         self.work.sites[&remote.site].handles.values().any(|handle| handle.open_reads > 0)
@@ -353,7 +357,7 @@ impl Planner {
     /// The next range to fetch, or the next ended read; `None` if there is none now.
     pub fn poll(&mut self, now: Time) -> Option<Event> {
         let now = self.advance(now);
-        self.begin_plugged(now);
+        self.begin_reads(now);
         while self.machine.step(now, &mut self.work) {}
         self.remove_retired();
         self.work.events.pop_front()
@@ -403,6 +407,16 @@ impl Planner {
             false
         });
     }
+}
+
+/// Frames of a cache of this size, all zeros. Not written here: most systems then allocate each
+/// page at its first use.
+fn pool(memory_bytes: u64) -> Result<Vec<u8>, PlannerError> {
+    let out_of_memory = || PlannerError::OutOfMemory { bytes: memory_bytes };
+    let count = usize::try_from(memory_bytes).map_err(|_| out_of_memory())?;
+    // A first allocation, dropped at once, fails where the next one would abort the process.
+    Vec::<u8>::new().try_reserve_exact(count).map_err(|_| out_of_memory())?;
+    Ok(vec![0; count])
 }
 
 impl fmt::Debug for Planner {

@@ -222,6 +222,9 @@ fn commands_with_bad_arguments_are_errors() {
     }
     let error = with(PlannerOptions { readahead: "magic".to_owned(), ..options() });
     assert!(matches!(error, PlannerError::Config(_)), "{error}");
+    let bytes = 1 << 62;
+    let error = with(PlannerOptions { memory_bytes: bytes, ..options() });
+    assert_eq!(error, PlannerError::OutOfMemory { bytes });
     let mut planner = planner(64, 16, 8);
     let file_bytes = FILE_BYTES_MAX + 1;
     let error = planner.open_file(file_bytes, "0").unwrap_err();

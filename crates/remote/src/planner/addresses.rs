@@ -11,7 +11,7 @@ use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
 /// for proportionally more smaller ones.
 pub const FILE_BYTES_MAX: u64 = 1 << 47;
 
-/// Size of the device in sectors: its last byte still has a number of 63 bits.
+/// Size of the device in sectors: 2^63 bytes.
 pub(super) const DEVICE_SECTORS: u64 = 1 << 54;
 
 /// Allocator of address ranges, in sizes that are powers of two.
@@ -36,8 +36,25 @@ impl Addresses {
             return Some(start);
         }
         let start = self.end_sector;
-        let end = start.checked_add(sectors).filter(|&end| end <= DEVICE_SECTORS)?;
-        self.end_sector = end;
+        match start.checked_add(sectors).filter(|&end| end <= DEVICE_SECTORS) {
+            Some(end) => {
+                self.end_sector = end;
+                Some(start)
+            }
+            None => self.split(sectors),
+        }
+    }
+
+    /// Cuts a range of this size off the smallest larger free range. The rest stays free, in halves
+    /// of the ranges before. Parts are not joined again.
+    fn split(&mut self, sectors: u64) -> Option<u64> {
+        let mut larger = self.free.range_mut(sectors..);
+        let (size, start) = larger.find_map(|(&size, starts)| Some((size, starts.pop()?)))?;
+        let mut rest = size / 2;
+        while rest >= sectors {
+            self.free.entry(rest).or_default().push(start + rest);
+            rest /= 2;
+        }
         Some(start)
     }
 
@@ -67,5 +84,20 @@ mod tests {
         let mut starts = std::iter::from_fn(|| addresses.allocate(FILE_BYTES_MAX));
         // Each file takes 2^39 sectors of the 2^54, because of the unused page.
         assert_eq!(starts.by_ref().count(), 1 << 15);
+    }
+
+    /// The largest range is cut in halves down to one page, of 8 sectors. The other half of the
+    /// last cut is the next range of a page.
+    #[test]
+    fn small_file_finds_place_in_a_free_large_range() {
+        let mut addresses = Addresses::default();
+        let large: Vec<u64> = std::iter::from_fn(|| addresses.allocate(FILE_BYTES_MAX)).collect();
+        assert_eq!(addresses.allocate(0), None);
+        addresses.free(large[3], FILE_BYTES_MAX);
+        let starts = [0, 0, 1, 0].map(|bytes| addresses.allocate(bytes).unwrap() - large[3]);
+        assert_eq!(starts, [0, 8, 16, 32]);
+        assert_eq!(addresses.allocate(FILE_BYTES_MAX), None);
+        addresses.free(large[5], FILE_BYTES_MAX);
+        assert_eq!(addresses.allocate(FILE_BYTES_MAX), Some(large[5]));
     }
 }

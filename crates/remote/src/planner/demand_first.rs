@@ -34,8 +34,8 @@ pub(super) fn register() {
     });
 }
 
-/// First sector and identifier of a queued request. Two queued requests may begin alike: a read
-/// past the cache does not look for its pages there.
+/// First sector and identifier of a queued request. Two queued requests may begin with the same
+/// sector: a read that bypasses the cache does not look there for a request of its pages.
 type SectorKey = (u64, RequestId);
 
 /// Order of dispatch: by need, then by arrival.
@@ -145,7 +145,8 @@ impl Scheduler for DemandFirst {
         self.prefetches.remove(&id);
     }
 
-    /// Moves a queued request to the demand requests. One in flight leaves the place of a prefetch.
+    /// A reader has begun to wait for a request. If it is queued, it moves to the demand requests.
+    /// If it is in flight, it no longer counts as a prefetch, so that another one may leave.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
         self.prefetches.remove(&id);
         if let Some(arrival) = self.remove((requests[id].start, id)) {

@@ -24,7 +24,8 @@ pub struct PlannerOptions {
     /// slower than the network; a large size needs fewer requests.
     pub part_bytes: u64,
     /// Maximum number of fetches in flight. Default 64, at least 1. An eighth of them, at least
-    /// one, is reserved for fetches that a reader waits for.
+    /// one, is reserved for fetches that a reader waits for; with a maximum of 1 none is. A store
+    /// over the planner also sends requests for the versions of objects, which do not count here.
     pub fetches_max: u32,
     /// Maximum number of open reads. Default 65,536.
     pub reads_max: u32,
@@ -111,9 +112,9 @@ pub enum PlannerError {
         /// The configured limit.
         reads_max: u32,
     },
-    /// No memory is available for the buffer of a read that bypasses the cache.
+    /// No memory is available for the cache, or for the buffer of a read that bypasses it.
     OutOfMemory {
-        /// Size of the buffer.
+        /// Size of the cache or buffer.
         bytes: u64,
     },
     /// The identifier is not of an open file, handle or read of this planner.
@@ -146,7 +147,8 @@ impl fmt::Display for PlannerError {
             }
             PlannerError::OutOfMemory { bytes } => write!(
                 f,
-                "no memory for a buffer of {bytes} bytes; read the file in smaller pieces"
+                "no memory for a buffer of {bytes} bytes; give less memory to the cache, or read \
+                 the file in smaller pieces"
             ),
             PlannerError::NotOpen => {
                 f.write_str("this file, handle or read is not open in this planner")

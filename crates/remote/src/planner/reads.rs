@@ -48,7 +48,7 @@ impl Planner {
         self.next_id += 1;
         let (read, site, state) = (None, start_sector, ReadState::Waiting);
         self.work.reads.insert(id, OpenRead { read, site, handle, offset, bytes, direct, state });
-        self.plugged.push((start_sector, offset, id));
+        self.unbegun.push((start_sector, offset, id));
         Ok(id)
     }
 
@@ -89,9 +89,9 @@ impl Planner {
 
     /// Begins the reads that have started since the last poll, by file and offset; then the reads
     /// of the gaps between them.
-    pub(super) fn begin_plugged(&mut self, now: Time) {
-        self.plugged.sort_unstable();
-        for (start_sector, _, id) in std::mem::take(&mut self.plugged) {
+    pub(super) fn begin_reads(&mut self, now: Time) {
+        self.unbegun.sort_unstable();
+        for (start_sector, _, id) in std::mem::take(&mut self.unbegun) {
             let Some(read) = self.work.reads.get_mut(&id) else { continue };
             let site = &self.work.sites[&start_sector];
             let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
