@@ -31,26 +31,33 @@
 //! a time of modification is not cached.
 //!
 //! A version that was seen counts as the current one for [`StoreOptions::max_age`]. Writes through
-//! this store take effect at once.
+//! this store take effect at once. A write that is dropped, or that fails, may still take effect
+//! later: it then counts as one of another client.
 //!
 //! # Gets
-//! - A get of at most half of the memory passes the page cache. Up to 32 MiB are read before
-//!   the get returns; a larger one streams pieces of 32 MiB, and reads up to two pieces ahead of
-//!   its consumer, outside of the cache. If the object changes after the first piece, the stream
-//!   ends with [`Error::Precondition`](object_store::Error::Precondition).
+//! - A get of up to half of the memory, less a page, passes the page cache. Up to 32 MiB are read
+//!   before the get returns; a larger one streams pieces of 32 MiB, and reads up to two pieces
+//!   ahead of its consumer, outside of the cache. If the object changes after the first piece, the
+//!   stream ends with [`Error::Precondition`](object_store::Error::Precondition).
 //! - A larger get passes straight to the underlying store, and is not cached.
 //! - So does a get with a version, with conditions, or with extensions. The exception is
 //!   `if_match` alone: it is answered from the cache where it names the known version.
-//! - The first get of an object needs one request: its answer brings the version and the bytes.
+//! - The first get of an object needs one request: its answer brings the version and the bytes. If
+//!   other fetches are in flight in full number, a part of these bytes may be requested again.
 //! - `get_ranges` reads the bytes between two ranges where they cost less than another request.
+//!   Its ranges pass the cache in any size; a range of half of the memory or more has a buffer of
+//!   its own. For an object that is not cached, it is the `get_ranges` of the underlying store.
 //! - Returned buffers have exactly the size of their bytes, and share no memory with the cache.
 //! - A dropped future abandons its read. Its fetches go on for other readers.
 //!
 //! # Errors
-//! An answer of the wrong length is an error, never wrong bytes. Errors of the underlying store
-//! are passed on, as copies of their kind with the original as source. Errors of the kind
-//! [`Error::Generic`](object_store::Error::Generic), and answers of the wrong length, are tried again at once
-//! ([`StoreOptions::retries_max`]): the clients of `object_store` do the waiting.
+//! An answer of the wrong length is an error, never wrong bytes. Where a request passes straight to
+//! the underlying store, its error is returned as it is. Several readers may wait for any other
+//! request: each gets an error with the original as source. It has the kind of the original if that
+//! is a missing object, an unmet condition, a missing right or an unsupported request, and the kind
+//! `Generic` otherwise. Requests of the cache that fail with an error of this kind, or with an
+//! answer of the wrong length, are tried again at once ([`StoreOptions::retries_max`]): the clients
+//! of `object_store` do the waiting.
 
 use std::fmt;
 use std::ops::Range;
@@ -84,6 +91,7 @@ use objects::{Object, is_weak};
 use opening::{FirstAnswer, Need};
 pub use options::StoreOptions;
 use pieces::Pieces;
+use ranges::first_pieces;
 pub use runtime::Runtime;
 #[cfg(feature = "tokio")]
 pub use runtime::TokioRuntime;
@@ -192,7 +200,7 @@ impl<S: ObjectStore> ReadpathStore<S> {
             let pieces = shared.options.pieces(&range);
             let reads = match reads {
                 Some(reads) => reads,
-                None => match shared.start(location, &object, pieces::first_of(&pieces)) {
+                None => match shared.start(location, &object, first_pieces(&pieces)) {
                     Ok(Some(reads)) => reads,
                     Ok(None) => continue,
                     // The planner has no place for the reads.
@@ -300,8 +308,10 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let _guard = WriteGuard::new(&self.0, location);
-        self.0.store.put_opts(location, payload, options).await
+        let guard = WriteGuard::new(&self.0, location);
+        let result = self.0.store.put_opts(location, payload, options).await;
+        guard.end(&result);
+        result
     }
 
     async fn put_multipart_opts(
@@ -359,8 +369,10 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let _guard = WriteGuard::new(&self.0, to);
-        self.0.store.copy_opts(from, to, options).await
+        let guard = WriteGuard::new(&self.0, to);
+        let result = self.0.store.copy_opts(from, to, options).await;
+        guard.end(&result);
+        result
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {

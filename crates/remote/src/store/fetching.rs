@@ -196,7 +196,7 @@ impl<S: ObjectStore> Drop for FetchTask<S> {
             return;
         }
         let is_panic = std::thread::panicking();
-        self.shared.run(|state, now| {
+        self.shared.run_in_drop(|state, now| {
             state.has_ended |= !is_panic;
             state.fail(now, self.fetch.id, dropped_error());
         });

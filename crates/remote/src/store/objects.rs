@@ -24,6 +24,8 @@ pub(super) struct Object {
     pub(super) settles_at: Time,
     /// Time at which the version was the current one, as far as known.
     pub(super) checked_at: Time,
+    /// Time before which a check does not count, if there has been reason to doubt the version.
+    doubted_at: Option<Time>,
     /// Number of the latest use.
     used: u64,
 }
@@ -32,7 +34,9 @@ impl Object {
     /// Returns true if the version was the current one at `since` or later, and nothing more is to
     /// be found out about it at the time `now`.
     pub(super) fn is_current(&self, since: Time, now: Time) -> bool {
-        self.checked_at >= since && (self.file.is_some() || now < self.settles_at)
+        self.doubted_at.is_none()
+            && self.checked_at >= since
+            && (self.file.is_some() || now < self.settles_at)
     }
 }
 
@@ -131,7 +135,8 @@ impl Objects {
         }
         self.by_use.insert(self.uses, location.clone());
         let Found { meta, attributes, checked_at, settles_at } = found;
-        let object = Object { meta, attributes, file, settles_at, checked_at, used: self.uses };
+        let (doubted_at, used) = (None, self.uses);
+        let object = Object { meta, attributes, file, settles_at, checked_at, doubted_at, used };
         let old = self.objects.insert(location, object);
         debug_assert!(old.is_none(), "the location was forgotten before");
     }
@@ -141,6 +146,14 @@ impl Objects {
         let location = self.by_file.get(&file);
         if let Some(object) = location.and_then(|location| self.objects.get_mut(location)) {
             object.checked_at = object.checked_at.max(time);
+            object.doubted_at = object.doubted_at.filter(|&doubted_at| time < doubted_at);
+        }
+    }
+
+    /// Makes the version of an object, if it is known, count only after a check from `now` on.
+    pub(super) fn doubt(&mut self, location: &Path, now: Time) {
+        if let Some(object) = self.objects.get_mut(location) {
+            object.doubted_at = Some(now);
         }
     }
 

@@ -9,8 +9,7 @@ use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, Obj
 
 use super::errors::{copy_of, dropped_error, may_succeed_later};
 use super::objects::{Found, Object, settles_at};
-use super::pieces;
-use super::ranges::first_part;
+use super::ranges::{first_part, first_pieces};
 use super::shared::{Body, Opening, ReadTicket, Shared, State};
 use crate::planner::Time;
 
@@ -33,7 +32,8 @@ pub(super) enum FirstAnswer<S: ObjectStore> {
     Whole(GetResult),
 }
 
-/// Place for the first answer. Dropped with the reader, and with it the reads.
+/// Place where the opening task leaves the first answer for its reader. It is dropped with the
+/// reader, and its reads are then abandoned.
 type AnswerSlot<S> = Arc<Mutex<Option<FirstAnswer<S>>>>;
 
 /// A step of a lookup.
@@ -211,7 +211,7 @@ impl<S: ObjectStore> OpeningTask<S> {
             }
             let pieces = self.shared.options.pieces(&range);
             // Without a place in the planner, the get starts no read.
-            let reads = state.start(now, &object, pieces::first_of(&pieces)).ok()?;
+            let reads = state.start(now, &object, first_pieces(&pieces)).ok()?;
             Some((object, reads))
         });
         let answer = match (reads, answer) {
@@ -237,7 +237,7 @@ impl State {
 impl<S: ObjectStore> Drop for OpeningTask<S> {
     /// Wakes the readers of a task that has not ended, with an error.
     fn drop(&mut self) {
-        self.shared.run(|state, _| {
+        self.shared.run_in_drop(|state, _| {
             if state.is_opening(&self.location, &self.promise) {
                 state.openings.remove(&self.location);
             }

@@ -10,10 +10,10 @@ pub struct StoreOptions {
     /// Memory, size of a fetch, and readahead policy.
     pub planner: PlannerOptions,
     /// Time for which a known version of an object counts as the current one. Default 10 s. A get
-    /// may return the version that was current up to this long before. A fetch from the store
-    /// confirms the version, so that only gets without a fetch cause a request for the version
-    /// after this time. With zero each get of cached bytes costs such a request. Writes through
-    /// this store take effect at once.
+    /// may return the version that was current up to this long before. Each fetch from the store
+    /// confirms the version. The first get of a known object after this time waits for a
+    /// request for its version, before its own fetches. With zero, each get of a known object costs
+    /// such a request. Writes through this store take effect at once.
     pub max_age: Duration,
     /// Number of times that a get is repeated after its object changed. Default 8. After that the
     /// get passes straight to the underlying store, whose answer is of one version.

@@ -16,15 +16,6 @@ use super::opening::Need;
 use super::shared::{ReadTicket, Shared};
 use crate::planner::{ReadFailure, Time};
 
-/// Number of pieces of a stream whose reads have started: one that its consumer waits for, and the
-/// next one. An ended read holds its bytes outside of the cache until the consumer takes them.
-const STARTED_MAX: usize = 2;
-
-/// The pieces whose reads start with the get.
-pub(super) fn first_of(pieces: &[Range<u64>]) -> &[Range<u64>] {
-    &pieces[..pieces.len().min(STARTED_MAX)]
-}
-
 /// A get in pieces.
 pub(super) struct Pieces<S: ObjectStore> {
     shared: Arc<Shared<S>>,

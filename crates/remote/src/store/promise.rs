@@ -41,7 +41,10 @@ impl<T: Clone> Promise<T> {
             match &state.value {
                 Some(value) => Poll::Ready(value.clone()),
                 None => {
-                    state.wakers.push(context.waker().clone());
+                    let waker = context.waker();
+                    if !state.wakers.iter().any(|stored| stored.will_wake(waker)) {
+                        state.wakers.push(waker.clone());
+                    }
                     Poll::Pending
                 }
             }

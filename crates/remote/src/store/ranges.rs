@@ -12,6 +12,15 @@ use super::options::StoreOptions;
 /// long as a request.
 const PIECE_BYTES: u64 = 32 << 20;
 
+/// Number of pieces of a stream whose reads have started: one that its consumer waits for, and the
+/// next one. An ended read holds its bytes outside of the cache until the consumer takes them.
+const STARTED_MAX: usize = 2;
+
+/// The pieces whose reads start with the get.
+pub(super) fn first_pieces(pieces: &[Range<u64>]) -> &[Range<u64>] {
+    &pieces[..pieces.len().min(STARTED_MAX)]
+}
+
 impl StoreOptions {
     /// Largest get through the cache in bytes: half of the memory.
     pub(super) fn cached_bytes_max(&self) -> u64 {
@@ -46,7 +55,8 @@ pub(super) fn first_part(range: &GetRange, part_bytes: u64) -> Option<GetRange> 
             let start = from(*start);
             Some(GetRange::Bounded(start..start.saturating_add(part_bytes)))
         }
-        // With almost a page more, the first page is whole for any length.
+        // The suffix may begin anywhere in a page. With 4,095 more bytes before it, the request
+        // reaches back to the beginning of that page in any case.
         GetRange::Suffix(bytes) => {
             let bytes = bytes.checked_add(PAGE_BYTES - 1).filter(|&bytes| bytes <= part_bytes)?;
             Some(GetRange::Suffix(bytes))

@@ -49,14 +49,15 @@ pub(super) struct State {
     pub(super) objects: Objects,
     /// Requests for the version of an object.
     pub(super) openings: BTreeMap<Path, Opening>,
-    /// The body of the request that opened a file, until the next actions are taken.
+    /// The body of the request that opened a file, until the end of the change of the state: the
+    /// first fetch of the file takes it over, if there is one.
     pub(super) bodies: BTreeMap<FileId, Body>,
     reads: BTreeMap<ReadId, ReadSlot>,
     /// Errors of fetches, by the reason given to the planner.
     errors: VecDeque<(i32, Arc<Error>)>,
     next_reason: i32,
-    /// True while a task is due that begins the reads that have started.
-    is_plugged: bool,
+    /// True while a task is due that begins the reads that have started: see [`BeginReads`].
+    is_begin_due: bool,
     /// True once the runtime has dropped a task: it runs no more.
     pub(super) has_ended: bool,
 }
@@ -75,6 +76,7 @@ enum ReadSlot {
 struct Actions {
     fetches: Vec<(Fetch, Path, Option<Body>)>,
     wakers: Vec<Waker>,
+    /// Bodies that no fetch has taken over.
     unused: BTreeMap<FileId, Body>,
 }
 
@@ -94,7 +96,7 @@ impl<S: ObjectStore> Shared<S> {
             reads: BTreeMap::new(),
             errors: VecDeque::new(),
             next_reason: 0,
-            is_plugged: false,
+            is_begin_due: false,
             has_ended: false,
         };
         Ok(Shared { store, runtime, options, start_fetch, state: Mutex::new(state) })
@@ -113,7 +115,25 @@ impl<S: ObjectStore> Shared<S> {
     /// Changes the state; then starts the fetches that follow, and wakes the readers.
     pub(super) fn run<R>(self: &Arc<Self>, change: impl FnOnce(&mut State, Time) -> R) -> R {
         let now = self.now();
-        let mut state = self.lock();
+        self.change(self.lock(), now, change)
+    }
+
+    /// As [`run`](Shared::run), for a destructor. No effect after a panic with the state locked: a
+    /// second panic would abort the process.
+    pub(super) fn run_in_drop(self: &Arc<Self>, change: impl FnOnce(&mut State, Time)) {
+        let now = self.now();
+        if let Ok(state) = self.state.lock() {
+            self.change(state, now, change);
+        }
+    }
+
+    /// Changes the locked state, as [`run`](Shared::run) does.
+    fn change<R>(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        now: Time,
+        change: impl FnOnce(&mut State, Time) -> R,
+    ) -> R {
         let result = change(&mut state, now);
         let actions = state.actions(now);
         drop(state);
@@ -139,13 +159,13 @@ impl<S: ObjectStore> Shared<S> {
             return Ok(None);
         }
         let reads = state.start(now, object, ranges)?;
-        let is_plugged = std::mem::replace(&mut state.is_plugged, true);
+        let is_begin_due = std::mem::replace(&mut state.is_begin_due, true);
         drop(state);
-        if !is_plugged {
-            // The reads begin in a task of their own, together with those that other futures of
+        if !is_begin_due {
+            // The reads begin in a task of their own, together with the reads that other futures of
             // this task start now: the planner puts them in order.
-            let unplug = Unplug(Arc::clone(self));
-            self.runtime.spawn(Box::pin(async move { drop(unplug) }));
+            let begin = BeginReads(Arc::clone(self));
+            self.runtime.spawn(Box::pin(async move { drop(begin) }));
         }
         let ticket = |read| ReadTicket::new(self, read);
         Ok(Some(reads.into_iter().map(ticket).collect()))
@@ -278,6 +298,13 @@ impl State {
         }
     }
 
+    /// Makes the next get of an object ask for its version. Answers to earlier requests do not
+    /// count. The pages stay, if the version is the same.
+    pub(super) fn doubt(&mut self, now: Time, location: &Path) {
+        self.openings.remove(location);
+        self.objects.doubt(location, now);
+    }
+
     /// Removes an object, and closes its file.
     fn close(&mut self, now: Time, location: &Path) {
         if let Some((file, handle)) = self.objects.remove(location) {
@@ -287,12 +314,13 @@ impl State {
     }
 }
 
-/// Begins the reads that have started when it is dropped.
-struct Unplug<S: ObjectStore>(Arc<Shared<S>>);
+/// Begins the reads that have started when it is dropped: in its task, or with a runtime that has
+/// shut down.
+struct BeginReads<S: ObjectStore>(Arc<Shared<S>>);
 
-impl<S: ObjectStore> Drop for Unplug<S> {
+impl<S: ObjectStore> Drop for BeginReads<S> {
     fn drop(&mut self) {
-        self.0.run(|state, _| state.is_plugged = false);
+        self.0.run_in_drop(|state, _| state.is_begin_due = false);
     }
 }
 
@@ -319,7 +347,14 @@ impl<S: ObjectStore> Future for ReadTicket<S> {
         let mut state = self.shared.lock();
         let slot = state.reads.get_mut(&read).expect("the slot of an open read");
         if let ReadSlot::Waiting(waker) = slot {
-            *waker = Some(context.waker().clone());
+            let is_same = waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
+            let old = match is_same {
+                true => None,
+                false => waker.replace(context.waker().clone()),
+            };
+            // The destructor of a waker may run any code: not with the state locked.
+            drop(state);
+            drop(old);
             return Poll::Pending;
         }
         let Some(ReadSlot::Ended(result)) = state.reads.remove(&read) else {
@@ -334,10 +369,13 @@ impl<S: ObjectStore> Future for ReadTicket<S> {
 impl<S: ObjectStore> Drop for ReadTicket<S> {
     fn drop(&mut self) {
         if let Some(read) = self.read {
-            self.shared.run(|state, now| {
-                state.reads.remove(&read);
+            let mut slot = None;
+            self.shared.run_in_drop(|state, now| {
+                slot = state.reads.remove(&read);
                 state.planner.abandon(now, read);
             });
+            // With its waker, after the state is unlocked.
+            drop(slot);
         }
     }
 }

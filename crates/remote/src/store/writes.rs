@@ -1,33 +1,53 @@
 //! Writes: they pass to the underlying store, and what is known of their objects is forgotten.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, PutPayload, PutResult, Result, UploadPart};
+use object_store::{
+    Error, MultipartUpload, ObjectStore, PutPayload, PutResult, Result, UploadPart,
+};
 
 use super::shared::Shared;
 
 /// Forgets an object when a write ends: with success, with an error, or because its future is
 /// dropped. Gets during the write may return either version.
+///
+/// A write that was dropped, or has failed, may still take effect later in the underlying store.
+/// Gets may then return the older version for some time after that, as after a write by another
+/// client.
 #[derive(Debug)]
 pub(super) struct WriteGuard<S: ObjectStore> {
     shared: Arc<Shared<S>>,
     location: Path,
+    /// True if the store has refused the write: the object is as it was, perhaps in a version that
+    /// is not known here.
+    is_refused: bool,
 }
 
 impl<S: ObjectStore> WriteGuard<S> {
     /// A guard for a write of an object that begins now.
     pub(super) fn new(shared: &Arc<Shared<S>>, location: &Path) -> WriteGuard<S> {
-        WriteGuard { shared: Arc::clone(shared), location: location.clone() }
+        WriteGuard { shared: Arc::clone(shared), location: location.clone(), is_refused: false }
+    }
+
+    /// The write has ended with this result. A refused one drops no pages.
+    pub(super) fn end<T>(mut self, result: &Result<T>) {
+        self.is_refused =
+            matches!(result, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }));
     }
 }
 
 impl<S: ObjectStore> Drop for WriteGuard<S> {
     fn drop(&mut self) {
-        self.shared.run(|state, now| state.forget(now, &self.location));
+        self.shared.run_in_drop(|state, now| match self.is_refused {
+            true => state.doubt(now, &self.location),
+            false => state.forget(now, &self.location),
+        });
     }
 }
 
@@ -46,8 +66,10 @@ impl<S: ObjectStore> MultipartUpload for Upload<S> {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let _guard = WriteGuard::new(&self.shared, &self.location);
-        self.upload.complete().await
+        let guard = WriteGuard::new(&self.shared, &self.location);
+        let result = self.upload.complete().await;
+        guard.end(&result);
+        result
     }
 
     async fn abort(&mut self) -> Result<()> {
@@ -55,31 +77,54 @@ impl<S: ObjectStore> MultipartUpload for Upload<S> {
     }
 }
 
-/// Deletes objects, and forgets each of them when the stream reports it, and all of them when the
+/// Deletes objects, and forgets each of them when the stream reports it, and all others when the
 /// stream ends or is dropped: the store may delete in batches.
 pub(super) fn delete_stream<S: ObjectStore>(
     shared: &Arc<Shared<S>>,
     locations: BoxStream<'static, Result<Path>>,
 ) -> BoxStream<'static, Result<Path>> {
-    let guards: Arc<Mutex<Vec<WriteGuard<S>>>> = Arc::default();
-    let lock = |guards: &Arc<Mutex<Vec<WriteGuard<S>>>>, guard: WriteGuard<S>| {
-        guards.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
-    };
-    let (added, owner) = (Arc::clone(&guards), Arc::clone(shared));
+    let guards: Guards<S> = Guards(Arc::default());
+    let (added, owner) = (guards.clone(), Arc::clone(shared));
     let locations = locations.inspect(move |location| {
         if let Ok(location) = location {
-            lock(&added, WriteGuard::new(&owner, location));
+            added.lock().push_back(WriteGuard::new(&owner, location));
         }
     });
-    let owner = Arc::clone(shared);
-    let deleted = shared.store.delete_stream(locations.boxed());
-    deleted
-        .inspect(move |location| {
-            // The guards live as long as this closure.
-            let _ = &guards;
-            if let Ok(location) = location {
-                owner.run(|state, now| state.forget(now, location));
+    let (reported, owner) = (guards.clone(), Arc::clone(shared));
+    let deleted = shared.store.delete_stream(locations.boxed()).inspect(move |location| {
+        if let Ok(location) = location {
+            match reported.remove(location) {
+                Some(guard) => drop(guard),
+                None => owner.run(|state, now| state.forget(now, location)),
             }
-        })
-        .boxed()
+        }
+    });
+    let end = stream::poll_fn(move |_| {
+        let left = std::mem::take(&mut *guards.lock());
+        drop(left);
+        Poll::Ready(None)
+    });
+    deleted.chain(end).boxed()
+}
+
+/// Guards of the deletes that have begun and were not reported, in their order.
+struct Guards<S: ObjectStore>(Arc<Mutex<VecDeque<WriteGuard<S>>>>);
+
+impl<S: ObjectStore> Guards<S> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<WriteGuard<S>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a guard of an object.
+    fn remove(&self, location: &Path) -> Option<WriteGuard<S>> {
+        let mut guards = self.lock();
+        let index = guards.iter().position(|guard| guard.location == *location)?;
+        guards.remove(index)
+    }
+}
+
+impl<S: ObjectStore> Clone for Guards<S> {
+    fn clone(&self) -> Guards<S> {
+        Guards(Arc::clone(&self.0))
+    }
 }

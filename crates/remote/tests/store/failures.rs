@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{Error, ObjectStoreExt};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
 
@@ -60,7 +61,7 @@ async fn with_large_object(objects_max: usize) -> (ReadpathStore<TestStore<InMem
 }
 
 /// A consumer that does not go on holds the first two pieces of 32 MiB. Another object takes the
-/// place of the streamed one among the known objects meanwhile, and the stream goes on all the same.
+/// place of the streamed one among the known objects, and the stream goes on all the same.
 #[tokio::test(start_paused = true)]
 async fn slow_stream_holds_two_pieces() {
     let (store, path) = with_large_object(1).await;
@@ -90,4 +91,61 @@ async fn stream_ends_at_a_change() {
     }
     assert!(matches!(ends.pop(), Some(Err(Error::Precondition { .. }))));
     assert!(ends.iter().all(|end| matches!(end, Ok(true))) && ends.len() < 4, "{ends:?}");
+}
+
+/// A refused write changes nothing, but shows that another client may have written: the version is
+/// asked for, and the cached page stays.
+#[tokio::test]
+async fn refused_write_keeps_the_pages_and_asks_for_the_version() {
+    let (store, path) = cached(TestStore::new(InMemory::new()), options(), 100).await;
+    let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    let read = async || store.get_range(&path, 0..100).await.unwrap();
+    assert_eq!(read().await, content(0, 0..100));
+    store.put_opts(&path, content(2, 0..100).into(), create.clone()).await.unwrap_err();
+    for _ in 0..2 {
+        assert_eq!(read().await, content(0, 0..100));
+        assert_eq!((store.inner().gets(), store.inner().heads()), (1, 1));
+    }
+    store.inner().store.put(&path, content(1, 0..100).into()).await.unwrap();
+    assert_eq!(read().await, content(0, 0..100));
+    store.put_opts(&path, content(2, 0..100).into(), create).await.unwrap_err();
+    assert_eq!(read().await, content(1, 0..100));
+}
+
+/// A delete that was reported has no effect on what is read after it. A delete without a report has
+/// it at the end of the stream, although the stream is not dropped.
+#[tokio::test]
+async fn deletes_are_forgotten_at_their_report_or_at_the_end() {
+    let (store, path) = cached(TestStore::new(InMemory::new()), options(), 100).await;
+    let other = Path::from("other");
+    store.put(&other, content(0, 0..100).into()).await.unwrap();
+    let locations = stream::iter([Ok(path.clone()), Ok(other.clone())]).boxed();
+    let mut deleted = store.delete_stream(locations);
+    assert_eq!(deleted.next().await.unwrap().unwrap(), path);
+    store.get_range(&path, 0..10).await.unwrap_err();
+    store.inner().store.put(&path, content(1, 0..100).into()).await.unwrap();
+    store.get_range(&path, 0..10).await.unwrap();
+    assert_eq!(deleted.next().await.unwrap().unwrap(), other);
+    assert!(deleted.next().await.is_none());
+    let gets = store.inner().gets();
+    assert_eq!(store.get_range(&path, 0..10).await.unwrap(), content(1, 0..10));
+    drop(deleted);
+    assert_eq!(store.get_range(&path, 0..10).await.unwrap(), content(1, 0..10));
+    assert_eq!(store.inner().gets(), gets);
+}
+
+/// Of twenty gets at once, one has a place in the planner. The others are as by the store.
+#[tokio::test]
+async fn get_without_a_place_passes_straight_to_the_store() {
+    let planner = PlannerOptions { reads_max: 1, ..options().planner };
+    let options = StoreOptions { planner, ..options() };
+    let (store, path) = cached(TestStore::new(InMemory::new()), options, MIB).await;
+    let starts = (0..20).map(|index| index * 40 * KIB);
+    let reads = starts.clone().map(|start| store.get_range(&path, start..start + 10));
+    for (start, read) in starts.zip(join_all(reads).await) {
+        assert_eq!(read.unwrap(), content(0, start..start + 10));
+    }
+    let ranges = [0..10, 50 * KIB..51 * KIB];
+    let read = store.get_ranges(&path, &ranges).await.unwrap();
+    assert!(ranges.iter().zip(read).all(|(range, bytes)| bytes == content(0, range.clone())));
 }

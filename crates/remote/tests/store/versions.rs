@@ -93,3 +93,15 @@ async fn young_object_without_a_tag_is_cached_after_two_seconds() {
         assert_eq!((store.inner().gets(), store.inner().heads()), requests, "{pause_ms}");
     }
 }
+
+/// Without a version, each `head` asks the store.
+#[tokio::test]
+async fn head_of_an_object_without_a_version_is_new() {
+    let test_store = TestStore { hides: [true, true], ..TestStore::new(InMemory::new()) };
+    let (store, path) = cached(test_store, options(), 100).await;
+    for bytes in [100, 200, 300] {
+        store.inner().store.put(&path, content(0, 0..bytes).into()).await.unwrap();
+        assert_eq!(store.head(&path).await.unwrap().size, bytes);
+    }
+    assert_eq!(store.inner().heads(), 3);
+}
