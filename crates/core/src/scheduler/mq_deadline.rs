@@ -8,17 +8,18 @@
 //! The classes share one batch: the number of its requests, its direction, and the number of read
 //! batches that passed writes.
 //!
-//! Longest wait: a request that no higher class delays has the bound of `deadline`. Another one
-//! waits at most `prio_aging_expire`, and then for the older aged requests of its class and of the
-//! classes between.
+//! Longest wait: a request that no other class delays has the bound of `deadline`. Another one
+//! waits at most `prio_aging_expire`, and then only for aged requests: an idle one for all of
+//! best-effort, and each one for others of its class, in the order of `deadline`. A real-time
+//! request waits for all aged ones besides.
 //!
 //! Source: Linux's `Documentation/block/deadline-iosched.rst` and `ioprio.rst`, and the text of the
 //! commits that added classes and aging. One rule differs: in Linux a younger request that
-//! continues the batch can hide an aged one. Here the oldest request is served. `async_depth` is
-//! omitted: it limits requests before they reach a scheduler.
+//! continues the batch can hide an aged one. Here the oldest request of the class is served then,
+//! in either direction. `async_depth` is omitted: it limits requests before they reach a scheduler.
 
 use crate::policy::{Spec, SpecError};
-use crate::request::{DeviceCaps, Op, RequestId, RequestTable};
+use crate::request::{Class, DeviceCaps, Op, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::batches::{BatchState, DeadlineTunables, DirectionQueues};
@@ -105,26 +106,36 @@ impl MqDeadline {
         self.choose_of(self.busy_classes().next()?, now, requests)
     }
 
-    /// Chooses an aged request of a class below the highest one; `None` without one. It is the
-    /// request that the batch serves next, if that is aged, and otherwise the oldest of the class.
+    /// Chooses an aged request, of best-effort before idle. `None` without one, or if fewer than
+    /// two classes have requests. Best-effort takes part even as the highest class with requests:
+    /// its aged requests are not passed by idle ones.
     fn choose_aged(&self, now: Time, requests: &RequestTable) -> Option<Choice> {
+        self.busy_classes().nth(1)?;
+        let mut classes = self.busy_classes().filter(|&class| class > Class::RealTime as usize);
+        classes.find_map(|class| self.choose_aged_of(class, now, requests))
+    }
+
+    /// Chooses an aged request of this class; `None` without one. It is the request that the batch
+    /// serves next, if that is aged, and otherwise the oldest of both directions.
+    fn choose_aged_of(&self, class: usize, now: Time, requests: &RequestTable) -> Option<Choice> {
         let aging = self.tunables.prio_aging_expire;
-        self.busy_classes().skip(1).find_map(|class| {
-            let queues = &self.classes[class];
-            let oldest_aged = [Op::Read, Op::Write]
-                .into_iter()
-                .find_map(|op| Some((op, queues.oldest_after(op, aging, now, requests)?)));
-            let (op, oldest_key) = oldest_aged?;
-            let next = self.choose_of(class, now, requests);
-            let is_aged = |choice: &Choice| {
-                let waiting = queues.queued[choice.batch.direction as usize].waiting(choice.key);
-                waiting.is_some_and(|waiting| waiting.arrived + aging <= now)
-            };
-            next.filter(is_aged).or_else(|| {
-                let mut batch = self.batch;
-                batch.begin_batch(op);
-                Some(Choice { class, key: oldest_key, batch })
-            })
+        let queues = &self.classes[class];
+        let oldest = [Op::Read, Op::Write].into_iter().filter_map(|op| {
+            let (key, waiting) = queues.queued[op as usize].oldest(requests)?;
+            Some((waiting.arrived, op, key))
+        });
+        let (arrived, op, key) = oldest.min_by_key(|&(arrived, ..)| arrived)?;
+        if arrived + aging > now {
+            return None;
+        }
+        let is_aged = |choice: &Choice| {
+            let waiting = queues.queued[choice.batch.direction as usize].waiting(choice.key);
+            waiting.is_some_and(|waiting| waiting.arrived + aging <= now)
+        };
+        self.choose_of(class, now, requests).filter(is_aged).or_else(|| {
+            let mut batch = self.batch;
+            batch.begin_batch(op);
+            Some(Choice { class, key, batch })
         })
     }
 
@@ -157,7 +168,7 @@ impl Scheduler for MqDeadline {
         queued.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    /// Sends an aged request of a lower class, or the next one of the highest class. Returns none
+    /// Sends an aged request, or the next one of the highest class with requests. Returns none
     /// while that class has all its requests in the device.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         let choice = self.choose_aged(now, requests);
@@ -185,7 +196,7 @@ impl Scheduler for MqDeadline {
 mod tests {
     use super::super::testing::{SchedulerBench, caps, read, write};
     use super::*;
-    use crate::request::{Class, Priority, Request};
+    use crate::request::{Priority, Request};
 
     fn mq_deadline(tunables: MqDeadlineTunables) -> SchedulerBench {
         SchedulerBench::new(MqDeadline::new(&caps(), tunables))
@@ -258,6 +269,53 @@ mod tests {
         };
         assert_eq!(order(Time::from_s(10)), [0, 2, 3, 4]);
         assert_eq!(order(Time::from_s(20)), [2, 3, 0, 4]);
+    }
+
+    /// Best-effort requests 0 and 1 and the idle request 2 arrive at 0 s, the real-time one 3 at 10
+    /// s. At 10 s, 0 to 2 have aged. Best-effort comes first among the aged ones, whether
+    /// it is the highest class with requests or not. Without real-time requests, 2 would have to
+    /// wait for the completions of 0 and 1, if it had not aged.
+    #[test]
+    fn aged_request_does_not_pass_aged_ones_of_a_higher_class() {
+        let order = |prio_aging_expire, has_real_time| {
+            let mut policy = mq_deadline(MqDeadlineTunables { prio_aging_expire, ..single() });
+            policy.insert(Time::ZERO, read(100, 8));
+            policy.insert(Time::ZERO, read(200, 8));
+            policy.insert(Time::ZERO, of_class(Class::Idle, read(50, 8)));
+            if has_real_time {
+                policy.insert(Time::from_s(10), of_class(Class::RealTime, read(9000, 8)));
+            }
+            let dispatches = [(); 4].map(|()| policy.dispatch(Time::from_s(10)));
+            dispatches.map(|dispatch| match dispatch {
+                Dispatch::Request(id) => Some(id.0),
+                _ => None,
+            })
+        };
+        let ten = Time::from_s(10);
+        assert_eq!(order(ten, true), [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(order(ten, false), [Some(0), Some(1), Some(2), None]);
+        assert_eq!(order(Time::ZERO, false), [Some(0), Some(1), Some(2), None]);
+    }
+
+    /// The real-time read 0 is in the device from 0 s on, in a batch of reads. Of the best-effort
+    /// requests the write 1 arrives at 0 s and the read 2 at 1 s; both have aged at 11 s. The batch
+    /// would go on with the read 3, which has not aged. Thus the oldest goes: 1, then 2. The read 3
+    /// waits for the real-time class.
+    #[test]
+    fn oldest_aged_request_is_served_in_either_direction() {
+        let mut policy = mq_deadline(MqDeadlineTunables::default());
+        policy.insert(Time::ZERO, of_class(Class::RealTime, read(500, 8)));
+        assert_eq!(policy.dispatch(Time::ZERO), Dispatch::Request(RequestId(0)));
+        policy.insert(Time::ZERO, write(50, 8));
+        policy.insert(Time::from_s(1), read(100, 8));
+        policy.insert(Time::from_s(11), read(10, 8));
+        let now = Time::from_s(11);
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(1)));
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(2)));
+        assert_eq!(policy.dispatch(now), Dispatch::Nothing);
+        policy.complete(now, RequestId(0));
+        policy.complete(now, RequestId(1));
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(3)));
     }
 
     /// Two reads in the order of arrival, the second in front of the first.
