@@ -1,4 +1,4 @@
-//! `kyber`: limits the requests in the device by measured latencies, as in Linux since 4.12.
+//! `kyber`: limits the requests in the device by measured latencies, as in Linux since 4.20.
 //!
 //! How it works: reads and writes are *domains*. A request needs a token of its domain, which it
 //! returns at completion. At first there are 256 tokens for reads and 128 for writes. Inside
@@ -18,13 +18,15 @@
 //! of a disk, and never leaves the device idle.
 //!
 //! Longest wait: the requests of its domain before it, and for each batch of them one batch of the
-//! other domain.
+//! other domain. A batch ends early if no token is left. With a single token, each request before
+//! it is a batch.
 //!
 //! Source: Linux's `Documentation/block/kyber-iosched.rst`, the article "Two new block I/O
 //! schedulers for 4.12" (LWN, 2017), and the texts of the commits that introduced `kyber` (2017)
 //! and its histograms (2018). Two domains are omitted, since no such requests exist here: discards
-//! (64 tokens) and others (16). One rule differs: in Linux the two histograms of a domain share
-//! the second after which few samples are enough.
+//! (64 tokens) and others (16). So is `async_depth`: it limits asynchronous requests, to 75 % of
+//! the queue, before they reach a scheduler. One rule differs: in Linux the two histograms of a
+//! domain share the second after which few samples are enough.
 
 use alloc::vec::Vec;
 
@@ -100,7 +102,7 @@ struct Domain {
     device_times: LatencyHistogram,
     /// Times from arrival to completion.
     total_times: LatencyHistogram,
-    /// 99th percentile of the total time that no congestion has used yet.
+    /// The latest 99th percentile of the total time, until a congested period uses it.
     unused_percentile: Option<u32>,
 }
 
@@ -362,7 +364,9 @@ mod tests {
         let tunables = |text| KyberTunables::from_spec(&Spec::parse(text).unwrap());
         let patient = tunables("kyber,read_lat_nsec=20000000").unwrap();
         assert_eq!(patient, KyberTunables { read_lat: Time::from_ms(20), ..Default::default() });
-        assert!(tunables("kyber,read_lat_nsec=0").is_err() && tunables("kyber,depth=1").is_err());
+        assert!(
+            tunables("kyber,read_lat_nsec=0").is_err() && tunables("kyber,async_depth=1").is_err()
+        );
         let write_depth = |tunables| {
             let mut kyber = Kyber::new(&caps(), tunables);
             serve(&mut kyber, Op::Write, 500, 0, 0, 1_000);
