@@ -22,8 +22,9 @@
 //!
 //! Longest wait: of a request in a queue of weight `w`, where the weights of the busy queues of its
 //! class have the sum `W`. Before the queue has got its budget `B`, the others get at most `B W /
-//! w` sectors, and one largest budget. Raised weights count as such, for up to 25 s. A real-time
-//! process starves all others by design; the idle class is served once in 200 ms.
+//! w` sectors, and one largest budget. Raised weights count as such: of an interactive process for
+//! up to 25 s, of a soft real-time one for as long as it reads at its low rate. A real-time process
+//! starves all others by design; the idle class is served once in 200 ms.
 //!
 //! Source: Linux's `Documentation/block/bfq-iosched.rst`, and P. Valente and F. Checconi, "High
 //! Throughput Disk Scheduling with Fair Bandwidth Distribution" (IEEE Transactions on Computers,
@@ -32,7 +33,10 @@
 //!
 //! Omitted: groups; merging of the queues of cooperating processes; injection of other requests
 //! during idling; the raising of asynchronous queues. A process that is raised as interactive does
-//! not become soft real-time before that ends.
+//! not become soft real-time before that ends. An arrival may end a service although a third queue
+//! is next. The queue with the smallest of different weights is idled for as well. The classes of
+//! raised queues do not count as different. Think times are measured during idling, too. A burst
+//! may begin while other queues are busy.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -166,6 +170,9 @@ impl Bfq {
         };
         let queue = &mut self.queues[id];
         queue.observe(now, &requests[request], &rules);
+        if queue.is_totally_seeky() {
+            queue.raising.end_soft_real_time();
+        }
         let key = queue.requests.insert(WaitingRequest { id: request, arrived: now }, requests);
         let back_seek = self.tunables.back_seek();
         queue.next = nearest_to_head(queue.next, Some(key), self.head, back_seek);

@@ -35,18 +35,18 @@ impl Bfq {
         let (class, weight) = (queue.priority.class, queue.weight());
         self.trees.activate(id, Activation { class, weight, budget }, is_continued);
         self.count_busy(id);
-        self.preempt(now, id, is_continued || is_raised);
+        self.preempt(now, id, is_continued);
     }
 
-    /// Ends the service of another queue if the queue `id` may take its place. `is_urgent`: it
-    /// continues its own service, or its weight is raised.
-    fn preempt(&mut self, now: Time, id: QueueId, is_urgent: bool) {
+    /// Ends the service of another queue if the queue `id` may take its place: if its class or its
+    /// weight is higher, or if it continues its own service and is raised at least as much.
+    fn preempt(&mut self, now: Time, id: QueueId, is_continued: bool) {
         let Some(served) = self.in_service.filter(|&served| served != id) else { return };
         let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());
         let [(class, weight), (served_class, served_weight)] =
             [id, served].map(|queue| self.trees.rank(queue));
         let is_higher = class < served_class || class == served_class && weight > served_weight;
-        let comes_first = is_urgent && factor >= served_factor || is_higher;
+        let comes_first = is_continued && factor >= served_factor || is_higher;
         if comes_first || !self.is_idling_better(served) {
             self.idle_until = None;
             self.end_service(now, served, EndReason::Preempted, now);
@@ -107,5 +107,33 @@ impl Bfq {
                 self.busy_plain.remove(&key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Priority, ProcessId, Request, RequestId};
+    use crate::scheduler::testing::{SchedulerBench, caps, read};
+    use crate::scheduler::{BfqTunables, Dispatch};
+
+    /// Process 0 begins to read. After its request the device is kept idle for it, for 20 ms if it
+    /// is raised. Then process 1 begins: it is interactive, of weight 40 × 30. A default process 0
+    /// is so, too, and keeps the device. At another level than 4 it is not raised, and the higher
+    /// weight ends its service.
+    #[test]
+    fn raised_queue_ends_the_service_of_a_lower_weight_only() {
+        let second = |level| {
+            let mut policy = SchedulerBench::new(Bfq::new(&caps(), BfqTunables::default()));
+            let priority = Priority { level, ..Priority::default() };
+            policy.insert(Time::ZERO, Request { priority, ..read(0, 8) });
+            assert_eq!(policy.dispatch(Time::ZERO), Dispatch::Request(RequestId(0)));
+            policy.complete(Time::from_ms(2), RequestId(0));
+            let process = ProcessId(1);
+            policy.insert(Time::from_ms(3), Request { process, ..read(1_000_000, 8) });
+            policy.dispatch(Time::from_ms(3))
+        };
+        assert_eq!(second(4), Dispatch::WaitUntil(Time::from_ms(22)));
+        assert_eq!(second(3), Dispatch::Request(RequestId(1)));
     }
 }

@@ -4,6 +4,7 @@
 //! device idle gets a smaller one, since a small budget is an early finish and thus a low latency.
 //! A queue that is slow is charged by time: it cannot take more of the device than a fast one.
 
+use super::idling::SEEKY_IDLE;
 use super::{Bfq, QueueId};
 use crate::unit::Time;
 
@@ -20,7 +21,8 @@ const SERVICES_MIN: u32 = 11;
 /// Length from which a service can be slow. In shorter ones the rate varies too much.
 const SLOW_SERVICE_MIN: Time = Time::from_ms(20);
 
-/// Length below which a service shows nothing, and counts as `slice_idle`.
+/// Length below which a service shows nothing. It counts as `slice_idle` on a disk, for a seek, and
+/// as [`SEEKY_IDLE`] elsewhere.
 const SHORT_SERVICE: Time = Time::from_ms(1);
 
 /// Charge of an asynchronous request, as a multiple of its sectors, while all weights are equal:
@@ -116,17 +118,17 @@ impl Bfq {
     }
 
     /// Charges the service of the queue by time if it was slow, or if it used little of its budget
-    /// in all its time. Weight-raised queues are not charged. `until` is the end of the service,
-    /// without the last idling.
+    /// in all its time. Weight-raised and asynchronous queues are not charged by time. `until` is
+    /// the end of the service, without the last idling.
     pub(super) fn charge_slow_service(&mut self, id: QueueId, reason: EndReason, until: Time) {
         let queue = &self.queues[id];
-        if queue.raising.is_raised() {
+        if queue.raising.is_raised() || !queue.is_sync {
             return;
         }
         let max = self.max_budget();
         let mut length = until.since(queue.service_start);
         let is_slow = if length < SHORT_SERVICE {
-            length = self.tunables.slice_idle;
+            length = if self.is_rotational { self.tunables.slice_idle } else { SEEKY_IDLE };
             queue.is_seeky()
         } else if length > SLOW_SERVICE_MIN {
             self.trees.service(id) < max / 2
@@ -139,7 +141,9 @@ impl Bfq {
             return;
         }
         let timeout = self.tunables.timeout_sync;
-        let by_time = max * length.min(timeout).ns() / timeout.ns();
+        // In microseconds the product fits into 64 bits.
+        let [length_us, timeout_us] = [length.min(timeout), timeout].map(|it| it.ns() / 1_000);
+        let by_time = max * length_us / timeout_us;
         self.trees.raise_budget(id, by_time);
         self.trees.serve(id, by_time.saturating_sub(self.trees.service(id)));
     }
@@ -147,7 +151,12 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
+    use super::super::BfqTunables;
+    use super::super::queue::ObservationRules;
     use super::*;
+    use crate::request::{DeviceCaps, Request, RequestTable};
+    use crate::scheduler::Scheduler;
+    use crate::scheduler::testing::{caps, read, write};
 
     /// The largest budget is 3,200 sectors, so that the smallest is 100.
     #[test]
@@ -165,5 +174,59 @@ mod tests {
         assert_eq!(after(800, 8, EndReason::Preempted), 800);
         let in_device = EndedService { budget: 800, service: 20, has_in_device: true };
         assert_eq!(budget_after(in_device, EndReason::TooIdle, 3_200), 1_600);
+    }
+
+    /// Tunables without weight raising.
+    fn plain(max_budget: u64, timeout_sync: Time) -> BfqTunables {
+        BfqTunables { max_budget, timeout_sync, low_latency: false, ..BfqTunables::default() }
+    }
+
+    /// Charge for a service of one request, in sectors. Its queue is seeky.
+    fn charged(
+        caps: &DeviceCaps,
+        tunables: BfqTunables,
+        request: Request,
+        length: Time,
+        reason: EndReason,
+    ) -> u64 {
+        let mut bfq = Bfq::new(caps, tunables);
+        let mut requests = RequestTable::default();
+        let request = requests.open(request);
+        bfq.insert(Time::ZERO, request, &mut requests);
+        bfq.dispatch(Time::ZERO, &requests);
+        let id = bfq.in_service.expect("the queue of the request");
+        let rules = ObservationRules { slice_idle: Time::ZERO, is_rotational: true };
+        for nth in 0..32 {
+            bfq.queues[id].observe(Time::ZERO, &read(nth * 10_000, 8), &rules);
+        }
+        bfq.end_service(length, id, reason, length);
+        bfq.trees.service(id)
+    }
+
+    /// The largest budget is 3,200 sectors for 125 ms. In 0.5 ms a seek shows nothing: on a disk
+    /// the charge is for `slice_idle`, 8 ms: 3,200 × 8/125 = 204.8. Without a head it is for 2 ms:
+    /// 51.2. A service of 100 ms is slow: 2,560. Three times the 8 sectors is the charge of an
+    /// asynchronous request, however long it takes.
+    #[test]
+    fn golden_charges_by_time() {
+        let disk = caps();
+        let solid = DeviceCaps { is_rotational: false, ..caps() };
+        let charged_in = |caps: &DeviceCaps, request, us, reason| {
+            charged(caps, plain(3_200, Time::from_ms(125)), request, Time::from_us(us), reason)
+        };
+        let short = |caps, request| charged_in(caps, request, 500, EndReason::Preempted);
+        assert_eq!((short(&disk, read(0, 8)), short(&solid, read(0, 8))), (204, 51));
+        assert_eq!(charged_in(&disk, read(0, 8), 100_000, EndReason::TooIdle), 2_560);
+        assert_eq!(short(&disk, write(0, 8)), 24);
+        assert_eq!(charged_in(&disk, write(0, 8), 100_000, EndReason::NoMoreRequests), 24);
+        assert_eq!(charged_in(&disk, write(0, 8), 125_000, EndReason::Timeout), 24);
+    }
+
+    /// The largest values of both tunables: half of the time is half of the budget.
+    #[test]
+    fn charge_by_time_does_not_overflow() {
+        let largest = plain(1 << 30, Time::from_s(60));
+        let half = charged(&caps(), largest, read(0, 8), Time::from_s(30), EndReason::TooIdle);
+        assert_eq!(half, 1 << 29);
     }
 }

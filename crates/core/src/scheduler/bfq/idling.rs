@@ -6,13 +6,13 @@ use crate::request::Class;
 use crate::unit::Time;
 
 /// Idle time for a seeky queue (`BFQ_MIN_TT`). Idling for it protects only its share.
-const SEEKY_IDLE: Time = Time::from_ms(2);
+pub(super) const SEEKY_IDLE: Time = Time::from_ms(2);
 
 /// Shortest idle time for a queue whose weight is raised.
 const RAISED_IDLE: Time = Time::from_ms(20);
 
-/// Number of requests in the device from which the device is known to order them itself
-/// (`BFQ_HW_QUEUE_THRESHOLD`, which must be exceeded).
+/// A device that takes more requests than this at once orders them itself
+/// (`BFQ_HW_QUEUE_THRESHOLD`).
 const QUEUEING_DEPTH: u32 = 3;
 
 /// Number of requests of other queues in the device from which a raised queue needs idling even

@@ -88,8 +88,8 @@ pub(super) struct BfqQueue {
     is_io_bound: bool,
     /// The sector after its last request.
     end_of_last: Option<u64>,
-    /// Verdicts of the last 32 requests, a bit each: 1 is far. The first request of a process is
-    /// expected to be.
+    /// Verdicts of the last 32 requests, a bit each: 1 is far. A new queue begins with one far
+    /// verdict, since the first request of a process usually is far from those before.
     far_bits: u32,
     pub raising: Raising,
 }
@@ -151,6 +151,11 @@ impl BfqQueue {
     /// Returns true if most of its requests are far from the one before.
     pub(super) fn is_seeky(&self) -> bool {
         self.far_bits.count_ones() > FAR_OF_32
+    }
+
+    /// Returns true if all of its last 32 requests are far from the one before.
+    pub(super) fn is_totally_seeky(&self) -> bool {
+        self.far_bits == u32::MAX
     }
 
     /// Returns true if its next request probably comes soon, close to the last one.

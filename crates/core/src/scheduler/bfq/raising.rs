@@ -3,7 +3,8 @@
 //! A process is *interactive* if it begins to read, or does so again after 2 s without requests.
 //! Its weight is raised for the time that a large program takes to start on this device, and for 60
 //! MB at most. A process is *soft real-time* if it reads at a low rate with pauses, as a player
-//! does. Its weight is raised for 300 ms at a time. A *burst* of many processes that begin together
+//! does, and not only because all its requests are far apart. Its weight is raised for 300 ms at a
+//! time. A *burst* of many processes that begin together
 //! is not raised, for example the services of a system or a parallel build: only their common end
 //! counts, and that needs throughput.
 
@@ -137,6 +138,13 @@ impl Raising {
             self.state = RaisingState::None;
         }
     }
+
+    /// Ends the raising of a soft real-time process, all of whose last requests are far apart.
+    pub(super) fn end_soft_real_time(&mut self) {
+        if self.state == RaisingState::SoftRealTime {
+            self.state = RaisingState::None;
+        }
+    }
 }
 
 /// Queues that began to send requests shortly after each other.
@@ -186,7 +194,7 @@ impl Bfq {
             queue.raising.is_in_large_burst = false;
         }
         let may_rise = self.tunables.low_latency && queue.has_default_priority();
-        let has_no_request = queue.in_device == 0;
+        let may_be_soft_real_time = queue.in_device == 0 && !queue.is_totally_seeky();
         let raising = &mut queue.raising;
         raising.end_if_over(now);
         if may_rise && !raising.is_in_large_burst {
@@ -194,7 +202,7 @@ impl Bfq {
                 raising.state = RaisingState::Interactive;
                 raising.until = now + interactive_time;
                 raising.service = 0;
-            } else if has_no_request
+            } else if may_be_soft_real_time
                 && raising.state != RaisingState::Interactive
                 && now > raising.soft_real_time_from
             {
@@ -213,5 +221,47 @@ impl Bfq {
         let reference = REFERENCE_RATE[kind] * REFERENCE_START[kind].ns();
         let [least, most] = INTERACTIVE_TIME;
         Time(reference / self.peak_rate.rate()).clamp(least, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::BfqTunables;
+    use super::*;
+    use crate::request::RequestTable;
+    use crate::scheduler::testing::{caps, read};
+    use crate::scheduler::{Dispatch, Scheduler};
+
+    /// Factors of a process after each of its requests of 4 KiB: a service of 8 ms, and 50 ms to
+    /// think. Its first `near` requests are in sequence, the others far apart.
+    fn factors(near: u64, count: u64) -> Vec<u64> {
+        let mut bfq = Bfq::new(&caps(), BfqTunables::default());
+        let mut requests = RequestTable::default();
+        let factor_after = |nth| {
+            let start = if nth < near { nth * 8 } else { nth * 100_000 };
+            let now = Time::from_ms(58 * nth);
+            let request = requests.open(read(start, 8));
+            bfq.insert(now, request, &mut requests);
+            assert_eq!(bfq.dispatch(now, &requests), Dispatch::Request(request));
+            bfq.complete(now + Time::from_ms(8), request, &requests);
+            let (_, &id) = bfq.processes.first_key_value().expect("one process");
+            bfq.queues[id].raising.factor()
+        };
+        (0..count).map(factor_after).collect()
+    }
+
+    /// 8 sectors in 58 ms are a low rate. The pause is longer than 8 + 4 ms, also after 20 ms of
+    /// idling. Thus a process is soft real-time when it is not interactive any more, after 10.5 s:
+    /// from request 182 on. But if its last 32 requests were all far, it is not: it may only be
+    /// slow because of the seeks.
+    #[test]
+    fn process_with_far_requests_only_is_not_soft_real_time() {
+        let near = factors(300, 300);
+        assert_eq!([near[181], near[182], near[299]], [30, 3_000, 3_000]);
+        let far = factors(0, 300);
+        assert_eq!([far[181], far[182], far[299]], [30, 1, 1]);
+        // It reads far from request 300 on: the 32nd such request ends the raising.
+        let changing = factors(300, 400);
+        assert_eq!([changing[330], changing[331], changing[399]], [3_000, 1, 1]);
     }
 }

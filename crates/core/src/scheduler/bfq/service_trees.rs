@@ -129,10 +129,12 @@ impl ServiceTrees {
         let tree = &mut self.trees[activation.class as usize];
         tree.weight_sum += activation.weight;
         let (mut start, virtual_time) = (tree.virtual_time, tree.virtual_time);
-        if former.state == EntityState::Idle && former.class == activation.class {
-            start = former.finish.max(virtual_time);
-        } else if is_continued && former.class == activation.class {
-            start = former.finish.min(virtual_time);
+        if former.class == activation.class {
+            if is_continued && former.finish < virtual_time {
+                start = former.finish;
+            } else if former.state == EntityState::Idle {
+                start = former.finish.max(virtual_time);
+            }
         }
         let mut finish = start + duration(activation.budget, activation.weight);
         // A continued queue must not fall further and further behind the others.
@@ -297,10 +299,11 @@ mod tests {
 
     /// Queue 0 has used 100 of 1,000 sectors when it runs empty, and finishes at 10. At 5, half of
     /// the service of two queues of weight 10, it is idle. It starts again from its finish, 10, and
-    /// not from 5. Once the time is past 10, it has no history.
+    /// not from 5. Once the time is past 10, it has no history. If it continues its service, it
+    /// starts from 10 even then, whether it has been forgotten or not.
     #[test]
     fn queue_that_ran_empty_starts_at_its_finish() {
-        let start_after = |sectors_of_other| {
+        let start_after = |sectors_of_other, is_forgotten, is_continued| {
             let mut trees = ServiceTrees::default();
             for queue in 0..2 {
                 trees.add(QueueId(queue));
@@ -311,12 +314,16 @@ mod tests {
             trees.deactivate(QueueId(0));
             assert_eq!(trees.select(Time::ZERO), Some(QueueId(1)));
             trees.serve(QueueId(1), sectors_of_other);
-            trees.activate(QueueId(0), activation(Class::BestEffort, 10, 1_000), false);
+            if is_forgotten {
+                trees.forget_passed(Class::BestEffort);
+            }
+            trees.activate(QueueId(0), activation(Class::BestEffort, 10, 1_000), is_continued);
             trees.entities[0].start >> FRACTION_BITS
         };
-        assert_eq!(start_after(0), 10);
+        assert_eq!([start_after(0, false, false), start_after(0, false, true)], [10, 10]);
         // 5 by the first queue, 10 by the second.
-        assert_eq!(start_after(200), 15);
+        assert_eq!([start_after(200, false, false), start_after(200, true, false)], [15, 15]);
+        assert_eq!([start_after(200, false, true), start_after(200, true, true)], [10, 10]);
     }
 
     /// Class before finish; the idle class once in 200 ms.
