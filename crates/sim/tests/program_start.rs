@@ -30,7 +30,7 @@ fn start_seconds(scheduler: &str) -> f64 {
 #[test]
 fn program_starts_first_under_bfq_then_under_cfq() {
     let [bfq, cfq] = ["bfq", "cfq"].map(start_seconds);
-    assert!(bfq < 0.25 && 5.0 * bfq < cfq, "{bfq} s under bfq, {cfq} s under cfq");
+    assert!(bfq < 0.12 && 5.0 * bfq < cfq, "{bfq} s under bfq, {cfq} s under cfq");
     for other in ["noop", "deadline", "mq-deadline", "kyber"] {
         let seconds = start_seconds(other);
         assert!(seconds > 2.0 * cfq, "{seconds} s under {other}, {cfq} s under cfq");
