@@ -4,7 +4,7 @@
 //! device idle gets a smaller one, since a small budget is an early finish and thus a low latency.
 //! A queue that is slow is charged by time: it cannot take more of the device than a fast one.
 
-use super::idling::SEEKY_IDLE;
+use super::tunables::SEEKY_IDLE;
 use super::{Bfq, QueueId};
 use crate::unit::Time;
 

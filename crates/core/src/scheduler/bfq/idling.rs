@@ -1,12 +1,10 @@
 //! The decision to keep the device idle for a queue's next request, and the end of the idle time.
 
 use super::budgets::EndReason;
+use super::tunables::SEEKY_IDLE;
 use super::{Bfq, QueueId};
 use crate::request::Class;
 use crate::unit::Time;
-
-/// Idle time for a seeky queue (`BFQ_MIN_TT`). Idling for it protects only its share.
-pub(super) const SEEKY_IDLE: Time = Time::from_ms(2);
 
 /// Shortest idle time for a queue whose weight is raised.
 const RAISED_IDLE: Time = Time::from_ms(20);

@@ -4,6 +4,9 @@ use crate::policy::{Spec, SpecError};
 use crate::scheduler::seek_order::BackSeek;
 use crate::unit::Time;
 
+/// Idle time for a seeky queue (`BFQ_MIN_TT`). Idling for it protects only its share.
+pub(super) const SEEKY_IDLE: Time = Time::from_ms(2);
+
 /// Tunables, with the defaults of Linux 6.
 ///
 /// `slice_idle_us` is omitted: it is `slice_idle` in another unit.
