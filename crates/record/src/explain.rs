@@ -36,8 +36,8 @@
 //!   long as the other waits. If all waits did, they are compared with the fastest tenth.
 //! - [`Readers`](WaitCause::Readers): the same for the reads of other programs. If all waits began
 //!   next to such reads, nothing is claimed.
-//! - [`Stalls`](WaitCause::Stalls): at most a tenth of the waits take 25 ms or more, and eight times
-//!   the median of their device and size.
+//! - [`Stalls`](WaitCause::Stalls): at most a tenth of the waits take 25 ms or more, and eight
+//!   times the median of their device and size.
 //!
 //! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads
 //! by system calls. [`Metadata`](WaitCause::Metadata) and [`Sync`](WaitCause::Sync) are times in
@@ -231,8 +231,8 @@ pub struct Explanation {
     /// By method: number of reads of which the bytes are not known, and their waits in seconds.
     pub unseen: Vec<(ReadMethod, u64, f64)>,
     /// Devices of the program from which other programs read all the time, without a finding about
-    /// it: at least one request at a time on average; without root, at least as many bytes as the
-    /// program in half of the time.
+    /// it. They have at least one request in flight on average. Without root, they read in half of
+    /// the time, and at least as many bytes as the program.
     pub other_reads: Vec<OtherReads>,
     /// Reported causes, the most costly first.
     pub findings: Vec<Finding>,

@@ -7,9 +7,9 @@
 //! activity, the first in the order of [`Activity`] that a thread is in, as in a recording by root
 //! ([`time_split`](super::time_split)).
 //!
-//! The same thread samples the reads by io_uring ([`uring`]) and the page faults of mappings
-//! ([`faults`]), and the requests of other programs ([`others_requests`]); or the touched pages of
-//! mappings for prefetching ([`touches`]).
+//! For a recording, the same thread samples the reads by io_uring ([`uring`]), the page faults of
+//! mappings ([`faults`]) and the requests of other programs ([`others_requests`]). For prefetching
+//! it samples the touched pages of mappings ([`touches`]).
 //!
 //! Sampling takes at most a fiftieth of a processor: a longer sample delays the next one. A process
 //! that begins and ends between two searches of the descendants is missed.

@@ -16,8 +16,8 @@ impl Planner {
     /// half of the memory or more bypasses the cache, with a buffer of its own.
     ///
     /// The read begins at the next [`poll`](Planner::poll), after all reads with lower offsets that
-    /// start before it: the order in which concurrent readers call carries no information, and
-    /// would hide a sequential stream.
+    /// start before it. The order in which concurrent readers call carries no information. It would
+    /// hide a sequential stream.
     ///
     /// # Errors
     /// The handle is not open, too many reads are open, or no memory is available for the buffer.

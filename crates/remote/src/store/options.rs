@@ -20,8 +20,8 @@ pub struct StoreOptions {
     pub repeats_max: u32,
     /// Number of times that a fetch is continued after an error or a short body. Default 1. The
     /// next try follows at once. Most clients of stores wait and retry on their own before they
-    /// return an error, and each further try here repeats all of that: 10 retries of the client
-    /// and 1 here make up to 22 requests.
+    /// return an error. Each further try here repeats all of that: 10 retries of the client and 1
+    /// here make up to 22 requests.
     pub retries_max: u32,
     /// Number of objects that are remembered. Default 4,096. The least recently used one is
     /// forgotten, with its pages.

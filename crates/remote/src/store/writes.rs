@@ -1,4 +1,4 @@
-//! Writes: they pass to the underlying store, and what is known of their objects is forgotten.
+//! Writes pass to the underlying store, and the cached state of their objects is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -38,8 +38,8 @@ impl Bfq {
         self.preempt(now, id, is_continued);
     }
 
-    /// Ends the service of another queue if the queue `id` may take its place: if its class or its
-    /// weight is higher, or if it continues its own service and is raised at least as much.
+    /// Ends the service of another queue if the queue `id` may take its place. Its class or its
+    /// weight must be higher, or it must continue its own service and be raised at least as much.
     fn preempt(&mut self, now: Time, id: QueueId, is_continued: bool) {
         let Some(served) = self.in_service.filter(|&served| served != id) else { return };
         let [factor, served_factor] = [id, served].map(|queue| self.queues[queue].raising.factor());

@@ -1,10 +1,10 @@
 //! B-WF2Q+: the choice of the next queue, by virtual times.
 //!
 //! Each class has a virtual time. It advances by the service of a queue, divided by the sum of the
-//! weights: one sector for each unit of weight, so to say, if the device served all queues at once.
-//! A queue gets a *start* and a *finish* when it has requests: `finish = start + budget / weight`.
-//! A queue is *eligible* from its start on. The eligible queue with the lowest finish is served.
-//! After its service, its start is the virtual time that it has really used.
+//! weights. If the device served all queues at once, that would be one sector for each unit of
+//! weight. A queue gets a *start* and a *finish* when it has requests: `finish = start + budget /
+//! weight`. A queue is *eligible* from its start on. The eligible queue with the lowest finish is
+//! served. After its service, its start is the virtual time that it has really used.
 //!
 //! A queue that runs empty with its finish ahead of the virtual time cannot gain by the pause: it
 //! starts from that finish when it has requests again. Until then its weight stays in the sum.
