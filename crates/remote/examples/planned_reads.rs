@@ -1,4 +1,4 @@
-//! Reads a file by a planner without any I/O of its own: each range to fetch goes to a thread, and
+//! Reads a file by a planner without any I/O of its own. Each range to fetch goes to a thread, and
 //! its bytes come back over a channel, in any order.
 //!
 //!     cargo run -p readpath-remote --example planned_reads -- FILE

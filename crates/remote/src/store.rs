@@ -51,13 +51,13 @@
 //! - A dropped future abandons its read. Its fetches go on for other readers.
 //!
 //! # Errors
-//! An answer of the wrong length is an error, never wrong bytes. Where a request passes straight to
-//! the underlying store, its error is returned as it is. Several readers may wait for any other
-//! request: each gets an error with the original as source. It has the kind of the original if that
-//! is a missing object, an unmet condition, a missing right or an unsupported request, and the kind
-//! `Generic` otherwise. Requests of the cache that fail with an error of this kind, or with an
-//! answer of the wrong length, are tried again at once ([`StoreOptions::retries_max`]): the clients
-//! of `object_store` do the waiting.
+//! An answer of the wrong length to the cache is an error, never wrong bytes. Where a request
+//! passes straight to the underlying store, its answer is returned as it is, unchecked. Several
+//! readers may wait for any other request: each gets an error with the original as source. It has
+//! the kind of the original if that is a missing object, an unmet condition, a missing right or an
+//! unsupported request, and the kind `Generic` otherwise. Requests of the cache that fail with an
+//! error of this kind are tried again at once ([`StoreOptions::retries_max`]), and so are answers
+//! of the wrong length. The clients of `object_store` do the waiting.
 
 use std::fmt;
 use std::ops::Range;

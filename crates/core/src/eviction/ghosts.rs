@@ -88,6 +88,13 @@ impl Ghosts {
         *self = ghosts;
     }
 
+    /// Replaces all ghosts by another policy's in one list, as [`join`](Ghosts::join) makes it, and
+    /// keeps its own largest number.
+    pub(super) fn replace_by_joined(&mut self, mut ghosts: Ghosts, word: u32) {
+        ghosts.join(word);
+        self.replace_by(ghosts);
+    }
+
     /// Removes and returns all ghosts. The set has room for none afterwards.
     pub(super) fn take_all(&mut self) -> Ghosts {
         core::mem::replace(self, Ghosts::new(0))

@@ -210,10 +210,9 @@ impl EvictionPolicy for Lirs {
 
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
     /// is left over.
-    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         // The time of their use is unknown. They stay in the stack while an adopted page is LIR.
-        ghosts.join(self.use_counter);
-        self.ghosts.replace_by(ghosts);
+        self.ghosts.replace_by_joined(ghosts, self.use_counter);
         None
     }
 

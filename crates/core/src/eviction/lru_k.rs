@@ -192,10 +192,9 @@ impl EvictionPolicy for LruK {
 
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
     /// is left over.
-    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         // The time of their use is unknown. They count as used now.
-        ghosts.join(self.use_counter);
-        self.ghosts.replace_by(ghosts);
+        self.ghosts.replace_by_joined(ghosts, self.use_counter);
         None
     }
 

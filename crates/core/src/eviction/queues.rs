@@ -172,10 +172,9 @@ impl SmallAndMainQueues {
     }
 
     /// Takes over another policy's ghosts, up to the own limit, in place of the own ones.
-    pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
+    pub(super) fn inherit(&mut self, ghosts: Ghosts) {
         // Both lists of the other policy become one, because these queues use only the first.
-        ghosts.join(UNUSED_WORD);
-        self.ghosts.replace_by(ghosts);
+        self.ghosts.replace_by_joined(ghosts, UNUSED_WORD);
     }
 
     /// Releases all ghosts, and keeps none.

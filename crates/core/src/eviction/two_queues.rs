@@ -126,9 +126,8 @@ impl EvictionPolicy for TwoQueues {
 
     /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
     /// is left over.
-    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
-        ghosts.join(UNUSED_WORD);
-        self.ghosts.replace_by(ghosts);
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        self.ghosts.replace_by_joined(ghosts, UNUSED_WORD);
         None
     }
 

@@ -2,7 +2,7 @@
 //!
 //! How it works (W-TinyLFU: Einziger, Friedman and Manes, ACM TOS 13(4), 2017, with the sizes of
 //! Caffeine): a page enters the *window*, an LRU list with 1 % of the memory. The rest is the *main
-//! space*, a segmented LRU: a use moves a page from the *probationary* to the *protected* segment,
+//! space*, a segmented LRU. A use moves a page from the *probationary* to the *protected* segment,
 //! which has at most four fifths of the main space. The page at the end of a full window is the
 //! *candidate*. It competes with the least recently used probationary page. If the candidate was
 //! used more often, it becomes probationary and the other page leaves. Otherwise the candidate

@@ -41,8 +41,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::requests::{MergeResult, WaitingRequest};
-use super::seek_order::{nearest_to_head, request_after};
+use super::requests::WaitingRequest;
+use super::seek_order::{nearest_to_head, next_after_merge, request_after};
 use super::{Dispatch, Inserted, Scheduler};
 use crate::request::{Class, DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
@@ -150,16 +150,13 @@ impl Bfq {
     ) -> Option<Inserted> {
         let id = self.find_queue(&requests[request])?;
         let queue = &mut self.queues[id];
-        let MergeResult { into, with, former_keys, new_key } =
-            queue.requests.merge(request, requests, self.request_sectors_max)?;
-        self.queued -= usize::from(with.is_some());
-        if former_keys != [Some(new_key), None] {
-            let is_merged = |key| former_keys.contains(&Some(key));
-            let next = queue.next.map(|next| if is_merged(next) { new_key } else { next });
+        let merged = queue.requests.merge(request, requests, self.request_sectors_max)?;
+        self.queued -= usize::from(merged.with.is_some());
+        if merged.has_changed_key() {
             let back_seek = self.tunables.back_seek();
-            queue.next = nearest_to_head(next, Some(new_key), self.head, back_seek);
+            queue.next = next_after_merge(queue.next, &merged, self.head, back_seek);
         }
-        Some(Inserted::Merged { into, with })
+        Some(Inserted::Merged { into: merged.into, with: merged.with })
     }
 
     /// Adds the request to the queue `id`. Ends the idle time for it.

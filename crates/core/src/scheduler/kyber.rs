@@ -9,10 +9,9 @@
 //! *total time* in scheduler and device. Every tenth of a second their percentiles are computed
 //! from 500 requests, or from the requests of a second. The device is congested if the 90th
 //! percentile of the device time is above the target in any domain. Then each domain gets as many
-//! tokens as its total time allows: the depth is multiplied by the 99th percentile of the total
-//! time, as a share of the target in quarters. A domain above its target thus gets more tokens,
-//! and a domain well below it gets fewer. Without congestion, only a domain above its target gets
-//! more.
+//! tokens as its total time allows. Its depth is multiplied by the 99th percentile of the total
+//! time, as a share of the target in quarters. A domain above its target thus gets more tokens, and
+//! a domain well below it gets fewer. Without congestion, only a domain above its target gets more.
 //!
 //! It suits fast devices that order their own queue. It ignores processes, priorities and the head
 //! of a disk, and never leaves the device idle.

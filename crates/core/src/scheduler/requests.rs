@@ -88,6 +88,13 @@ pub(super) struct MergeResult {
     pub new_key: SectorKey,
 }
 
+impl MergeResult {
+    /// Returns false for a request that has grown only at its end: it keeps its key and its place.
+    pub(super) fn has_changed_key(&self) -> bool {
+        self.former_keys != [Some(self.new_key), None]
+    }
+}
+
 /// A set of queued requests.
 ///
 /// Invariants:

@@ -1,6 +1,6 @@
 //! The order of service inside a queue of `cfq` or `bfq`.
 
-use super::requests::{QueuedRequests, SectorKey};
+use super::requests::{MergeResult, QueuedRequests, SectorKey};
 
 /// Rules for a request behind the head, under the kernel's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,18 @@ pub(super) fn request_after(
     let first = || requests.first_from(0).filter(|&first| first != key);
     let next = requests.next(key).or_else(first);
     nearest_to_head(next, requests.previous(key), key.start, back_seek)
+}
+
+/// Returns the request to serve next after a merge that changed a key. `next` is the one before it.
+pub(super) fn next_after_merge(
+    next: Option<SectorKey>,
+    merged: &MergeResult,
+    head: u64,
+    back_seek: BackSeek,
+) -> Option<SectorKey> {
+    let is_merged = |key| merged.former_keys.contains(&Some(key));
+    let next = next.map(|next| if is_merged(next) { merged.new_key } else { next });
+    nearest_to_head(next, Some(merged.new_key), head, back_seek)
 }
 
 /// Chooses the request to serve first when the head is at sector `head`. It is the nearer one

@@ -22,8 +22,8 @@ pub struct MatrixSummary {
     pub below_95_percent: usize,
     /// Number of cells below 0.80.
     pub below_80_percent: usize,
-    /// Number of cells in which the best baseline's 99th percentile of the latency is below 0.80 of
-    /// the one under the policies under test, of all cells in which both are known.
+    /// Number of cells whose latency is worse under the policies under test: the best baseline's
+    /// 99th percentile is below 0.80 of theirs. Both must be known.
     pub p99_below_80_percent: usize,
     /// Number of cells in which both are known.
     pub p99_cells: usize,

@@ -54,7 +54,7 @@ impl Planner {
 
     /// Starts several reads at once, as [`start`](Planner::start) does. A gap between two of them
     /// is read as well where its bytes cost less than another request, by the costs measured so
-    /// far: the ranges then leave in one fetch.
+    /// far. The ranges then leave in one fetch.
     ///
     /// # Errors
     /// As for [`start`](Planner::start); none of the reads is open then.

@@ -49,7 +49,7 @@ pub(super) struct State {
     pub(super) objects: Objects,
     /// Requests for the version of an object.
     pub(super) openings: BTreeMap<Path, Opening>,
-    /// The body of the request that opened a file, until the end of the change of the state: the
+    /// The body of the request that opened a file, until the end of the change of the state. The
     /// first fetch of the file takes it over, if there is one.
     pub(super) bodies: BTreeMap<FileId, Body>,
     reads: BTreeMap<ReadId, ReadSlot>,

@@ -112,7 +112,7 @@ async fn refused_write_keeps_the_pages_and_asks_for_the_version() {
     assert_eq!(read().await, content(1, 0..100));
 }
 
-/// A delete that was reported has no effect on what is read after it. A delete without a report has
+/// A reported delete has no effect on later gets. A delete without a report has
 /// it at the end of the stream, although the stream is not dropped.
 #[tokio::test]
 async fn deletes_are_forgotten_at_their_report_or_at_the_end() {

@@ -181,7 +181,7 @@ async fn stream_with_far_reads() -> Figures {
 /// Each row: its share of the network, its fetched bytes per read byte, and its requests. The
 /// bounds are a little below the measured figures. A share may exceed 1: some bytes of the first
 /// quarter were ahead of the readers. Two rows are weak. The reads of a stream among far reads wait
-/// for every sixth round trip or so, and a single reader that jumps back and forth among eight
+/// for about every sixth round trip. A single reader that jumps back and forth among eight
 /// neighbours is not seen as a stream.
 #[tokio::test(start_paused = true)]
 async fn patterns_reach_their_share_of_the_network() {

@@ -1,8 +1,9 @@
 //! Random operations of several tasks, compared with the history of the objects.
 //!
 //! Each write has a version of its own, from which all bytes of the object follow. A get must
-//! return bytes of one version that the object may have had: not older than the newest write
-//! through the store that had ended before the get, nor than the version `max_age` before it.
+//! return bytes of one version that the object may have had. That version is not older than the
+//! newest write through the store that ended before the get. Nor is it older than the version
+//! `max_age` before it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;

@@ -28,20 +28,25 @@ fn cached<S: ObjectStore>(store: S, faults: Faults) -> ReadpathStore<TestStore<S
     ReadpathStore::new(store, options, TokioRuntime::current()).unwrap()
 }
 
+/// Runs the part of the suite that every store supports.
+async fn pass_common_suite(store: &impl ObjectStore) {
+    put_get_delete_list(store).await;
+    list_with_offset_exclusivity(store).await;
+    get_opts(store).await;
+    list_uses_directories_correctly(store).await;
+    list_with_delimiter(store).await;
+    rename_and_copy(store).await;
+    copy_if_not_exists(store).await;
+    copy_rename_nonexistent_object(store).await;
+    stream_get(store).await;
+}
+
 #[tokio::test]
 async fn suite_passes_over_memory_plain_and_with_faults() {
     for faults in FAULTS {
         println!("{faults:?}");
         let store = cached(InMemory::new(), faults);
-        put_get_delete_list(&store).await;
-        list_with_offset_exclusivity(&store).await;
-        get_opts(&store).await;
-        list_uses_directories_correctly(&store).await;
-        list_with_delimiter(&store).await;
-        rename_and_copy(&store).await;
-        copy_if_not_exists(&store).await;
-        copy_rename_nonexistent_object(&store).await;
-        stream_get(&store).await;
+        pass_common_suite(&store).await;
         put_opts(&store, true).await;
         put_get_attributes(&store).await;
         multipart_out_of_order(&store).await;
@@ -62,15 +67,7 @@ async fn suite_passes_over_local_files_plain_and_with_faults() {
         // The local store has no attributes.
         let faults = Faults { changes: 0, ..faults };
         let store = cached(LocalFileSystem::new_with_prefix(&folder).unwrap(), faults);
-        put_get_delete_list(&store).await;
-        list_with_offset_exclusivity(&store).await;
-        get_opts(&store).await;
-        list_uses_directories_correctly(&store).await;
-        list_with_delimiter(&store).await;
-        rename_and_copy(&store).await;
-        copy_if_not_exists(&store).await;
-        copy_rename_nonexistent_object(&store).await;
-        stream_get(&store).await;
+        pass_common_suite(&store).await;
         put_opts(&store, false).await;
         multipart_out_of_order(&store).await;
         get_nonexistent_object(&store, None).await.unwrap_err();

@@ -25,8 +25,8 @@ fn dispatches(spec: &str, depth_max: u32, events: &str) -> Vec<(String, String)>
 ///   request for 0.2 of 2.2 ms, less than a fifth. Idle from 3.2.
 /// - 11.2: no request. A has used 16 of 64: it finishes at 16/40 = 0.4. Its budget becomes
 ///   64 − 4 × 3 = 52. B, which started at 0.2, sends request 2: 0.3 + 8/80 = 0.4.
-/// - 12: A has a request, 8.8 ms after its last completion: less than 3 × 8, so it continues with
-///   the rest of its budget, and takes the place of B, which has no request queued.
+/// - 12: A has a request, 8.8 ms after its last completion, which is less than 3 × 8. It continues
+///   with the rest of its budget, and takes the place of B, which has no request queued.
 /// - 19: B, which has lost its place with budget left, does the same after 0.5 ms.
 /// - 32: B's request has completed, and its next one is probably near: idle until 40. A's request
 ///   of 38 waits, because it is not in time: the last one has completed at 13.

@@ -4,9 +4,8 @@
 //! Its weight is raised for the time that a large program takes to start on this device, and for 60
 //! MB at most. A process is *soft real-time* if it reads at a low rate with pauses, as a player
 //! does, and not only because all its requests are far apart. Its weight is raised for 300 ms at a
-//! time. A *burst* of many processes that begin together
-//! is not raised, for example the services of a system or a parallel build: only their common end
-//! counts, and that needs throughput.
+//! time. A *burst* of many processes that begin together is not raised, for example the services of
+//! a system or a parallel build. Only their common end counts, and that needs throughput.
 
 use alloc::vec::Vec;
 
