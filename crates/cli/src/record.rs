@@ -269,7 +269,8 @@ fn record_traced(
     }
     let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
-    let summary = recorder.finish(writer, processor_ns, has_exited).map_err(failure)?;
+    let (summary, tracing) = recorder.finish(writer, processor_ns, has_exited).map_err(failure)?;
+    tracing.remove_in_background();
     output_error.report_once(&sink, output.as_deref(), start);
     let shown_output =
         output.as_deref().filter(|_| args.is_output_kept && !output_error.has_occurred());

@@ -78,3 +78,49 @@ fn leftovers_of_a_killed_check_kernel_are_removed_by_the_next_command() {
     };
     becomes(&(0, vec![]), || (instances(process), scratch.names()));
 }
+
+/// A tracefs mount, undone on drop.
+struct TracefsMount(PathBuf);
+
+impl TracefsMount {
+    /// Mounts tracefs on a new folder. `None` where the system refuses it.
+    fn mount(folder: PathBuf) -> Option<TracefsMount> {
+        std::fs::create_dir(&folder).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("nodev", &folder, "tracefs", flags, None).ok()?;
+        Some(TracefsMount(folder))
+    }
+}
+
+impl Drop for TracefsMount {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// The instances are removed after the end of the command, which does not wait for the kernel. Its
+/// output ends with it all the same: `output` returns.
+#[test]
+fn tracefs_instances_of_an_ended_recorder_are_removed() {
+    if !support::is_root() {
+        return println!("skipped: tracing needs root");
+    }
+    let scratch = Scratch::new("ended-recorder");
+    let Some(tracefs) = TracefsMount::mount(scratch.path("tracefs")) else {
+        return println!("skipped: this system's tracefs can't be mounted");
+    };
+    let instances = |process: u32| {
+        let names = std::fs::read_dir(tracefs.0.join("instances")).unwrap().flatten();
+        let prefix = format!("readpath-{process}-");
+        names.filter(|entry| entry.file_name().to_str().unwrap().starts_with(&prefix)).count()
+    };
+    let mut command = scratch.command("record -o a.rec -- sh -c".split(' '));
+    command.arg("while [ ! -e end ]; do sleep 0.01; done");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let process = child.id();
+    becomes(&2, || instances(process));
+    scratch.file("end", "");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    becomes(&0, || instances(process));
+}

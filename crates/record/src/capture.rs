@@ -14,8 +14,8 @@
 //!
 //! Recording needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -23,7 +23,6 @@ use std::time::Duration;
 use readpath_trace::recording::{
     EventsLost, Record, RecordingEnd, RecordingMethod, RecordingStart, RecordingWriter,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::tracefs::{Instance, TracefsError};
@@ -45,20 +44,17 @@ mod state_samples;
 mod submitted;
 mod tables;
 mod time_split;
+mod tracing;
 
 pub use advise::{AdviceResult, StopReason, Waits};
+pub use tracing::Tracing;
 
 use advise::Advisor;
 use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
 use names::System;
 use time_split::TimeSplit;
-
-/// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
-/// reads a second produce about 10 MB of events a second.
-const BUFFERS_KIB_MAX: usize = 256 << 10;
-const BUFFER_KIB_MIN: usize = 1 << 10;
-const BUFFER_KIB_MAX: usize = 16 << 10;
+use tracing::Starter;
 
 /// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
 const SUB_BUFFER_KIB: usize = 64;
@@ -77,11 +73,9 @@ const READ_INTERVAL_MIN: Duration = Duration::from_micros(150);
 /// A running recorder.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Instances with the events of the recorded tasks, and of the whole system.
-    task_instance: TraceInstance,
-    system_instance: TraceInstance,
-    /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
-    submissions: Option<submitted::Submissions>,
+    tracing: Tracing,
+    /// Thread that can start the program. `None` once it has, or after an attachment.
+    starter: Option<Starter>,
     tracker: TaskTracker<System>,
     /// Times by activity. `None` for an advised program, which must not wait for the recorder.
     time_split: Option<TimeSplit>,
@@ -100,15 +94,6 @@ pub struct Recorder {
     /// Process number of the program started here, and the time of its end.
     program: Option<u32>,
     ended_ns: Option<u64>,
-}
-
-/// One of the two tracefs instances, with the decoder of its events.
-#[derive(Debug)]
-struct TraceInstance {
-    /// Dropped before the instance, which is busy while they are open.
-    pipes: Vec<File>,
-    decoder: Decoder,
-    instance: Instance,
 }
 
 impl Recorder {
@@ -138,7 +123,7 @@ impl Recorder {
         let mut recorder = Recorder::start_with(Decoder::of_tasks_without_stacks, None)?;
         // By default a reader is woken only when a buffer is half full. Older kernels lack the file
         // and always wake at once.
-        let _ = recorder.task_instance.instance.write("buffer_percent", "0");
+        let _ = recorder.tracing.tasks.instance.write("buffer_percent", "0");
         recorder.advisor = Some(Advisor::new(budget_bytes));
         Ok(recorder)
     }
@@ -150,22 +135,16 @@ impl Recorder {
         time_split: Option<TimeSplit>,
     ) -> Result<Recorder, TracefsError> {
         let system = System::new();
-        let for_tasks = true;
-        let task_instance = TraceInstance::start(enable_events, for_tasks)?;
-        let for_tasks = false;
-        let system_instance = TraceInstance::start(Decoder::of_system, for_tasks)?;
-        // Without this tracer such reads are only counted.
-        let submissions = submitted::Submissions::start(&task_instance.instance).ok();
+        let (tracing, starter) = Tracing::start(enable_events)?;
         let wall_ns = wall_ns();
         let start_ns = now_ns();
         let mut tracker = TaskTracker::new(system, start_ns);
-        if submissions.is_some() {
+        if tracing.submissions.is_some() {
             tracker.expect_submissions();
         }
         Ok(Recorder {
-            submissions,
-            task_instance,
-            system_instance,
+            tracing,
+            starter: Some(starter),
             tracker,
             time_split,
             events: Vec::new(),
@@ -183,7 +162,7 @@ impl Recorder {
 
     /// Events that this kernel lacks, each with the resulting gap in the recording.
     pub fn gaps(&self) -> Vec<String> {
-        [self.task_instance.decoder.gaps(), self.system_instance.decoder.gaps()].concat()
+        [self.tracing.tasks.decoder.gaps(), self.tracing.system.decoder.gaps()].concat()
     }
 
     /// Returns the first record of the recording. `program` is the name of the program's file.
@@ -195,17 +174,9 @@ impl Recorder {
     ///
     /// # Errors
     /// The program cannot be started or recorded.
-    pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
-        let path = self.task_instance.instance.path().join("set_event_pid");
-        // A child of a recorded task is recorded from its first instruction. Therefore a recorded
-        // thread starts the program and then ends.
-        let starter = std::thread::spawn(move || {
-            fs::write(path, rustix::thread::gettid().as_raw_nonzero().to_string())?;
-            let begun = (now_ns(), wall_ns());
-            Ok::<_, io::Error>((command.spawn()?, begun))
-        });
-        let (child, begun) =
-            starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
+    pub fn spawn(&mut self, command: Command) -> io::Result<Child> {
+        let started_before = || io::Error::other("this recorder has its program");
+        let (child, begun) = self.starter.take().ok_or_else(started_before)?.spawn(command)?;
         self.begin_at(begun);
         self.tracker.add_task(child.id(), child.id(), "");
         if let Some(times) = &mut self.time_split {
@@ -232,13 +203,14 @@ impl Recorder {
             return Ok(());
         }
         let list: Vec<String> = tasks.iter().map(|(task, _)| task.to_string()).collect();
-        // The first attached tasks replace the placeholder task in the list.
+        // The first attached tasks replace the starting thread in the list.
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
-        let mut file = options.open(self.task_instance.instance.path().join("set_event_pid"))?;
+        let mut file = options.open(self.tracing.tasks.instance.path().join("set_event_pid"))?;
         file.write_all(list.join(" ").as_bytes())?;
         if !self.is_attached {
             self.begin_at((now_ns(), wall_ns()));
+            self.starter = None;
         }
         self.is_attached = true;
         for (task, name) in tasks {
@@ -313,7 +285,7 @@ impl Recorder {
             if remaining.is_zero() {
                 return Ok(());
             }
-            self.task_instance.sleep(remaining)?;
+            self.tracing.tasks.sleep(remaining)?;
             self.advise_on_new_events()?;
             std::thread::sleep(READ_INTERVAL_MIN.min(remaining));
         }
@@ -322,7 +294,7 @@ impl Recorder {
     /// Reads the events of the recorded tasks and passes them to the advisor.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.task_instance.read(&mut self.sub_buffer, &mut self.events)?;
+        self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
         let new_events = &mut self.events[old_count..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new_events.is_empty()) {
             let (names, mappings) = self.tracker.names_and_mappings();
@@ -380,6 +352,7 @@ impl Recorder {
     }
 
     /// Ends the recording: stops the events, writes the remaining records, and last the end record.
+    /// Also returns the objects in the kernel, which a drop removes.
     /// `processor_ns` is the processor time of the program. `has_exited` is true if it has ended.
     ///
     /// # Errors
@@ -389,13 +362,13 @@ impl Recorder {
         mut writer: RecordingWriter<W>,
         processor_ns: Option<u64>,
         has_exited: bool,
-    ) -> io::Result<RecordingSummary> {
+    ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
-        for instance in [&mut self.task_instance, &mut self.system_instance] {
+        for instance in [&mut self.tracing.tasks, &mut self.tracing.system] {
             instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
             instance.read(&mut self.sub_buffer, &mut self.events)?;
         }
-        if let Some(submissions) = &mut self.submissions {
+        if let Some(submissions) = &mut self.tracing.submissions {
             submissions.read(&mut self.events);
         }
         self.tracker.names().read_reports();
@@ -417,19 +390,20 @@ impl Recorder {
         writer.finish()?.flush()?;
         let unlocated_reads = self.tracker.unlocated_reads();
         let advice_result = self.advisor.map(Advisor::finish);
-        Ok(RecordingSummary {
+        let summary = RecordingSummary {
             seconds: at_ns as f64 / 1e9,
             lost: self.lost,
             unlocated_reads,
             help: advice_result,
-        })
+        };
+        Ok((summary, self.tracing))
     }
 
     /// Reads the events without a task, and passes them to the advisor.
     fn read_global_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.system_instance.read(&mut self.sub_buffer, &mut self.events)?;
-        if let Some(submissions) = &mut self.submissions {
+        self.tracing.system.read(&mut self.sub_buffer, &mut self.events)?;
+        if let Some(submissions) = &mut self.tracing.submissions {
             submissions.read(&mut self.events);
         }
         if let Some(advisor) = &mut self.advisor {
@@ -475,8 +449,8 @@ impl Recorder {
 
     /// Passes on a record of the events lost since the last call, if any.
     fn put_lost(&mut self, on_record: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
-        let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
-        let traced = self.task_instance.instance.lost() + self.system_instance.instance.lost();
+        let submissions = self.tracing.submissions.as_ref().map_or(0, submitted::Submissions::lost);
+        let traced = self.tracing.tasks.instance.lost() + self.tracing.system.instance.lost();
         let lost = traced + submissions;
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
@@ -499,77 +473,6 @@ pub struct RecordingSummary {
     pub unlocated_reads: u64,
     /// Result of the advice, if the program was advised.
     pub help: Option<AdviceResult>,
-}
-
-impl TraceInstance {
-    /// Creates an instance with its events. `for_tasks`: it reports recorded tasks only, at first
-    /// none.
-    fn start(
-        enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
-        for_tasks: bool,
-    ) -> Result<TraceInstance, TracefsError> {
-        let instance = Instance::create()?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
-        // Older kernels have sub-buffers of one page.
-        let _ = instance.write("buffer_subbuf_size_kb", &SUB_BUFFER_KIB.to_string());
-        instance.write("buffer_size_kb", &kib.to_string())?;
-        instance.write("trace_clock", "mono")?;
-        if for_tasks {
-            instance.write("options/event-fork", "1")?;
-            // Placeholder: an empty list would record every task. This process does not read files
-            // of interest.
-            instance
-                .write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
-        }
-        let decoder = enable_events(&instance)?;
-        let folder = instance.path().join("per_cpu");
-        let folders = fs::read_dir(&folder).map_err(|source| TracefsError::Unavailable {
-            action: "list",
-            path: folder,
-            source,
-        })?;
-        let names = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
-        let pipes = pipes.collect::<Result<Vec<File>, TracefsError>>()?;
-        Ok(TraceInstance { pipes, decoder, instance })
-    }
-
-    /// Sleeps until a buffer has data, at most for `timeout` and for one second.
-    fn sleep(&self, timeout: Duration) -> io::Result<()> {
-        let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
-        let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos().min(999_999_999) as i64 };
-        match poll(&mut waits, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reads the buffers of all processors and appends their events. `buffer`: space for a
-    /// sub-buffer.
-    fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
-        for pipe in &mut self.pipes {
-            loop {
-                let length = match pipe.read(buffer) {
-                    Ok(0) => break,
-                    Ok(length) => length,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => return Err(error),
-                };
-                let decoder = &self.decoder;
-                let read = ring::for_each_event(&buffer[..length], |at_ns, bytes| {
-                    events.extend(decoder.decode(at_ns, bytes));
-                });
-                if read.is_none() {
-                    let why = "the kernel's trace buffer is laid out in a way that is not known";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Time of the monotonic clock in nanoseconds.

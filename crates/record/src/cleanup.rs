@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ impl CleanupKind {
 pub struct Record {
     path: PathBuf,
     /// Open file that holds the lock.
-    _file: File,
+    file: File,
 }
 
 impl Record {
@@ -160,7 +161,12 @@ impl Record {
         file.write_all(path.as_os_str().as_bytes())?;
         let path = folder.join(name);
         fs::rename(&temporary_path, &path)?;
-        Ok(Record { path, _file: file })
+        Ok(Record { path, file })
+    }
+
+    /// Descriptor of the file that holds the lock. A process with a copy of it holds the lock too.
+    pub fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 
@@ -392,10 +398,9 @@ mod tests {
 
     /// Leaves the record as a killed run does: present, but unlocked.
     fn unlock_as_if_killed(record: Record) {
-        let Record { path, _file } = &record;
+        let path = record.path.clone();
         let copy = path.with_extension("copy");
-        fs::copy(path, &copy).unwrap();
-        let path = path.clone();
+        fs::copy(&path, &copy).unwrap();
         drop(record);
         fs::rename(copy, path).unwrap();
     }

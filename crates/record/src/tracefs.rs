@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,9 +74,9 @@ impl std::error::Error for TracefsError {
 #[derive(Debug)]
 pub struct Instance {
     path: PathBuf,
-    _record: Record,
+    record: Record,
     /// Dropped last, because the instance lies in this mount.
-    _tracefs: Tracefs,
+    tracefs: Tracefs,
 }
 
 impl Instance {
@@ -90,7 +91,7 @@ impl Instance {
         remove_abandoned(&instances);
         let path = create_instance(&instances)?;
         match write_cleanup_record(CleanupKind::KernelFolder, &path) {
-            Ok(_record) => Ok(Instance { path, _record, _tracefs: tracefs }),
+            Ok(record) => Ok(Instance { path, record, tracefs }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
                 Err(error)
@@ -128,6 +129,12 @@ impl Instance {
             path,
             source,
         })
+    }
+
+    /// Descriptors of the locked cleanup records.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let records = [Some(&self.record), self.tracefs.mount_record.as_ref()];
+        records.into_iter().flatten().map(Record::descriptor)
     }
 
     /// Returns the number of events lost since the creation, as counted by the kernel.

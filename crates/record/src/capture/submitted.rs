@@ -15,7 +15,7 @@
 //! Linux 6.18. The first fields, with the range, are the fields of `struct kiocb` since Linux 4.1.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -26,6 +26,7 @@ use crate::tracefs::{Instance, TracefsError};
 mod btf;
 mod program;
 
+pub(super) use btf::{Offsets, read_offsets};
 use program::{Output, Program};
 
 /// Size of the ring that the programs write to, in bytes. A record takes at most 152 bytes.
@@ -76,7 +77,7 @@ pub(super) struct Submissions {
 /// A program at an event.
 #[derive(Debug)]
 struct Attached {
-    _event: OwnedFd,
+    event: OwnedFd,
     program: OwnedFd,
     /// True if its records report reads. The file of an open call is found elsewhere too.
     is_of_reads: bool,
@@ -95,11 +96,12 @@ impl Drop for Submissions {
 }
 
 impl Submissions {
-    /// Loads the programs and runs them at their events. `instance` has the formats of the events.
+    /// Loads the programs and runs them at their events. `instance` has the formats of the events,
+    /// and `offsets` are the places of the kernel's fields.
     ///
     /// # Errors
     /// The kernel refuses BPF or lacks an event.
-    pub fn start(instance: &Instance) -> Result<Submissions, TracefsError> {
+    pub fn start(instance: &Instance, offsets: Offsets) -> Result<Submissions, TracefsError> {
         let bpf_error = |action| {
             move |source| TracefsError::Unavailable { action, path: "bpf(2)".into(), source }
         };
@@ -111,10 +113,6 @@ impl Submissions {
             let text = instance.read(&format!("events/{name}/format"))?;
             let wrong = || TracefsError::UnknownEvent { line: name.to_owned() };
             EventLayout::parse(&text).ok_or_else(wrong)
-        };
-        let offsets = std::fs::read(btf::PATH).ok().and_then(|btf| btf::offsets(&btf));
-        let Some(offsets) = offsets else {
-            return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned() });
         };
         type ProgramBuilder<'a> = &'a dyn Fn(&EventLayout, Output) -> Option<Program>;
         let opening: ProgramBuilder<'_> =
@@ -141,7 +139,7 @@ impl Submissions {
             };
             let [event, program] =
                 attach_program(layout.id, &program).map_err(bpf_error("attach a program by"))?;
-            attached.push(Attached { _event: event, program, is_of_reads });
+            attached.push(Attached { event, program, is_of_reads });
         }
         Ok(Submissions { ring, dropped, attached })
     }
@@ -152,6 +150,14 @@ impl Submissions {
         let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
         let missed: u64 = read_programs.map(|attached| missed_events(&attached.program)).sum();
         self.dropped.count() + missed
+    }
+
+    /// Descriptors of the maps, the events and the programs.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let raw = |descriptor: &OwnedFd| descriptor.as_raw_fd();
+        let of_attached = move |attached: &Attached| [&attached.event, &attached.program].map(raw);
+        let maps = [&self.ring.map, &self.dropped.map].map(raw);
+        maps.into_iter().chain(self.attached.iter().flat_map(of_attached))
     }
 
     /// Appends the events since the last call to `events`.
@@ -433,7 +439,8 @@ mod tests {
     #[test]
     fn records_beyond_a_full_ring_are_counted() {
         let started = Instance::create().and_then(|instance| {
-            let submissions = Submissions::start(&instance)?;
+            let no_types = || TracefsError::UnknownEvent { line: "kernel types".to_owned() };
+            let submissions = Submissions::start(&instance, read_offsets().ok_or_else(no_types)?)?;
             Ok((submissions, instance))
         });
         let (mut submissions, _instance) = match started {

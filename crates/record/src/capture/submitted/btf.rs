@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 /// Path of the kernel's BTF.
-pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
+const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// First two bytes of BTF.
 const MAGIC: u32 = 0xeb9f;
@@ -25,7 +25,7 @@ const ENUM64: u32 = 19;
 /// Offsets used by the programs, in bytes: structure and field. `table_list` is the array of open
 /// files of a descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Offsets {
+pub struct Offsets {
     pub task_files: i32,
     pub files_table: i32,
     pub table_list: i32,
@@ -37,9 +37,14 @@ pub(super) struct Offsets {
     pub block_device: i32,
 }
 
+/// Reads the offsets of the running kernel. Returns `None` where it has no type information.
+pub fn read_offsets() -> Option<Offsets> {
+    offsets(&std::fs::read(PATH).ok()?)
+}
+
 /// Finds the offsets in the kernel's type information. Returns `None` for an unknown format or a
 /// missing field.
-pub(super) fn offsets(btf: &[u8]) -> Option<Offsets> {
+fn offsets(btf: &[u8]) -> Option<Offsets> {
     let structures = ["task_struct", "files_struct", "fdtable", "file", "inode", "super_block"];
     let field_offsets = field_offsets(btf, &structures)?;
     let offset = |structure: &str, field: &str| {

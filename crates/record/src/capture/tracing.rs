@@ -1,0 +1,232 @@
+//! Objects of a recorder in the kernel: two tracefs instances, the tracer of submitted reads, and
+//! the thread that starts the program.
+//!
+//! Several files of tracefs and all events of BPF make the kernel wait for its own readers, some
+//! 10 ms each time. Therefore the start does independent work at the same time, and the removal can
+//! go on in a process of its own.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::RawFd;
+use std::process::{Child, Command};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::event::{Decoder, TraceEvent};
+use super::submitted::{Submissions, read_offsets};
+use super::{SUB_BUFFER_KIB, now_ns, ring, wall_ns};
+use crate::tracefs::{Instance, TracefsError};
+
+/// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
+/// reads a second produce about 10 MB of events a second.
+const BUFFERS_KIB_MAX: usize = 256 << 10;
+const BUFFER_KIB_MIN: usize = 1 << 10;
+const BUFFER_KIB_MAX: usize = 16 << 10;
+
+/// Objects of a recorder in the kernel. Dropped in the order of the fields.
+#[derive(Debug)]
+pub struct Tracing {
+    /// Instance with the events of the recorded tasks.
+    pub(super) tasks: TraceInstance,
+    /// Instance with the events of the whole system.
+    pub(super) system: TraceInstance,
+    /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
+    pub(super) submissions: Option<Submissions>,
+}
+
+impl Tracing {
+    /// Creates the objects. `enable_events` enables the events of the recorded tasks and returns
+    /// their decoder. Also returns the thread that can start the program.
+    pub(super) fn start(
+        enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
+    ) -> Result<(Tracing, Starter), TracefsError> {
+        std::thread::scope(|scope| {
+            let offsets = scope.spawn(read_offsets);
+            let starter = Starter::start();
+            let tasks = TraceInstance::start(enable_events, Some(starter.task))?;
+            let system = scope.spawn(|| TraceInstance::start(Decoder::of_system, None));
+            // Without this tracer such reads are only counted.
+            let offsets = offsets.join().ok().flatten();
+            let submissions =
+                offsets.and_then(|offsets| Submissions::start(&tasks.instance, offsets).ok());
+            let system = system.join().expect("the thread does not panic")?;
+            Ok((Tracing { tasks, system, submissions }, starter))
+        })
+    }
+
+    /// Removes the objects in another process, which the caller does not wait for. It outlives this
+    /// process by some 0.4 s. In a PID namespace, which may end with this process, the objects are
+    /// removed here, and without a new process too.
+    pub fn remove_in_background(mut self) {
+        // An instance is busy while a process has its buffers open.
+        [&mut self.tasks, &mut self.system].map(|events| events.pipes.clear());
+        let is_initial_namespace = fs::read_link("/proc/self/ns/pid")
+            .is_ok_and(|name| name.as_os_str() == INITIAL_PID_NAMESPACE);
+        if !is_initial_namespace {
+            return;
+        }
+        // SAFETY: the child runs only `remove_detached`. The allocator may be used after a fork.
+        match unsafe { libc::fork() } {
+            // No process: they are dropped here.
+            -1 => {}
+            0 => self.remove_detached(),
+            _ => {
+                // The child removes the instances first. Meanwhile these events are closed here,
+                // so that the child has them last and waits for the kernel.
+                drop(self.submissions);
+                std::mem::forget((self.tasks, self.system));
+            }
+        }
+    }
+
+    /// Removes the objects in a forked process, without the terminal, the folder and the open files
+    /// of its parent. Ends the process.
+    fn remove_detached(self) -> ! {
+        let _ = rustix::process::setsid();
+        let _ = std::env::set_current_dir("/");
+        let records = [&self.tasks, &self.system].map(|events| events.instance.descriptors());
+        let mut kept: Vec<RawFd> = records.into_iter().flatten().collect();
+        kept.extend(self.submissions.iter().flat_map(Submissions::descriptors));
+        close_all_except(kept);
+        drop(self);
+        // SAFETY: the call ends the process. Handlers of the parent must not run.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+/// Name of the PID namespace that exists until the system ends (`PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Closes all descriptors but these.
+fn close_all_except(mut kept: Vec<RawFd>) {
+    kept.sort_unstable();
+    let mut first = 0;
+    for end in kept.into_iter().map(|descriptor| descriptor as u32).chain([u32::MAX]) {
+        if first < end {
+            // SAFETY: no value of this process uses these descriptors later. Kernels before 5.9
+            // lack the call; the descriptors then stay open until the process ends.
+            unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
+        }
+        first = end.saturating_add(1);
+    }
+}
+
+/// A thread that can start one program, and is the first recorded task. A child of a recorded task
+/// is recorded from its first instruction.
+#[derive(Debug)]
+pub(super) struct Starter {
+    /// Number of the thread.
+    task: u32,
+    commands: mpsc::Sender<Command>,
+    thread: JoinHandle<io::Result<StartedProgram>>,
+}
+
+/// A started program, with the times before its start: of the monotonic clock, and since 1970, in
+/// nanoseconds.
+pub(super) type StartedProgram = (Child, (u64, u64));
+
+impl Starter {
+    /// Starts the thread, which waits for the command.
+    fn start() -> Starter {
+        let (send_task, tasks) = mpsc::channel();
+        let (commands, requests) = mpsc::channel::<Command>();
+        let thread = std::thread::spawn(move || {
+            let _ = send_task.send(rustix::thread::gettid().as_raw_nonzero().get() as u32);
+            let mut command = requests.recv().map_err(io::Error::other)?;
+            let begun = (now_ns(), wall_ns());
+            Ok((command.spawn()?, begun))
+        });
+        let task = tasks.recv().expect("the thread sends its number first");
+        Starter { task, commands, thread }
+    }
+
+    /// Starts the program and ends the thread.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn(self, command: Command) -> io::Result<StartedProgram> {
+        let failed = || io::Error::other("the starting thread failed");
+        self.commands.send(command).map_err(|_| failed())?;
+        self.thread.join().map_err(|_| failed())?
+    }
+}
+
+/// One of the two tracefs instances, with the decoder of its events.
+#[derive(Debug)]
+pub(super) struct TraceInstance {
+    /// Dropped before the instance, which is busy while they are open.
+    pipes: Vec<File>,
+    pub decoder: Decoder,
+    pub instance: Instance,
+}
+
+impl TraceInstance {
+    /// Creates an instance with its events. `only_task`: it reports this task, its children, and
+    /// tasks that are added later. `None`: it reports all tasks.
+    fn start(
+        enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
+        only_task: Option<u32>,
+    ) -> Result<TraceInstance, TracefsError> {
+        let instance = Instance::create()?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
+        // Older kernels have sub-buffers of one page.
+        let _ = instance.write("buffer_subbuf_size_kb", &SUB_BUFFER_KIB.to_string());
+        instance.write("buffer_size_kb", &kib.to_string())?;
+        instance.write("trace_clock", "mono")?;
+        if let Some(task) = only_task {
+            instance.write("options/event-fork", "1")?;
+            instance.write("set_event_pid", &task.to_string())?;
+        }
+        let decoder = enable_events(&instance)?;
+        let folder = instance.path().join("per_cpu");
+        let folders = fs::read_dir(&folder).map_err(|source| TracefsError::Unavailable {
+            action: "list",
+            path: folder,
+            source,
+        })?;
+        let names = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
+        let pipes = pipes.collect::<Result<Vec<File>, TracefsError>>()?;
+        Ok(TraceInstance { pipes, decoder, instance })
+    }
+
+    /// Sleeps until a buffer has data, at most for `timeout` and for one second.
+    pub fn sleep(&self, timeout: Duration) -> io::Result<()> {
+        let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
+        let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos().min(999_999_999) as i64 };
+        match poll(&mut waits, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the buffers of all processors and appends their events. `buffer`: space for a
+    /// sub-buffer.
+    pub fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
+        for pipe in &mut self.pipes {
+            loop {
+                let length = match pipe.read(buffer) {
+                    Ok(0) => break,
+                    Ok(length) => length,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                };
+                let decoder = &self.decoder;
+                let read = ring::for_each_event(&buffer[..length], |at_ns, bytes| {
+                    events.extend(decoder.decode(at_ns, bytes));
+                });
+                if read.is_none() {
+                    let why = "the kernel's trace buffer is laid out in a way that is not known";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+            }
+        }
+        Ok(())
+    }
+}
