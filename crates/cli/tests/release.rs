@@ -242,7 +242,8 @@ fn workspace_builds_with_minimal_dependency_versions() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// `cargo deny`, if installed, finds no fault in licences, bans and sources.
+/// `cargo deny`, if installed, finds no fault in licences, bans and sources of the crates and of the
+/// Python package. Its `--all-features` includes the crates that only a feature brings in.
 #[test]
 fn dependencies_pass_cargo_deny() {
     let is_there = Command::new("cargo-deny").arg("--version").output();
@@ -250,7 +251,11 @@ fn dependencies_pass_cargo_deny() {
         println!("skipped: cargo-deny is not installed");
         return;
     }
-    cargo(&["deny", "check", "bans", "licenses", "sources"]);
+    for manifest in ["Cargo.toml", "python/Cargo.toml"] {
+        let workspace = ["deny", "--manifest-path", manifest, "--all-features"];
+        let checks = ["--config", "deny.toml", "check", "bans", "licenses", "sources"];
+        cargo(&[&workspace[..], &checks[..]].concat());
+    }
 }
 
 /// Subcommands listed in the help.
