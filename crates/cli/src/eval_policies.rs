@@ -423,8 +423,9 @@ fn policies_table(summary: &MatrixSummary) -> Table {
     Table::of(&summary.fixed, &columns, numbers_from)
 }
 
-/// Returns the table of the workloads, in ascending order of their means: all of them if
-/// `shows_all`, otherwise only means below 1.
+/// Returns the table of the workloads, in the order of the summary (ascending means). The mean of a
+/// workload is the geometric mean of the ratios of its cells to the best baseline. Without
+/// `shows_all`, only workloads with a mean below 1 are in the table.
 fn workloads_table(summary: &MatrixSummary, shows_all: bool) -> Table {
     let columns: [Column<WorkloadSummary>; 4] = [
         ("workload", |workload| workload.workload.clone()),

@@ -257,8 +257,10 @@ impl RowState<'_> {
         seconds.min_by(f64::total_cmp)
     }
 
-    /// Time limit of a measurement. It derives from the fastest baseline of the cell, or else from
-    /// the time of a cold pass in seconds.
+    /// Time limit of a measurement of `contender`. It is a multiple of the time of the cell's
+    /// fastest baseline. Before any baseline has completed, it is a multiple of
+    /// `cold_pass_seconds`, the time of a cold pass over the data, for each pass of the state.
+    /// `None` for both: the limit is [`TIME_LIMIT_MAX`].
     fn time_limit(&self, contender: Contender, cold_pass_seconds: Option<f64>) -> Duration {
         let limit_factor = match contender {
             Contender::Ours => LIBRARY_TIME_LIMIT_FACTOR,

@@ -69,30 +69,35 @@ pub struct Scene {
 
 /// Height of the plot area, in pixels.
 const HEIGHT: f64 = 330.0;
-/// Minimum height of a mark in pixels. A read of the program is drawn over the device's read for
-/// it, and leaves a part of that visible.
+/// Minimum height of a mark in pixels.
 const MARK_HEIGHT_MIN: f64 = 2.5;
+/// Minimum height in pixels of a read of the program. It is drawn over the device's read for it,
+/// which stays visible above and below.
 const REQUESTED_HEIGHT_MIN: f64 = 1.5;
+/// Length of an axis, as a multiple of the end of the last mark: a margin at the right and at the
+/// top of the plot area.
+const X_AXIS_FACTOR: f64 = 1.01;
+const Y_AXIS_FACTOR: f64 = 1.02;
 
-/// Returns the text of the picture.
+/// Draws the scene: its marks over both axes, the legend, and a caption of title and figures.
+/// Returns a self-contained SVG document.
 pub fn svg(scene: &Scene) -> String {
-    let (x_max, y_max) = scene
-        .marks
-        .iter()
-        .fold((0.0_f64, 0.0_f64), |(x, y), mark| (x.max(mark.x.1), y.max(mark.y.1)));
+    let x_max = scene.marks.iter().map(|mark| mark.x.1).fold(0.0, f64::max);
+    let y_max = scene.marks.iter().map(|mark| mark.y.1).fold(0.0, f64::max);
     let area = PlotArea::new(
-        Axis::linear(scene.x_name, x_max * 1.01, format_number),
-        Axis::linear(scene.y_name, y_max * 1.02, format_number),
+        Axis::linear(scene.x_name, x_max * X_AXIS_FACTOR, format_number),
+        Axis::linear(scene.y_name, y_max * Y_AXIS_FACTOR, format_number),
         HEIGHT,
     );
-    let mut inner = String::new();
-    for marks in scene.marks.chunk_by(|a, b| a.colour == b.colour) {
+    let mut drawn_marks = String::new();
+    for marks in scene.marks.chunk_by(|left, right| left.colour == right.colour) {
         let height_min = match marks[0].colour {
             Colour::Requested => REQUESTED_HEIGHT_MIN,
             _ => MARK_HEIGHT_MIN,
         };
-        let pieces = marks.iter().map(|mark| [mark.x.0, mark.x.1, mark.y.0, mark.y.1]);
-        inner += &dots::draw_rectangles(marks[0].colour.class(), &area, height_min, pieces);
+        let rectangles = marks.iter().map(|mark| [mark.x.0, mark.x.1, mark.y.0, mark.y.1]);
+        drawn_marks +=
+            &dots::draw_rectangles(marks[0].colour.class(), &area, height_min, rectangles);
     }
     let legend: Vec<(String, &str)> = scene
         .legend
@@ -101,6 +106,6 @@ pub fn svg(scene: &Scene) -> String {
         .map(|&(colour, text)| (text.to_owned(), colour.class()))
         .collect();
     let caption = format!("{} ({})", scene.title, scene.figures_line);
-    let chart = area.chart(&scene.title, &inner, &legend);
+    let chart = area.chart(&scene.title, &drawn_marks, &legend);
     standalone::svg(&[(caption, chart)])
 }

@@ -82,7 +82,13 @@ impl Policies {
 }
 
 impl<'a> ReadMethods<'a> {
-    /// Prepares the read methods that the order requests.
+    /// Prepares the read methods that the order requests, and raises the process's limit of open
+    /// files. With policies it builds the library and maps the mapped files through it. Without
+    /// policies the kernel maps these files. Other files are opened later, by
+    /// [`open_file`](ReadMethods::open_file).
+    ///
+    /// # Errors
+    /// The text of the error: the read path cannot be built, or a file cannot be mapped.
     pub fn new(
         order: &'a ReplayOrder,
         recorded: &'a RecordedProgram,
