@@ -104,7 +104,8 @@ impl Touches {
         served_tasks.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
     }
 
-    /// Processes one event.
+    /// Processes one event, and calls `on_touch` with the accesses that are known with it. An event
+    /// that is not part of the fault in progress of its task ends this fault.
     fn process_event(
         &mut self,
         event: &TraceEvent,
@@ -136,7 +137,7 @@ impl Touches {
             EventData::MapPages { inode, first, end } => {
                 self.end_fault(task, on_touch);
                 let window = PageRange { first, end };
-                let range = self.pages_reported(task, inode, window, tables);
+                let range = self.pages_mapped_with_window(task, inode, window, tables);
                 on_touch(PageTouch::Mapped { task, inode, range });
             }
             EventData::Fault { inode, page } => {
@@ -180,8 +181,10 @@ impl Touches {
         on_touch(PageTouch::Mapped { task, inode: mapped_page.inode, range });
     }
 
-    /// Pages that a task's fault mapped, of which the kernel reported `window`.
-    fn pages_reported(
+    /// Returns all pages that a task's fault mapped. `window`: the pages in the kernel's event, at
+    /// most 64 KiB of a large folio. If the page of the task's last exception is in `window`, its
+    /// page table is used too.
+    fn pages_mapped_with_window(
         &mut self,
         task: u32,
         inode: Inode,
@@ -241,8 +244,9 @@ impl Touches {
         }
     }
 
-    /// Extends a touch of a mapping by the pages since the task's last touch, if they are at most
-    /// as many as that touch had.
+    /// Records `range` as the task's last touch of a mapping. Returns it extended over the gap to
+    /// the previous touch of the same file. A gap with more pages than the previous touch is not
+    /// added.
     fn extended_over_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
         let previous =
             self.last_mapped.insert(task, (inode, range)).filter(|previous| previous.0 == inode);

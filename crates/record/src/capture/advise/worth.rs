@@ -109,7 +109,8 @@ impl Waits {
     /// one of them is unknown.
     fn is_worse_than(&self, other: &Waits) -> bool {
         let are_known = other.waited_ns >= WAITS_NS && self.waited_ns >= WAITS_NS;
-        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        // The comparison of two quotients, multiplied out for integers.
+        let product = |ns: u64, bytes: u64| u128::from(ns) * u128::from(bytes);
         are_known
             && 2 * product(self.waited_ns, other.read_bytes)
                 >= 3 * product(other.waited_ns, self.read_bytes)
@@ -127,8 +128,8 @@ pub(super) struct WholeFileRest {
 
 impl WholeFileRest {
     /// Returns the number of `accessed_pages` that count for the minimum share. It is twice the
-    /// number that random accesses to the rest would find prefetched. A quarter of it is half of
-    /// that share.
+    /// number of accessed pages that are prefetched if the program reads the rest in random order.
+    /// The minimum share, a quarter, is then half of the pages that random reads would find.
     fn expected_pages(self, accessed_pages: u64) -> u64 {
         (2 * accessed_pages * self.prefetched_pages).div_ceil(self.pages.max(1)).min(accessed_pages)
     }
@@ -214,8 +215,9 @@ impl AdviceCredit {
         }
     }
 
-    /// Number of pages that may be prefetched for `reason` now. Zero means that the credit is used
-    /// up. The device reads a page in `page_ps` picoseconds.
+    /// Number of pages that may be prefetched for `reason` now: the credit, and the additional
+    /// credit for a file that is being used up. Zero means that no credit is left. `page_ps` is the
+    /// time in picoseconds in which the device reads a page.
     pub fn room_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
         let waited_ns = self.without.waited_ns + self.with.waited_ns;
         let waited_pages = (waited_ns.saturating_mul(1000) / page_ps.max(1)) as i64;
@@ -223,8 +225,8 @@ impl AdviceCredit {
         let extra_pages = match reason {
             PrefetchReason::Requested => return u64::MAX,
             PrefetchReason::Predicted { is_used_up: false } => 0,
-            // Within a piece of such a file the policy continues when the whole-file prefetch must
-            // wait.
+            // `start_pages` more than the whole-file prefetch may take. The policy can thus
+            // continue within a piece of the file while the whole-file prefetch waits for credit.
             PrefetchReason::Predicted { is_used_up: true } => {
                 whole_file_pages + self.start_pages as i64
             }

@@ -51,8 +51,9 @@ struct SizeClass {
 }
 
 impl SizeClass {
-    /// Adds a wait of `ns` nanoseconds for `bytes` bytes. Every wait counts in the sums, and at
-    /// equal distances one is sampled.
+    /// Adds a wait of `ns` nanoseconds for `bytes` bytes. The sums include every wait. The samples
+    /// include every 2^`halvings`-th wait: when they are full, every second one is dropped and the
+    /// distance between two samples doubles. They thus cover the whole recording evenly.
     fn add(&mut self, ns: u64, bytes: u64) {
         if self.count.is_multiple_of(1 << self.halvings) {
             if self.sampled_waits_ns.len() == SAMPLES_KEPT_MAX {
