@@ -73,7 +73,7 @@ pub struct Batch {
 }
 
 impl ReadPath {
-    /// Creates an empty batch.
+    /// Creates a batch without reads. Its reads are of files that this path has opened.
     pub fn batch(&self) -> Batch {
         // A child without an engine keeps the parent's: each use of the batch returns the error.
         let engine = self.engine().for_this_process().unwrap_or_else(|_| Arc::clone(self.engine()));
@@ -92,8 +92,8 @@ impl ReadPath {
 
 impl Batch {
     /// Adds a read of `bytes` bytes of `file` at `offset`. `ticket` is returned with the result.
-    /// The handle may be dropped before. Errors of the start (such as too many reads in flight) are
-    /// reported by [`BatchRead`].
+    /// `file` may be dropped before the read completes. Errors of the start (such as too many reads
+    /// in flight) are reported by [`BatchRead`].
     ///
     /// # Errors
     /// The read is larger than the memory allows ([`ReadError::TooLarge`]). Or the batch was
@@ -120,7 +120,7 @@ impl Batch {
         let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > 0 {
             if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
-                // The bytes are copied when they are resident, into memory of an earlier copy.
+                // The kernel has started the I/O. `wait` copies the bytes when they are resident.
                 let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
                 self.kernel_reads.push(unstarted, residency);
                 return Ok(());

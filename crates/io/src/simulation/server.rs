@@ -73,7 +73,7 @@ impl SimulatedServer {
         self.repeat_ms < 1_000 || rates.iter().any(|&rate| rate > 0)
     }
 
-    /// Returns all fault frequencies, to change them.
+    /// Returns all fault frequencies, for scenarios that change them.
     pub(super) fn faults(&mut self) -> [&mut u64; 8] {
         [
             &mut self.fragment_one_in,
@@ -94,7 +94,7 @@ const NFS: u32 = 100_003;
 /// Number of the procedure READ.
 const READ: u32 = 6;
 
-/// Handles of the export, of its folder, and of the symbolic link. Other handles are of the file.
+/// Handles of the export, of its folder, and of the symbolic link. Other handles name files.
 const ROOT: &[u8] = b"root";
 const DIRECTORY: &[u8] = b"directory";
 const LINK: &[u8] = b"link";
@@ -238,7 +238,8 @@ impl World {
         sent
     }
 
-    /// Returns the results of a call without faults.
+    /// Decodes the arguments of a call and returns the results that a server without faults would
+    /// send. A call of an unknown procedure fails the run.
     fn results_of(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
@@ -311,6 +312,8 @@ impl World {
     }
 
     /// Appends the results of a READ of `count` bytes from `offset` on. `handle` names the file.
+    /// The answer is a status NFS3ERR_IO if one of the pages is bad on the disk, and sometimes
+    /// shorter than requested. A READ above the limits of the server fails the run.
     fn push_read_results(
         &self,
         server: &SimulatedServer,
@@ -330,7 +333,8 @@ impl World {
             self.record_failure(format!("a READ of {count} bytes is too large"));
         }
         if pages.clone().any(|page| disk.is_bad(inode, page)) {
-            results.push_words(&[5, 0]);
+            let (status_io_error, no_attributes) = (5, 0);
+            results.push_words(&[status_io_error, no_attributes]);
             return;
         }
         if self.happens_one_in(short_one_in) {
@@ -380,10 +384,15 @@ impl World {
         results.push_words(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
     }
 
-    /// Makes an answer undecodable. `is_read` is true for the answer to a READ.
+    /// Makes an answer undecodable: a wrong status, a wrong header, or a cut. `is_read` is true for
+    /// the answer to a READ, in which the counts and the end flag may be wrong too.
     fn garble(&self, answer: &mut Vec<u8>, is_read: bool) {
-        /// Offset of the results: behind six words.
+        /// Offset of the results in bytes: behind the six words of the reply's header.
         const RESULTS: usize = 24;
+        /// Length of a file's attributes in bytes (fattr3 in RFC 1813).
+        const ATTRIBUTES_BYTES: usize = 84;
+        /// Offset in bytes of the header's word that is 0 for an accepted reply.
+        const REPLY_STATUS: usize = 8;
         /// Larger than the largest READ that the client requests.
         const MORE_BYTES: u32 = 200_000;
         let put_word = |answer: &mut Vec<u8>, offset: usize, word: u32| {
@@ -395,30 +404,33 @@ impl World {
                 .get(offset..offset + 4)
                 .map_or(0, |word| u32::from_be_bytes(word.try_into().expect("four")))
         };
-        // Offset of the count, behind the attributes if there are any; then the end flag, and the
-        // count again.
-        let count_offset = RESULTS + 8 + if word(answer, RESULTS + 4) == 1 { 84 } else { 0 };
+        // Results of a READ: status, flag of the attributes, attributes if the flag is 1, count,
+        // end flag, count again, data.
+        let attributes_bytes = if word(answer, RESULTS + 4) == 1 { ATTRIBUTES_BYTES } else { 0 };
+        let count_offset = RESULTS + 8 + attributes_bytes;
         let has_data = is_read
-            && word(answer, 8) == 0
+            && word(answer, REPLY_STATUS) == 0
             && answer.len() > count_offset + 12
             && word(answer, RESULTS) == 0;
         match self.random_below(if has_data { 8 } else { 5 }) {
             // An undefined status.
             0 => put_word(answer, RESULTS, 9_999),
-            // No reply; arguments that cannot be decoded.
+            // The message is a call, not a reply.
             1 => put_word(answer, 4, 0),
+            // The server reports that it could not decode the arguments.
             2 => {
-                put_word(answer, 8, 0);
+                put_word(answer, REPLY_STATUS, 0);
                 put_word(answer, 20, 4);
             }
-            // Cut off.
+            // The answer is cut, by a word or to a part of its header.
             3 => answer.truncate(answer.len() - 4),
             4 => answer.truncate(1 + self.random_below(RESULTS as u64) as usize),
-            // Contradictory counts, an invalid end flag, more bytes than requested.
+            // The two counts differ.
             5 => put_word(answer, count_offset, word(answer, count_offset) ^ 4),
+            // The end flag is neither 0 nor 1.
             6 => put_word(answer, count_offset + 4, 2),
+            // The counts exceed the request. The additional bytes are all present, in part, or not.
             _ => {
-                // The additional bytes are present, or not.
                 let count = word(answer, count_offset) + MORE_BYTES;
                 put_word(answer, count_offset, count);
                 put_word(answer, count_offset + 8, count);

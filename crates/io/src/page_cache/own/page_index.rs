@@ -184,8 +184,9 @@ impl<A: Atomics> PageIndex<A> {
         entry.state.load(SeqCst) & SHARED != 0 && entry.key.load(Acquire) == key
     }
 
-    /// Pins the page if it is shared, returns its frame and counts a use. With `ignores_mark`, also
-    /// pins a page whose mark the policy has processed.
+    /// Pins the page if it is shared, counts a use, and returns its frame. A page with the
+    /// readahead mark counts as absent unless `ignores_mark` is set. The caller sets it after the
+    /// machine has processed the mark.
     #[inline]
     pub(crate) fn pin(&self, file: FileId, page: u64, ignores_mark: bool) -> PinOutcome {
         let key = page_key(file, page);
@@ -203,7 +204,9 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// Adds a pin and a use to a shared entry without any of the flags `excluded_flags`.
+    /// Adds a pin and a use to an entry. Returns false, without effect, if the entry is not shared,
+    /// has one of `excluded_flags`, or has the maximum number of pins. The use is not counted
+    /// beyond two.
     #[inline]
     fn try_add_pin(&self, entry: &IndexEntry<A>, excluded_flags: u32) -> bool {
         let mut state = entry.state.load(Relaxed);
@@ -233,7 +236,8 @@ impl<A: Atomics> PageIndex<A> {
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (SHARED | MARKED) == SHARED)
     }
 
-    /// Like `is_shared`, also for a page with a mark.
+    /// True if the page is shared, with or without a mark. Other threads may change this at any
+    /// time.
     pub(crate) fn is_shared_or_marked(&self, file: FileId, page: u64) -> bool {
         self.find(page_key(file, page))
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & SHARED != 0)

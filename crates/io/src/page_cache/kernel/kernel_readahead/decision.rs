@@ -71,8 +71,10 @@ impl FileKernelReadahead {
         }
     }
 
-    /// Records a read at time `now` of a file of `file_bytes` bytes, and shows it to the policy
-    /// unless it is part of a run in pages that were advised.
+    /// Records a read at time `now` of a file of `file_bytes` bytes. The policy gets the read with
+    /// the present evidence about the device, and returns the page ranges to advise. A read within
+    /// pages that are known as read or advised is *quiet*: the policy does not get it, and
+    /// `target_pages` is `None`.
     fn ask_policy(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -95,8 +97,8 @@ impl FileKernelReadahead {
         if !advised.is_quiet(request) {
             device.now = now;
             device.memory_pages = self.path_readahead.memory_pages();
-            // Only for random readers: the first measurement takes longer than a short program's
-            // reads.
+            // Measured only for files that may be read whole: the first measurement takes longer
+            // than all reads of a short program.
             device.spare_pages = match !is_of_task && advised.may_be_read_whole(file_pages) {
                 true => self.path_readahead.spare.spare_pages(now),
                 false => 0,
