@@ -377,8 +377,8 @@ impl StraceParser {
         }
     }
 
-    /// Parses one request of `io_submit`. Returns `None` and counts it as left out if it is not a
-    /// read of a file.
+    /// Parses one request of `io_submit`, which began at `begin_ns`. Returns `None` if it is not a
+    /// read of a file, which is counted as left out, or if a field is missing or malformed.
     fn parse_submitted(
         &mut self,
         task: u32,
