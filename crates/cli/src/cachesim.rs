@@ -274,11 +274,13 @@ fn miss_ratio_table(cells: &[MissCell], policies: &[Spec]) -> Table {
     table.in_blocks()
 }
 
+/// HTML page with one chart for each trace (miss ratio over memory size, one curve for each
+/// policy), and the table of all miss ratios.
 fn miss_ratio_page(cells: &[MissCell], policies: &[Spec]) -> Page {
     let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
                 optimum is Belady's, which knows what is to come: no policy can miss less.";
     let mut page = Page::new("Miss ratios", lead);
-    for cells in cells.chunk_by(|a, b| a.trace == b.trace) {
+    for cells in cells.chunk_by(|left, right| left.trace == right.trace) {
         let curves = picture::curves(cells);
         page.picture(&format!("{}: less is better.", picture::caption(cells)), &curves.svg);
     }

@@ -77,7 +77,8 @@ fn recording_failure(error: OracleError) -> Failure {
     }
 }
 
-/// Formats the report, with at most `DIFFERENCES_PRINTED_MAX` differences.
+/// Formats the report: counts of equal and different reads, and at most `DIFFERENCES_PRINTED_MAX`
+/// differences. `system` names the kernel.
 fn report_text(report: &ConformanceReport, system: &str) -> String {
     let mut text = format!(
         "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the policy\n",

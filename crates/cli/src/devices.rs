@@ -14,6 +14,7 @@ pub fn run(name: Option<&str>) -> CommandResult {
     name.map_or_else(print_list, print_device)
 }
 
+/// Prints the name and the description of each device model, one per line.
 fn print_list() -> CommandResult {
     let mut text = String::new();
     for (name, line) in registry::devices() {

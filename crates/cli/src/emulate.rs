@@ -133,7 +133,10 @@ fn temporary_file(bytes: u64) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Mounts the file system on an empty folder.
+/// Mounts the file system on an empty folder, with two threads that serve it.
+///
+/// # Errors
+/// A dead mount is in the way, the folder is not empty, or FUSE is not available.
 fn mount_at(folder: &Path, file_system: Mount) -> Result<BackgroundSession, Failure> {
     let failure = |error| Failure::usage_of(folder.display(), error);
     let mut entries = match std::fs::read_dir(folder) {

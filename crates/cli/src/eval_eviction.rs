@@ -30,7 +30,8 @@ struct EvictionDocument<'a> {
     results: &'a [JudgedEviction],
 }
 
-/// Runs the matrix, or the cells chosen by `--cells`.
+/// Runs the matrix, or the cells chosen by `--cells`. Prints the results as text or JSON, and
+/// writes the page of `--html`.
 pub fn run(args: &EvalEvictionArgs) -> CommandResult {
     let [policy] = &input::parse_specs(&args.eviction)?[..] else {
         return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
@@ -61,7 +62,7 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
 /// Returns the chosen cells: the generated loads, then the cells of the given traces.
 fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
-    // The field `part` divides the work.
+    // `part` is the divisor of each load's work.
     let size = LoadSize { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
     let mut chosen = cells(&parts, size);
     let sizes = cachesim::CacheSize::parse_all(&args.sizes)?;
@@ -123,6 +124,8 @@ fn policies_table(summary: &EvictionSummary) -> Table {
     Table::of(&summary.fixed, &columns, numbers_from)
 }
 
+/// Summary of all cells in one sentence. The numbers are ratios of the judged policy's cost to the
+/// cost of the best baseline; less is better.
 fn summary_sentence(summary: &EvictionSummary) -> String {
     format!(
         "{} cells: maximum {}, geometric mean {}, {} above 1.02; to two-lists \
@@ -135,6 +138,8 @@ fn summary_sentence(summary: &EvictionSummary) -> String {
     )
 }
 
+/// HTML page: the summary, a heat map of every policy in every cell, and the tables of the cells
+/// and of the policies.
 fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     let title = "Eviction policies, cell by cell";
     let mut page = Page::new(title, &summary_sentence(summary));

@@ -135,9 +135,10 @@ impl FirstRuns {
     }
 }
 
-/// Runs the matrix, or the chosen cells.
+/// Runs the matrix or the cells chosen by `--cells`, on modelled devices or on the storage of
+/// `--on`. Prints the results as text or JSON, and writes the page of `--html`.
 pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
-    // The field `part` divides the work.
+    // `part` is the divisor of each workload's work.
     let size =
         CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     check_output_folder(args.html.as_deref())?;
@@ -245,6 +246,9 @@ fn log_decisions(
     log.finish()
 }
 
+/// Prints the results as text or JSON, and writes the page of `--html`. `judged` are the results of
+/// all cells. `first_runs` are the results of the first of two runs on real storage; `None` for
+/// modelled devices, which run once.
 fn print_results(
     args: &EvalPoliciesArgs,
     policies: &Policies,
@@ -295,6 +299,8 @@ fn print_results(
     print(&format!("{}\n\n{}", sentences.join("\n"), results_text(judged, &summary, args.all)))
 }
 
+/// Summary of a set of cells in one sentence, after the `name` of the set. The numbers are ratios
+/// of the tested policies' throughput to the best baseline; more is better.
 fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
     let latency = match part.p99_cells {
         0 => String::new(),

@@ -83,7 +83,8 @@ pub enum MeasureGains {
     Never,
 }
 
-/// Explains a recording, or records a program first.
+/// Explains a recording. Without one, records the program first, into a temporary file unless the
+/// user named an output.
 pub fn run(mut args: ExplainArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
     if let Some(recording) = args.recording.take() {
@@ -333,7 +334,7 @@ fn method_name(method: ReadMethod) -> String {
     name.as_str().unwrap_or_default().to_owned()
 }
 
-/// Tables of the files and of the threads.
+/// Tables of the files and of the threads that waited longest, one row each.
 fn file_and_thread_tables(shape: &ReadShape) -> [Table; 2] {
     let files: [Column<explain::FileStatistics>; 5] = [
         ("file", |file| printable(&file.path)),

@@ -125,7 +125,7 @@ impl Page {
         );
     }
 
-    /// Returns the text of the page.
+    /// Returns the page as one HTML document, which contains its style sheet and its script.
     pub fn text(&self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

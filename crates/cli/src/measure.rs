@@ -282,6 +282,11 @@ fn measure_all(
     Ok(measurement.samples())
 }
 
+/// Measures one cell by reads of the real storage `file`, of which the first `bytes` bytes are
+/// used. Positions derive from `seed`.
+///
+/// # Errors
+/// A read failed, memory or direct I/O is not available, or the user interrupted the run.
 fn measure_one(
     file: &RawFile,
     cell: MeasurementCell,

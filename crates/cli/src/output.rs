@@ -88,7 +88,8 @@ pub enum OutputFormat {
     Fio,
 }
 
-/// Prints the rows of a job.
+/// Prints the rows of a job in the format of `--output-format`: the verdict, the table and the
+/// caveats, or a JSON document with the `seed`, or fio's document.
 pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> CommandResult {
     match format {
         OutputFormat::Table => {}
@@ -163,7 +164,8 @@ fn add_section_rows(row: &ResultRow, label_columns: usize, is_repeated: bool, ta
     }
 }
 
-/// Prints the rows of loads as a table or as a JSON document.
+/// Prints the rows of loads: the verdicts, the table and the caveats, or with `is_json` a JSON
+/// document with the `seed`.
 pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandResult {
     if is_json {
         return print_json(rows, seed);

@@ -99,6 +99,7 @@ fn find_policies(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     Ok(found)
 }
 
+/// Full description of each policy found: name, kind, a summary in one line, and its page.
 fn full_text(found: &[FoundPolicy]) -> String {
     let pages: Vec<String> = found
         .iter()

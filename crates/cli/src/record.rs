@@ -148,8 +148,8 @@ pub fn record(args: RecordArgs) -> CommandResult {
     run(RecordPlan::new(args.program, args.output))
 }
 
-/// Records a program into `output`, for another command. A recording that is not kept is not
-/// reported.
+/// Records a program into `output`, for another command. If `is_kept` is false, the caller removes
+/// the recording later, and its path is not printed.
 pub fn record_into(program: ProgramArgs, output: PathBuf, is_kept: bool) -> CommandResult {
     run(RecordPlan { is_output_kept: is_kept, ..RecordPlan::new(program, Some(output)) })
 }
@@ -295,6 +295,7 @@ impl OutputError {
         self.0 = Some(text);
     }
 
+    /// True if an error ended the output and was reported.
     fn has_occurred(&self) -> bool {
         self.0.is_some()
     }

@@ -81,7 +81,9 @@ pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
     })
 }
 
-/// Replays the reads in every requested combination.
+/// Replays the recorded reads once for each combination of storage, policies and memory size.
+/// Prints the rows as text or JSON, and writes the page of `--html`. The first row is the program
+/// as recorded.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
     let storages = parse_storages(&args.storages)?;
@@ -263,7 +265,8 @@ fn replay_real(
     })
 }
 
-/// Simulates a row on a modelled device.
+/// Simulates a row on a modelled device in virtual time. Returns the time of the program and the
+/// device's figures. Without a memory size in the plan, the recording's default applies.
 fn simulate_row(
     plan: &RowPlan<'_>,
     device: &Spec,
@@ -296,6 +299,8 @@ fn simulation_setup(
     recorded.with_memory(setup, memory_bytes)
 }
 
+/// Row of the program as recorded: its time, memory and reads. The recording has no figures of the
+/// device in this form, so these are `None`.
 fn recorded_row(recorded: &RecordedProgram) -> Predicted {
     Predicted {
         storage: "as recorded".to_owned(),
@@ -340,6 +345,7 @@ fn predicted_row(
     }
 }
 
+/// Table with one row per storage, policies and memory size. The first four columns are names.
 fn rows_table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),
@@ -419,7 +425,8 @@ fn describe_differences(
     }
 }
 
-/// Caveats about the rows.
+/// Caveats about the rows: reads that hit memory before the recording, lost events, and the notes
+/// of single rows.
 fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
     let RecordedProgram { cached_before: cached_reads, lost: lost_events, .. } = *recorded;
     let cached_note = (cached_reads > 0).then(|| {
@@ -435,6 +442,7 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
     cached_note.into_iter().chain(lost_note).chain(row_notes)
 }
 
+/// HTML page of the rows: a bar chart of the program's time in each, the table, and the caveats.
 fn replay_page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
     let lead = "Replay of a recorded program's reads, on modelled devices in virtual time and on \
         real storage in real time. Each thread waits for its reads and keeps its recorded think \

@@ -180,7 +180,8 @@ impl Table {
         wrapped_table.aligned_lines(&widths, shown)
     }
 
-    /// Returns the aligned lines of the columns `shown`.
+    /// Returns the header and the rows as lines. `widths` has the width of every column in
+    /// characters, `shown` the indices of the columns to print. Columns of numbers align right.
     fn aligned_lines(&self, widths: &[usize], shown: &[usize]) -> String {
         let mut text = String::new();
         for line in std::iter::once(&self.header).chain(&self.rows) {

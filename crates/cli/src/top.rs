@@ -158,12 +158,14 @@ fn collect_until(
     Ok(())
 }
 
+/// True if the process exists, by its folder in `/proc`.
 fn is_alive(process: u32) -> bool {
     std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
 }
 
-/// Writes the table, or the JSON object if `is_json`, of an interval of `seconds`. In a terminal
-/// a table replaces the last one and is cut at the height of the terminal.
+/// Writes the table, or the JSON object if `is_json`, of an interval of `seconds`, in which the
+/// recorder lost `lost_events` events. In a terminal a table replaces the last one and is cut at
+/// the height of the terminal.
 fn print_interval(
     processes: &[LiveProcess],
     seconds: f64,
@@ -188,7 +190,8 @@ fn print_interval(
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(write_failure)
 }
 
-/// JSON object of an interval.
+/// JSON object of an interval of `seconds`: each process with its reads and findings, and the
+/// number of lost events.
 fn interval_json(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> serde_json::Value {
     let process = |live: &LiveProcess| {
         let explanation = &live.explanation;
@@ -209,7 +212,8 @@ fn interval_json(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> s
     json!({ "seconds": seconds, "lost": lost_events, "processes": processes })
 }
 
-/// Table of an interval, with a line above it.
+/// Table of an interval of `seconds`, with a line above it that counts the programs. Lost events
+/// add a line.
 fn interval_text(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> String {
     let has_finding = |live: &&LiveProcess| !live.explanation.findings.is_empty();
     let mut text = format!(

@@ -62,6 +62,8 @@ fn replay_rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<Vali
     rows
 }
 
+/// Row of one variant of the model. `replay` names the variant. `requests_per_s_at_16` is its
+/// throughput at queue depth 16; `None` if it was not simulated.
 fn replay_row(
     replay: &str,
     validation: &ModelAccuracy,

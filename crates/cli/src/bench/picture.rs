@@ -32,7 +32,9 @@ const MISSED_COLOUR: &str = "#cf222e";
 /// Colour of a cell without a comparison.
 const UNJUDGED_COLOUR: &str = "#6e7781";
 
-/// Returns the text of the picture.
+/// Draws the matrix: a line for each row, a field for each state, and the dots of the cells at
+/// their ratios. Returns the SVG document. `summaries` has one entry per state, in the order of
+/// fields.
 pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for cell in cells {
@@ -54,11 +56,11 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
         let y = line_middle(row_index);
         if row_index % 2 == 1 {
             let top = y - LINE_HEIGHT / 2.0;
-            let inner = width - 10.0;
+            let stripe_width = width - 10.0;
             append_line(
                 &mut svg,
                 &format!(
-                    "<rect x=\"5\" y=\"{top}\" width=\"{inner}\" height=\"{LINE_HEIGHT}\" fill=\"#f6f8fa\"/>"
+                    "<rect x=\"5\" y=\"{top}\" width=\"{stripe_width}\" height=\"{LINE_HEIGHT}\" fill=\"#f6f8fa\"/>"
                 ),
             );
         }

@@ -4,7 +4,7 @@ use super::cells::{BenchCell, Figures, StateSummary};
 use super::states::CacheState;
 use crate::table::{Column, Table, mib, number};
 
-/// Returns the text to print.
+/// Output of the run as text: a table for each state, the notes, and a sentence for each state.
 pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -> String {
     let mut text = String::new();
     for summary in summaries {
@@ -20,7 +20,8 @@ pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[St
     text
 }
 
-/// Table of the cells of one state.
+/// Table with one row per cell of one state: throughputs in MiB/s, the ratio of the library to the
+/// fastest baseline, processor seconds, memory, and the reason of a missed goal.
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
     let columns: [Column<&BenchCell>; 12] = [
         ("row", |cell| cell.row.clone()),
@@ -80,7 +81,8 @@ fn miss_reason(cell: &BenchCell) -> String {
     }
 }
 
-/// Summary of a state in one sentence.
+/// Summary of a state in one sentence. A ratio is the time of the fastest baseline divided by the
+/// time of the library; more is better.
 pub fn summary_sentence(summary: &StateSummary) -> String {
     let minimum = match (summary.minimum, &summary.minimum_row) {
         (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),

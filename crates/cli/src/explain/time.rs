@@ -81,6 +81,7 @@ fn percent(seconds: f64, explanation: &Explanation) -> f64 {
     100.0 * seconds / explanation.seconds.max(1e-9)
 }
 
+/// Name of an activity in the table of times.
 fn activity_name(activity: Activity) -> &'static str {
     match activity {
         Activity::Processor => "running on a processor",

@@ -14,7 +14,8 @@ pub struct ChartBar {
 }
 
 impl ChartBar {
-    /// Creates a bar in one of eight colours. A bar without a value is labelled `not measured`.
+    /// Creates a bar. `series` is the number of its colour, of eight. A bar without a value is
+    /// labelled `not measured`.
     pub fn new(label: &str, value: impl Into<Option<f64>>, series: usize) -> ChartBar {
         ChartBar { label: label.to_owned(), value: value.into(), series: series % 8 }
     }

@@ -30,7 +30,8 @@ const CHARACTER_WIDTH: f64 = 7.4;
 /// Factor from 1 at which the colour is strongest.
 const FULL_COLOUR_FACTOR: f64 = 2.0;
 
-/// Draws the map.
+/// Draws the map as an SVG element, with column names above, row names at the left and a legend.
+/// `label` is its title for screen readers.
 pub fn draw(label: &str, map: &HeatMap) -> String {
     let name_chars_max = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = 16.0 + CHARACTER_WIDTH * name_chars_max as f64;
@@ -45,10 +46,10 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
         escaped(label)
     );
     for (index, name) in map.columns.iter().enumerate() {
-        let x = left + column_width * (index as f64 + 0.5);
+        let column_middle = left + column_width * (index as f64 + 0.5);
         svg += &format!(
             "<text transform=\"translate({:.1} {:.0}) rotate(-40)\">{}</text>\n",
-            x - 3.0,
+            column_middle - 3.0,
             HEADER_HEIGHT - 8.0,
             escaped(name)
         );
@@ -79,7 +80,8 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
     svg + &legend(height) + "</svg>\n"
 }
 
-/// Opening tags of a coloured square; the caller adds a tooltip and closes them.
+/// Opening tags of a square in the colour of `ratio`. `x` and `y` are its upper left corner, in
+/// pixels. The caller adds a tooltip and closes the tags.
 fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };

@@ -20,7 +20,11 @@ pub struct RealStorage<'f> {
 }
 
 impl<'f> RealStorage<'f> {
-    /// Prepares the requests of `cell`.
+    /// Prepares the requests of `cell`: a batch of its queue depth, and a buffer for each request
+    /// in flight.
+    ///
+    /// # Errors
+    /// The batch or the memory is not available.
     pub fn new(
         file: &'f RawFile,
         cell: MeasurementCell,

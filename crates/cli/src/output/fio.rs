@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::print_plain;
 use crate::exit::CommandResult;
 
-/// Prints the rows as one fio document.
+/// Prints the rows as one JSON document in fio's format. Each job section of a row is a job.
 pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let jobs: Vec<Value> = rows
@@ -87,10 +87,10 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
 /// Error number that fio reports for a failed job. All errors here are storage errors.
 const EIO: u32 = 5;
 
-/// Object `read` or `write` of a section.
+/// Object `read` or `write` of a section: bytes, rates a second, and latencies in nanoseconds.
 fn direction_object(figures: &DirectionResults) -> Value {
-    let ms = figures.span.ns() as f64 / 1e6;
-    let per_s = |amount: f64| if ms > 0.0 { amount * 1e3 / ms } else { 0.0 };
+    let span_ms = figures.span.ns() as f64 / 1e6;
+    let per_s = |amount: f64| if span_ms > 0.0 { amount * 1e3 / span_ms } else { 0.0 };
     let bytes_per_s = per_s(figures.bytes as f64);
     let mut completion = latency_object(&figures.latency_ns, figures.operations);
     if figures.operations > 0 {
@@ -104,7 +104,7 @@ fn direction_object(figures: &DirectionResults) -> Value {
         "bw_bytes": bytes_per_s as u64,
         "bw": (bytes_per_s / 1024.0) as u64,
         "iops": per_s(figures.operations as f64),
-        "runtime": ms.round() as u64,
+        "runtime": span_ms.round() as u64,
         "total_ios": figures.operations,
         "short_ios": 0,
         "drop_ios": 0,

@@ -92,7 +92,7 @@ fn run_summary(runs: &Option<Vec<f64>>) -> Option<RunSummary> {
 /// Verdict on the rows of loads: for each load the fastest row, by time.
 pub fn load_verdicts(rows: &[LoadRow]) -> String {
     let mut text = String::new();
-    for rows in rows.chunk_by(|a, b| a.job == b.job) {
+    for rows in rows.chunk_by(|left, right| left.job == right.job) {
         let parts = |row: &LoadRow| name_parts(&row.storage, [&row.swapin, &row.scheduler]);
         let measured = rows_with_figure(rows, parts, |row| Some((row.iops?, None)));
         let verdict = match &measured[..] {

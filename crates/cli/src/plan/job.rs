@@ -354,6 +354,7 @@ impl JobRun {
 
 /// Refuses three combinations: a chunking policy without raw jobs, raw jobs on an NFS file, and raw
 /// jobs together with others on `file:`, where the two kinds take different paths.
+/// `is_policy_named` is true if the user gave a chunking policy.
 fn refuse_raw_combinations(
     run: &JobRun,
     is_policy_named: bool,
@@ -386,7 +387,7 @@ fn refuse_raw_combinations(
     }
 }
 
-/// Refuses a writing job on real storage without `--overwrite`.
+/// Refuses a writing job on real storage, unless `--overwrite` set `may_overwrite`.
 fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> CommandResult {
     let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
     match storages.iter().find(|storage| storage.path().is_some()) {

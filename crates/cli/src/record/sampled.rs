@@ -47,7 +47,8 @@ pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Optio
     Some(print_samples(&sampled.finish()))
 }
 
-/// Prints the samples.
+/// Prints the samples of a process: the kernel's counters, and a table of the files that were read
+/// or are cached.
 pub fn print_samples(samples: &Samples) -> CommandResult {
     let Samples { seconds, looks, counts, files, has_more } = samples;
     let is_listed = |file: &&SampledFile| {
@@ -84,7 +85,7 @@ pub fn print_counters(counts: KernelCounts, seconds: f64) -> CommandResult {
     print(&format_counters(counts, seconds))
 }
 
-/// Formats the kernel's counters of a process.
+/// Formats the kernel's counters of a process that ran for `seconds` seconds.
 fn format_counters(counts: KernelCounts, seconds: f64) -> String {
     let KernelCounts { reads, bytes, device_bytes } = counts;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

@@ -112,6 +112,7 @@ impl<'a> ReadMethods<'a> {
         })
     }
 
+    /// Name of a recorded file.
     pub fn file_name(&self, file: FileId) -> &str {
         &self.recorded.files()[file.0 as usize].name
     }
@@ -221,7 +222,8 @@ impl LibraryState {
     }
 }
 
-/// Maps each file once that a thread reads through a mapping.
+/// Maps each file that a thread reads through a mapping, once for all threads. `map` maps the
+/// scratch file at a path.
 fn map_files<M>(
     order: &ReplayOrder,
     recorded: &RecordedProgram,
@@ -249,12 +251,17 @@ fn copying_read_fn<M: Send + Sync + 'static>(
     })
 }
 
+/// Maps a scratch file by the kernel (`mmap(2)`), read-only.
+///
+/// # Errors
+/// The text of the error: the file cannot be opened or mapped, or is empty.
 fn map_by_kernel(path: &Path) -> Result<PlainMapping, String> {
     let mapping = fs::File::open(path).and_then(|file| PlainMapping::of(&file));
     let mapping = mapping.map_err(|error| error.to_string())?;
     mapping.ok_or_else(|| "the scratch file is empty".to_owned())
 }
 
+/// Maps a scratch file by the library, with the order's memory limit and its readahead policy.
 fn map_by_library(
     path: &Path,
     order: &ReplayOrder,

@@ -56,8 +56,8 @@ pub fn run_calls(
     Ok(())
 }
 
-/// Syncs the writes of a process to the medium, by `fdatasync(2)` if that is enough. Records the
-/// end or the error, and reports the sync to the process.
+/// Syncs the writes of a process to the medium: by `fdatasync(2)` if `is_fdatasync_enough`, else by
+/// `fsync(2)`. Records the end or the error, and reports the sync to the process.
 fn execute_sync(
     process: &mut Process,
     figures: &mut ProcessFigures,

@@ -92,9 +92,10 @@ fn run_rows(
     Ok(())
 }
 
-/// Returns pairs of round and row index, in the order of the runs. All rows run in the first round,
-/// rows in real time in each round. Each second round is in reverse order, so that no row always
-/// runs before another.
+/// Returns pairs of round and row index, in the order of the runs. `rounds` is the number of
+/// repetitions. All rows run in the first round. Later rounds have only rows on real storage,
+/// because a simulated row repeats exactly. Each second round is in reverse order, so that no row
+/// always runs before another.
 fn run_order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
     let is_real_time: Vec<bool> =
         rows.iter().map(|row| !matches!(row.runner, JobRunner::Modelled)).collect();
@@ -168,6 +169,9 @@ fn run_row(
     }
 }
 
+/// Simulates one row on its modelled device, from the job file or from the trace of `--trace`.
+/// Decisions and operations go to the logs of `observers`, device events to `observer` if the run
+/// has a page to draw.
 fn simulate(
     run: &JobRun,
     row: &JobRow,

@@ -186,8 +186,9 @@ fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, RunAbort> {
     }
 }
 
-/// Returns caveats about the machine, or `None`: a set `vm.page_cluster`, other swap areas, swapped
-/// pages of other processes, and zswap.
+/// Returns caveats about the machine, or `None`: a changed `vm.page_cluster` (if
+/// `is_page_cluster_set`), other swap areas, swapped pages of other processes, and zswap.
+/// `own_processes` are the processes of the load.
 fn machine_caveats(is_page_cluster_set: bool, own_processes: &[u32]) -> Option<String> {
     let set_note =
         is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());

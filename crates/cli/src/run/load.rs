@@ -49,6 +49,8 @@ pub fn run(
     fail_if_unmeasured(finished_rows)
 }
 
+/// Simulates one row of a load on memory. Decisions of the policies go to `log`, device events to
+/// `observer`; both are optional. Fails with [`Failure::Interrupted`] if the user ended the run.
 fn simulate(
     row: &LoadRun,
     setup: &LoadSetup,
