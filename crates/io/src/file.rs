@@ -273,8 +273,8 @@ impl File {
         Ok(bytes as usize)
     }
 
-    /// Copies the range from shared frames into the buffers, completely or not at all, and returns
-    /// the number of bytes. A partial result would mix bytes of two versions of the file.
+    /// Copies the range from shared frames into the buffers and returns the number of bytes. `None`
+    /// if a byte is not shared: a partial result could mix bytes of two versions of the file.
     fn read_shared_vectored(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Option<usize> {
         let mut bytes_done = 0;
         for buffer in buffers {

@@ -59,7 +59,7 @@ impl PageGuard {
         PageGuard { bytes: GuardBytes::Copied(bytes) }
     }
 
-    /// Returns the memory of a copy, for reuse.
+    /// Returns the memory of a copy, for reuse. `None` for a guard that pins pages of the cache.
     pub(crate) fn into_copy(self) -> Option<AlignedBytes> {
         match self.bytes {
             GuardBytes::Copied(bytes) => Some(bytes),

@@ -256,7 +256,7 @@ impl Target {
         }
     }
 
-    /// Present version of a simulated file.
+    /// Present version of a simulated file. `None` for a file of the system.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn simulated_identity(&self) -> Option<Identity> {
         self.simulated_inode.map(crate::simulation::identity)
@@ -419,7 +419,7 @@ fn is_file_in_memory(path: &Path, file: &File) -> Result<bool, OpenError> {
     }
 }
 
-/// Length of the file or block device in bytes.
+/// Length of the file or block device in bytes. `stat` are the attributes of `file`.
 ///
 /// # Errors
 /// It is longer than [`FILE_BYTES_MAX`], or the length of the block device is not available.

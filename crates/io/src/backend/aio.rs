@@ -198,7 +198,8 @@ impl Aio {
     }
 
     /// Sets up a context for `depth` requests, reused or new, and maps its answer queue. Answers
-    /// signal `event_fd`.
+    /// signal `event_fd`. `is_event_fd_borrowed` is true if it belongs to an owner who sleeps on it
+    /// elsewhere.
     fn from_event_fd(
         depth: u32,
         event_fd: OwnedFd,

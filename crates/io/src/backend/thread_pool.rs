@@ -231,7 +231,7 @@ impl ThreadPool {
         Some((self.pop_job(&mut state)?, found_no_answer))
     }
 
-    /// Removes the oldest job from the queue and from the count of jobs.
+    /// Removes the oldest job from the queue and from the count of jobs. `None` without a job.
     fn pop_job(&self, state: &mut PoolState) -> Option<PoolJob> {
         let job = state.jobs.pop_front()?;
         self.job_count.fetch_sub(1, Ordering::Release);

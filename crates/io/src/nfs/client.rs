@@ -334,7 +334,7 @@ impl Client {
     }
 
     /// Returns the READ whose data comes next and bypasses the buffer: its call, the offset in its
-    /// reply's data, and the number of bytes.
+    /// reply's data, and the number of bytes. `None` if the next bytes go to the buffer.
     pub(crate) fn direct_data(&self) -> Option<(CallId, usize, usize)> {
         let reply = self.direct_reply.as_ref()?;
         let bytes = self.records.direct_bytes();

@@ -126,7 +126,7 @@ impl Connection {
         sleep_on(self.socket.as_deref(), until_writable, None, timeout)
     }
 
-    /// Returns the socket for another thread's sleep.
+    /// Returns the socket, on which another thread may sleep. `None` without a connection.
     pub(crate) fn socket(&self) -> Option<Arc<Socket>> {
         self.socket.clone()
     }

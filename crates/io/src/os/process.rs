@@ -141,13 +141,13 @@ impl<T> ProcessOwned<T> {
         self.process.is_current()
     }
 
-    /// The value, if this process created it.
+    /// The value, if this process created it. `None` in a child made by `fork`.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.is_of_this_process().then_some(&*self.value)
     }
 
-    /// Like [`get`](ProcessOwned::get), with exclusive access.
+    /// The value with exclusive access, if this process created it.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_of_this_process() { Some(&mut self.value) } else { None }
     }

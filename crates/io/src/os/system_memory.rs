@@ -41,7 +41,9 @@ impl SystemMemory {
         SystemMemory::measure_below(Path::new("/"))
     }
 
-    /// Like [`measure`](SystemMemory::measure), from the files below `root`.
+    /// Reads the present figures from `proc` and the control groups below the folder `root`. `None`
+    /// if the machine's memory is not reported. Each figure is the strictest of the machine and its
+    /// control groups.
     fn measure_below(root: &Path) -> Option<SystemMemory> {
         let info = read_to_string(root.join("proc/meminfo")).ok()?;
         let machine = SystemMemory {
@@ -51,7 +53,6 @@ impl SystemMemory {
         };
         let limits = cgroups(root)
             .filter_map(|(group, names)| names.read_memory(&group, machine.total_bytes));
-        // The strictest limit counts, and the longest stall.
         Some(limits.fold(machine, |strictest, group| SystemMemory {
             total_bytes: strictest.total_bytes.min(group.total_bytes),
             available_bytes: strictest.available_bytes.min(group.available_bytes),

@@ -48,13 +48,13 @@ impl PageRanges {
         }
     }
 
-    /// Returns the last range that begins before a page. It may contain the page.
+    /// Returns the last range that begins before a page, or `None`. It may contain the page.
     pub(super) fn last_starting_before(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(..page).next_back()?;
         Some(PageRange { first, end })
     }
 
-    /// Returns the first range that begins after a page.
+    /// Returns the first range that begins after a page, or `None`.
     pub(super) fn first_starting_after(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(page + 1..).next()?;
         Some(PageRange { first, end })

@@ -20,7 +20,7 @@ use crate::os::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
 
 /// Server that runs on a pager's thread.
 pub(super) trait PagerServer {
-    /// Accesses whose faults it serves.
+    /// Accesses whose faults the server handles.
     fn scope(&self) -> FaultScope;
 
     /// Serves faults and commands on the calling thread until the inbox is closed.

@@ -443,8 +443,8 @@ impl World {
     }
 
     /// Fills absent pages with copies (`UFFDIO_COPY`), page by page, and wakes their touches.
-    /// Writes the number of bytes done, or a negative errno, to `argument`. Returns the reason for
-    /// a stop.
+    /// Writes the number of bytes done, or a negative errno, to `argument`, as the kernel does.
+    /// Returns the error that stopped it before the end of the range.
     fn copy(&self, uffd: RawFd, argument: &mut raw::uffdio_copy) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         let is_protected = argument.mode & u64::from(raw::UFFDIO_COPY_MODE_WP) != 0;
@@ -452,6 +452,7 @@ impl World {
         let (bytes_or_errno, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
+            // An unregistered source page is always present.
             let is_not_present =
                 |page: &mut Page| !matches!(page.state, PageState::Present { is_protected: _ });
             if memory.page(from).is_some_and(is_not_present) {

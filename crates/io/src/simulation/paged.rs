@@ -518,8 +518,8 @@ impl PagedShared {
     }
 }
 
-/// Calls `try_borrow` until it succeeds, and returns its result. The pauses of virtual time between
-/// the calls double from 1 us up to 100 ms.
+/// Calls `try_borrow` until it returns a value, and returns that. The pauses of virtual time
+/// between the calls double from 1 us up to 100 ms.
 fn wait_for_borrow<T>(world: &World, try_borrow: impl Fn() -> Option<T>) -> T {
     let mut pause_ns = 1_000;
     loop {

@@ -18,7 +18,11 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens the file, with one system call if the options allow it.
+    /// Opens the file, with one system call if the options allow it. `creates` is true if a missing
+    /// file is created.
+    ///
+    /// # Errors
+    /// The file is no regular file or block device, or the system's error of the open.
     pub(super) fn open(
         path: &Path,
         options: OpenOptions,
@@ -60,7 +64,8 @@ pub(super) fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 
-/// Opens the file. Returns the open file, and true if O_DIRECT was requested and is supported.
+/// Opens the file, and creates it if it is missing and `creates` is true. Returns the open file,
+/// and true if O_DIRECT was requested and is supported.
 fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
     let open = |flags: i32| {
         let mut open = File::options();

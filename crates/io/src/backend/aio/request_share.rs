@@ -21,7 +21,8 @@ const SYSTEM_SHARE_DIVISOR: u32 = 2;
 /// has none of its parent's contexts.
 static RESERVED_REQUESTS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of requests of this process in a value of [`RESERVED_REQUESTS`].
+/// Number of requests that this process has reserved. `packed` is a value of [`RESERVED_REQUESTS`].
+/// 0 if another process, the parent, has written it.
 fn reserved_by_this_process(packed: u64) -> u32 {
     let is_this_process = (packed >> 32) as u32 == ProcessNumber::current().number();
     if is_this_process { packed as u32 } else { 0 }

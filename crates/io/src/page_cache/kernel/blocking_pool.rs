@@ -160,7 +160,7 @@ impl BlockingPoolState {
         self.with_file(task.key(), |file| file.queue.push_back((age, task)));
     }
 
-    /// Removes and returns the newest task of a file.
+    /// Removes and returns the newest task of a file. `None` if the file has no queued task.
     fn withdraw_newest_task(&mut self, key: FileKey) -> Option<Task> {
         let (_, task) = self.with_file(key, |file| file.queue.pop_back())?;
         Some(task)
@@ -299,14 +299,16 @@ impl BlockingPoolShared {
         Ok(())
     }
 
-    /// Main loop of a thread: takes and executes tasks, watches, or sleeps. `is_reading` is set
-    /// while it executes a task.
+    /// Main loop of a thread: takes and executes tasks. Without one it *watches* the running reads
+    /// or sleeps (see the module documentation). It ends when the pool closes, or when it was idle
+    /// for too long while other threads are idle. `is_reading` is true while it executes a task.
     fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
         pool.threads_idle -= 1;
+        // True after a task, and after a watch that found the running reads stalled.
         let mut may_take_task = false;
         while !pool.is_closing {
-            // While no thread is in a read, a task needs no stall to be taken.
+            // While no thread is in a read, any thread may take a task at once.
             let may_take_task_now = may_take_task || pool.threads_reading == 0;
             let task = if may_take_task_now { pool.take_task() } else { None };
             if let Some(task) = task {
@@ -352,9 +354,9 @@ impl BlockingPoolShared {
             let (mut pool, waited) =
                 self.work_signal.wait_timeout(pool, STALL_TIMEOUT).expect(POISON);
             pool.has_watcher = false;
-            let is_stuck = waited.timed_out() && pool.tasks_ended == ended_before;
+            let are_reads_stalled = waited.timed_out() && pool.tasks_ended == ended_before;
             let is_idle_too_long = false;
-            return (pool, is_stuck, is_idle_too_long);
+            return (pool, are_reads_stalled, is_idle_too_long);
         }
         // One idle thread stays, so that the next task needs no new thread.
         let may_take_task = false;

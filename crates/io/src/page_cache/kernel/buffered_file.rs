@@ -59,7 +59,8 @@ impl BufferedFile {
         })
     }
 
-    /// Like [`open`](BufferedFile::open), but disables the kernel readahead of the open file.
+    /// Opens the file like [`open`](BufferedFile::open) and disables its kernel readahead. Returns
+    /// `None` if either fails.
     pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
         let opened = BufferedFile::open(target)?;
         fadvise(&*opened.file, 0, None, Advice::Random).ok()?;

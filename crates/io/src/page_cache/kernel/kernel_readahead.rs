@@ -175,6 +175,7 @@ impl PathKernelReadahead {
         }
     }
 
+    /// Counters since the path was built.
     pub(crate) fn totals(&self) -> KernelReadTotals {
         KernelReadTotals {
             waits: self.waits.load(Ordering::Relaxed),
@@ -253,10 +254,11 @@ impl PathKernelReadahead {
 }
 
 impl KernelReadTimer<'_> {
-    /// Ends a read of `bytes` bytes and returns the number of awaited bytes: all or none. A read
-    /// that did not certainly miss (`has_missed`) is classified by its duration. The cost of a
-    /// request is learned if no other read was in progress and no part was advised before, since
-    /// that part may have been in flight already.
+    /// Ends a read of `bytes` bytes and returns the number of awaited bytes: all or none.
+    /// `has_missed` is true if a page was certainly absent. Otherwise the duration decides if the
+    /// read has waited. The estimated cost of a request is updated if the read had the device
+    /// alone: no other read was in progress, and no part was advised before (`has_advised_part`).
+    /// An advised part may have been in flight already.
     pub(in crate::page_cache) fn finish(
         self,
         bytes: u64,

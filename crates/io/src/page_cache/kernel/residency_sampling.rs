@@ -76,8 +76,9 @@ impl SamplerState {
         }
     }
 
-    /// State after a checked or timed read that found its pages resident or not. A hit lengthens
-    /// the run of unchecked reads from n to 2n + 1. A miss, and the first hit after one, end it.
+    /// State after a checked or timed read. `is_resident` is true if all its pages were resident, a
+    /// hit. A hit lengthens the run of unchecked reads from n to 2n + 1. A miss, and the first hit
+    /// after one, end the run.
     fn after_check(self, is_resident: bool) -> SamplerState {
         let (run, misses) = match self {
             SamplerState::Trusted { run, .. } => (run, 0),
@@ -155,8 +156,8 @@ impl ResidencySampler {
         });
     }
 
-    /// Records if a checked or timed read found all its pages resident, which selects the method of
-    /// the next reads: see the table of the module.
+    /// Records the result of a checked or timed read: `is_resident` is true if all its pages were
+    /// resident. The result selects the method of the next reads, see the table of the module.
     pub(crate) fn record_check(&self, is_resident: bool) {
         self.set_state(self.state().after_check(is_resident));
     }

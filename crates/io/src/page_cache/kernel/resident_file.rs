@@ -78,8 +78,8 @@ impl CheckRate {
         self.calls.fetch_add(1, Ordering::Relaxed) & ((1 << period_log2) - 1) == 0
     }
 
-    /// Records if a check found its range resident, and returns the same value. A success restores
-    /// the full rate, and a failure may halve it.
+    /// Records the result of a check and returns it: `is_resident` is true if the range was
+    /// resident. True restores the full rate of checks, and false may halve it.
     fn record_result(&self, is_resident: bool) -> bool {
         match is_resident {
             true => self.consecutive_failures.store(0, Ordering::Relaxed),

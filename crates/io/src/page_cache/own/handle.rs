@@ -349,8 +349,9 @@ impl Handle {
         self.has_pages() && self.is_fast_path_enabled() && self.copy_shared(offset, buffer)
     }
 
-    /// Like [`read_shared`](Handle::read_shared), for callers that went through
-    /// [`Handle::current`].
+    /// Copies shared bytes like [`read_shared`](Handle::read_shared), for callers that went through
+    /// [`Handle::current`]. Returns false if not all bytes are shared, or if the policy must see
+    /// every hit.
     pub(crate) fn read_shared_checked(&self, offset: u64, buffer: &mut [u8]) -> bool {
         !self.needs_every_hit && self.has_pages() && self.copy_shared(offset, buffer)
     }

@@ -175,7 +175,7 @@ pub(crate) struct InFlight {
 unsafe impl Send for InFlight {}
 
 impl InFlight {
-    /// Creates the state without any work in flight.
+    /// Creates the state of an engine over `storage`, with no read or request in flight.
     pub(super) fn new(storage: StorageBackend, frame_cache: Arc<FrameCache>) -> InFlight {
         InFlight {
             storage,

@@ -94,7 +94,8 @@ impl LazyEngine {
         )
     }
 
-    /// Creates an owner with or without an engine.
+    /// Creates an owner. `engine` may be empty; `builder` then builds the engine at first use.
+    /// `copies_max` is the number of threads that copy out of the cache at the same time.
     fn from_parts(
         engine: ForkLocal<Arc<Engine>>,
         copies_max: usize,

@@ -112,7 +112,8 @@ impl PageIndex<Std> {
 }
 
 impl<A: Atomics> PageIndex<A> {
-    /// Like [`new`](PageIndex::new), but initialises each word, for atomics of other types.
+    /// Creates an empty index like [`new`](PageIndex::new), but writes each word, because other
+    /// atomics may not be zero bytes.
     #[cfg(test)]
     fn with_initialised_words(frames: u32, readers: usize) -> PageIndex<A> {
         let head = |_| std::array::from_fn(|_| A::Word::new(0));

@@ -252,8 +252,8 @@ impl KernelReadCounters<'_> {
         self.counters.policy_end.store(end, Ordering::Relaxed);
     }
 
-    /// Records whether the run of the last read shown to the policy goes on without kernel
-    /// readahead.
+    /// Records the method for the rest of the run of the last read shown to the policy.
+    /// `is_without_readahead` is true if the run is read without kernel readahead.
     pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
         let end = self.counters.policy_end.load(Ordering::Relaxed);
         let start = if is_without_readahead { end } else { NO_OFFSET };

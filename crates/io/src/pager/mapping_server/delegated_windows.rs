@@ -102,7 +102,8 @@ struct DelegatedWindow {
 
 impl DelegatedWindows {
     /// Creates the state for a mapping with `memory_pages` pages of memory. No window is delegated
-    /// if the memory is too small for the kernel's readahead.
+    /// if the memory is too small for the kernel's readahead. `drops_behind` is true if the page
+    /// cache behind the run is to be dropped.
     pub(super) fn for_mapping(
         target: &Target,
         memory_pages: u64,

@@ -85,7 +85,9 @@ impl Areas {
         }
     }
 
-    /// Copies a frame's page to the program's address, because it cannot be moved.
+    /// Copies a frame's page to the program's address, because it cannot be moved. The copy is
+    /// write-protected if `is_protected`. The frame's own memory is released, or kept until its
+    /// writes to the device have ended.
     fn copy_to_user(&mut self, page: u64, frame: u32, is_protected: bool) {
         self.copy_page(page, self.frame_area.address(u64::from(frame)), is_protected);
         self.add_present(1);
