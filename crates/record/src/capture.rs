@@ -413,7 +413,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Passes records to `on_record`, and to the advisor.
+    /// Passes each record to the advisor, if there is one, and then to `on_record`. Ends at the
+    /// first error of `on_record`.
     fn pass_on_records(
         &mut self,
         records: Vec<Record>,

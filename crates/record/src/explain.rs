@@ -351,7 +351,7 @@ impl Explainer {
             .filter(is_reported)
             .map(|(cause, ns)| cause::build_finding(cause, ns, ns / length_ns, gathered, &charged))
             .collect();
-        findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
         let (limit, limit_text) = cause::program_limit(gathered, hidden.as_ref());
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
@@ -433,7 +433,8 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
     gathered.samples.iter().map(|(cause, sample)| (*cause, with_file_indexes(sample))).collect()
 }
 
-/// Wall times by activity, longest first.
+/// Wall times of the program by activity in seconds, the longest first. Time that no activity
+/// covers is [`Activity::Unknown`].
 fn activity_times(gathered: &RecordingData) -> Vec<ActivityTime> {
     let activity_time =
         |(&activity, &ns): (&Activity, &u64)| ActivityTime { activity, seconds: ns as f64 / 1e9 };
@@ -446,6 +447,6 @@ fn activity_times(gathered: &RecordingData) -> Vec<ActivityTime> {
     }
     let mut times: Vec<ActivityTime> =
         spent_ns.iter().filter(|(_, ns)| **ns > 0).map(activity_time).collect();
-    times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    times.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
     times
 }

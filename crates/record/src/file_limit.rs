@@ -7,6 +7,7 @@ use std::ptr;
 /// Programs started by this process are not affected, because `execve(2)` resets a signal with a
 /// handler to its default. A disposition chosen by the parent process stays.
 pub fn report_as_error() {
+    /// Handler without an effect. A handled signal lets the write return an error.
     extern "C" fn ignore(_: i32) {}
     // SAFETY: both structs are local, and the handler does nothing.
     unsafe {

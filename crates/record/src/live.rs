@@ -1,7 +1,7 @@
 //! Reads of all recorded processes, explained interval by interval.
 //!
-//! Each process has an explanation of its own. The requests of the others count as theirs. Of
-//! the time before the interval only open files and hints have an effect.
+//! Each process has an explanation of its own, in which the requests of the other processes count
+//! as requests of other programs. Only open files and hints remain from earlier intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,10 +93,11 @@ impl LiveReads {
             .into_iter()
             .map(|process| self.explain_process(process, &records, end_ns))
             .collect();
-        live.sort_by(|a, b| {
+        // The longest wait comes first; among equals, the most bytes.
+        live.sort_by(|left, right| {
             let waits = |process: &LiveProcess| process.explanation.waited_seconds;
             let bytes = |process: &LiveProcess| process.explanation.shape.got_bytes;
-            waits(b).total_cmp(&waits(a)).then(bytes(b).cmp(&bytes(a)))
+            waits(right).total_cmp(&waits(left)).then(bytes(right).cmp(&bytes(left)))
         });
         // The hints of this interval hold for the next ones.
         for record in &records {

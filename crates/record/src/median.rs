@@ -1,6 +1,6 @@
 //! Median of measured values.
 
-/// Middle of ascending values, at least one. Of two middle ones, it is the greater.
+/// Middle of ascending values, at least one. If there are two middle ones, the greater.
 pub(crate) fn middle(ascending: &[f64]) -> f64 {
     ascending[ascending.len() / 2]
 }

@@ -186,7 +186,8 @@ enum TraceLine<'a> {
 }
 
 impl<R: BufRead> TraceReader<R> {
-    /// Creates a reader of `source`.
+    /// Creates a reader of `source`, a trace in this `format`. A malformed head of a recording is
+    /// reported by the first read.
     pub fn new(source: R, format: TraceFormat) -> TraceReader<R> {
         let source = match format {
             TraceFormat::Recording => match recording::RecordingReader::new(source) {

@@ -492,7 +492,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Type byte of the record.
+    /// Number of the record's type, its first byte in the file. Numbers never change.
     pub const fn tag(&self) -> u8 {
         match self {
             Record::Start(_) => 1,

@@ -383,6 +383,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Records that `task` ended a system call at `at_ns`, with the pages that it inserted.
+    /// `result` is the value that the call returned, or a negative error number.
     fn on_call_exit(&mut self, at_ns: u64, task: u32, system_call: SystemCall, result: i64) {
         self.end_fault(task, None);
         let state = self.tasks.get_mut(&task);

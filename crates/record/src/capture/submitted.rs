@@ -373,7 +373,11 @@ struct Ring {
 }
 
 impl Ring {
-    /// Creates the ring and maps it.
+    /// Creates the ring of [`RING_BYTES`] bytes and maps it: the consumer page writable, the
+    /// producer page and the data read-only.
+    ///
+    /// # Errors
+    /// The system's error: no permission for BPF, or too little memory.
     fn new() -> io::Result<Ring> {
         // union bpf_attr: type, and number of bytes.
         let mut attributes = [0; 128];

@@ -24,6 +24,6 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
     let readahead = explanation.readahead.as_ref();
     if let Some(found) = readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
         explanation.findings.push(found);
-        explanation.findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
     }
 }

@@ -97,7 +97,8 @@ pub struct ThreadStatistics {
     pub waited_seconds: f64,
 }
 
-/// Computes the statistics of the program's reads.
+/// Computes the statistics of the program's reads from the gathered counts: bytes, sizes, waits,
+/// strides, and the files and threads with the longest waits.
 pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
     let files = gathered.files.values();
     let pattern = &gathered.pattern;

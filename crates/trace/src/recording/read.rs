@@ -135,7 +135,7 @@ impl<R: io::Read> RecordingReader<R> {
         Ok(true)
     }
 
-    /// Decodes the next record of the block.
+    /// Decodes the next record of the block: its type number, then its fields.
     fn decode_record(&mut self) -> Result<Record, RecordProblem> {
         let rest = &self.block[self.decoded_bytes..];
         let mut decoder = FieldDecoder { rest, reference: &mut self.reference };

@@ -139,7 +139,7 @@ fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
 fn parse_milliseconds(text: &str) -> Result<Time, String> {
     let expected = || format!("`at_ms={text}`: expected milliseconds, as 12 or 12.345678");
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !is_digits(whole) || !is_digits(fraction) || fraction.len() > 6 {
         return Err(expected());
     }

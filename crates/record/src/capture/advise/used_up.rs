@@ -207,7 +207,9 @@ impl FileUse {
         self.next_chunk_ns = self.device_done_ns - duration_ns / 2;
     }
 
-    /// Returns true while the device has not read half of the last chunk.
+    /// Returns true while the device has not read half of the last chunk. `is_read` returns true if
+    /// a page is in the kernel page cache, and `None` if that is unknown. Without this answer, or
+    /// after a long wait, the time `at_ns` decides.
     fn must_wait(&self, at_ns: u64, is_read: impl Fn(u64) -> Option<bool>) -> bool {
         if self.prefetched_pages == 0 {
             return false;

@@ -75,8 +75,8 @@ struct CallMoment {
 }
 
 /// Sources that report a submission to io_uring: the event, and the program that copies the range.
-/// They run in the order in which they were attached, for all recorders together. So either one may
-/// come first.
+/// They run in the order in which they were attached, for all recorders together. Either one may
+/// therefore come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ReportSources {
     by_event: bool,
@@ -308,7 +308,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Assigns a block request of `sectors` sectors (512 bytes) to the task's first direct read
-    /// with missing bytes.
+    /// with missing bytes. `disk` is the number of the block device.
     pub(super) fn on_aio_request(&mut self, task: u32, disk: u64, sector: u64, sectors: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let lacks_bytes = |read: &&mut AsyncRead| {
@@ -431,8 +431,9 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Queues the record of an io_uring read that completed at `at_ns`. `result` is the number of
-    /// bytes or a negative error number, `inode` its file where that is reported.
+    /// Queues the record of the io_uring read `request` (its address in the kernel), which
+    /// completed at `at_ns`. `result` is the number of bytes or a negative error number, `inode`
+    /// its file where that is reported.
     pub(super) fn on_uring_completion(
         &mut self,
         at_ns: u64,
@@ -577,7 +578,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 }
 
-/// Removes and returns the reads that satisfy `is_taken`, in their order.
+/// Removes and returns the reads for which `is_taken` returns true, in their order.
 fn take_matching(
     reads: &mut Vec<AsyncRead>,
     is_taken: impl Fn(&AsyncRead) -> bool,

@@ -125,7 +125,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Applies the effect of a call that opens, closes or copies a descriptor, or moves its file
-    /// position.
+    /// position. A negative `result` is an error: the call has no effect.
     fn on_descriptor_call_end(&mut self, task: u32, call: &ActiveCall, result: i64) {
         let Some(table) = self.tasks.get(&task).map(|state| state.table) else { return };
         // Each call has its own order of arguments, see its manual page.
@@ -176,6 +176,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Applies the effect of a call that makes, moves or removes a mapping, or brings its pages in.
+    /// `result` is the address of the mapping or 0; a negative one is an error.
     fn on_mapping_call_end(&mut self, end_ns: u64, task: u32, call: &ActiveCall, result: i64) {
         let Some(process) = self.tasks.get(&task).map(|state| state.process) else { return };
         // A failed call has no effect. Only the calls that return an address return more than 0.
@@ -313,7 +314,8 @@ impl<N: FileNames> TaskTracker<N> {
         Some(file)
     }
 
-    /// Records that an open call of `task` returned `descriptor` for the regular file `inode`.
+    /// Records that an open call of `task` with these `flags` returned `descriptor` for the regular
+    /// file `inode`.
     /// Files without storage (`/proc`, `/sys`) are no files of the recording. A later look-up in
     /// `/proc` would find the next file with the same descriptor. Other files without a device and
     /// a path remain unknown.

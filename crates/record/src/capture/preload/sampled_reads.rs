@@ -14,7 +14,8 @@ use super::super::state_samples::{SampledFault, SampledTouch, UringRead};
 use super::Preload;
 
 impl Preload {
-    /// Writes the samples since the last call.
+    /// Writes the records of the samples since the last call: reads by io_uring, page faults, and
+    /// requests of other programs. The advisor gets the sampled touches.
     pub(super) fn record_sampled_reads<W: Write>(
         &mut self,
         writer: &mut RecordingWriter<W>,

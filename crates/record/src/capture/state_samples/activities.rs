@@ -59,6 +59,7 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
 }
 
 /// State of a thread as in `/proc/PID/stat`: `D` in a wait that signals do not end, `S` in another.
+/// `None` if the thread has ended.
 fn state_letter(process: u32, thread: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
     proc_text::stat_fields(&stat)?.next()?.chars().next()

@@ -118,7 +118,8 @@ impl FaultSamples {
         self.next_sample = end + PAUSE_MIN.max((end - begin) * PAUSE_PER_SAMPLE);
     }
 
-    /// Finds new mapped files.
+    /// Adds the files that the processes have mapped since the last search, at most [`FILES_MAX`]
+    /// in all.
     fn search(&mut self, processes: &[u32]) {
         for &process in processes {
             let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
@@ -142,7 +143,9 @@ impl FaultSamples {
         }
     }
 
-    /// Sends the faults since the last sample.
+    /// Takes a sample: the pages that entered the page cache since the last one. Divides them into
+    /// one range per major fault of the processes, and sends these as faults. `fault_ns` is the
+    /// time that threads spent in faults, divided equally among them. Without it nothing is sent.
     fn sample(&mut self, processes: &[u32], fault_ns: u64) {
         let counted: BTreeMap<u32, u64> = processes
             .iter()

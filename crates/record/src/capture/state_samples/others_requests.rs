@@ -223,7 +223,7 @@ impl DiskCounters {
     }
 
     /// Takes the counters from the text of `stat`: reads, merged reads, sectors read, milliseconds
-    /// of reads, the same four of writes, requests in flight, and more.
+    /// of reads, the same four of writes, requests in flight, and more. `None` for another format.
     fn from_stat(text: &str) -> Option<DiskCounters> {
         let numbers: Option<Vec<u64>> =
             text.split_whitespace().take(9).map(|word| word.parse().ok()).collect();

@@ -106,7 +106,9 @@ impl TouchSamples {
         }
     }
 
-    /// Sends the touches since the last sample.
+    /// Takes a sample: the pages that entered the page tables of the processes since the last one.
+    /// Sends each range as a touch. `fault_ns` is the time that threads spent in faults. It is
+    /// divided equally among the touches, and set to 0 if there are any.
     fn sample(&mut self, scope: LookScope, fault_ns: &mut u64) {
         let mut touches = Vec::new();
         for (&process, mapped) in &mut self.processes {

@@ -196,7 +196,8 @@ impl DescriptorFiles {
 }
 
 impl Layout {
-    /// Reads the layout from a new ring with one entry, which is closed at once.
+    /// Reads the layout from a new ring with one entry, which is closed at once. `None` if the
+    /// kernel or a sandbox refuses io_uring.
     fn of_kernel() -> Option<Layout> {
         /// Number of 32-bit words in the parameters, and index of the first offset of the requests
         /// and of the results among them.
@@ -221,7 +222,7 @@ impl Layout {
 }
 
 impl Layout {
-    /// Offset of the table of indices, which follows the results.
+    /// Offset in bytes of the table of indices, which follows the `result_entries` results.
     fn index_table(self, result_entries: u32) -> usize {
         let result_end = self.results + result_entries as usize * RESULT_BYTES;
         result_end.next_multiple_of(TABLE_ALIGNMENT)
@@ -229,7 +230,8 @@ impl Layout {
 }
 
 impl Ring {
-    /// Maps a ring of another process. `None` if it may not be read or has another layout.
+    /// Maps the ring of another process that has this `descriptor` there. `None` if the caller may
+    /// not read it, or if its sizes do not fit the `layout`.
     fn map(process: u32, descriptor: u64, layout: Layout) -> Option<Ring> {
         let pid = Pid::from_raw(i32::try_from(process).ok()?)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -238,8 +240,8 @@ impl Ring {
         let head = Mapped::new(&file, MAP_RINGS, layout.results)?;
         let request_entries = head.word(layout.request_entries).load(Ordering::Acquire);
         let result_entries = head.word(layout.result_entries).load(Ordering::Acquire);
-        let is_count = |entries: u32| entries.is_power_of_two() && entries <= ENTRIES_MAX;
-        if !is_count(request_entries) || !is_count(result_entries) {
+        let is_valid_count = |entries: u32| entries.is_power_of_two() && entries <= ENTRIES_MAX;
+        if !is_valid_count(request_entries) || !is_valid_count(result_entries) {
             return None;
         }
         let table = layout.index_table(result_entries);
@@ -284,7 +286,9 @@ impl Ring {
         order == 0 || (order < 0 && self.descriptor == descriptor)
     }
 
-    /// Sends the reads that have completed in the `interval` of clock times in nanoseconds.
+    /// Takes a sample: the requests that the kernel has taken and completed since the last one.
+    /// Sends each completed read to `reads`. `interval` is the start and the end of this time, in
+    /// nanoseconds of the clock. Begins and ends are spread evenly over it.
     fn sample(
         &mut self,
         layout: Layout,
@@ -359,7 +363,7 @@ impl Ring {
         entries
     }
 
-    /// Request in the entry with this index.
+    /// Decodes the request in the entry with index `entry`. `begin_ns` is its estimated begin.
     fn request(&self, entry: u32, begin_ns: u64) -> Request {
         let start = entry as usize * REQUEST_BYTES;
         let word = |index: usize| self.requests.word(start + 4 * index).load(Ordering::Relaxed);
@@ -384,7 +388,9 @@ impl Ring {
         self.in_flight.front().is_some_and(|request| request.begin_ns <= unknown_ns)
     }
 
-    /// Result number `number` of the ring. `None` if it belongs to no read.
+    /// Ends the request of result number `number`, and returns it if it is a read. `None` for other
+    /// requests. If the ring has overwritten the result (`is_overwritten`), the oldest request in
+    /// flight counts as ended.
     fn complete(
         &mut self,
         number: u32,
@@ -397,11 +403,11 @@ impl Ring {
         let word = |index: usize| self.rings.word(start + 4 * index).load(Ordering::Relaxed);
         let user_data = u64::from(word(0)) | u64::from(word(1)) << 32;
         let result = word(2) as i32;
-        // A program uses the same data again: an overwritten request had it before.
+        // A program may use the same data again. A later request with it is another one.
         let is_same =
             |request: &Request| request.user_data == user_data && request.begin_ns < end_ns;
         let found = match is_overwritten {
-            // Whose result was overwritten is not known: the oldest request counts as done.
+            // The overwritten result does not name its request.
             true => self.is_oldest_known().then_some(0),
             false => self.in_flight.iter().position(is_same),
         };

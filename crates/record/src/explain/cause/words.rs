@@ -1,6 +1,6 @@
 //! Formats quantities for humans.
 
-/// Formats nanoseconds in a suitable unit.
+/// Formats nanoseconds in the largest unit (ns, µs, ms, s) that is not above the value.
 pub(super) fn duration_text(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{ns:.0} ns"),
@@ -10,7 +10,8 @@ pub(super) fn duration_text(ns: f64) -> String {
     }
 }
 
-/// Formats bytes in a suitable unit.
+/// Formats bytes in the largest binary unit (KiB, MiB, GiB) that is not above the value, with one
+/// decimal below 100.
 pub(super) fn bytes_text(bytes: f64) -> String {
     const KIB: f64 = 1024.0;
     let (value, unit) = match bytes {

@@ -190,7 +190,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Parses the text after the `<` of a descriptor.
+    /// Parses the text after the `<` of a descriptor, such as `/path>`. `None` without the `>`.
     pub fn parse(text: &str) -> Option<Path> {
         let (text, is_deleted) = match text.strip_suffix("(deleted)") {
             Some(text) => (text.trim_end(), true),
@@ -243,7 +243,8 @@ fn decode_escapes(text: &str) -> String {
     }
 }
 
-/// Decodes up to `count_max` digits as a byte. Sets `rest` to the rest of the text.
+/// Decodes up to `count_max` digits of a number with base `radix` as a byte. Sets `rest` to the
+/// text after the digits.
 fn decode_digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'a [u8]) -> u8 {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix);
     let values: Vec<u32> = text.iter().take(count_max).map_while(digit).collect();
