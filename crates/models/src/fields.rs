@@ -40,7 +40,8 @@ pub struct NamedValue {
 }
 
 impl NamedValue {
-    /// Creates an unread field.
+    /// Creates a field of line number `line` that no code has read yet. `source` is the stated
+    /// origin of the value, if any.
     pub fn new(key: String, line: usize, value: FieldValue, source: Option<String>) -> NamedValue {
         NamedValue { key, line, value, source, is_read: Cell::new(false), unit: Cell::new("") }
     }
@@ -128,7 +129,8 @@ pub const fn bounds(least: f64, most: f64, unit: &'static str) -> NumberBounds {
 impl FieldBlock {
     /// Returns the error for a problem with the field `key`, with its line.
     pub fn error(&self, key: &str, problem: String) -> FileError {
-        let line = self.fields.iter().find(|field| field.key == key).map_or(self.line, |f| f.line);
+        let field = self.fields.iter().find(|field| field.key == key);
+        let line = field.map_or(self.line, |field| field.line);
         FileError { file: self.file.clone(), line, field: key.to_owned(), problem }
     }
 

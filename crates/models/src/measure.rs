@@ -89,7 +89,7 @@ impl ProfileSample {
     /// Combines several measurements of one cell. The mean is the median of their means, so
     /// disturbances in one of them have no effect. Returns `None` for an empty list.
     pub fn middle(mut rounds: Vec<ProfileSample>) -> Option<ProfileSample> {
-        rounds.sort_unstable_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
+        rounds.sort_unstable_by(|left, right| left.mean_ns.total_cmp(&right.mean_ns));
         let middle = rounds.get((rounds.len().max(1) - 1) / 2)?;
         let (cell, mean_ns) = (middle.cell, middle.mean_ns);
         let mut latencies_ns: Vec<u64> =

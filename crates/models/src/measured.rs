@@ -117,7 +117,9 @@ impl MeasuredDevice {
         Ok(MeasuredDevice::new(&description_with_overrides(spec)?, seed))
     }
 
-    /// Builds the storage from its description. Random response times derive from `seed`.
+    /// Builds the storage from its description, whose times in µs become ns. Times at distances and
+    /// of stream switches become differences from a random or a continuing request at depth 1.
+    /// Random response times derive from `seed`.
     pub fn new(description: &StorageDescription, seed: u64) -> MeasuredDevice {
         let random = ResponseTimes::new(&description.random, &description.depths);
         let following = ResponseTimes::new(&description.following, &description.depths);

@@ -282,7 +282,8 @@ struct StripeZone {
 }
 
 impl StripeLayout {
-    /// Divides members of the given sizes into zones.
+    /// Divides members of the given sizes, in sectors, into zones. All members with space left at a
+    /// row of chunks are in its zone. Space of less than one chunk at a member's end is not used.
     fn new(member_sectors: &[u64], chunk_sectors: u32) -> StripeLayout {
         let chunk_sectors = u64::from(chunk_sectors);
         let member_chunks: Vec<u64> =

@@ -59,7 +59,7 @@ impl Quantiles {
         }
     }
 
-    /// Draws a random time from the distribution.
+    /// Draws a random time from the distribution, which is linear between two quantiles.
     pub fn draw(&self, rng: &mut SeededRng) -> Time {
         // A cumulative probability in units of 10⁻¹², fine enough for the rarest interval.
         let drawn = rng.below(1_000_000_000_000);

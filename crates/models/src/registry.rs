@@ -191,7 +191,7 @@ pub fn unmodelled(spec: &Spec) -> Vec<String> {
         "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
         "raid0" | "array" | "nfs" | "faulty" | "changing" => {
             let members = ComposedDevice::parse(spec).map(|composed| composed.members);
-            members.unwrap_or_default().iter().flat_map(|m| unmodelled(&m.spec)).collect()
+            members.unwrap_or_default().iter().flat_map(|member| unmodelled(&member.spec)).collect()
         }
         _ => Vec::new(),
     }

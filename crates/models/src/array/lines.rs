@@ -34,6 +34,7 @@ pub struct LineCache {
 }
 
 impl LineCache {
+    /// Creates an empty cache of at most `lines_max` lines.
     pub fn new(lines_max: usize) -> LineCache {
         LineCache {
             lines_max,
@@ -44,6 +45,7 @@ impl LineCache {
         }
     }
 
+    /// State of the line with this number.
     pub fn state(&self, line: u64) -> CacheLineState {
         match self.cached_lines.get(&line) {
             None => CacheLineState::Absent,
@@ -52,8 +54,8 @@ impl LineCache {
         }
     }
 
-    /// Reserves room for `line`, which is absent and about to be read. Discards a random present
-    /// line if the cache is full. Returns false if there is no room.
+    /// Reserves a place for `line`, which is absent and about to be read. Discards a random present
+    /// line if the cache is full. Returns false if all lines of a full cache are being read.
     pub fn reserve_line(&mut self, line: u64) -> bool {
         if self.cached_lines.len() >= self.lines_max {
             if self.present.is_empty() {
@@ -90,7 +92,7 @@ impl LineCache {
         self.waiting.insert((line, request));
     }
 
-    /// Removes and returns one of the requests that wait for `line`.
+    /// Removes and returns one of the requests that wait for `line`, or `None` if none waits.
     pub fn take_waiter(&mut self, line: u64) -> Option<u32> {
         let (_, request) = *self.waiting.range((line, 0)..=(line, u32::MAX)).next()?;
         self.waiting.remove(&(line, request));

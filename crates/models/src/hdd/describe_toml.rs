@@ -125,7 +125,7 @@ pub(super) fn read_drive(root: &FieldBlock) -> Result<DriveDescription, FileErro
     })
 }
 
-/// Reads the tables `mechanics` and `seek`.
+/// Reads the tables `mechanics` and `seek`. Times in milliseconds become nanoseconds.
 fn read_mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, FileError> {
     let access_names = ["tracked", "half turn", "constant"].map(|name| (name, name));
     let access = block.choice("access", "tracked", &access_names)?;
@@ -155,7 +155,8 @@ fn read_mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec
     Ok(spec)
 }
 
-/// Reads the seek curve for reads.
+/// Reads the seek curve for reads from the table `seek`: the name of a formula with its times, or a
+/// table of distances and times.
 fn read_seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     let single = || block.number("single_ms", MS);
     let full = || block.number("full_ms", MS);
@@ -219,7 +220,8 @@ fn read_write_seek(
     Ok(Some((write_curve, ms_to_signed_ns(settle_ms))))
 }
 
-/// Reads the table `geometry` and checks it.
+/// Reads the table `geometry` and checks it. Its zones are listed, or calculated from `even_zones`
+/// and the `mechanics`.
 fn read_layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, FileError> {
     let heads = block.integer("heads", bounds(1.0, 1024.0, "heads"))? as u32;
     let cylinders = block.integer("cylinders", bounds(1.0, 1e8, "cylinders"))? as u32;
@@ -255,7 +257,7 @@ fn read_layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLay
     Ok(layout)
 }
 
-/// Reads one zone.
+/// Reads one zone of the table `geometry`. Spares, slips and remaps are optional.
 fn read_zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
     let skew_bounds = bounds(-1e6, 1e6, "sectors");
     let remaps = block.numbers("remaps", SECTORS)?;
@@ -316,7 +318,7 @@ fn create_even_zones(
     Ok((0..zones).map(zone).collect())
 }
 
-/// Reads the table `cache`.
+/// Reads the table `cache` of the drive's buffer. Sizes are in sectors of 512 bytes.
 fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segment_sectors = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
     let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
@@ -353,7 +355,8 @@ fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     Ok(spec)
 }
 
-/// Reads the tables `overhead` and `bus`.
+/// Reads the tables `overhead` and `bus`. Times in milliseconds become nanoseconds, and the speed
+/// of the bus becomes the time of a sector.
 fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let times = |key: &str| {
         let ns = ms_to_ns(overhead.number(key, MS)?);
@@ -387,7 +390,8 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
     Ok(spec)
 }
 
-/// Reads the table `queue`.
+/// Reads the table `queue` of commands in the drive: their order, the depth, and the age limit
+/// after which a command goes first.
 fn read_queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let window_bounds = bounds(1.0, depth as f64, "commands (the depth)");

@@ -252,7 +252,8 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
     })
 }
 
-/// Reads the fields of the cache.
+/// Reads the cache's fields from the block of the drive. DiskSim's levels (−1 to 4) become the
+/// policies of this model.
 fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segments = disk.integer("Number of buffer segments", bounds(0.0, 65_536.0, "segments"))?;
     let segment_sectors = disk.integer("Segment size (in blks)", bounds(1.0, 1e9, "sectors"))?;
@@ -322,7 +323,8 @@ fn read_water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
     })
 }
 
-/// Reads the overheads and the bus.
+/// Reads the overheads of commands and the times of the bus from the block of the drive. All
+/// overheads are multiplied by the file's time scale.
 fn read_controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
     let per_request_ms = disk.number("Per-request overhead time", MS)?;

@@ -95,6 +95,7 @@ enum FileToken {
 }
 
 impl FileToken {
+    /// The token as it stands in the file, without quotation marks.
     fn text(&self) -> String {
         match self {
             FileToken::Open => "{".to_owned(),
@@ -191,8 +192,9 @@ impl FileParser<'_> {
 
     /// Creates the error for an unexpected token. `expected` describes the valid ones.
     fn unexpected(&self, expected: &str) -> FileError {
-        let found =
-            self.peek().map_or("the end of the file".to_owned(), |t| format!("`{}`", t.text()));
+        let found = self
+            .peek()
+            .map_or("the end of the file".to_owned(), |token| format!("`{}`", token.text()));
         self.error(self.line(), "", format!("expected {expected}, found {found}"))
     }
 
@@ -335,7 +337,8 @@ impl FileParser<'_> {
         Ok(FieldValue::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
     }
 
-    /// Reads an included file, relative to the folder of this one.
+    /// Reads the included file `name`, relative to the folder of this one. `line` is the line that
+    /// includes it. Errors that have no line of their own get this one.
     fn read_included(&self, line: usize, name: &str) -> Result<Statements, FileError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.error(

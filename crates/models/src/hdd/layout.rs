@@ -60,7 +60,8 @@ pub(super) struct UsableSectors {
 }
 
 impl SparingScheme {
-    /// Returns the number of sectors in one region of this scheme.
+    /// Returns the number of sectors in one region of this scheme: a track, a cylinder, a range of
+    /// cylinders or the whole zone. `heads` is the number of surfaces.
     pub(super) fn region_sectors(self, zone: &DiskZone, heads: u32) -> u64 {
         let cylinder_sectors = u64::from(zone.track_sectors) * u64::from(heads);
         match self {
@@ -186,7 +187,8 @@ pub struct DiskZone {
 }
 
 impl DiskZone {
-    /// Returns the number of sectors in the zone, with or without a number.
+    /// Returns the number of sectors in the zone, including spares and defective ones. `heads` is
+    /// the number of surfaces.
     pub fn physical_sectors(&self, heads: u32) -> u64 {
         let cylinders = u64::from(self.last_cylinder - self.first_cylinder) + 1;
         cylinders * u64::from(heads) * u64::from(self.track_sectors)

@@ -117,8 +117,9 @@ impl Mechanics {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
-    /// Returns the time in ns of a seek over `distance` cylinders, with or without a head switch,
-    /// until `op` can begin. The longer of seek and head switch counts.
+    /// Returns the time in ns of a seek over `distance` cylinders until `op` can begin. Unless
+    /// `is_same_head`, the heads switch meanwhile, and the longer of seek and switch counts. Writes
+    /// include their settle time.
     fn seek_and_settle_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
         let head_switch_ns = if is_same_head { 0 } else { self.head_switch_ns };
         let seek = match (op, &self.write_seek) {

@@ -48,8 +48,8 @@ impl Hdd {
     }
 
     /// Transfers a read from the cache over the bus and schedules its completion. Releases data of
-    /// its cache segment by the drive's `releases` policy. Extends the read-ahead into the segment;
-    /// with `ahead_on_hit` and an idle arm, starts one if there is none.
+    /// its cache segment by the drive's `releases` policy. Extends the read-ahead into the segment.
+    /// If there is none, starts one with `ahead_on_hit`, provided that `is_arm_idle`.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         // All data is cached, so the read never releases the bus.
         let bus_release_ns = 0;

@@ -235,12 +235,14 @@ fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Mean over all unordered pairs of n different cylinders: distance d occurs n − d times.
+    /// Mean seek time in ms over all unordered pairs of n different cylinders. A distance d occurs
+    /// n − d times.
     fn mean_ms(curve: &SeekCurve, cylinders: u32) -> f64 {
-        let pair_count = (1..cylinders).map(|d| u64::from(cylinders - d)).sum::<u64>() as f64;
+        let pairs_at = |distance: u32| u64::from(cylinders - distance);
+        let pair_count = (1..cylinders).map(pairs_at).sum::<u64>() as f64;
         let times = SeekTimes::new(curve.clone(), cylinders);
         let sum_ms = (1..cylinders)
-            .map(|d| f64::from(cylinders - d) * times.seek_ns(d) as f64 / 1e6)
+            .map(|distance| pairs_at(distance) as f64 * times.seek_ns(distance) as f64 / 1e6)
             .sum::<f64>();
         sum_ms / pair_count
     }

@@ -163,7 +163,7 @@ impl WriteCache {
         self.spans.iter().any(|span| span.start <= start && end <= span.end)
     }
 
-    /// Returns the index of the span that a write from sector `start` continues.
+    /// Returns the index of the span that a write from sector `start` continues, or `None`.
     fn continued_span(&self, start: u64) -> Option<usize> {
         self.spans.iter().position(|span| span.end == start)
     }

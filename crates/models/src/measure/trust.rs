@@ -77,7 +77,10 @@ fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
             random().filter(|other| other.cell.depth == depth && other.cell.bytes < bytes);
         // Among the cells with less load, the slowest is the strictest bound.
         for lighter_cells in [same_size.collect::<Vec<_>>(), same_depth.collect()] {
-            let slowest = lighter_cells.into_iter().max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
+            let by_mean = |left: &&ProfileSample, right: &&ProfileSample| {
+                left.mean_ns.total_cmp(&right.mean_ns)
+            };
+            let slowest = lighter_cells.into_iter().max_by(by_mean);
             let is_contradicted =
                 |lighter: &&ProfileSample| heavier.mean_ns < lighter.mean_ns * (1.0 - DECREASE_MAX);
             if let Some(lighter) = slowest.filter(is_contradicted) {

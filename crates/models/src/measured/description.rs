@@ -150,8 +150,8 @@ impl StorageDescription {
         for line in head {
             text += &format!("# {}\n", line.replace(char::is_control, ""));
         }
-        let format_list = |us: &[f64]| {
-            let items: Vec<String> = us.iter().map(|us| format!("{us:.2}")).collect();
+        let format_list = |times_us: &[f64]| {
+            let items: Vec<String> = times_us.iter().map(|us| format!("{us:.2}")).collect();
             format!("[{}]", items.join(", "))
         };
         let name = quoted(&self.name);
@@ -216,7 +216,8 @@ fn read_size_costs(block: &FieldBlock, depth_count: usize) -> Result<SizeCosts, 
     Ok(costs)
 }
 
-/// Reads the table `near`: distances and response times.
+/// Reads the table `near`: distances in bytes from the end of the last request, ascending and not
+/// 0, and the response time in µs at each.
 fn read_near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
     let distances = block.numbers("bytes", bounds(-1e18, 1e18, "bytes"))?;
     let us = block.numbers("us", US)?;

@@ -135,6 +135,7 @@ pub struct Flash {
 }
 
 impl Flash {
+    /// Creates idle dies and channels, as many as `timing` states.
     pub fn new(timing: FlashTiming) -> Flash {
         let die = Die {
             state: DieState::Idle,
@@ -326,25 +327,26 @@ impl Flash {
         }
     }
 
-    /// Counts a completed background operation. A program that fills a block queues an erase.
+    /// Counts a background operation that die number `die` has completed. A program or move that
+    /// fills a block queues an erase.
     fn finish_background(&mut self, die: u32, operation: BackgroundOp) {
-        let this = &mut self.dies[die as usize];
+        let die = &mut self.dies[die as usize];
         match operation {
             BackgroundOp::Erase => {
-                this.erases_waiting -= 1;
+                die.erases_waiting -= 1;
                 return;
             }
             BackgroundOp::Collect => {
-                this.collects_waiting -= 1;
-                this.rows_collected = this.rows_collected.wrapping_add(1);
+                die.collects_waiting -= 1;
+                die.rows_collected = die.rows_collected.wrapping_add(1);
                 return;
             }
-            BackgroundOp::Move => this.moves_waiting -= 1,
-            BackgroundOp::Program => this.programs_waiting -= 1,
+            BackgroundOp::Move => die.moves_waiting -= 1,
+            BackgroundOp::Program => die.programs_waiting -= 1,
         }
-        this.pages_programmed = this.pages_programmed.wrapping_add(1);
-        if this.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
-            this.erases_waiting += 1;
+        die.pages_programmed = die.pages_programmed.wrapping_add(1);
+        if die.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
+            die.erases_waiting += 1;
         }
     }
 

@@ -46,9 +46,9 @@ impl MapCache {
         MapCache { sectors_per_page, cached_pages: vec![no_page; cached_count as usize] }
     }
 
-    /// Looks up the map page of `sector`. A write marks it as changed. Returns `None` if it is
-    /// cached. Otherwise the map page replaces the one at its index, and is returned because it
-    /// must be read first.
+    /// Looks up the map page of `sector`, for a write if `is_write`. A write marks the map page as
+    /// changed. Returns `None` if it is in memory. Otherwise it replaces the map page at its index
+    /// and is returned: the drive must read it from flash before the request.
     #[inline]
     pub fn look_up(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
         if self.cached_pages.is_empty() {
@@ -66,6 +66,7 @@ impl MapCache {
         Some(MapMiss { page, writes_back })
     }
 
+    /// Number of sectors (512 bytes) that one map page covers.
     pub fn sectors_per_page(&self) -> u64 {
         self.sectors_per_page
     }
