@@ -270,7 +270,8 @@ fn policy_error(error: SpecError) -> SimulateError {
 }
 
 impl CellResult {
-    /// Builds the result of a cell of references.
+    /// Builds the result of a cell of references. `cost` is the number of misses under the policy
+    /// `eviction`.
     fn from_misses(trace: &BlockTrace, eviction: String, cost: u64) -> CellResult {
         let cost_ratio = cost as f64 / trace.references.len() as f64;
         CellResult { eviction, cost, cost_ratio, seconds: None, waste_bytes: None }

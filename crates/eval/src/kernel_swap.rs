@@ -163,8 +163,8 @@ fn try_lock_file(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Takes the lock like [`try_lock_file`], and checks that `path` still names the locked file. A
-/// previous owner may have removed the file since it was opened.
+/// Takes the lock like [`try_lock_file`]. Returns false also when `path` no longer names the locked
+/// file, because a previous owner has removed it since it was opened.
 fn try_lock_path(file: &File, path: &Path) -> bool {
     let names_same_file = || {
         let (opened, named) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);

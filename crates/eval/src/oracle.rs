@@ -379,7 +379,7 @@ struct BlockedSignals {
 }
 
 impl BlockedSignals {
-    /// Blocks SIGINT, SIGTERM and SIGHUP for this thread.
+    /// Blocks SIGINT, SIGTERM and SIGHUP for this thread, and keeps the previous signal mask.
     fn block_signals() -> BlockedSignals {
         // SAFETY: the calls initialise both sets before they are read.
         unsafe {

@@ -18,8 +18,8 @@ pub struct RingReads {
 }
 
 impl RingReads {
-    /// Opens the file for reads of this pattern, with `depth` reads in flight, with or without
-    /// `O_DIRECT`.
+    /// Opens the file for reads of this pattern, with `depth` reads in flight, by `O_DIRECT` if
+    /// `is_direct`.
     ///
     /// # Errors
     /// The file cannot be opened, or io_uring is not available.

@@ -80,7 +80,7 @@ const READS_OUTSIDE_SCANS: u64 = 40_000;
 const READS_OUTSIDE_SCANS_MIN: u64 = 2048;
 
 impl ReadLoad {
-    /// Returns the workload with its files.
+    /// Returns the workload: the files, and for each process its cached reads, one at a time.
     pub(super) fn workload(self, size: LoadSize) -> Workload {
         let mut rng = SeededRng::new(size.seed);
         let mut files = LoadFiles::default();

@@ -210,7 +210,8 @@ fn two_tenants(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     (0..references).map(|_| next_block()).collect()
 }
 
-/// Generates phases in sequence: a hot set, a loop, another hot set, a walk to and fro, a scan.
+/// Generates at least `references` references in phases: a hot set, a loop, another hot set, a walk
+/// in alternating direction, a scan.
 fn phase_sequence(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(20, 60);
     let mut blocks_read = Vec::new();
@@ -240,13 +241,14 @@ fn phase_sequence(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     blocks_read
 }
 
-/// Generates a loop over the same blocks.
+/// Generates `references` references in a loop over the same blocks.
 fn one_loop(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let loop_blocks = references / rng.between(20, 60);
     (0..references).map(|index| index % loop_blocks).collect()
 }
 
-/// Generates loops of several lengths, each continued by a random amount per turn.
+/// Generates at least `references` references in two to four loops of different lengths. Each turn
+/// continues a random loop for a random part of its length.
 fn several_loops(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let lengths: Vec<u64> =
         (0..rng.between(2, 4)).map(|_| references / rng.between(40, 200)).collect();
@@ -264,7 +266,7 @@ fn several_loops(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     blocks_read
 }
 
-/// Generates a walk over the blocks in alternating direction.
+/// Generates `references` references in a walk over the blocks in alternating direction.
 fn back_and_forth(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let walk_blocks = references / rng.between(20, 60);
     (0..references).map(|step| position_back_and_forth(step, walk_blocks)).collect()

@@ -44,7 +44,8 @@ pub struct FixedPolicyResult {
 }
 
 impl EvictionSummary {
-    /// Summarizes these cells.
+    /// Summarizes the ratios of these cells: their maximum and mean, the number of cells above the
+    /// limit, the ten worst cells, and the results of each policy over all cells.
     pub fn of(cells: &[JudgedEviction]) -> EvictionSummary {
         let mut ratios_by_cell: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.cell.clone(), cell.ratio)).collect();

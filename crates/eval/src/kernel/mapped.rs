@@ -34,7 +34,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps the whole file of `file_bytes` bytes.
+    /// Maps the whole file of `file_bytes` bytes, shared with other processes. The mapping allows
+    /// writes if `is_writable`.
     ///
     /// # Errors
     /// The file system does not support mappings, or the address space is too small.

@@ -62,12 +62,15 @@ fn is_one_in_three(name: &str) -> bool {
 pub fn drawn_devices(seed: u64) -> Vec<(String, String)> {
     // The letters of "device", so that the devices differ from other draws with this seed.
     let mut rng = SeededRng::new(seed ^ 0x6465_7669_6365);
-    (1..=DRAWN_DEVICES).map(|nth| (format!("drawn-{nth}"), draw_device(nth, &mut rng))).collect()
+    (1..=DRAWN_DEVICES)
+        .map(|number| (format!("drawn-{number}"), draw_device(number, &mut rng)))
+        .collect()
 }
 
-/// Draws a device. Its type rotates: a disk, a solid-state drive, several disks, a server.
-fn draw_device(nth: u64, rng: &mut SeededRng) -> String {
-    match nth % 4 {
+/// Draws a device and returns its text. Its type rotates with its `number`: a disk, a solid-state
+/// drive, several disks, a server.
+fn draw_device(number: u64, rng: &mut SeededRng) -> String {
+    match number % 4 {
         1 => draw_disk(rng),
         2 => draw_solid_state(rng),
         3 => format!("raid0:{}x{}", rng.between(2, 16), draw_disk(rng).replace(',', ",hdd.")),

@@ -67,7 +67,8 @@ pub struct FixedPairResult {
 }
 
 impl MatrixSummary {
-    /// Summarizes these cells.
+    /// Summarizes the ratios of these cells: their minimum and means, the numbers of cells below
+    /// limits, the ten worst cells, and the results by workload and by fixed pair.
     pub fn of(cells: &[JudgedCell]) -> MatrixSummary {
         let mut ratios: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
@@ -97,7 +98,7 @@ impl MatrixSummary {
     }
 }
 
-/// Summarizes each workload over all its cells.
+/// Summarizes each workload over its cells on all devices, the lowest mean ratio first.
 fn workload_summaries(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for cell in cells {

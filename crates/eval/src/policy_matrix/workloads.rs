@@ -131,7 +131,8 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("hot-spots", ReadPattern::HotSpots),
 ];
 
-/// Declares a pattern of random cached reads.
+/// Declares a pattern of random cached reads, one in flight per process. The processes read one
+/// block in `one_in` of their file.
 const fn random(block_bytes: u64, one_in: u64) -> ReadPattern {
     ReadPattern::Random { block_bytes, one_in, depth: 1, is_direct: false }
 }
@@ -165,7 +166,8 @@ impl ReadPattern {
         Workload::from_lists(files.spread(&mut rng), lists)
     }
 
-    /// Returns the same workload with contiguous files, as in one existing file.
+    /// Returns the workload of `processes` with contiguous files, as in one existing file.
+    /// `work_divisor` divides the work for quick tests.
     pub fn workload_packed(self, processes: u64, work_divisor: u64, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let (files, lists) = self.files_and_lists(processes, work_divisor, &mut rng);
@@ -213,7 +215,7 @@ impl ReadPattern {
     }
 
     /// Returns the common reads of all processes, for the patterns with one shared file, which is
-    /// added to `files`. `None` for other patterns.
+    /// added to `files`. `None` for other patterns. `work_divisor` divides the work.
     fn shared_reads(
         self,
         files: &mut WorkloadFiles,

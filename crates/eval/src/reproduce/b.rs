@@ -158,7 +158,8 @@ fn run(
     SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(divisor), on_progress)).collect()
 }
 
-/// Simulates one table. `divisor` shortens the work.
+/// Simulates one table: the seconds of a load on memory with each swap-in policy. `divisor`
+/// shortens the work.
 fn table(
     cell: &TableCell,
     seed: u64,

@@ -60,7 +60,7 @@ pub const READ_CASES: [ReadCase; 3] = [
 /// Device text of the mount.
 const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
 
-/// Simulates all tables. `divisor` shortens the work.
+/// Simulates all tables of this experiment. `divisor` shortens the work.
 fn run(
     seed: u64,
     divisor: u32,
@@ -74,7 +74,8 @@ fn run(
     Ok(tables)
 }
 
-/// Simulates the first table.
+/// Simulates the first table: the number of READs for one read of 96 KiB, in each case of direct
+/// I/O and readahead.
 fn one_read_table(
     seed: u64,
     on_progress: &mut ProgressCallback<'_>,
@@ -110,7 +111,8 @@ fn one_read_table(
     })
 }
 
-/// Simulates the second table. `divisor` shortens the work.
+/// Simulates the second table: the throughput in MB/s of a program that reads 16 to 96 KiB at
+/// random. `divisor` shortens the work.
 fn random_program_table(
     seed: u64,
     divisor: u32,
@@ -171,7 +173,7 @@ fn random_job(reads: u32, is_direct: bool) -> String {
     text
 }
 
-/// Round-trip times of the links in the sequential tables.
+/// Round-trip times of the links in the sequential tables, in microseconds.
 const ROUND_TRIPS_US: [u32; 4] = [200, 1_000, 5_000, 20_000];
 
 /// Rows of the sequential tables: limited windows, and the policy that selects its own.
@@ -182,7 +184,8 @@ const WINDOWS: [(&str, &str); 4] = [
     ("a window that is found", "adaptive"),
 ];
 
-/// Simulates the sequential table of one bandwidth, in Gbit/s. `divisor` shortens the work.
+/// Simulates the sequential table of a link of `gigabits` Gbit/s: the throughput in MB/s by
+/// readahead window and round-trip time. `divisor` shortens the work.
 fn sequential_table(
     gigabits: u32,
     seed: u64,

@@ -134,8 +134,9 @@ fn run(
     ])
 }
 
-/// Builds one of the two tables from the simulated rows. `title` names the measured quantity;
-/// `published` and `modelled` return it for a row.
+/// Builds one of the two tables from the simulated rows. `title` names the measured quantity.
+/// `published` and `modelled` return it for a row, in seconds; `published` returns `None` for a row
+/// that the source does not have.
 fn table(
     title: &str,
     rows: &[ResultRow],

@@ -91,8 +91,8 @@ pub(super) fn hot_spot_reads(
     (0..spots).flat_map(spot_reads).collect()
 }
 
-/// Returns the reads of lookups and scans. Each round has 112 records of a 1 GiB table and 1
-/// MiB in sequence.
+/// Returns the reads of lookups and scans in a table of 1 GiB, which is added to `files`. Each of
+/// `rounds` rounds reads 112 records of 16 KiB with a Zipf distribution, then 1 MiB in sequence.
 pub(super) fn scan_reads(
     files: &mut WorkloadFiles,
     rounds: u64,
@@ -120,9 +120,9 @@ fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
     rank.wrapping_mul(splitmix::STEP) % blocks
 }
 
-/// Returns the reads of columns. A file has eight row groups with chunks of 64 to
-/// 512 KiB. The order follows Parquet readers: the last 8 bytes, the footer of up to 64 KiB, then
-/// two of the columns, 64 KiB at a time.
+/// Returns the reads of two of `columns` columns over `row_groups` row groups. A file has eight row
+/// groups, each with a chunk of 64 to 512 KiB per column. The order follows Parquet readers: the
+/// last 8 bytes, the footer of up to 64 KiB, then the two columns, 64 KiB at a time.
 pub(super) fn column_reads(
     files: &mut WorkloadFiles,
     row_groups: u64,
