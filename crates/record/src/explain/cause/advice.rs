@@ -25,7 +25,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     }
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Advice);
     let has_random_hint = file.is_some_and(|file| file.has_hint(AdviceType::Random));

@@ -14,7 +14,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     wait.refetched_bytes > 0 && wait.refetched_bytes > wait.fetched_bytes / 2
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Again);
     let fetched_bytes: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();

@@ -8,7 +8,7 @@ use super::words::{bytes_text, duration_text};
 /// Number of calls before they are reported.
 pub(super) const CALLS_MIN: u64 = 1000;
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let calls = &gathered.calls;
     let file = gathered.files.values().max_by_key(|file| file.small_calls);

@@ -36,7 +36,7 @@ pub(super) fn charged_wait_count(gathered: &RecordingData) -> u64 {
     charge.waits + read_count
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, charged_file) = gathered.charged_waits(WaitCause::Direct);
     let over_read_file = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);

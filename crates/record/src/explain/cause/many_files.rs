@@ -45,7 +45,7 @@ fn deepest_common_folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)
     candidates.max_by_key(|(folder, count)| (folder.components().count(), *count))
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let files: Vec<&FileData> = gathered.files.values().filter(|file| is_small(file)).collect();
     let mut charge = WaitSum::default();

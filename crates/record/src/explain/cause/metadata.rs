@@ -7,7 +7,7 @@ use super::super::gather::RecordingData;
 use super::CauseText;
 use super::words::duration_text;
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: "metadata: files are looked up, opened or listed".to_owned(),

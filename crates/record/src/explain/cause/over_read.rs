@@ -59,7 +59,7 @@ pub(super) fn judged_wait_count(gathered: &RecordingData) -> u64 {
     over_read_files(gathered).map(|file| judged_waits(file).waits).sum()
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let fetched_pages: u64 = over_read_files(gathered).map(|file| file.fetched.count()).sum();
     let unused_pages: u64 = over_read_files(gathered).map(FileData::unused_pages).sum();

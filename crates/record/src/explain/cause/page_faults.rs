@@ -17,7 +17,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     wait.method == ReadMethod::Fault && is_one_page && has_more_pages
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::PageFaults);
     let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));

@@ -16,7 +16,7 @@ pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
     lost.map_or(0.0, |lost| lost.share)
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let read_bytes = |device: &u64| gathered.other_reads.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {

@@ -61,7 +61,7 @@ pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
     (factor >= SLOW_FACTOR).then_some(slow)
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
     let slow = slow.expect("it was charged").clone();
     let SlowFile { file_number, factor, wait_ns, others_ns } = slow;

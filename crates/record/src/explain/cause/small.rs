@@ -16,7 +16,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     wait.is_sequential && is_own_request && wait.prefetched_bytes == 0 && is_small
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;

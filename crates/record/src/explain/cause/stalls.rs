@@ -21,7 +21,7 @@ pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
     unexplained_stalls(gathered, device).map_or(0.0, |stalls| stalls.lost_share)
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let devices = gathered.devices.iter();
     let stalled = devices.filter_map(|(number, device)| {

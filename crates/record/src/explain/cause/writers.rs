@@ -71,7 +71,7 @@ fn is_kernel_thread(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns the texts of this cause.
+/// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written_bytes = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
