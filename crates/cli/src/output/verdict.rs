@@ -9,23 +9,25 @@ use crate::table::{duration, number};
 /// Ratio up to which two rows of one run each count as level. They have no spread of their own.
 const LEVEL_RATIO: f64 = 1.05;
 
-/// A measured row: its name, and its figure.
+/// A row with a figure.
 struct Measured {
+    /// Name that distinguishes the row from the others.
     name: String,
+    /// Throughput of the row, in the unit of its sentence. More is better.
     figure: f64,
-    /// Figures of several runs.
+    /// Figures of several runs; `None` if the row ran once.
     runs: Option<RunSummary>,
 }
 
 impl Measured {
-    /// True if the row is level with a slower one: their ranges overlap. Rows of one run each are
-    /// level up to [`LEVEL_RATIO`].
+    /// True if the row is level with a slower one: the ranges of their runs overlap. Rows of one
+    /// run each are level up to [`LEVEL_RATIO`].
     fn is_level_with(&self, slower: &Measured) -> bool {
         match (self.runs, slower.runs) {
             (None, None) => self.figure <= slower.figure * LEVEL_RATIO,
-            (mine, others) => {
-                mine.map_or(self.figure, |runs| runs.least)
-                    <= others.map_or(slower.figure, |runs| runs.most)
+            (own_runs, slower_runs) => {
+                own_runs.map_or(self.figure, |runs| runs.least)
+                    <= slower_runs.map_or(slower.figure, |runs| runs.most)
             }
         }
     }
@@ -89,7 +91,7 @@ fn run_summary(runs: &Option<Vec<f64>>) -> Option<RunSummary> {
     RunSummary::of(runs.as_deref()?)
 }
 
-/// Verdict on the rows of loads: for each load the fastest row, by time.
+/// Verdict on the rows of loads: for each load the fastest row, by touches a second. A line each.
 pub fn load_verdicts(rows: &[LoadRow]) -> String {
     let mut text = String::new();
     for rows in rows.chunk_by(|left, right| left.job == right.job) {
@@ -129,11 +131,12 @@ fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> 
     [vec![storage.to_owned()], policies.into()].concat()
 }
 
-/// Sentence on the fastest of several rows, the next one and the slowest one. `decimals` is the
-/// number of decimal places of the figures.
+/// Sentence on the fastest of several rows, the next one and the slowest one. Rows that are level
+/// with the fastest are named together. `measured` has at least one row, `unit` is the unit of the
+/// figures, and `decimals` the number of their decimal places.
 fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
-    order.sort_by(|a, b| b.figure.total_cmp(&a.figure));
+    order.sort_by(|left, right| right.figure.total_cmp(&left.figure));
     let (first, last) = (order[0], order[order.len() - 1]);
     let figure_text = |row: &Measured| match row.runs {
         Some(RunSummary { least, most, .. }) => {

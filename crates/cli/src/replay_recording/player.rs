@@ -98,7 +98,7 @@ fn load_recording(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
 
 /// Size of the buffers of all workers of a thread, in bytes.
 fn all_buffers_bytes(thread: &ReadList) -> u64 {
-    let largest_bytes = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(0);
+    let largest_bytes = thread.reads.iter().map(|read| read.bytes).max().unwrap_or(0);
     // Bytes of a mapping are resident twice: in the mapping and in the copy.
     2 * u64::from(thread.depth) * largest_bytes.next_multiple_of(PAGE_BYTES)
 }
@@ -146,7 +146,7 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
 
 /// Returns the size of one worker's buffer in bytes: the thread's largest read, in whole pages.
 fn worker_buffer_bytes(thread: &ReadList) -> u64 {
-    let largest_bytes = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(1);
+    let largest_bytes = thread.reads.iter().map(|read| read.bytes).max().unwrap_or(1);
     largest_bytes.next_multiple_of(PAGE_BYTES)
 }
 
@@ -175,7 +175,7 @@ struct ReplayCursor {
 impl<'a> RecordedThread<'a> {
     /// Prepares the replay of a recorded thread, from its first read.
     fn new(thread: &'a ReadList, methods: &'a ReadMethods<'a>) -> RecordedThread<'a> {
-        let indices = thread.reads.iter().enumerate().map(|(index, reading)| (reading.file, index));
+        let indices = thread.reads.iter().enumerate().map(|(index, read)| (read.file, index));
         // A later read of a file replaces the index of an earlier one.
         let last_read_indices = indices.collect();
         RecordedThread { thread, methods, last_read_indices, cursor: Mutex::default() }
@@ -191,24 +191,25 @@ impl<'a> RecordedThread<'a> {
     ) -> Result<Time, String> {
         let mut last_end = Time::ZERO;
         while !has_failed.load(Ordering::Relaxed) {
-            let Some((reading, read_fn)) = self.next_read(last_end, clock)? else { break };
+            let Some((read, read_fn)) = self.next_read(last_end, clock)? else { break };
             let bytes = match self.thread.is_direct {
                 // The end of a file may be no whole block, but a direct transfer must be one.
-                true => reading.bytes.next_multiple_of(PAGE_BYTES),
-                false => reading.bytes,
+                true => read.bytes.next_multiple_of(PAGE_BYTES),
+                false => read.bytes,
             };
-            read_fn(&mut memory[..bytes as usize], reading.offset).map_err(|problem| {
-                let name = self.methods.file_name(reading.file);
-                format!("{name} at byte {}: {problem}", reading.offset)
+            read_fn(&mut memory[..bytes as usize], read.offset).map_err(|problem| {
+                let name = self.methods.file_name(read.file);
+                format!("{name} at byte {}: {problem}", read.offset)
             })?;
             last_end = clock.now();
         }
         Ok(last_end)
     }
 
-    /// Takes the next read of the thread, and waits until its start time: its think time after the
-    /// end of the thread's last read. Returns it with the function that performs it; `None` at the
-    /// end. Other workers of the thread wait meanwhile.
+    /// Takes the next read of the thread, and opens its file if it is not open. Waits for the
+    /// read's think time, counted from the later of two times: the end of this worker's last read
+    /// (`last_end`), and the start of the thread's last read. Returns the read with the function
+    /// that performs it; `None` after the last read. Other workers of the thread wait meanwhile.
     fn next_read(
         &self,
         last_end: Time,
@@ -216,22 +217,23 @@ impl<'a> RecordedThread<'a> {
     ) -> Result<Option<(GivenRead, Arc<ReadFn>)>, String> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let index = cursor.next_index;
-        let Some(&reading) = self.thread.reads.get(index) else { return Ok(None) };
+        let Some(&read) = self.thread.reads.get(index) else { return Ok(None) };
         cursor.next_index += 1;
-        let read_fn = match cursor.open_files.get(&reading.file) {
+        let read_fn = match cursor.open_files.get(&read.file) {
             Some(opened) => Arc::clone(opened),
             None => {
-                let read_fn = Arc::new(self.methods.open_file(reading.file, self.thread)?);
-                cursor.open_files.insert(reading.file, Arc::clone(&read_fn));
+                let read_fn = Arc::new(self.methods.open_file(read.file, self.thread)?);
+                cursor.open_files.insert(read.file, Arc::clone(&read_fn));
                 read_fn
             }
         };
-        if self.last_read_indices[&reading.file] == index {
-            cursor.open_files.remove(&reading.file);
+        // The file closes when this read, its last one, has ended.
+        if self.last_read_indices[&read.file] == index {
+            cursor.open_files.remove(&read.file);
         }
         wait_until(last_end.max(cursor.last_start) + self.thread.think_times[index], clock);
         cursor.last_start = clock.now();
-        Ok(Some((reading, read_fn)))
+        Ok(Some((read, read_fn)))
     }
 }
 

@@ -231,7 +231,7 @@ fn map_files<M>(
 ) -> Result<BTreeMap<FileId, Arc<M>>, String> {
     let threads = recorded.threads().iter().filter(|thread| thread.engine == JobEngine::Mmap);
     let files: BTreeSet<FileId> =
-        threads.flat_map(|thread| thread.reads.iter().map(|reading| reading.file)).collect();
+        threads.flat_map(|thread| thread.reads.iter().map(|read| read.file)).collect();
     let mapped_file = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize].0)?)));
     files.into_iter().map(mapped_file).collect()
 }
