@@ -69,7 +69,7 @@ pub(crate) struct Inode {
     pub(super) lengths: Vec<(u64, u64)>,
     /// Numbers of the changes that wrote each page, in ascending order, by page number.
     writes: Vec<Vec<u64>>,
-    /// Written pages of a store; `None` for other files.
+    /// Written pages of a store, which keeps its bytes; `None` for files with calculated bytes.
     stored_pages: Option<BTreeMap<u64, [u8; PAGE_BYTES as usize]>>,
 }
 
@@ -122,7 +122,7 @@ impl Inode {
     /// Writes `bytes` to a store from byte `offset` up to `end` (exclusive), or garbage for `None`.
     /// Panics if the file is not a store.
     fn store_bytes(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
-        let pages = self.stored_pages.as_mut().expect("only what is a store is written to");
+        let pages = self.stored_pages.as_mut().expect("the file is a store");
         let mut position = offset;
         while position < end {
             let start = (position % PAGE_BYTES) as usize;

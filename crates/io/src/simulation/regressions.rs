@@ -53,8 +53,8 @@ fn settings_without_faults() -> Settings {
     }
 }
 
-/// Failed reads of a batch kept their pages from the batch's own thread, which then read another
-/// range.
+/// Failed reads of a batch kept their pages reserved. The batch's own thread then read another
+/// range and got no page.
 fn failed_batch_reads_during_another_read() -> Scenario {
     Scenario {
         server: None,
@@ -313,8 +313,8 @@ fn prefetch_waiting_for_the_time_slice_of_a_dropped_handle() -> Scenario {
     }
 }
 
-/// A good page was prefetched together with a bad one for no reader. A later reader, which read
-/// page by page, found no frame for another attempt.
+/// A good page was prefetched together with a bad one, before any reader. A later reader, which
+/// read page by page, found no frame for another attempt.
 fn failed_prefetch_of_a_page_in_full_memory() -> Scenario {
     Scenario {
         server: None,

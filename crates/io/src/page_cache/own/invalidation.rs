@@ -55,9 +55,11 @@ impl Handle {
         let range = PageRange::new(page, 1);
         let file = self.machine_ids_or_register().file;
         let is_stale = || self.engine.lock().machine.first_stale(file, range).is_some();
+        // This advice applies to the whole handle. The range is not used.
         self.advise(Advice::Random, PageRange::new(0, 0));
-        // The loop is needed: the page may have come with an earlier read, or been read without the
-        // cache because the executing thread is stalled.
+        // A read of the page waits for its completion. One read may not be enough: the page may
+        // come from an earlier read, or be read past the cache because the executing thread is
+        // stalled.
         while is_stale() {
             let read = PendingRead::new(self, page * PAGE_BYTES, 1);
             let waited = read.and_then(|read| read.wait(|_| ()));

@@ -144,7 +144,8 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Returns the frame of a shared page of the group that `reader` is signed in for. The frame
-    /// keeps the page while `reader` stays signed in. Counts a use if `counts_use` is set.
+    /// keeps the page while `reader` stays signed in. `None` if the page is not shared, or has the
+    /// readahead mark. Counts a use if `counts_use` is set.
     #[inline]
     pub(crate) fn look_up(
         &self,
