@@ -16,13 +16,15 @@ pub(super) enum RecordProblem {
     Wrong(&'static str),
 }
 
-/// Processes the fields of a record one after another: a [`FieldEncoder`] writes them, an
+/// Processes the fields of a record one after another: a [`FieldEncoder`] writes them, a
 /// [`FieldDecoder`] fills them in.
 pub(super) trait FieldCodec {
-    /// Writes a number, or replaces it by the one that was read.
+    /// Writes a number, or replaces it by the one that was read. The encoding is LEB128: seven bits
+    /// per byte, the lowest first. The highest bit of a byte is set if another byte follows.
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem>;
 
-    /// Writes a text, or replaces it by the one that was read.
+    /// Writes a text, or replaces it by the one that was read. The encoding is the number of bytes,
+    /// then the bytes in UTF-8.
     fn text(&mut self, value: &mut String) -> Result<(), RecordProblem>;
 
     /// Returns the reference values of the present block.
@@ -85,6 +87,7 @@ impl FieldCodec for FieldDecoder<'_> {
             let (&byte, rest) = self.rest.split_first().ok_or(RecordProblem::Short)?;
             self.rest = rest;
             let bits = u64::from(byte & 0x7f);
+            // Bits beyond the 64th would be lost.
             if bits << shift >> shift != bits {
                 break;
             }

@@ -11,7 +11,7 @@ const LARGE_BYTES: u64 = 64 << 10;
 /// Number of samples below which a cost counts as unknown.
 const MIN_SAMPLES: usize = 20;
 
-/// Number of samples that suffice for a median.
+/// Number of samples of a cost that are kept. More do not change its median noticeably.
 const SAMPLES_MAX: usize = 100_000;
 
 /// Samples of each type of cost.
@@ -26,14 +26,19 @@ pub struct RecordedCosts {
 }
 
 impl RecordedCosts {
-    /// Adds a read that found all its data in memory.
+    /// Adds a sample from a read that found all its data in memory. A fault is a sample of the cost
+    /// of a fault, a small read of the cost of a call, and a large read of the cost of a byte.
+    /// Other sizes are mixtures and do not count, nor do asynchronous reads, whose durations
+    /// include time in a queue.
     pub fn add(&mut self, read: &ReadRecord) {
-        let (ns, bytes) = (read.duration_ns(), read.bytes_read());
+        let (duration_ns, bytes) = (read.duration_ns(), read.bytes_read());
         let (samples, cost) = match read.way {
             ReadMethod::Uring | ReadMethod::Aio => return,
-            ReadMethod::Fault => (&mut self.fault_ns, ns),
-            _ if bytes <= SMALL_BYTES => (&mut self.small_ns, ns),
-            _ if bytes >= LARGE_BYTES => (&mut self.large_ps, ns.saturating_mul(1_000) / bytes),
+            ReadMethod::Fault => (&mut self.fault_ns, duration_ns),
+            _ if bytes <= SMALL_BYTES => (&mut self.small_ns, duration_ns),
+            _ if bytes >= LARGE_BYTES => {
+                (&mut self.large_ps, duration_ns.saturating_mul(1_000) / bytes)
+            }
             _ => return,
         };
         if samples.len() < SAMPLES_MAX {
@@ -41,8 +46,8 @@ impl RecordedCosts {
         }
     }
 
-    /// Returns the host with the medians of the samples. Costs with too few samples keep the
-    /// default of the simulated host.
+    /// Returns the costs of the recorded machine for a simulation: the medians of the samples. A
+    /// cost with too few samples keeps the default of the simulated host.
     pub fn host(mut self) -> HostCosts {
         let default_host = HostCosts::default();
         let byte_ps = median(&mut self.large_ps).unwrap_or(default_host.byte_ps);

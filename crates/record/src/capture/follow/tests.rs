@@ -474,10 +474,13 @@ fn buffered_aio_read_waits_in_its_submit_call() {
 fn io_uring_read_waits_in_its_enter_call() {
     let event = EventData::UringSubmit { request: 9, operation: "READ".to_owned() };
     let program = |offset| EventData::UringRead { read: submitted_read(9, offset), process: 70 };
-    let one = |offset| [event.clone(), program(offset)];
-    let other = |offset| [program(offset), event.clone()];
-    for orders in [[one(12288), one(4096)], [other(12288), other(4096)], [one(12288), other(4096)]]
-    {
+    let event_first = |offset| [event.clone(), program(offset)];
+    let program_first = |offset| [program(offset), event.clone()];
+    for orders in [
+        [event_first(12288), event_first(4096)],
+        [program_first(12288), program_first(4096)],
+        [event_first(12288), program_first(4096)],
+    ] {
         let mut events = Vec::new();
         for (at, [first, second]) in [0, 100].into_iter().zip(orders) {
             events.extend([

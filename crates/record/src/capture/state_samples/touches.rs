@@ -66,7 +66,9 @@ impl TouchSamples {
     }
 
     /// Takes a sample of the processes if it is due, and sends the touches since the last one.
-    /// `fault_ns`: time of threads in faults since the last touch; touches take it.
+    /// Frequent samples look at active parts of the mappings, rare ones at all pages. The time of a
+    /// sample sets the pause after it. `fault_ns` is the time of threads in faults since the last
+    /// touch. Touches share it, and it is then 0.
     pub fn sample_if_due(&mut self, processes: impl Iterator<Item = u32>, fault_ns: &mut u64) {
         let begin = Instant::now();
         if begin < self.next_sample {
@@ -88,20 +90,21 @@ impl TouchSamples {
         self.next_sample = self.next_sample.max(end + PAUSE_MIN);
     }
 
-    /// Finds new mappings, and forgets the ones that are gone.
+    /// Adds the mappings that the processes made since the last search, and removes the mappings
+    /// and processes that have ended.
     fn search(&mut self, processes: Vec<u32>) {
         self.processes.retain(|process, _| processes.contains(process));
         for process in processes {
-            let mut found = file_mappings(process, PAGES_MAX);
+            let mut mappings = file_mappings(process, PAGES_MAX);
             if let Some(known) = self.processes.get_mut(&process) {
-                let is_same = |one: &MappingPages, other: &MappingPages| {
-                    (one.address, one.inode, one.pages) == (other.address, other.inode, other.pages)
+                let is_same = |old: &MappingPages, new: &MappingPages| {
+                    (old.address, old.inode, old.pages) == (new.address, new.inode, new.pages)
                 };
-                known.mappings.retain(|old| found.iter().any(|new| is_same(old, new)));
-                found.retain(|new| !known.mappings.iter().any(|old| is_same(old, new)));
-                known.mappings.extend(found);
+                known.mappings.retain(|old| mappings.iter().any(|new| is_same(old, new)));
+                mappings.retain(|new| !known.mappings.iter().any(|old| is_same(old, new)));
+                known.mappings.extend(mappings);
             } else if let Some(page_table) = open_page_table(process) {
-                self.processes.insert(process, MappedProcess { page_table, mappings: found });
+                self.processes.insert(process, MappedProcess { page_table, mappings });
             }
         }
     }
