@@ -140,7 +140,7 @@ mod tests {
         let [nvme, ssd] = ["nvme", "ssd"].map(|name| response_times(&mut *device(name), 14));
         // Index of the first read that the second device served.
         let first_of_ssd = changing.iter().zip(&nvme).position(|(changing, nvme)| changing != nvme);
-        let first_of_ssd = first_of_ssd.expect("it changes");
+        let first_of_ssd = first_of_ssd.expect("the devices differ in a response time");
         // The first device also served the request in flight at 700 µs.
         let nvme_ns: u64 = changing[..first_of_ssd].iter().map(|time| time.ns()).sum();
         let last_of_nvme_ns = nvme[first_of_ssd - 1].ns();

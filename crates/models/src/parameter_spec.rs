@@ -114,7 +114,7 @@ impl ParameterValues {
 
     /// Returns the value like [`of`](ParameterValues::of) for bounds that fit 32 bits.
     pub fn get_u32(&self, key: &str) -> u32 {
-        u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
+        u32::try_from(self.of(key)).expect("the parameter's bounds fit 32 bits")
     }
 
     /// Returns true if the text set `key`, even to its default.

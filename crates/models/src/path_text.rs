@@ -19,7 +19,8 @@ const BYTE_CHARACTERS: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10fff
 pub fn encode(path: &OsStr) -> String {
     use std::os::unix::ffi::OsStrExt;
     let character_of = |byte: u8| {
-        char::from_u32(FIRST_CODE_POINT + u32::from(byte)).expect("it is below U+10FFFF")
+        char::from_u32(FIRST_CODE_POINT + u32::from(byte))
+            .expect("the code point is below U+10FFFF")
     };
     let mut text = String::new();
     for chunk in path.as_bytes().utf8_chunks() {

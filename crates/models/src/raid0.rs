@@ -145,35 +145,37 @@ impl Raid0 {
 
     /// Handles a completed member request. The last one adds the array's completion to `done`.
     fn finish_member_request(&mut self, completion: &Completion) {
-        let MemberRequest { array_request, range } = self.member_requests.take(completion.id.0);
-        let this = &mut self.array_requests[array_request];
-        this.member_requests_left -= 1;
+        let MemberRequest { array_request: request_key, range } =
+            self.member_requests.take(completion.id.0);
+        let array_request = &mut self.array_requests[request_key];
+        array_request.member_requests_left -= 1;
         match completion.outcome {
             Outcome::Done => {}
-            Outcome::Failed(error) => this.error = this.error.or(Some(error)),
+            Outcome::Failed(error) => array_request.error = array_request.error.or(Some(error)),
             Outcome::Short { bytes } => {
                 let range = range.expect("a flush moves nothing");
                 // The first sector of the array that was not transferred completely.
                 let cut_sector =
                     self.layout.to_array_sector(range.member, range.start + bytes / SECTOR_BYTES);
-                let bytes_before_cut =
-                    (cut_sector - this.request.start) * SECTOR_BYTES + bytes % SECTOR_BYTES;
-                this.contiguous_bytes = this.contiguous_bytes.min(bytes_before_cut);
+                let bytes_before_cut = (cut_sector - array_request.request.start) * SECTOR_BYTES
+                    + bytes % SECTOR_BYTES;
+                array_request.contiguous_bytes =
+                    array_request.contiguous_bytes.min(bytes_before_cut);
             }
         }
-        if this.member_requests_left > 0 {
+        if array_request.member_requests_left > 0 {
             return;
         }
-        let request_bytes = u64::from(this.request.sectors) * SECTOR_BYTES;
-        let outcome = match this.error {
+        let request_bytes = u64::from(array_request.request.sectors) * SECTOR_BYTES;
+        let outcome = match array_request.error {
             Some(error) => Outcome::Failed(error),
-            None if this.contiguous_bytes < request_bytes => {
-                Outcome::Short { bytes: this.contiguous_bytes }
+            None if array_request.contiguous_bytes < request_bytes => {
+                Outcome::Short { bytes: array_request.contiguous_bytes }
             }
             None => Outcome::Done,
         };
-        self.done.push_back(Completion::at(completion.at, this.request.id, outcome));
-        self.array_requests.take(array_request);
+        self.done.push_back(Completion::at(completion.at, array_request.request.id, outcome));
+        self.array_requests.take(request_key);
     }
 
     /// Processes the members' events up to `now` in order of time, and starts waiting requests.

@@ -238,9 +238,9 @@ impl Ssd {
     #[inline]
     fn send_to_host(&mut self, now: Time, slot: u32, bytes: u32) {
         let sent_at = self.link_out.queue_transfer(now, u64::from(bytes));
-        let this = &mut self.slots[slot];
-        this.bytes_left -= bytes;
-        if this.bytes_left == 0 {
+        let request = &mut self.slots[slot];
+        request.bytes_left -= bytes;
+        if request.bytes_left == 0 {
             self.reads_done.push(sent_at, slot);
         }
     }
@@ -312,7 +312,7 @@ impl Ssd {
             return false;
         }
         if flush_time == event_time {
-            let (_, id) = self.flushes_arriving.pop().expect("its time was read");
+            let (_, id) = self.flushes_arriving.pop().expect("the queue has this event");
             self.begin_flush(event_time, id);
             return true;
         }
@@ -327,13 +327,13 @@ impl Ssd {
                 FlashEvent::Nothing => {}
             }
         } else if read_time == event_time {
-            let (_, slot) = self.reads_in_controller.pop().expect("its time was read");
+            let (_, slot) = self.reads_in_controller.pop().expect("the queue has this event");
             self.begin_read(event_time, slot);
         } else if write_time == event_time {
-            let (_, slot) = self.writes_arriving.pop().expect("its time was read");
+            let (_, slot) = self.writes_arriving.pop().expect("the queue has this event");
             self.begin_write(event_time, slot);
         } else {
-            let (_, slot) = self.writes_on_link.pop().expect("its time was read");
+            let (_, slot) = self.writes_on_link.pop().expect("the queue has this event");
             self.queue_write(event_time, slot);
         }
         true
@@ -345,9 +345,9 @@ impl Ssd {
         if slot == BACKGROUND_SLOT {
             return;
         }
-        let this = &mut self.slots[slot];
-        if this.is_reading_map {
-            this.is_reading_map = false;
+        let request = &mut self.slots[slot];
+        if request.is_reading_map {
+            request.is_reading_map = false;
             self.read_data(now, slot);
         } else {
             self.send_to_host(now, slot, bytes);

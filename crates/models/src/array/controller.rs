@@ -390,7 +390,7 @@ impl Controller {
         }
         self.inner_in_flight -= 1;
         match purpose {
-            JobPurpose::Flush(_) => unreachable!("answered above"),
+            JobPurpose::Flush(_) => unreachable!("a flush has returned above"),
             JobPurpose::Direct(slot) => match request.op {
                 Op::Read => self.send_read_data(now, slot, completion.outcome),
                 Op::Write => {

@@ -249,7 +249,7 @@ fn read_layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLay
     // A zone without a block of its own comes from `even_zones`.
     check_layout(&layout).map_err(|LayoutFault { zone_index, key, problem }| match zone_index {
         Some(index) if block.find("zones").is_some() => {
-            block.blocks("zones").expect("read above")[index].error(key, problem)
+            block.blocks("zones").expect("the zones were read above")[index].error(key, problem)
         }
         _ => block.error(key, problem),
     })?;

@@ -33,7 +33,7 @@ fn service_times_of(changes: &[(&str, &str, &str)], requests: &[TestRequest]) ->
         now += Time::from_ms(gap_ms);
         hdd.submit(now, DeviceRequest { id: RequestId(id as u32), op, start, sectors });
         let done = loop {
-            let event_time = hdd.next_event().expect("it is under way");
+            let event_time = hdd.next_event().expect("a request is in flight");
             if let Some(completion) = hdd.poll(event_time) {
                 break completion.at;
             }
@@ -328,7 +328,7 @@ fn four_consecutive_writes(combines_writes: bool) -> (f64, usize) {
     while let Some(event_time) = hdd.next_event() {
         done.extend(std::iter::from_fn(|| hdd.poll(event_time)).map(|completion| completion.at));
     }
-    let last = *done.last().expect("four are done");
+    let last = *done.last().expect("four requests are done");
     (last.ns() as f64 / 1e6, done.iter().filter(|time| **time == last).count())
 }
 

@@ -106,7 +106,8 @@ fn read_drive_and_fields(spec: &Spec) -> Result<(DriveDescription, FieldBlock), 
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {
         // The error names the last of the contradicting keys.
-        let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
+        let (key, value) =
+            sources.into_iter().flatten().next_back().expect("more than one key is given");
         return Err(HddError::Spec(SpecError::BadValue {
             name: spec.name.clone(),
             key: key.clone(),

@@ -154,7 +154,10 @@ impl Hdd {
         while !self.write_cache.is_empty() && self.write_cache.overlaps(start, end) {
             let locate = |sector| self.geometry.locate(sector);
             let piece = self.write_cache.take_overlapping(start, end, locate);
-            self.write_piece(self.arm_free_at_ns.max(now_ns), piece.expect("it overlaps"));
+            self.write_piece(
+                self.arm_free_at_ns.max(now_ns),
+                piece.expect("the cache has an overlapping piece"),
+            );
         }
     }
 

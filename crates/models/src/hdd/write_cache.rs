@@ -200,7 +200,7 @@ mod tests {
         add(&mut cache, 5, 30);
         assert!(cache.has_room_for(0, 100, 105) && !cache.has_room_for(0, 100, 106));
         let equal_cost = |_: &SectorPosition| 0;
-        let piece = cache.take_nearest(0, equal_cost, locate).expect("it is here");
+        let piece = cache.take_nearest(0, equal_cost, locate).expect("the cache has a piece");
         assert_eq!(piece, TrackPiece { start: 5, sectors: 5 }, "to the end of the track");
         cache.record_transfer(piece, 1000);
         assert!(!cache.has_room_for(999, 100, 106) && cache.has_room_for(1000, 100, 110));

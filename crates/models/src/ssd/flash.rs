@@ -172,11 +172,11 @@ impl Flash {
     #[inline]
     pub fn read(&mut self, now: Time, die: u32, row: u64, slot: u32, bytes: u32) {
         let read = PageRead { slot, bytes, row };
-        let this = &mut self.dies[die as usize];
+        let this_die = &mut self.dies[die as usize];
         // The last read that waits or is being sensed. The new read can join it.
-        let last_read = match &mut this.state {
-            DieState::Sensing(current) if this.reads.is_empty() => Some(current),
-            _ => this.reads.back_mut(),
+        let last_read = match &mut this_die.state {
+            DieState::Sensing(current) if this_die.reads.is_empty() => Some(current),
+            _ => this_die.reads.back_mut(),
         };
         if let Some(last_read) = last_read
             && last_read.slot == slot
@@ -185,8 +185,8 @@ impl Flash {
             last_read.bytes += bytes;
             return;
         }
-        this.reads.push_back(read);
-        match this.state {
+        this_die.reads.push_back(read);
+        match this_die.state {
             DieState::Idle => self.start_next_operation(now, die),
             DieState::InBackground(operation, end) => {
                 self.suspend_for_read(now, die, operation, end)
@@ -235,9 +235,9 @@ impl Flash {
         die: u32,
         waiting_counter: impl Fn(&mut Die) -> &mut u32,
     ) {
-        let this = &mut self.dies[die as usize];
-        *waiting_counter(this) += 1;
-        if matches!(this.state, DieState::Idle) {
+        let this_die = &mut self.dies[die as usize];
+        *waiting_counter(this_die) += 1;
+        if matches!(this_die.state, DieState::Idle) {
             self.start_next_operation(now, die);
         }
     }
@@ -269,24 +269,25 @@ impl Flash {
                 self.start_next_operation(now, die);
                 FlashEvent::Nothing
             }
-            DieState::Idle => unreachable!("an idle die expects nothing"),
+            DieState::Idle => unreachable!("an idle die has no next event"),
         }
     }
 
     /// Starts the next operation on a die that has ended one. If none waits, the die is idle.
     #[inline]
     fn start_next_operation(&mut self, now: Time, die: u32) {
-        let this = &mut self.dies[die as usize];
-        let has_waiting = this.has_waiting_background();
-        let may_read = !has_waiting || this.consecutive_reads < self.timing.reads_in_row_max;
-        if may_read && let Some(read) = this.reads.pop_front() {
-            this.consecutive_reads = if has_waiting { this.consecutive_reads + 1 } else { 0 };
-            this.state = DieState::Sensing(read);
+        let this_die = &mut self.dies[die as usize];
+        let has_waiting = this_die.has_waiting_background();
+        let may_read = !has_waiting || this_die.consecutive_reads < self.timing.reads_in_row_max;
+        if may_read && let Some(read) = this_die.reads.pop_front() {
+            this_die.consecutive_reads =
+                if has_waiting { this_die.consecutive_reads + 1 } else { 0 };
+            this_die.state = DieState::Sensing(read);
             let bit = (read.row % self.timing.sense_times.len() as u64) as usize;
             self.next_events.set(die, Some(now + self.timing.sense_times[bit]));
             return;
         }
-        this.consecutive_reads = 0;
+        this_die.consecutive_reads = 0;
         match self.take_background(now, die) {
             Some((operation, end)) => {
                 self.dies[die as usize].state = DieState::InBackground(operation, end);
@@ -303,21 +304,21 @@ impl Flash {
     /// moves and programs. Returns the operation with its end time; `None` if none waits. Queues
     /// the transfer on the channel for all but erases and suspended operations.
     fn take_background(&mut self, now: Time, die: u32) -> Option<(BackgroundOp, Time)> {
-        let this = &mut self.dies[die as usize];
-        if let Some((operation, remaining)) = this.suspended.take() {
+        let this_die = &mut self.dies[die as usize];
+        if let Some((operation, remaining)) = this_die.suspended.take() {
             return Some((operation, now + remaining));
         }
-        let bit = this.pages_programmed as usize % self.timing.program_times.len();
+        let bit = this_die.pages_programmed as usize % self.timing.program_times.len();
         let program_time = self.timing.program_times[bit];
-        if this.erases_waiting > 0 {
+        if this_die.erases_waiting > 0 {
             Some((BackgroundOp::Erase, now + self.timing.erase_time))
         } else {
-            let (operation, cell_time) = if this.collects_waiting > 0 {
-                let bit = this.rows_collected as usize % self.timing.sense_times.len();
+            let (operation, cell_time) = if this_die.collects_waiting > 0 {
+                let bit = this_die.rows_collected as usize % self.timing.sense_times.len();
                 (BackgroundOp::Collect, self.timing.sense_times[bit])
-            } else if this.moves_waiting > 0 {
+            } else if this_die.moves_waiting > 0 {
                 (BackgroundOp::Move, program_time)
-            } else if this.programs_waiting > 0 {
+            } else if this_die.programs_waiting > 0 {
                 (BackgroundOp::Program, program_time)
             } else {
                 return None;
@@ -362,9 +363,9 @@ impl Flash {
         if suspend_time == Time::ZERO || end <= now + suspend_time {
             return;
         }
-        let this = &mut self.dies[die as usize];
-        this.suspended = Some((operation, end - now));
-        this.state = DieState::Suspending;
+        let this_die = &mut self.dies[die as usize];
+        this_die.suspended = Some((operation, end - now));
+        this_die.state = DieState::Suspending;
         self.next_events.set(die, Some(now + suspend_time));
     }
 }

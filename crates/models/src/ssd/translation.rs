@@ -197,9 +197,9 @@ impl Translation {
             Some(block) if self.blocks[block as usize].old_pages > 0 => block,
             _ => self.draw_block_with_old_pages()?,
         };
-        let this = &mut self.blocks[block as usize];
-        this.old_pages -= 1;
-        this.valid_pages -= 1;
+        let flash_block = &mut self.blocks[block as usize];
+        flash_block.old_pages -= 1;
+        flash_block.valid_pages -= 1;
         Some(block)
     }
 
@@ -317,7 +317,10 @@ impl Translation {
         }
         self.free_blocks = (used_blocks as u32..block_count as u32).collect();
         let mut open_block = || {
-            let block = self.free_blocks.pop_front().expect("two blocks are open");
+            let block = self
+                .free_blocks
+                .pop_front()
+                .expect("at least two blocks are free for the open blocks");
             OpenBlock { block, free_pages: self.block_pages }
         };
         (self.host_block, self.moved_block) = (open_block(), open_block());

@@ -120,7 +120,7 @@ fn requests_per_s(requests: &[TracedRequest], drive: &DriveDescription, seed: u6
             hdd.submit(now, DeviceRequest { id, op, start, sectors });
             submitted += 1;
         }
-        now = hdd.next_event().expect("something is in flight");
+        now = hdd.next_event().expect("a submitted request is in flight");
         while hdd.poll(now).is_some() {
             finished += 1;
         }
