@@ -245,7 +245,7 @@ fn verdict(cells: &[MissCell]) -> String {
     };
     let best = (0..policy_count)
         .min_by(|left, right| mean_ratio(*left).total_cmp(&mean_ratio(*right)))
-        .expect("one");
+        .expect("a comparison has at least one policy");
     format!(
         "`{}` misses least on average: {:.2} times the misses of the optimum. It is best in {} of \
          {}.\n",

@@ -229,8 +229,11 @@ impl Rounds<'_> {
                 if time_left.is_zero() || self.bytes_left == 0 {
                     return Ok(());
                 }
-                let cell_index =
-                    self.cells.iter().position(|known| known == cell).expect("it was measured");
+                let cell_index = self
+                    .cells
+                    .iter()
+                    .position(|known| known == cell)
+                    .expect("a doubtful cell is one of the measured cells");
                 let remaining_measurements =
                     ((doubtful.len() - index) * (REPEATS_MAX - repeat)) as u32;
                 self.measure_cell(

@@ -233,7 +233,7 @@ fn replay_real(
     recorded: &RecordedProgram,
     real_storage: &mut RealStorage<'_>,
 ) -> Result<Predicted, Failure> {
-    let row = plan.real_row()?.expect("what is no model is real storage");
+    let row = plan.real_row()?.expect("a storage that is not modelled has a real row");
     let (played, note) = real_storage.replay(&row)?;
     let seconds = played.seconds + recorded.time_after_last_read.seconds();
     let (readahead, scheduler, eviction) = match &row.policies {
@@ -374,7 +374,7 @@ fn results_text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
 /// Summarizes the rows in a sentence; of many rows, only the fastest. The first row is the program
 /// as recorded.
 fn summary(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
-    let (first, others) = rows.split_first().expect("as recorded is the first");
+    let (first, others) = rows.split_first().expect("the first row is the program as recorded");
     let row_text = |row: &Predicted| {
         format!("{} {:.2} s", describe_differences(recorded, row, others), row.seconds)
     };

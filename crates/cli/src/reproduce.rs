@@ -39,10 +39,14 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
         page::reproduction_page(&tables, counted_text).write(path)?;
     }
     if args.json {
-        let value = |table: &ReproducedTable| serde_json::to_value(table).expect("plain data");
+        let value = |table: &ReproducedTable| {
+            serde_json::to_value(table).expect("the row has only types that JSON can represent")
+        };
         let mut results: Vec<serde_json::Value> = tables.iter().map(value).collect();
         let counted = counted.into_iter().flatten();
-        results.extend(counted.map(|row| serde_json::to_value(row).expect("plain data")));
+        results.extend(counted.map(|row| {
+            serde_json::to_value(row).expect("the row has only types that JSON can represent")
+        }));
         return print_json(&results, args.seed);
     }
     print(&verdict(&tables))?;

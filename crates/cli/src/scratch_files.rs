@@ -106,7 +106,7 @@ impl ScratchFolder {
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
         debug_assert!(path.starts_with(&self.path));
-        let folder = path.parent().expect("it is below the folder");
+        let folder = path.parent().expect("the path is below the scratch folder");
         std::fs::create_dir_all(folder).map_err(|error| create_failure(folder, &error))?;
         let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
         fill(&file, bytes, seed, interrupt).map_err(|error| fill_failure(path, &error))

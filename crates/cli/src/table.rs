@@ -90,7 +90,7 @@ impl Table {
         let names: Vec<usize> = (0..self.numbers_from).collect();
         let mut blocks = vec![names.clone()];
         for column in self.numbers_from..self.header.len() {
-            let block = blocks.last_mut().expect("there is one");
+            let block = blocks.last_mut().expect("the text has at least one block");
             block.push(column);
             if line_width(widths, block) > columns_max && block.len() > names.len() + 1 {
                 block.pop();

@@ -86,7 +86,7 @@ impl WorkerProcess {
             // Ctrl-C reaches only the parent process, which then ends the worker.
             .process_group(0)
             .spawn()?;
-        let output = child.stdout.take().expect("it is piped");
+        let output = child.stdout.take().expect("standard output of the worker is a pipe");
         let (sender, answers) = mpsc::channel();
         // Ends with the process, or when the receiver is dropped.
         std::thread::spawn(move || {
@@ -104,7 +104,11 @@ impl WorkerProcess {
     /// Sends an order to the process.
     pub fn send_order(&mut self, order: &impl Serialize) -> io::Result<()> {
         let order = serde_json::to_string(order).expect("orders are plain data");
-        let input = self.child.stdin.as_mut().expect("it is piped, and never taken");
+        let input = self
+            .child
+            .stdin
+            .as_mut()
+            .expect("standard input of the worker is a pipe, which is never taken");
         writeln!(input, "{order}")
     }
 

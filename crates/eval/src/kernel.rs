@@ -258,7 +258,7 @@ impl KernelFile {
 
     /// Removes a free buffer, for a transfer.
     fn take_buffer(&mut self) -> FixedBuffer {
-        self.free_buffers.pop().expect("no more than the depth are in flight")
+        self.free_buffers.pop().expect("a buffer is free: at most `depth` transfers are in flight")
     }
 
     /// Starts a transfer of `bytes` bytes at `offset` with a free buffer.

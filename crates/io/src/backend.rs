@@ -192,7 +192,7 @@ impl BackendKind {
                 Err(error) => because = because.or(Some(error)),
             }
         }
-        Err(because.expect("there is a kind to be tried"))
+        Err(because.expect("at least one kind of backend was tried"))
     }
 }
 

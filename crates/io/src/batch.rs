@@ -329,7 +329,7 @@ impl Batch {
                     Ok(())
                 }
                 WaitOutcome::Failed(error) => Err(ReadError::Storage { error }),
-                WaitOutcome::Stalled => unreachable!("who waits for many is patient"),
+                WaitOutcome::Stalled => unreachable!("the wait does not end for a stalled thread"),
             }
         } else {
             drop(state);
@@ -389,7 +389,7 @@ impl BatchRead<'_> {
         }
         self.completed
             .result
-            .expect("a read that is done has a result")
+            .expect("a completed read has a result")
             .map_err(ReadError::from_machine)
     }
 

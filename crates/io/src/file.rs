@@ -549,7 +549,8 @@ impl Destination<'_, '_> {
     fn append(&mut self, mut part: &[u8]) {
         while !part.is_empty() {
             if self.rest.is_empty() {
-                self.rest = self.buffers.next().expect("no more is read than there is room for");
+                self.rest =
+                    self.buffers.next().expect("the buffers have room for all bytes of the read");
             }
             let bytes = part.len().min(self.rest.len());
             let (target, unfilled) = std::mem::take(&mut self.rest).split_at_mut(bytes);

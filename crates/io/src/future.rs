@@ -133,7 +133,8 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             let handle = Arc::clone(&self.handle);
             self.engine_read = Some(PendingRead::new(handle, self.offset, self.bytes as u64)?);
         }
-        let engine_read = self.engine_read.as_mut().expect("it was made above");
+        let engine_read =
+            self.engine_read.as_mut().expect("the read of the engine was created above");
         let (buffer, bytes_done) = (buffer.as_mut(), &mut self.bytes_done);
         let polled = engine_read.poll(context.waker(), |part| {
             copy_out(part, &mut buffer[*bytes_done..*bytes_done + part.len()]);

@@ -66,7 +66,7 @@ pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
 /// Returns the present identity of the file with this inode number. Its time stamps contain the
 /// number of changes as nanoseconds. Panics outside a simulation.
 pub(crate) fn identity(inode: u32) -> Identity {
-    let world = world().expect("its files are looked at in a simulation");
+    let world = world().expect("only a simulation has simulated files");
     world.preemption_point();
     let disk = world.disk.borrow();
     let file = &disk.inodes[inode as usize];

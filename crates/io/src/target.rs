@@ -240,7 +240,7 @@ impl Target {
     /// Creates the target of the file with inode number `inode` in the running simulation.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn simulated(path: &Path, inode: u32, identity: Identity) -> Target {
-        let file = File::open("/dev/null").expect("there is always nothing to be opened");
+        let file = File::open("/dev/null").expect("`/dev/null` exists");
         Target {
             late_direct: None,
             file: Arc::new(file),

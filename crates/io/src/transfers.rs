@@ -293,7 +293,8 @@ impl<K> Transfers<K> {
         context: K,
         push_segments: impl FnOnce(&K, &mut Vec<libc::iovec>),
     ) {
-        let index = self.free_slots.pop().expect("no more requests than the depth are in flight");
+        let index =
+            self.free_slots.pop().expect("a slot is free: at most `depth` transfers are in flight");
         let id_index = start.id.0 as usize;
         if id_index >= self.slot_by_id.len() {
             self.slot_by_id.resize(id_index + 1, 0);
@@ -417,7 +418,7 @@ impl<K> Transfers<K> {
             self.has_requeued = true;
             return self.queue(id);
         };
-        let context = slot.context.take().expect("only a slot that is taken is answered");
+        let context = slot.context.take().expect("the kernel answers only occupied slots");
         slot.progress.descriptor = None;
         let AnsweredTransfer { op, bytes, .. } = slot.progress.transfer;
         let completion = Completion { id, at: now, not_before, outcome };

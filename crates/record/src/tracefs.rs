@@ -248,7 +248,7 @@ fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
             }
         }
     }
-    unreachable!("some number is free")
+    unreachable!("some number of the loop is free")
 }
 
 /// Writes a text to a file of tracefs.

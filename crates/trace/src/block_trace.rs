@@ -253,7 +253,7 @@ impl<R: BufRead> TraceReader<R> {
     /// The record is malformed or cut off.
     fn read_record(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
-            unreachable!("only a recording has another source");
+            unreachable!("the format of a recording has a reader of its own");
         };
         let record = blktrace::read_next(source, &mut self.line).map_err(TraceError::unread)?;
         self.line_number += 1;
@@ -281,7 +281,7 @@ impl<R: BufRead> TraceReader<R> {
         let record = match &mut self.source {
             Source::Recording(reader) => reader.next(),
             Source::NotRecording(error) => Some(Err(error.clone())),
-            Source::Plain(_) => unreachable!("a recording has a source of its own"),
+            Source::Plain(_) => unreachable!("the source of a recording is never plain"),
         };
         self.line_number += 1;
         let read = match record {
@@ -306,7 +306,7 @@ impl<R: BufRead> TraceReader<R> {
     /// crosses the end of the buffer is copied.
     fn read_line(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
-            unreachable!("only a recording has another source");
+            unreachable!("the format of a recording has a reader of its own");
         };
         source.consume(std::mem::take(&mut self.read_bytes));
         let buffer = source.fill_buf().map_err(TraceError::unread)?;

@@ -298,7 +298,9 @@ impl ReplayState {
 
     /// Returns the state of a request that has not completed in both the list and the policy.
     fn open_request_mut(&mut self, name: RequestId) -> &mut ReplayedRequest {
-        self.open_requests.get_mut(&name).expect("it has arrived, and not completed in both")
+        self.open_requests
+            .get_mut(&name)
+            .expect("the request has arrived, and is open in the list or in the policy")
     }
 
     /// Compares the policy with the list, in which the request `name` is in the device from this
@@ -330,7 +332,10 @@ impl ReplayState {
     /// Completes a request of the device in the policy, with all requests merged into it. A part
     /// that the list has not completed keeps a stage of its own.
     fn complete_request(&mut self, scheduler: &mut dyn Scheduler, name: RequestId) {
-        let completed = self.open_requests.remove(&name).expect("it is in the device");
+        let completed = self
+            .open_requests
+            .remove(&name)
+            .expect("the request is open until the policy completes it");
         self.open_requests.retain(|_, open_request| {
             open_request.stage != RequestStage::MergedInto(name) || !open_request.has_completed
         });
@@ -367,7 +372,9 @@ impl ReplayState {
                         self.complete_request(scheduler, name);
                     }
                 }
-                Dispatch::Withdraw(_) => unreachable!("no request of a list is doubtful"),
+                Dispatch::Withdraw(_) => {
+                    unreachable!("a list has no speculative requests to withdraw")
+                }
                 Dispatch::WaitUntil(wake) => {
                     self.wake_at = Some(wake).filter(|&wake| wake > self.now);
                     break;

@@ -85,7 +85,7 @@ impl LibraryAccesses {
             }
             RowAccesses::Futures(pattern) => Box::new(Tasks::through_library(file, pattern)?),
             RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
-                unreachable!("opened above")
+                unreachable!("these accesses were opened above")
             }
         };
         Ok(LibraryAccesses { accesses, caveat_source })

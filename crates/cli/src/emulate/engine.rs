@@ -231,7 +231,10 @@ impl ServedState {
     fn complete_part(&mut self, part: u32, end: Time, outcome: Outcome) {
         self.in_flight -= 1;
         let request = self.parts.remove(&part).expect("every part belongs to a request");
-        let pending = self.requests.get_mut(&request).expect("it is pending until its last part");
+        let pending = self
+            .requests
+            .get_mut(&request)
+            .expect("a request is pending until its last part completes");
         pending.parts_left -= 1;
         match outcome {
             Outcome::Done => {}

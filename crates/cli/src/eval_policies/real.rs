@@ -346,7 +346,7 @@ fn read_process(
             }
             NextAction::Ended => return Ok(read_counters),
             NextAction::WaitUntil(_) | NextAction::WaitForCompletion | NextAction::Sync { .. } => {
-                unreachable!("one read at a time, and no pauses")
+                unreachable!("the process has one read in flight and no think times")
             }
         }
     }

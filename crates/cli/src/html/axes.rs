@@ -129,7 +129,7 @@ impl PlotArea {
                 lines.push((String::new(), LEFT));
             }
             let y = bottom + BELOW + LEGEND_LINE_HEIGHT * lines.len() as f64 - 6.0;
-            let (text, end) = lines.last_mut().expect("there is one");
+            let (text, end) = lines.last_mut().expect("the legend has at least one line");
             *text += &format!(
                 "<rect class=\"{class}\" x=\"{:.0}\" y=\"{:.0}\" width=\"14\" height=\"10\" rx=\"2\"/>\
                  <text x=\"{:.0}\" y=\"{y:.0}\">{}</text>\n",

@@ -62,7 +62,7 @@ pub fn draw(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
 
 /// Simulates a job and returns its row and its events.
 fn simulate_job(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
-    let job = JobFile::parse(job).expect("the job of a lesson is well formed");
+    let job = JobFile::parse(job).expect("the job of a demo run is well formed");
     let observer = Observer::new(EVENTS_MAX);
     let participants = Participants { observer: Some(observer.clone()), policy_maker: None };
     let row = simulate_with(
@@ -104,7 +104,7 @@ fn draw_readahead(policy: Spec) -> Scene {
         events.requests.iter().map(|request| device_range_mib(request).1 * MIB).fold(0.0, f64::max);
     let mut is_used = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
     for read in &events.reads {
-        let bytes = read.bytes.expect("the modelled disk of a lesson doesn't fail");
+        let bytes = read.bytes.expect("a modelled disk without faults completes every read");
         for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
             if let Some(is_used) = is_used.get_mut(page as usize) {
                 *is_used = true;

@@ -50,7 +50,8 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
         };
         let ended = run_program(&mut command, is_stopped);
         is_over.store(true, Ordering::Relaxed);
-        let (brought_in, duration) = prefetch_thread.join().expect("it does not panic");
+        let (brought_in, duration) =
+            prefetch_thread.join().expect("the prefetching thread does not panic");
         (brought_in, duration, ended)
     });
     let status = ended.map_err(|error| Failure::usage_of(plan.command[0].display(), error))?;

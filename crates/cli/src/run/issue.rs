@@ -46,7 +46,9 @@ pub fn run_calls(
                 execute_sync(&mut process, figures, shared, is_fdatasync_enough)
             }
             NextAction::WaitUntil(time) => sleep_until(time, shared),
-            NextAction::WaitForCompletion => unreachable!("a call has ended when it returns"),
+            NextAction::WaitForCompletion => {
+                unreachable!("a system call has ended when it returns")
+            }
             NextAction::Ended => {
                 figures.record_end(&process, now);
                 break;
@@ -182,7 +184,7 @@ pub fn run_batch(
             (NextAction::WaitUntil(time), _) => sleep_until(time, shared),
             (NextAction::WaitForCompletion, _) => {
                 let read = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
-                let read = read.expect("what is waited for is in flight");
+                let read = read.expect("the process waits only while a read is in flight");
                 let issued = in_flight.remove(read.ticket() as usize);
                 let copied = read.copy_to(&mut memory);
                 std::hint::black_box(&memory);
@@ -225,7 +227,9 @@ pub fn run_raw_batch(
             NextAction::Operation(operation) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;
-                let mut memory = free_memory.pop().expect("no more than the depth are in flight");
+                let mut memory = free_memory
+                    .pop()
+                    .expect("a buffer is free: at most `depth` operations are in flight");
                 content::fill_write(&process, operation, offset, &mut memory);
                 let bytes = operation.bytes as usize;
                 let started = match operation.op {

@@ -214,7 +214,7 @@ fn missing_answer_reason(error: AnswerError, group: &MemoryGroup) -> RunAbort {
     match error {
         AnswerError::Interrupted => RunAbort::Interrupted,
         AnswerError::Malformed(message) => RunAbort::RunFailed(message),
-        AnswerError::TimedOut => unreachable!("a load takes as long as it takes"),
+        AnswerError::TimedOut => unreachable!("a load has no time limit"),
         AnswerError::Ended(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
             match group.counts().oom_kills {
                 0 => RunAbort::RunFailed(
@@ -251,7 +251,7 @@ impl Processes {
             let worker = WorkerProcess::start(WorkerTask::Touch)
                 .map_err(|error| failure("a process", error))?;
             processes.workers.push(worker);
-            let worker = processes.workers.last_mut().expect("one was pushed");
+            let worker = processes.workers.last_mut().expect("the worker was pushed above");
             group.add(worker.id())?;
             let order =
                 TouchTask { load: load.clone(), process, seed: run.seed, object: descriptor };

@@ -53,7 +53,9 @@ impl PhaseStart {
         state.unprepared -= 1;
         if state.unprepared == 0 {
             let clock = Clock::starting_at(self.time);
-            self.clock.set((clock, CpuTime::of_process())).expect("the last one comes once");
+            self.clock
+                .set((clock, CpuTime::of_process()))
+                .expect("only the last prepared process starts the clock");
             self.changed.notify_all();
         }
     }
@@ -123,7 +125,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             assert!(start.clock().is_none() && !start.wait_for_end(Duration::ZERO));
             start.on_prepared();
-            let began = early.join().expect("it does not panic");
+            let began = early.join().expect("the early thread does not panic");
             // The clock began after the pause of 50 ms: a busy machine may take longer, never less.
             assert!(began >= Time::from_s(7), "{began:?}");
             start.on_ended();

@@ -111,17 +111,17 @@ impl ReadLoad {
             ReadLoad::Zipf => {
                 let mut hot = ZipfPages::new(files, rng, 4 * MEMORY_PAGES);
                 let mut scan = FileScan::new(files, turns * PAGE_BYTES, 64 * KIB);
-                let mut append_turn = |_: &mut SeededRng, list: &mut Vec<GivenRead>| {
-                    list.push(hot.draw_read());
-                    scan.append_steps(PAGE_BYTES / 3, list);
+                let mut append_turn = |_: &mut SeededRng, reads: &mut Vec<GivenRead>| {
+                    reads.push(hot.draw_read());
+                    scan.append_steps(PAGE_BYTES / 3, reads);
                 };
                 vec![collect_turns(turns, rng, &mut append_turn)]
             }
             ReadLoad::Loop { percent } => {
                 let mut scan = FileScan::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
-                let mut list = Vec::new();
-                scan.append_steps(2 * turns * PAGE_BYTES, &mut list);
-                vec![list]
+                let mut reads = Vec::new();
+                scan.append_steps(2 * turns * PAGE_BYTES, &mut reads);
+                vec![reads]
             }
             ReadLoad::Phases => vec![zipf_sets_and_loops(files, rng, turns)],
             ReadLoad::Tenants => {
@@ -153,9 +153,9 @@ fn hot_set_and_scans(
     let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
     let mut scans: Vec<FileScan> =
         (0..scans).map(|_| FileScan::new(files, turns * PAGE_BYTES, step_bytes)).collect();
-    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-        list.push(hot.draw_read(rng));
-        scans.iter_mut().for_each(|scan| scan.append_steps(PAGE_BYTES, list));
+    let mut append_turn = |rng: &mut SeededRng, reads: &mut Vec<GivenRead>| {
+        reads.push(hot.draw_read(rng));
+        scans.iter_mut().for_each(|scan| scan.append_steps(PAGE_BYTES, reads));
     };
     collect_turns(turns, rng, &mut append_turn)
 }
@@ -163,17 +163,17 @@ fn hot_set_and_scans(
 /// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice.
 fn zipf_sets_and_loops(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
     let phase_reads = turns / 6;
-    let mut list = Vec::new();
+    let mut reads = Vec::new();
     for _ in 0..2 {
         let [mut first_set, mut second_set] =
             [2, 3].map(|times| ZipfPages::new(files, rng, times * MEMORY_PAGES));
-        list.extend((0..phase_reads).map(|_| first_set.draw_read()));
+        reads.extend((0..phase_reads).map(|_| first_set.draw_read()));
         let blocks = MEMORY_PAGES * rng.between(11, 16) / 10;
         FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
-            .append_steps(4 * phase_reads * PAGE_BYTES, &mut list);
-        list.extend((0..phase_reads).map(|_| second_set.draw_read()));
+            .append_steps(4 * phase_reads * PAGE_BYTES, &mut reads);
+        reads.extend((0..phase_reads).map(|_| second_set.draw_read()));
     }
-    list
+    reads
 }
 
 /// Random reads of an index and a table in rotation, with three scans of the table.
@@ -182,14 +182,14 @@ fn index_and_table(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Ve
     let mut index = UniformPages::new(files, MEMORY_PAGES / rng.between(6, 16));
     let mut table = ZipfPages::new(files, rng, pages);
     let mut scan = FileScan::over_file(table.file, pages * PAGE_BYTES, 128 * KIB);
-    let mut list = Vec::new();
+    let mut reads = Vec::new();
     for _ in 0..3 {
         for _ in 0..turns / 6 {
-            list.extend([index.draw_read(rng), table.draw_read()]);
+            reads.extend([index.draw_read(rng), table.draw_read()]);
         }
-        scan.append_steps(pages * PAGE_BYTES, &mut list);
+        scan.append_steps(pages * PAGE_BYTES, &mut reads);
     }
-    list
+    reads
 }
 
 /// Reads of a hot set, and of one file by two readers at a distance of a quarter of the memory.
@@ -198,15 +198,15 @@ fn reader_and_follower(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -
     let bytes = turns * PAGE_BYTES;
     let mut first = FileScan::new(files, bytes, 16 * KIB);
     let mut second = FileScan::over_file(first.file, bytes, 16 * KIB);
-    let mut list = Vec::new();
-    first.append_steps(MEMORY_BYTES / 4, &mut list);
-    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-        list.push(hot.draw_read(rng));
-        first.append_steps(PAGE_BYTES, list);
-        second.append_steps(PAGE_BYTES, list);
+    let mut reads = Vec::new();
+    first.append_steps(MEMORY_BYTES / 4, &mut reads);
+    let mut append_turn = |rng: &mut SeededRng, reads: &mut Vec<GivenRead>| {
+        reads.push(hot.draw_read(rng));
+        first.append_steps(PAGE_BYTES, reads);
+        second.append_steps(PAGE_BYTES, reads);
     };
-    list.extend(collect_turns(turns - MEMORY_PAGES / 4, rng, &mut append_turn));
-    list
+    reads.extend(collect_turns(turns - MEMORY_PAGES / 4, rng, &mut append_turn));
+    reads
 }
 
 /// Reads of a hot set, and of the first 48 KiB of many files.
@@ -221,9 +221,9 @@ fn hot_set_and_file_heads(
         FileScan::new(files, 1024 * KIB, 16 * KIB).append_steps(48 * KIB, &mut heads);
     }
     let mut heads = heads.into_iter();
-    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-        list.extend((0..4).map(|_| hot.draw_read(rng)));
-        list.extend(heads.next());
+    let mut append_turn = |rng: &mut SeededRng, reads: &mut Vec<GivenRead>| {
+        reads.extend((0..4).map(|_| hot.draw_read(rng)));
+        reads.extend(heads.next());
     };
     collect_turns(turns / 4, rng, &mut append_turn)
 }
@@ -239,23 +239,23 @@ fn hot_set_and_streams(
     let bytes = 2 * turns * PAGE_BYTES / streams;
     let mut scans: Vec<FileScan> =
         (0..streams).map(|_| FileScan::new(files, bytes, 16 * KIB)).collect();
-    let mut append_turn = |rng: &mut SeededRng, list: &mut Vec<GivenRead>| {
-        list.push(hot.draw_read(rng));
+    let mut append_turn = |rng: &mut SeededRng, reads: &mut Vec<GivenRead>| {
+        reads.push(hot.draw_read(rng));
         let stream = rng.below(streams) as usize;
-        scans[stream].append_steps(4 * PAGE_BYTES, list);
+        scans[stream].append_steps(4 * PAGE_BYTES, reads);
     };
     collect_turns(turns / 2, rng, &mut append_turn)
 }
 
-/// Collects the reads of `turns` turns. `append_turn` appends the reads of one turn to the list.
+/// Collects the reads of `turns` turns. `append_turn` appends the reads of one turn to its argument.
 fn collect_turns(
     turns: u64,
     rng: &mut SeededRng,
     append_turn: &mut dyn FnMut(&mut SeededRng, &mut Vec<GivenRead>),
 ) -> Vec<GivenRead> {
-    let mut list = Vec::new();
-    (0..turns).for_each(|_| append_turn(rng, &mut list));
-    list
+    let mut reads = Vec::new();
+    (0..turns).for_each(|_| append_turn(rng, &mut reads));
+    reads
 }
 
 /// Files of a load.
@@ -339,12 +339,12 @@ impl FileScan {
     }
 
     /// Advances the scan by `bytes` bytes: appends the whole steps that all bytes so far cover.
-    fn append_steps(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
+    fn append_steps(&mut self, bytes: u64, reads: &mut Vec<GivenRead>) {
         self.unread_bytes += bytes;
         while self.unread_bytes >= self.step_bytes {
             self.unread_bytes -= self.step_bytes;
             let FileScan { file, offset, step_bytes: bytes, .. } = *self;
-            list.push(GivenRead { file, offset, bytes });
+            reads.push(GivenRead { file, offset, bytes });
             self.offset = (offset + bytes) % self.file_bytes;
         }
     }
@@ -362,9 +362,9 @@ mod tests {
         let mut scan = FileScan::new(&mut files, 48 * KIB, 16 * KIB);
         let kib_offsets: Vec<Vec<u64>> = (0..16)
             .map(|_| {
-                let mut list = Vec::new();
-                scan.append_steps(PAGE_BYTES, &mut list);
-                list.iter().map(|read| read.offset / KIB).collect()
+                let mut reads = Vec::new();
+                scan.append_steps(PAGE_BYTES, &mut reads);
+                reads.iter().map(|read| read.offset / KIB).collect()
             })
             .collect();
         assert_eq!(kib_offsets.concat(), [0, 16, 32, 0]);
@@ -383,7 +383,7 @@ mod tests {
                 assert!(read.offset + read.bytes <= file.bytes, "{name}: {read:?}");
             }
             assert!(
-                lists.iter().all(|list| list.len() as u64 >= READS_OUTSIDE_SCANS_MIN / 16),
+                lists.iter().all(|reads| reads.len() as u64 >= READS_OUTSIDE_SCANS_MIN / 16),
                 "{name}"
             );
         }

@@ -300,7 +300,7 @@ mod tests {
             let trace = trace(*generate, WHOLE);
             let references = trace.references.len() as u64;
             assert!((REFERENCES..2 * REFERENCES).contains(&references), "{name}: {references}");
-            let percent = sizes_percent.last().expect("there are sizes");
+            let percent = sizes_percent.last().expect("a load has at least one memory size");
             let pages = u64::from(trace.blocks) * percent / 100;
             let missed = readpath_trace::references::belady(&trace, pages as u32);
             assert!(missed * 2 < references, "{name}: {missed} of {references}");

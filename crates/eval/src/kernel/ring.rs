@@ -72,7 +72,7 @@ impl TransferEngine for UringEngine {
         };
         // SAFETY: by the caller's guarantee the memory stays valid until the completion.
         unsafe { self.ring.submission().push(&entry.user_data(call.token.into())) }
-            .expect("no more than the depth are in flight");
+            .expect("the queue has room: at most `depth` transfers are in flight");
         let queued = self.ring.submission().len();
         let no_wait = 0;
         if queued >= SUBMISSION_BATCH { self.enter(no_wait, None) } else { Ok(()) }

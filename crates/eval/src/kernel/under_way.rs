@@ -137,7 +137,10 @@ impl FileTransfers {
         buffer: FixedBuffer,
     ) {
         assert!(bytes <= buffer.len(), "larger than the largest read that was announced");
-        let token = self.free_tokens.pop().expect("no more than the depth are in flight");
+        let token = self
+            .free_tokens
+            .pop()
+            .expect("a token is free: at most `depth` transfers are in flight");
         let transfer =
             StartedTransfer { id, op, offset, bytes, bytes_moved: 0, retries: 0, buffer };
         self.transfers[token as usize] = Some(transfer);
@@ -176,7 +179,7 @@ impl FileTransfers {
 
     /// Requests the rest of a transfer from the engine. An error is kept for the next `wait`.
     fn request_rest(&mut self, token: u32) {
-        let transfer = self.transfers[token as usize].as_ref().expect("it is under way");
+        let transfer = self.transfers[token as usize].as_ref().expect("the transfer is in flight");
         let moved = transfer.bytes_moved;
         let call = KernelTransfer {
             token,
@@ -196,7 +199,7 @@ impl FileTransfers {
     /// transfer with its outcome. `not_before` is the earliest possible time of its completion.
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
         let slot = &mut self.transfers[answer.token as usize];
-        let transfer = slot.as_mut().expect("only what is under way is answered");
+        let transfer = slot.as_mut().expect("the kernel answers only transfers in flight");
         let outcome = match answer.bytes_or_errno {
             0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
             bytes @ 1.. => {
@@ -220,7 +223,7 @@ impl FileTransfers {
             },
         };
         let StartedTransfer { id, op, bytes_moved, buffer, .. } =
-            slot.take().expect("it is under way");
+            slot.take().expect("the transfer is in flight");
         let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
             Outcome::Failed(_) => 0,

@@ -74,7 +74,7 @@ impl MatrixResult {
     /// Returns the row with the median throughput, with the throughputs of all rounds.
     fn median(rows: &[ResultRow]) -> MatrixResult {
         let throughput =
-            |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
+            |row: &ResultRow| row.mib_per_s.expect("the work moves bytes in more than 0 seconds");
         let mut rows: Vec<&ResultRow> = rows.iter().collect();
         rows.sort_by(|left, right| throughput(left).total_cmp(&throughput(right)));
         let is_direct = false;

@@ -306,7 +306,7 @@ impl ReadPattern {
             }
             ReadPattern::HotSpots => hot_spot_reads(files, share(32, 1), rng),
             ReadPattern::Random { .. } | ReadPattern::Database => {
-                unreachable!("these share one file")
+                unreachable!("all processes read one shared file, see `shared_reads`")
             }
         }
     }

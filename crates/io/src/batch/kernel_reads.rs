@@ -128,8 +128,12 @@ impl KernelReads {
             ReadWait::Ring { token: read_token } => read_token == token,
             ReadWait::Unassigned | ReadWait::Thread(_) => false,
         };
-        let index = self.reads.iter().position(is_answered).expect("it stays until its answer");
-        let unstarted = self.remove_read(index).expect("it was found there");
+        let index = self
+            .reads
+            .iter()
+            .position(is_answered)
+            .expect("a read stays in the list until its answer");
+        let unstarted = self.remove_read(index).expect("the index was found above");
         let UnstartedRead { handle, offset, bytes, .. } = &unstarted;
         let status = handle.take_from_ring(buffer, has_all_bytes, *offset, *bytes);
         Some((unstarted, status))
@@ -163,7 +167,7 @@ impl KernelReads {
                 _ => None,
             };
             if let Some(status) = status {
-                let unstarted = self.remove_read(index).expect("it was found there");
+                let unstarted = self.remove_read(index).expect("the index was found above");
                 return Some((unstarted, status));
             }
         }

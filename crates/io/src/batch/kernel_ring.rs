@@ -114,7 +114,8 @@ impl KernelRing {
             let _ = self.backend.collect(&mut self.answers);
         }
         let KernelAnswer { token, raw } = self.answers.pop()?;
-        let RingRead { buffer, .. } = self.reads.remove(&token).expect("it was queued once");
+        let RingRead { buffer, .. } =
+            self.reads.remove(&token).expect("the ring answers each queued read once");
         self.bytes_in_ring -= buffer.len() as u64;
         let has_all_bytes = usize::try_from(raw) == Ok(buffer.len());
         Some(RingAnswer { token, buffer, has_all_bytes })

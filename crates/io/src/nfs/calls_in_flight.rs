@@ -87,7 +87,7 @@ impl CallsInFlight {
     fn on_read_end(&mut self, call: CallId, reply: Result<Result<DataHead, Status>, CallError>) {
         let purpose = self.purposes[call.0 as usize].take();
         let Some(CallPurpose::Read(mut nfs_read)) = purpose else {
-            unreachable!("the caller looked")
+            unreachable!("the caller has matched a READ")
         };
         if let Ok(Ok(DataHead { attributes: Some(new_attributes), .. })) = reply {
             self.update_attributes(nfs_read.file_index, new_attributes);
@@ -121,7 +121,7 @@ impl Caller for CallsInFlight {
         results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
         let purpose = self.purposes[call.0 as usize].as_mut();
-        match (purpose.expect("only a call that was made ends"), results) {
+        match (purpose.expect("a call that ends is in flight"), results) {
             (CallPurpose::Question(on_results), Ok(CallResults::Whole(results))) => {
                 on_results(Ok(results))?
             }

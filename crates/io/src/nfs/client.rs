@@ -254,7 +254,7 @@ impl Client {
         data_bytes: u32,
         put_arguments: impl FnOnce(&mut Vec<u8>),
     ) -> CallId {
-        let index = self.free_slots.pop().expect("there is room");
+        let index = self.free_slots.pop().expect("a slot is free");
         let xid = self.next_xid(index);
         let give_up_after =
             if self.is_silent { self.timing.repeat_after } else { self.timing.give_up_after };

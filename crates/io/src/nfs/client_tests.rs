@@ -69,7 +69,7 @@ impl Caller for RecordedResults {
     }
 
     fn data_memory(&self, _: CallId, _: usize, _: usize, _: &mut Vec<libc::iovec>) {
-        unreachable!("the rig writes as the socket would");
+        unreachable!("the bench writes as the socket would");
     }
 }
 

@@ -371,6 +371,6 @@ impl CallServer for ServerLink {
             };
             self.exchange(None, &mut ClosureCaller(&mut on_end));
         }
-        answer.expect("the loop ends with it")
+        answer.expect("the loop ends with an answer")
     }
 }

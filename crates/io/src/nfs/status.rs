@@ -140,7 +140,8 @@ mod tests {
             (10_003, "status 10003"),
         ];
         for (number, name) in names {
-            let status_text = Status::failure(number).unwrap().expect("no success").to_string();
+            let status_text =
+                Status::failure(number).unwrap().expect("the number is a failure").to_string();
             assert!(status_text.contains(name), "{number}: {status_text}");
         }
         assert_eq!(Status::failure(0), Ok(None));

@@ -324,7 +324,8 @@ impl Sleeper for NfsSleeper {
         let WakeEvents { socket, until_writable } = state.link.prepare_sleep();
         drop(state);
         let timeout = wake_at.map(|wake_at| Duration::from_nanos(wake_at.since(now).ns()));
-        let event_fd = self.shared.event_fd.as_ref().expect("a storage with a sleeper has a bell");
+        let event_fd =
+            self.shared.event_fd.as_ref().expect("a storage with a sleeper has an eventfd");
         let ready = sleep_on(socket.as_deref(), until_writable, Some(event_fd), timeout);
         if ready.is_event_fd_signalled {
             event_fd.clear();
@@ -344,7 +345,8 @@ impl Sleeper for NfsSleeper {
 
     /// Signals the eventfd, which ends the present sleep or the next one.
     fn wake(&self) {
-        let event_fd = self.shared.event_fd.as_ref().expect("a storage with a sleeper has a bell");
+        let event_fd =
+            self.shared.event_fd.as_ref().expect("a storage with a sleeper has an eventfd");
         event_fd.signal();
     }
 }
@@ -459,7 +461,9 @@ impl NfsState {
     fn request_missing(&mut self, mut nfs_read: NfsRead) {
         let bytes_left = nfs_read.bytes - nfs_read.bytes_done;
         nfs_read.bytes_requested = bytes_left.min(u64::from(self.read_bytes)) as u32;
-        let nfs_file = self.calls.files[nfs_read.file_index].as_ref().expect("its file is there");
+        let nfs_file = self.calls.files[nfs_read.file_index]
+            .as_ref()
+            .expect("the file of a request in flight is not removed");
         let (handle, offset) =
             (nfs_file.regular_file.handle, nfs_read.offset + nfs_read.bytes_done);
         let put_arguments = |message: &mut Vec<u8>| {

@@ -32,13 +32,13 @@ impl<'a> XdrReader<'a> {
     /// Decodes an unsigned integer.
     pub(crate) fn u32(&mut self) -> Result<u32, Garbled> {
         let bytes = self.fixed(4)?;
-        Ok(u32::from_be_bytes(bytes.try_into().expect("four bytes were taken")))
+        Ok(u32::from_be_bytes(bytes.try_into().expect("the slice has four bytes")))
     }
 
     /// Decodes an unsigned hyper integer.
     pub(crate) fn u64(&mut self) -> Result<u64, Garbled> {
         let bytes = self.fixed(8)?;
-        Ok(u64::from_be_bytes(bytes.try_into().expect("eight bytes were taken")))
+        Ok(u64::from_be_bytes(bytes.try_into().expect("the slice has eight bytes")))
     }
 
     /// Decodes a boolean. Only 0 and 1 are valid.

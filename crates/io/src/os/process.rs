@@ -226,7 +226,7 @@ impl<T: Send + Sync> ForkLocal<T> {
             // SAFETY: another thread won the race, and no reference to this box exists.
             drop(unsafe { Box::from_raw(new_pointer) });
         }
-        Ok(self.get().expect("it is there from now on"))
+        Ok(self.get().expect("the value was set above, here or by another thread"))
     }
 
     /// Like [`get_or_init`](ForkLocal::get_or_init), mutable.

@@ -82,7 +82,7 @@ impl RawMemory {
     /// The system is short of memory, or `bytes` is 0.
     pub fn new(bytes: usize) -> Result<RawMemory, FrameMemoryError> {
         let mut buffers = RawMemory::several(1, bytes)?;
-        Ok(buffers.pop().expect("one was asked for"))
+        Ok(buffers.pop().expect("one buffer was allocated"))
     }
 
     /// Allocates `count` buffers of `bytes` bytes each, all zero, each at the start of a page. They

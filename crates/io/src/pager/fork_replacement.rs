@@ -99,7 +99,7 @@ impl ForkReplacement {
     /// # Errors
     /// The kernel cannot map the file.
     pub(super) unsafe fn map_here(&mut self) -> std::io::Result<()> {
-        let file = self.file.as_ref().expect("what takes over has a file");
+        let file = self.file.as_ref().expect("a replacement that maps the file has it open");
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the area has this length, and the caller guarantees that it is unused.
         let mapped = unsafe {
@@ -170,7 +170,7 @@ impl ForkReplacement {
     /// The bytes cannot be read. A file that is open for direct I/O (`is_direct`) is not read at
     /// all.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let file = self.file.as_ref().expect("what is read has a file");
+        let file = self.file.as_ref().expect("a replacement that reads the file has it open");
         if self.is_direct {
             return Err(Errno::OPNOTSUPP);
         }

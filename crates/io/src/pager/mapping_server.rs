@@ -491,7 +491,7 @@ impl Areas {
             let area = match self.resident[&page].presence {
                 PagePresence::User => &*self.user,
                 PagePresence::Shadow => &self.shadow,
-                PagePresence::Filling => unreachable!("the read waited for its pages"),
+                PagePresence::Filling => unreachable!("a completed read has waited for its pages"),
             };
             let start = offset.max(page * PAGE_BYTES) - page * PAGE_BYTES;
             let end = (offset + bytes).min((page + 1) * PAGE_BYTES) - page * PAGE_BYTES;

@@ -31,7 +31,7 @@ impl Hasher for PageHasher {
     }
 
     fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("a page number is hashed as a whole")
+        unreachable!("a page number is hashed by `write_u64`")
     }
 
     fn finish(&self) -> u64 {

@@ -323,7 +323,7 @@ impl Areas {
     ) {
         let fault = MemoryFault { memory: self.memory, page, access, process: PROCESS, tag };
         let result = machine.fault(now, fault);
-        result.expect("there is no limit to open faults");
+        result.expect("the machine has no limit of open faults");
     }
 
     /// Executes a command of the owner. A load or discard that has to wait is answered later.
@@ -396,7 +396,7 @@ impl Areas {
                 self.frames[frame as usize].presence = FramePresence::InFrame;
             }
             FramePresence::Mapped { page, .. } => {
-                unreachable!("page {page} is mapped and filled anew")
+                unreachable!("page {page} is mapped, but a read fills its frame")
             }
         }
     }
@@ -467,7 +467,7 @@ impl Areas {
         load.pages_left -= 1;
         load.error = load.error.or(error);
         if load.pages_left == 0 {
-            let load = self.loads[slot].take().expect("it was there just now");
+            let load = self.loads[slot].take().expect("the load was found above");
             let _ = load.reply.send(load.error.map_or(Ok(()), Err));
         }
     }
@@ -479,7 +479,7 @@ impl IoBackend for Areas {
         let mut frames = self.spare_frame_lists.pop().unwrap_or_default();
         machine.request_buffers(request.id, |buffer| match buffer {
             Buffer::Frame(frame) => frames.push(frame.0),
-            Buffer::Caller { .. } => unreachable!("no transfer here passes the cache"),
+            Buffer::Caller { .. } => unreachable!("every transfer has frames"),
         });
         for &frame in &frames {
             match request.op {

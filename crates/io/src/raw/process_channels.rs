@@ -89,7 +89,7 @@ impl ChannelParameters {
         channel.map(ProcessChannels::new).map_err(|error| match error {
             RawOpenError::Memory { error, .. } => RawFault::Forked(Forked::Memory(error)),
             RawOpenError::Backend(error) => RawFault::Forked(Forked::Backend(error)),
-            error => unreachable!("the policy and the file are there: {error}"),
+            error => unreachable!("the policy was parsed and the file is open: {error}"),
         })
     }
 }

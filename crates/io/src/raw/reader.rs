@@ -169,7 +169,7 @@ impl<'f> RawReader<'f> {
             return Ok(None);
         };
         self.returned_buffer = Some(chunk_state.buffer);
-        let ChunkOutcome { outcome, bytes } = outcome.expect("it was waited for");
+        let ChunkOutcome { outcome, bytes } = outcome.expect("the first chunk has completed");
         let start = chunk_state.chunk.offset;
         if let Outcome::Failed(error) = outcome {
             let offset = start.max(self.requested.start);
@@ -210,7 +210,7 @@ impl<'f> RawReader<'f> {
                     .chunks_in_flight
                     .iter_mut()
                     .find(|chunk| chunk.chunk_state.buffer == chunk_state.buffer);
-                submitted.expect("only what is coming is moved").outcome = Some(chunk_outcome);
+                submitted.expect("a completed chunk is in flight").outcome = Some(chunk_outcome);
                 self.transfer.handle(chunk_state.chunk, chunk_outcome.outcome);
             }
             if self.chunks_in_flight.front().is_some_and(has_outcome) {

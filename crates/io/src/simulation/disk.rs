@@ -103,7 +103,7 @@ impl Inode {
         while !unfilled.is_empty() {
             let page = position / PAGE_BYTES;
             let count = ((page + 1) * PAGE_BYTES - position).min(unfilled.len() as u64);
-            let change = *self.writes_since(page, u64::MAX).last().expect("within the file");
+            let change = *self.writes_since(page, u64::MAX).last().expect("a page of the file");
             let (part, after) = unfilled.split_at_mut(count as usize);
             match &self.stored_pages {
                 None => fill_content(inode, position, change, part),

@@ -150,7 +150,7 @@ impl Memory {
 
     /// Changes the state of the page at an address, and the number of present pages.
     fn set_state(&mut self, address: usize, state: PageState) {
-        let page = self.page(address).expect("of an area");
+        let page = self.page(address).expect("the address is in an area");
         let old_state = std::mem::replace(&mut page.state, state);
         let is_present = |state| matches!(state, PageState::Present { .. });
         if is_present(old_state) && !is_present(state) {
@@ -221,7 +221,7 @@ impl World {
                 }
                 Some(PageState::Absent) => {}
             }
-            let uffd = memory.uffd_of(address).expect("it is one of an area");
+            let uffd = memory.uffd_of(address).expect("the address is in an area");
             let task = self.task().0;
             memory.touches.push(WaitingTouch { uffd, address, flags, task, is_reported: false });
             drop(memory);
@@ -240,7 +240,7 @@ impl World {
     /// [end of its use](World::end_use).
     pub(super) fn begin_use(&self, address: usize) -> PinnedTransferPage {
         let mut memory = self.memory();
-        let page = memory.page(address).expect("of an area");
+        let page = memory.page(address).expect("the address is in an area");
         page.users += 1;
         PinnedTransferPage { address, generation: page.generation, op: Op::Read }
     }

@@ -305,7 +305,7 @@ fn describe_bytes(bytes: &[u8], offset: u64) -> String {
     let Some(word) = bytes.get(bytes_to_word..bytes_to_word + 8) else {
         return "too short to tell".to_owned();
     };
-    let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+    let word = u64::from_le_bytes(word.try_into().expect("the slice has eight bytes"));
     let (word_number, inode, change) = (word >> 16 & 0xff_ffff, word >> 40 & 0xff, word & 0xffff);
     format!("byte {} of file {inode} after change {change}", word_number * 8)
 }

@@ -114,12 +114,14 @@ impl World {
                 connection_state.lost_errno = Some(errno);
             }
             NetworkEventKind::Call(message_id) => {
-                let call = network.in_transit.remove(&message_id).expect("it is on its way");
+                let call =
+                    network.in_transit.remove(&message_id).expect("the message is in transit");
                 drop(network);
                 self.on_call(connection, &call);
             }
             NetworkEventKind::Answer(message_id) => {
-                let answer = network.in_transit.remove(&message_id).expect("it is on its way");
+                let answer =
+                    network.in_transit.remove(&message_id).expect("the message is in transit");
                 drop(network);
                 self.deliver_answer(connection, answer);
             }

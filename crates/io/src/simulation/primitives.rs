@@ -271,7 +271,7 @@ impl JoinHandle<()> {
                 }
                 Ok(())
             }
-            JoinHandle::Task(Thread::Real(_)) => unreachable!("a task is none of the system's"),
+            JoinHandle::Task(Thread::Real(_)) => unreachable!("a task has no thread of the system"),
         }
     }
 }

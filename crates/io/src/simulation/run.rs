@@ -171,7 +171,7 @@ impl Thread {
         if self.handles[file_index].is_none() {
             self.open_file(file_index);
         }
-        let handle = self.handles[file_index].as_ref().expect("just opened");
+        let handle = self.handles[file_index].as_ref().expect("opened above");
         (handle.file.clone(), handle.visible_state)
     }
 
@@ -301,9 +301,9 @@ impl Thread {
         if self.shared.model.borrow().coherence != Coherence::WhenOpened {
             // The new handle has the newest state that the first handle has seen.
             let earliest = VisibleState { opened_at_change: 0, ..visible_state };
-            let file = &self.handles[file_index].as_ref().expect("just opened").file;
+            let file = &self.handles[file_index].as_ref().expect("opened above").file;
             let visible_state = self.state_of_open_file(earliest, file);
-            self.handles[file_index].as_mut().expect("just opened").visible_state = visible_state;
+            self.handles[file_index].as_mut().expect("opened above").visible_state = visible_state;
         }
     }
 

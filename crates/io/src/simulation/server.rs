@@ -400,9 +400,9 @@ impl World {
             answer[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
         };
         let word = |answer: &[u8], offset: usize| {
-            answer
-                .get(offset..offset + 4)
-                .map_or(0, |word| u32::from_be_bytes(word.try_into().expect("four")))
+            answer.get(offset..offset + 4).map_or(0, |word| {
+                u32::from_be_bytes(word.try_into().expect("the slice has four bytes"))
+            })
         };
         // Results of a READ: status, flag of the attributes, attributes if the flag is 1, count,
         // end flag, count again, data.
@@ -472,5 +472,5 @@ impl World {
 
 /// Returns the number of the file with this handle.
 fn inode_of_handle(handle: &[u8]) -> u32 {
-    u32::from_be_bytes(*handle.first_chunk().expect("a handle of ours"))
+    u32::from_be_bytes(*handle.first_chunk().expect("the handle was made by `handle_of_inode`"))
 }

@@ -92,7 +92,7 @@ fn simulation_detects_unexpected_errors_and_shrinks_the_scenario() {
         scenario.faults.unexpected_error_one_in = 3;
         scenario.run().failure.is_some().then_some(scenario)
     });
-    let failing_scenario = failing_scenario.expect("one of some seeds reads one of these pages");
+    let failing_scenario = failing_scenario.expect("a run of one of these seeds reads a bad page");
     let (shorter, report) = failing_scenario.shrunk();
     let actions: usize = shorter.threads.iter().map(Vec::len).sum();
     assert!(report.failure.is_some() && actions <= 3, "{shorter}");
@@ -103,7 +103,7 @@ fn failure_of_task(main: impl FnOnce() + 'static) -> String {
     let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let disk = disk::Disk::new(&[], Faults::default());
     let seed = 1;
-    World::run(seed, rates, disk, Box::new(main)).failure.expect("it doesn't come to an end")
+    World::run(seed, rates, disk, Box::new(main)).failure.expect("the run fails")
 }
 
 /// Three runs with one task each: the task sleeps without a wake-up, makes steps without an end, or
@@ -143,7 +143,7 @@ fn region_error_states_the_required_device_size() {
     let disk = disk::Disk::new(&[device_bytes], Faults::default());
     let seed = 1;
     let report = World::run(seed, rates, disk, Box::new(create_region));
-    let failure = report.failure.expect("it is too small");
+    let failure = report.failure.expect("the run fails in too small a memory");
     assert!(failure.contains("40960") && failure.contains("81920"), "{failure}");
 }
 

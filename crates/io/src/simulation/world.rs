@@ -326,7 +326,7 @@ impl World {
     /// The limit of tasks is reached.
     pub(crate) fn spawn(&self, body: Box<dyn FnOnce()>) -> TaskId {
         let stack = STACKS.with(|stacks| stacks.borrow_mut().pop()).unwrap_or_else(|| {
-            DefaultStack::new(STACK_BYTES).expect("there is memory for a stack")
+            DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack")
         });
         let id = self.tasks.borrow().len();
         assert!(id < TASKS_MAX, "a task has one of 64 bits");

@@ -97,7 +97,7 @@ fn completion_times(sleep: Sleep) -> (Time, Completion, Time) {
     unsafe { transfers.start(start, (), |(), list| *list = segments_of(&[16_384])) };
     std::thread::sleep(std::time::Duration::from_millis(2));
     transfers.exchange(sleep).unwrap();
-    (before, transfers.next_ended().expect("it was answered").completion, clock.now())
+    (before, transfers.next_ended().expect("the read was answered").completion, clock.now())
 }
 
 /// A polled answer arrived between the check before the read and the poll. An answer found by an

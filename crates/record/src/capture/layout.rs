@@ -21,7 +21,11 @@ impl EventField {
     pub fn numbers(self, event: &[u8], count: u64) -> Vec<u64> {
         let bytes = event.get(self.offset..).unwrap_or_default();
         let numbers = bytes.chunks_exact(8).take(usize::try_from(count).unwrap_or(usize::MAX));
-        numbers.map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes"))).collect()
+        numbers
+            .map(|number| {
+                u64::from_le_bytes(number.try_into().expect("each chunk has eight bytes"))
+            })
+            .collect()
     }
 
     /// Returns the text of the field in an event, up to the first byte 0. Empty for a shorter

@@ -185,7 +185,7 @@ impl Preload {
             sanitizer.push(":");
         }
         sanitizer.push("verify_asan_link_order=0");
-        let variable = VARIABLE.to_str().expect("it is plain text");
+        let variable = VARIABLE.to_str().expect("the name of the variable is ASCII");
         command.env(PRELOAD_VARIABLE, libraries).env(SANITIZER_VARIABLE, sanitizer);
         // The recording begins with the program, and not with the preparation of the shared memory.
         (self.start_ns, self.wall_ns) = (now_ns(), wall_ns());

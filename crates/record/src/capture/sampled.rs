@@ -397,10 +397,10 @@ mod tests {
         assert!(!sampled.is_over());
         let samples = sampled.finish();
         let is_it = |file: &&SampledFile| file.path.contains("sampled-") && file.bytes == 409_600;
-        let found = samples.files.iter().find(is_it).expect("it is open");
+        let found = samples.files.iter().find(is_it).expect("the file is open");
         assert_eq!(found.moved_bytes, 50 * PAGE_BYTES);
         assert!(samples.counts.reads >= 1 && samples.counts.bytes >= 50 * PAGE_BYTES);
-        let cache = found.cache.expect("it is this user's");
+        let cache = found.cache.expect("the file belongs to this user");
         if cache.first_pages > 0 {
             return println!("skipped: the file system keeps its pages");
         }

@@ -203,7 +203,7 @@ pub(super) fn build_finding(
         WaitCause::Calls => calls::cause_text(gathered),
         WaitCause::Metadata => metadata::cause_text(gathered),
         WaitCause::Sync => sync::cause_text(gathered),
-        WaitCause::Readahead => unreachable!("a measurement makes this finding"),
+        WaitCause::Readahead => unreachable!("only a measurement finds this cause"),
     };
     let gain = None;
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy, gain }

@@ -58,7 +58,7 @@ impl<R: io::Read> RecordingReader<R> {
         if length < head.len() {
             return Err(TraceError::Cut { byte: length as u64 });
         }
-        let version = u32::from_le_bytes(head[8..].try_into().expect("four bytes"));
+        let version = u32::from_le_bytes(head[8..].try_into().expect("the slice has four bytes"));
         if !(VERSION_OLDEST..=VERSION).contains(&version) {
             return Err(TraceError::Version { version });
         }
@@ -112,7 +112,7 @@ impl<R: io::Read> RecordingReader<R> {
         }
         let [length, checksum] = [0, 4].map(|offset| {
             u32::from_le_bytes(
-                head[offset..offset + 4].try_into().expect("four bytes are four bytes"),
+                head[offset..offset + 4].try_into().expect("the slice has four bytes"),
             )
         });
         if length == 0 || length > BLOCK_BYTES_MAX {

@@ -307,7 +307,7 @@ fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
         // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
         registry = unsafe { registry_pointer.as_ref() };
     }
-    let elastic_engines = &registry.expect("made just now").elastic_engines;
+    let elastic_engines = &registry.expect("the registry was created above").elastic_engines;
     act(&mut elastic_engines.lock().expect("nothing panics under this lock"))
 }
 

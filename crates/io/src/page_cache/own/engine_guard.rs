@@ -43,7 +43,7 @@ impl<'e> EngineGuard<'e> {
 
     /// Returns the mutex guard alone, to wait for a condition variable. No action may be deferred.
     pub(super) fn into_guard(mut self) -> MutexGuard<'e, EngineState> {
-        self.state.take().expect("present until the guard is dropped")
+        self.state.take().expect("the guard has the state until it is dropped")
     }
 }
 
@@ -52,14 +52,14 @@ impl Deref for EngineGuard<'_> {
 
     #[inline]
     fn deref(&self) -> &EngineState {
-        self.state.as_ref().expect("present until the guard is dropped")
+        self.state.as_ref().expect("the guard has the state until it is dropped")
     }
 }
 
 impl DerefMut for EngineGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut EngineState {
-        self.state.as_mut().expect("present until the guard is dropped")
+        self.state.as_mut().expect("the guard has the state until it is dropped")
     }
 }
 

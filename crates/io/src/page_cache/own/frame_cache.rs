@@ -405,7 +405,7 @@ mod tests {
         let cache = Arc::clone(&sharer.0);
         sharer.forget(frames[1]);
         assert_eq!(sharer.take_returned(), [frames[1]]);
-        let reader = cache.protect_pinned(file, 8, &frames[..1]).expect("it is shared");
+        let reader = cache.protect_pinned(file, 8, &frames[..1]).expect("the page is shared");
         sharer.forget(frames[0]);
         assert!(cache.protect_pinned(file, 8, &frames[..1]).is_none(), "it is shared no more");
         assert_eq!(sharer.take_returned(), []);

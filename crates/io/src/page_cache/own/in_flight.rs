@@ -333,7 +333,7 @@ impl IoBackend for InFlight {
         let mut segments = spare_segments.unwrap_or_else(|| std::mem::take(&mut self.segments));
         machine.request_buffers(request.id, |buffer| match buffer {
             Buffer::Frame(frame) => push_frame(&mut segments, self.frame_cache.address(frame.0)),
-            Buffer::Caller { .. } => unreachable!("every read goes through the cache"),
+            Buffer::Caller { .. } => unreachable!("every read fills frames of the cache"),
         });
         if request.sectors >= LARGE_SECTORS && !self.has_huge_pages {
             self.has_huge_pages = true;

@@ -167,7 +167,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     ) -> Result<(), ReadError> {
         let frame_cache = &self.handle.engine.frame_cache;
         let completed = state.in_flight.take_completed(id);
-        let result = completed.result.expect("a read that is done has a result");
+        let result = completed.result.expect("a completed read has a result");
         let CompletedRead { frames, skip, detached, .. } = &completed;
         let first_page = self.offset / PAGE_BYTES;
         let reader_guard = match detached {

@@ -146,12 +146,12 @@ mod tests {
     #[test]
     fn reader_slots_are_exclusive_and_reusable() {
         let readers = ReaderSlots::<Std>::new(2);
-        let first = readers.sign_in(0x70, 1).expect("free");
-        let second = readers.sign_in(0x70, 1).expect("the other one");
+        let first = readers.sign_in(0x70, 1).expect("a slot is free");
+        let second = readers.sign_in(0x70, 1).expect("the other slot is free");
         assert_eq!((first.slot(), second.slot()), (1, 0));
         assert!(readers.sign_in(0x90, 0).is_none());
         drop(first);
-        assert_eq!(readers.sign_in(0x90, 0).expect("free again").slot(), 1);
+        assert_eq!(readers.sign_in(0x90, 0).expect("the slot is free again").slot(), 1);
     }
 
     /// The only slot is used again by a second reader of the same group. The list of copies
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn reader_that_signs_in_again_counts_as_a_new_copy() {
         let readers = ReaderSlots::<Std>::new(1);
-        let first = readers.sign_in(0x70, 0).expect("free");
+        let first = readers.sign_in(0x70, 0).expect("a slot is free");
         let mut copies = readers.active_readers(0x7f);
         assert!(!readers.have_all_left(&mut copies));
         drop(first);
-        let _second = readers.sign_in(0x70, 0).expect("free");
+        let _second = readers.sign_in(0x70, 0).expect("a slot is free");
         assert!(readers.have_all_left(&mut copies) && readers.has_reader_in(0x70));
     }
 
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn sign_in_covers_an_aligned_group_of_sixteen_pages() {
         let readers = ReaderSlots::<Std>::new(1);
-        let mut reader = readers.sign_in(0x75, 0).expect("free");
+        let mut reader = readers.sign_in(0x75, 0).expect("a slot is free");
         assert!(reader.covers(0x70) && reader.covers(0x7f) && !reader.covers(0x80));
         reader.move_to_group(0x80);
         assert!(reader.covers(0x80) && !reader.covers(0x7f));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn readers_of_other_groups_do_not_count_as_users() {
         let readers = ReaderSlots::<Std>::new(2);
-        let mut moving_reader = readers.sign_in(0x70, 0).expect("free");
+        let mut moving_reader = readers.sign_in(0x70, 0).expect("a slot is free");
         drop(readers.sign_in(0x80, 0));
         assert!(readers.has_reader_in(0x71) && !readers.has_reader_in(0x80));
         let mut copies = readers.active_readers(0x70);

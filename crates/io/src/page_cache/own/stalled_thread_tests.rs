@@ -86,7 +86,7 @@ fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static)
         let mut batch = leader_file.read_path().batch();
         let (offset, bytes, ticket) = (0, 1, 0);
         batch.read(&leader_file, offset, bytes, ticket).unwrap();
-        batch.wait().unwrap().expect("one read is under way").bytes().unwrap();
+        batch.wait().unwrap().expect("one read is in flight").bytes().unwrap();
     };
     let leader = leader.spawn(read_as_leader).unwrap();
     // If the file is in memory, the leader reads it itself and does not sleep.
@@ -167,7 +167,7 @@ fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let requested_bytes = 1;
     let inline_request = state.start_inline(file.handle(), offset, requested_bytes, queue).unwrap();
     let mut inline_request =
-        inline_request.expect("what is absent is given to the thread that waits");
+        inline_request.expect("the waiting thread executes the request for an absent page");
     drop(state);
     let mut bytes = [0; 2];
     file.read_exact_at(&mut bytes, offset).unwrap();

@@ -64,7 +64,7 @@ impl StorageBackend {
         match (self, file) {
             (StorageBackend::Files(files), StorageFile::Local(target)) => files.add(target),
             (StorageBackend::Server(server), StorageFile::Server(found)) => server.add(found),
-            _ => unreachable!("an engine over a server has no other file"),
+            _ => unreachable!("an engine has only files of its own kind of backend"),
         }
     }
 
@@ -114,7 +114,7 @@ impl StorageBackend {
     ) -> TransferProgress {
         match self {
             StorageBackend::Files(files) => files.inline_transfer(request, segments),
-            StorageBackend::Server(_) => unreachable!("a server's answers come to everybody"),
+            StorageBackend::Server(_) => unreachable!("a server's answers arrive on any thread"),
         }
     }
 

@@ -338,7 +338,7 @@ impl Areas {
             .delegated_windows
             .take_back_thread
             .as_ref()
-            .expect("it was there before anything was delegated");
+            .expect("the thread starts before the first window is delegated");
         let is_taken_back =
             take_back_thread.take_back(window.range, &self.uffd, &mut self.pending_faults);
         drop_kernel_range(&self.target, window.cache_drop_range);

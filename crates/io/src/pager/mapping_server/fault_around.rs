@@ -121,8 +121,10 @@ impl Areas {
             }
         }
         for page in range.pages() {
-            self.resident.get_mut(&page).expect("it was in the shadow").presence =
-                PagePresence::User;
+            self.resident
+                .get_mut(&page)
+                .expect("a page of the range is resident in the shadow area")
+                .presence = PagePresence::User;
         }
         self.mapped_ranges.insert(range);
         self.statistics.mapped_pages += range.count();

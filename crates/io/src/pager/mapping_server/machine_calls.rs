@@ -17,9 +17,7 @@ impl IoBackend for Areas {
             (&mut self.frame_pages, &mut self.resident, &mut self.page_scratch);
         let mut page = range.first;
         machine.request_buffers(request.id, |buffer| {
-            let Buffer::Frame(frame) = buffer else {
-                unreachable!("no read here passes the cache")
-            };
+            let Buffer::Frame(frame) = buffer else { unreachable!("every read fills frames") };
             let previous_page = frame_pages[frame.0 as usize].replace(page);
             let is_in_frame = |previous_page: &u64| {
                 resident

@@ -31,7 +31,7 @@ impl PrefetchQueue {
         self.ranges.push_back(range);
         self.pages += range.count();
         while self.pages > self.pages_max {
-            let oldest = self.ranges.pop_front().expect("one range alone is short enough");
+            let oldest = self.ranges.pop_front().expect("one range alone is within the limit");
             self.pages -= oldest.count();
         }
     }
@@ -43,7 +43,8 @@ impl PrefetchQueue {
 
     /// Removes the pages before `page` from the oldest range.
     fn drop_before(&mut self, page: u64) {
-        let range = self.ranges.front_mut().expect("what was dealt with was there");
+        let range =
+            self.ranges.front_mut().expect("the queue has the range whose pages were handled");
         self.pages -= page - range.first;
         range.first = page;
         if range.is_empty() {

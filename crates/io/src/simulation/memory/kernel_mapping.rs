@@ -125,7 +125,7 @@ impl Memory {
     /// Replaces the page at an address by a page of the mapping `mapping_id`, in this state and
     /// with the next generation.
     fn replace_page(&mut self, address: usize, state: PageState, mapping_id: u32) {
-        let page = self.page(address).expect("of an area");
+        let page = self.page(address).expect("the address is in an area");
         let generation = page.generation + 1;
         *page = Page { state, generation, mapping_id, ..Page::absent() };
     }
@@ -256,7 +256,7 @@ impl World {
         }
         let is_merge_drawn = self.random_below(2) == 0;
         let mut memory = self.memory();
-        let uffd = memory.areas.remove(&from).expect("what is moved is watched").uffd;
+        let uffd = memory.areas.remove(&from).expect("the moved range is a registered area").uffd;
         if memory.uffd_of(to) != Some(uffd) {
             self.record_failure("memory is moved to where another userfaultfd has it".to_owned());
         }

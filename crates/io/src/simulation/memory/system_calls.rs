@@ -23,7 +23,7 @@ const OLD_KERNEL_ANSWER_ONE_IN: u64 = 20;
 
 /// Opens a simulated userfaultfd; `None` outside a simulation.
 pub(crate) fn open_uffd() -> Option<OwnedFd> {
-    world().map(|_| File::open("/dev/null").expect("there is always nothing to be opened").into())
+    world().map(|_| File::open("/dev/null").expect("`/dev/null` exists").into())
 }
 
 /// Makes the ioctl `call` on a simulated userfaultfd, and returns its result. Returns `None`

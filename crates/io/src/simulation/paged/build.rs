@@ -31,7 +31,7 @@ pub(super) fn build_memory(
                 .open_storage(
                     pages * PAGE_BYTES,
                     Path::new(FILE_PATH),
-                    File::open("/dev/null").expect("there is always nothing to be opened"),
+                    File::open("/dev/null").expect("`/dev/null` exists"),
                 );
             region.map(|region| (MemoryObject::Region(RefCell::new(region)), pages * PAGE_BYTES))
         }

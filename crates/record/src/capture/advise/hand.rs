@@ -255,7 +255,7 @@ mod tests {
         let by_descriptor =
             AdviceTarget::open_file_of_task(std::process::id(), inode, path.to_str());
         for target in [by_path, by_descriptor] {
-            let target = target.expect("it is open here");
+            let target = target.expect("the test has the file open");
             assert_eq!(target.pages(), 256);
             if resident_pages(&file, 0, 0).is_ok_and(|cached| cached != 0) {
                 return println!("skipped: the file system keeps its pages");
@@ -286,7 +286,8 @@ mod tests {
         let address = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0).unwrap()
         };
-        let target = largest_mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
+        let target =
+            largest_mapping(Path::new("/proc/self"), inode).expect("the test has mapped the file");
         assert_eq!((target.pages(), target.cached_pages(PART)), (256, None));
         if resident_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
             assert!(target.prefetch(PART));

@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn offsets_of_the_running_kernel_are_found() {
         let Ok(btf) = std::fs::read(PATH) else { return println!("skipped: no {PATH}") };
-        let found = offsets(&btf).expect("the kernel has these structures");
+        let found = offsets(&btf).expect("the BTF of the kernel has these structures");
         let pointers = [
             found.task_files,
             found.files_table,

@@ -63,7 +63,7 @@ pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
 
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
-    let slow = slow.expect("it was charged").clone();
+    let slow = slow.expect("a charge to this cause has a slow file").clone();
     let SlowFile { file_number, factor, wait_ns, others_ns } = slow;
     let file_data = &gathered.files[&file_number];
     let device = gathered.devices.get(&file_data.device).map_or("", |device| device.name.as_str());

@@ -63,7 +63,7 @@ impl Table {
             .map(|(&start, _)| start)
             .collect();
         for start in cut_starts {
-            let mapped = self.mapped.remove(&start).expect("its start was found");
+            let mapped = self.mapped.remove(&start).expect("the start is a key of the table");
             let mapped_end = end_of(start, &mapped);
             if mapped_end > end {
                 let offset = mapped.offset + (end - start);
