@@ -206,7 +206,7 @@ mod tests {
         page.picture(name, &bars::draw(name, "MiB/s", &[bars::ChartBar::new(name, 1.0, 0)]));
         let text = page.text();
         assert!(!text.contains("alert('"), "{text}");
-        assert_eq!(text.matches("<script>").count(), 1, "the page's own");
+        assert_eq!(text.matches("<script>").count(), 1, "only the script of the page itself");
         // A caption is also the region's name, and a label is also a tooltip.
         assert!(
             text.matches("&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;").count() >= 9

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(
             judged.baselines.len(),
             eviction::POLICIES.len() - 2,
-            "neither itself nor adaptive"
+            "the baselines include neither the judged policy nor `adaptive`"
         );
         assert_eq!(judged.optimum.map(|run| run.cost), Some(10 + 90 * 5 / 9));
     }

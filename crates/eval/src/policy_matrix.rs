@@ -549,7 +549,11 @@ mod tests {
     fn cells_are_selected_by_parts_of_their_names() {
         let reads = DEVICES.len() * WORKLOADS.len();
         let touches = (DEVICES.len() - 1) * LOADS.len();
-        assert_eq!(cells(&[]).len(), (reads + touches) * PROCESSES.len(), "no swap on objects");
+        assert_eq!(
+            cells(&[]).len(),
+            (reads + touches) * PROCESSES.len(),
+            "the object store has no swap cells"
+        );
         let one = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
         assert_eq!(one.iter().map(MatrixCell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
     }

@@ -159,7 +159,7 @@ impl FileStorage {
     /// Adds an open file and returns its first sector, which identifies the file until it is
     /// removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
-        debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
+        debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger files are refused at opening");
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.targets.push(None);
             self.targets.len() - 1

@@ -36,7 +36,7 @@ impl<T> FifoEvents<T> {
     pub fn push(&mut self, time: Time, event: T) {
         debug_assert!(
             self.events.back().is_none_or(|(last, _)| *last <= time),
-            "in the order of time"
+            "events are added in the order of time"
         );
         if self.events.is_empty() {
             self.next = time;

@@ -315,7 +315,10 @@ mod tests {
             assert_eq!(*response_time, *normal_time + delay);
             submit_time += *response_time;
         }
-        assert!(submit_time > Time::from_ms(21), "some were late, and the first were not");
+        assert!(
+            submit_time > Time::from_ms(21),
+            "some requests were late, and the first ones were not"
+        );
     }
 
     /// 500 of 5,000 are expected, with a standard deviation of 21.

@@ -51,8 +51,11 @@ impl Quantiles {
     /// # Errors
     /// Returns the index of the first time that is smaller than its predecessor.
     pub fn new(points: Vec<(u64, Time)>) -> Result<Quantiles, usize> {
-        assert!(points.first().is_some_and(|point| point.0 == 0), "starts at share 0");
-        assert!(points.last().is_some_and(|point| point.0 == 1_000_000), "ends at share 1");
+        assert!(points.first().is_some_and(|point| point.0 == 0), "the first quantile has share 0");
+        assert!(
+            points.last().is_some_and(|point| point.0 == 1_000_000),
+            "the last quantile has share 1"
+        );
         match points.windows(2).position(|pair| pair[1].1 < pair[0].1) {
             Some(index) => Err(index + 1),
             None => Ok(Quantiles { points }),

@@ -363,7 +363,10 @@ impl Device for Ssd {
     /// Accepts a request at time `now`. The controller starts one command per interval.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = request.sectors * SECTOR_BYTES as u32;
-        debug_assert!(self.slots.count() < self.caps.depth_max as usize, "the drive is full");
+        debug_assert!(
+            self.slots.count() < self.caps.depth_max as usize,
+            "the drive has a free slot"
+        );
         let slot = self.slots.add(SsdRequest { request, bytes_left: bytes, is_reading_map: false });
         let started_at = self.controller_free_at.max(now);
         self.controller_free_at = started_at + self.command_interval;

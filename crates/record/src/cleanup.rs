@@ -422,7 +422,7 @@ mod tests {
                 });
             }
         });
-        assert!(!records.exists(), "the folder of no record stays");
+        assert!(!records.exists(), "a folder without a record stays");
     }
 
     /// Records of a living run, of a killed run, and of a killed run whose file was replaced.
@@ -445,7 +445,11 @@ mod tests {
         let entries = undo_abandoned_in(&records);
         assert_eq!(entries.iter().map(|entry| &entry.path).collect::<Vec<_>>(), [&dead]);
         assert!(living.exists() && !dead.exists() && replaced.exists());
-        assert_eq!(fs::read_dir(&records).unwrap().count(), 1, "the living one's");
+        assert_eq!(
+            fs::read_dir(&records).unwrap().count(),
+            1,
+            "the folder of the living process stays"
+        );
         drop(living_record);
         assert!(!records.exists());
     }

@@ -176,7 +176,11 @@ mod tests {
         assert_eq!((one.len(), two.len()), (250, 250));
         assert_ne!(one, two);
         assert!(one.iter().all(|offset| offset % 4096 == 0 && *offset < file_bytes));
-        assert_eq!(one, pattern.of_thread(0).collect::<Vec<u64>>(), "the same in every pass");
+        assert_eq!(
+            one,
+            pattern.of_thread(0).collect::<Vec<u64>>(),
+            "the offsets are equal in every pass"
+        );
         let distinct: std::collections::BTreeSet<_> = one.iter().collect();
         assert!(distinct.len() > 100, "{} places", distinct.len());
     }

@@ -136,7 +136,7 @@ impl FileTransfers {
         bytes: usize,
         buffer: FixedBuffer,
     ) {
-        assert!(bytes <= buffer.len(), "larger than the largest read that was announced");
+        assert!(bytes <= buffer.len(), "the transfer is at most as large as its buffer");
         let token = self
             .free_tokens
             .pop()

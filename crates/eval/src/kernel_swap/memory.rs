@@ -215,7 +215,7 @@ mod tests {
         rustix::io::pread(&object, &mut other, PAGE_BYTES).unwrap();
         assert_ne!(page, other);
         let private = LoadMemory::private(PAGE_BYTES, other_tag).unwrap();
-        assert!(private.read(0).is_err(), "untouched memory");
+        assert!(private.read(0).is_err(), "untouched memory has other contents");
         private.fill(0);
         assert_eq!(private.read(0), Ok(()));
         assert_ne!(private.first_word(0), memory.first_word(0));

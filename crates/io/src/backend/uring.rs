@@ -560,13 +560,13 @@ mod tests {
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "no thread slept");
         let short_sleep = Sleep::AtMost(Duration::from_millis(1));
-        assert_eq!(sleeper.sleep(short_sleep), Ok(true), "nothing lay there");
+        assert_eq!(sleeper.sleep(short_sleep), Ok(true), "no answer was in the queue");
         assert!(!ring.has_answers());
         writer.write_all(b"ab").unwrap();
         while !ring.has_answers() {
             sleeper.sleep(Sleep::Never).unwrap();
         }
-        assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(false), "it lay there");
+        assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(false), "the answer was in the queue");
         ring.exchange(Sleep::Never, &mut answers).unwrap();
         assert_eq!(answers, [KernelAnswer { token: 3, raw: 2 }]);
     }

@@ -226,7 +226,7 @@ impl NfsRead {
             }
             uncopied = rest;
         }
-        assert!(uncopied.is_empty(), "more bytes than the request has memory for");
+        assert!(uncopied.is_empty(), "the data fits the memory of the request");
     }
 }
 

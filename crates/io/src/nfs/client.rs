@@ -194,7 +194,7 @@ impl Client {
         reply_bytes_max: usize,
         sequence: u32,
     ) -> Client {
-        assert!((1..=SLOTS_MAX).contains(&slot_count), "the options were checked");
+        assert!((1..=SLOTS_MAX).contains(&slot_count), "the options have a valid number of slots");
         let new_slot = || CallSlot {
             state: CallState::Free,
             xids: Vec::new(),

@@ -165,7 +165,7 @@ fn answers_match_their_calls_in_any_order_and_others_are_dropped() {
     let calls: Vec<u32> = (0..3).map(|_| bench.start_call(ms(1))).collect();
     assert_eq!(bench.client.free_slot_count(), 0);
     let xids = bench.take_sent_xids();
-    assert_eq!(xids.len(), 3, "all are sent before any answer");
+    assert_eq!(xids.len(), 3, "all calls are sent before any answer");
     // Indices of the calls in the order of their answers. Two are answered twice.
     let stream =
         [2, 0, 2, 1, 0].map(|nth: usize| answer(xids[nth], format!("\0\0\0\0{nth:4}").as_bytes()));
@@ -196,9 +196,13 @@ fn silent_connection_is_replaced_and_all_calls_are_resent() {
     bench.handle_time(ms(1_001));
     assert_eq!(bench.client.next_action(ms(1_001)), ConnectionAction::Disconnect);
     bench.client.handle_lost(ms(1_001));
-    assert_eq!(bench.client.next_action(ms(1_001)), ConnectionAction::Connect, "at once");
+    assert_eq!(
+        bench.client.next_action(ms(1_001)),
+        ConnectionAction::Connect,
+        "the client connects at once"
+    );
     bench.client.handle_connected(ms(1_002));
-    assert_eq!(bench.take_sent_xids(), xids, "under the same ids");
+    assert_eq!(bench.take_sent_xids(), xids, "calls are sent again under the same ids");
     bench.receive(ms(1_003), &answer(xids[1], OK_RESULTS));
     assert_eq!(bench.recorded.ended.len(), 1);
 }
@@ -217,7 +221,10 @@ fn unanswered_call_is_resent_with_doubling_timeouts() {
         bench.receive(ms(resend_ms - 1), &answer(0, OK_RESULTS));
         bench.handle_time(ms(resend_ms));
         let again = bench.take_sent_xids();
-        assert!(again.len() == 1 && !xids.contains(&again[0]), "under another id");
+        assert!(
+            again.len() == 1 && !xids.contains(&again[0]),
+            "the call is sent again under another id"
+        );
         xids.extend(again);
         assert_eq!(bench.client.next_action(ms(resend_ms)), ConnectionAction::Nothing);
     }
@@ -246,7 +253,11 @@ fn first_answer_to_any_xid_of_a_call_completes_it() {
 #[test]
 fn pauses_between_attempts_to_connect_double_up_to_a_second() {
     let mut bench = ClientBench::new(1);
-    assert_eq!(bench.client.next_action(ms(0)), ConnectionAction::Nothing, "not without a call");
+    assert_eq!(
+        bench.client.next_action(ms(0)),
+        ConnectionAction::Nothing,
+        "the client connects only for a call"
+    );
     bench.start_call(ms(0));
     let mut now = ms(0);
     for pause_ms in [50, 100, 200, 400, 800, 1_000, 1_000] {
@@ -292,7 +303,7 @@ fn jukebox_reply_delays_the_call_and_resends_it_with_a_new_xid() {
     for rest_ms in [100, 200, 400, 800, 1_600] {
         bench.receive(now, &answer(xid, POSTPONED_RESULTS));
         bench.receive(now, &answer(xid, OK_RESULTS));
-        assert_eq!(bench.recorded.ended, [], "nothing is awaited while it rests");
+        assert_eq!(bench.recorded.ended, [], "an answer to a postponed call is ignored");
         assert_eq!(bench.client.next_wake(), Some(now + ms(rest_ms)));
         now += ms(rest_ms);
         bench.handle_time(now);
@@ -444,7 +455,7 @@ proptest! {
             let guard_bytes = bench.recorded.memory.values().map(|memory| *memory.last().unwrap());
             prop_assert!(guard_bytes.into_iter().all(|byte| byte == UNTOUCHED));
             for (call, _) in &bench.recorded.ended[checked_ends..] {
-                prop_assert!(started.remove(call).is_some(), "it ends once");
+                prop_assert!(started.remove(call).is_some(), "each call ends once");
             }
             checked_ends = bench.recorded.ended.len();
             for &start in started.values() {

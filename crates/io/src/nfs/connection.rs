@@ -163,7 +163,7 @@ mod tests {
         for source in [SourcePort::Any, SourcePort::ReservedIfAllowed] {
             let server = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut connection = Connection::new(server.local_addr().unwrap(), source);
-            assert!(!connection.is_from_reserved_port(), "nothing is connected");
+            assert!(!connection.is_from_reserved_port(), "the connection has no socket yet");
             connection.start_connecting();
             let (_socket, seen) = server.accept().unwrap();
             let is_reserved = seen.port() < 1024;

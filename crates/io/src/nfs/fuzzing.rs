@@ -72,6 +72,6 @@ mod tests {
             super::decode_stream(&std::fs::read(seed.unwrap().path()).unwrap());
             count += 1;
         }
-        assert!(count > 0, "there are seeds");
+        assert!(count > 0, "the corpus has seeds");
     }
 }

@@ -382,7 +382,7 @@ mod tests {
         // data before it arrives.
         assert_eq!(decode_read_head(&reply[..103], 8), None);
         assert_eq!(decode_read_head(&reply[..106], 8), Some((head, &b"se"[..])));
-        assert_eq!(decode_read_head(&reply, 6), None, "more than was asked for");
+        assert_eq!(decode_read_head(&reply, 6), None, "the answer has more bytes than requested");
     }
 
     #[test]
@@ -404,7 +404,11 @@ mod tests {
         contradictory[4 + 4 + 84 + 3] = 7;
         assert_eq!(decode_read(&contradictory, 8), Err(Garbled));
         assert_eq!(decode_read(&[&reply[..], &[0; 4]].concat(), 8), Err(Garbled), "bytes behind");
-        assert_eq!(decode_read(&reply[..reply.len() - 1], 8), Err(Garbled), "bytes missing");
+        assert_eq!(
+            decode_read(&reply[..reply.len() - 1], 8),
+            Err(Garbled),
+            "the answer lacks bytes"
+        );
         assert_eq!(FileHandle::new(&[0; 65]), Err(Garbled));
     }
 

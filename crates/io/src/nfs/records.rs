@@ -319,7 +319,7 @@ mod tests {
         let (mut found, mut offset) = (Vec::new(), 0);
         while offset < bytes.len() {
             let space = records.receive_buffer(usize::MAX);
-            assert!(!space.is_empty(), "there is always room for more");
+            assert!(!space.is_empty(), "the buffer has free space");
             let count = piece_bytes.min(space.len()).min(bytes.len() - offset);
             space[..count].copy_from_slice(&bytes[offset..offset + count]);
             records.record_received(count);
@@ -354,7 +354,7 @@ mod tests {
             records.record_direct(direct_piece.len());
             let space = records.receive_buffer(extra_bytes);
             let count = rest.len().min(space.len());
-            assert!(direct_piece.len() + count > 0, "there is always room for more");
+            assert!(direct_piece.len() + count > 0, "the buffer has free space");
             space[..count].copy_from_slice(&rest[..count]);
             records.record_received(count);
             offset += direct_piece.len() + count;
@@ -441,7 +441,7 @@ mod tests {
                     let (_, is_first_whole) = &found[0];
                     assert_eq!(*is_first_whole, is_whole, "{data:?}, {piece_bytes}");
                 }
-                assert_eq!(found[1], (b"next".to_vec(), true), "and the stream goes on");
+                assert_eq!(found[1], (b"next".to_vec(), true), "the records after it are decoded");
             }
         }
         // A stream of empty fragments would continue forever.

@@ -362,7 +362,7 @@ impl CallServer for ServerLink {
         let mut answer = None;
         while answer.is_none() {
             let mut on_end = |ended_call: CallId, results: Result<&[u8], CallError>| {
-                debug_assert_eq!(ended_call, call, "it is the only one");
+                debug_assert_eq!(ended_call, call, "only this call is in flight");
                 answer = Some(match results {
                     Ok(results) => Ok(decode(results)?),
                     Err(error) => Err(error),

@@ -114,7 +114,7 @@ impl Socket {
                 size_of_val(&value) as libc::socklen_t,
             )
         };
-        debug_assert_eq!(result, 0, "every TCP socket has it");
+        debug_assert_eq!(result, 0, "every TCP socket has this option");
     }
 }
 

@@ -227,12 +227,32 @@ mod tests {
             let options = NfsOptions { rsize_bytes_max: option, ..NfsOptions::default() };
             negotiated_read_bytes(info, &options)
         };
-        assert_eq!(read_bytes_for(1 << 20, 1 << 15, None), 1 << 15, "what it prefers");
-        assert_eq!(read_bytes_for(1 << 20, 1 << 15, Some(1 << 20)), 1 << 20, "what is asked for");
-        assert_eq!(read_bytes_for(1 << 16, 1 << 15, Some(1 << 20)), 1 << 16, "what it takes");
-        assert_eq!(read_bytes_for(0, 0, None), 1 << 20, "a server that tells nothing");
-        assert_eq!(read_bytes_for(10_000, 10_000, None), 8_192, "in whole pages");
-        assert_eq!(read_bytes_for(1_000, 1_000, None), 1_000, "less than a page");
+        assert_eq!(
+            read_bytes_for(1 << 20, 1 << 15, None),
+            1 << 15,
+            "the size that the server prefers"
+        );
+        assert_eq!(
+            read_bytes_for(1 << 20, 1 << 15, Some(1 << 20)),
+            1 << 20,
+            "the size that the option requests"
+        );
+        assert_eq!(
+            read_bytes_for(1 << 16, 1 << 15, Some(1 << 20)),
+            1 << 16,
+            "the maximum of the server"
+        );
+        assert_eq!(read_bytes_for(0, 0, None), 1 << 20, "a server that reports no size");
+        assert_eq!(
+            read_bytes_for(10_000, 10_000, None),
+            8_192,
+            "the size is rounded down to whole pages"
+        );
+        assert_eq!(
+            read_bytes_for(1_000, 1_000, None),
+            1_000,
+            "the server accepts less than a page"
+        );
         assert_eq!(read_bytes_for(1 << 30, 1 << 30, None), 1 << 20);
     }
 }

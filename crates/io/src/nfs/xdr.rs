@@ -113,9 +113,17 @@ mod tests {
         let mut reader = XdrReader::new(&bytes);
         assert_eq!(reader.opaque(9), Ok(&b"sillyprog"[..]));
         assert_eq!(reader.expect_end(), Ok(()));
-        assert_eq!(XdrReader::new(&bytes).opaque(8), Err(Garbled), "longer than it may be");
-        assert_eq!(XdrReader::new(&bytes[..13]).opaque(9), Err(Garbled), "its padding is missing");
-        assert_eq!(XdrReader::new(&bytes[..12]).opaque(9), Err(Garbled), "a byte is missing");
+        assert_eq!(
+            XdrReader::new(&bytes).opaque(8),
+            Err(Garbled),
+            "the data is longer than permitted"
+        );
+        assert_eq!(XdrReader::new(&bytes[..13]).opaque(9), Err(Garbled), "the padding is missing");
+        assert_eq!(
+            XdrReader::new(&bytes[..12]).opaque(9),
+            Err(Garbled),
+            "the last byte is missing"
+        );
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn install_zeroing_handler() -> &'static AtomicU32 {
     }
     // SAFETY: the handler is a static function that performs one store.
     let errno = unsafe { libc::pthread_atfork(None, None, Some(zero_word_in_child)) };
-    assert!(errno == 0, "no memory for a handler of forks");
+    assert!(errno == 0, "the system has memory for a handler of forks");
     &HANDLER_ZEROED_WORD
 }
 

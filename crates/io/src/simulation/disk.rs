@@ -447,7 +447,7 @@ fn fill_with_garbage(segments: &[iovec]) {
 /// disk, and `offset` is in bytes. `op` must be a read.
 pub(crate) fn execute_transfer(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
     let world = world()?;
-    assert_eq!(op, Op::Read, "nothing is written through a simulation");
+    assert_eq!(op, Op::Read, "a simulated file is read-only");
     fill_with_garbage(segments);
     let faults = world.disk.borrow().faults.clone();
     world.pause(world.random_latency_ns(&faults));

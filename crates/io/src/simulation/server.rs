@@ -117,9 +117,13 @@ impl<'a> RpcCall<'a> {
     fn parse(record: &'a [u8]) -> RpcCall<'a> {
         let mut call = RpcCall { xid: 0, program: 0, procedure: 0, undecoded: record };
         call.xid = call.take_word();
-        assert_eq!([call.take_word(), call.take_word()], [0, 2], "a call, of version 2");
+        assert_eq!(
+            [call.take_word(), call.take_word()],
+            [0, 2],
+            "the message is a call of RPC version 2"
+        );
         call.program = call.take_word();
-        assert_eq!(call.take_word(), 3, "the version of both programs");
+        assert_eq!(call.take_word(), 3, "the program has version 3");
         call.procedure = call.take_word();
         for _credential_and_verifier in 0..2 {
             call.take_word();

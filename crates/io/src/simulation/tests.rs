@@ -61,9 +61,9 @@ fn simulation_seed_reproduces_the_run_exactly() {
         let served = Scenario::from_seed_with_server(seed, READ_ACTIONS);
         assert_eq!(served.run(), served.run(), "seed {seed}, of a server");
         let paged = Scenario::paged(seed, MEMORY_ACTIONS);
-        assert_eq!(paged.run(), paged.run(), "seed {seed}, of memory");
+        assert_eq!(paged.run(), paged.run(), "seed {seed}, scenarios of served memory");
         let delegated = Scenario::with_delegation(seed, MEMORY_ACTIONS);
-        assert_eq!(delegated.run(), delegated.run(), "seed {seed}, of what is delegated");
+        assert_eq!(delegated.run(), delegated.run(), "seed {seed}, scenarios of delegated windows");
     }
     let hash_of_seed = |seed| Scenario::from_seed(seed, READ_ACTIONS).run().hash;
     assert_ne!(hash_of_seed(1), hash_of_seed(2));

@@ -202,7 +202,7 @@ impl World {
         });
         let previous_world =
             WORLD.with(|current_world| current_world.borrow_mut().replace(Rc::clone(&world)));
-        assert!(previous_world.is_none(), "one world at a time on a thread");
+        assert!(previous_world.is_none(), "a thread runs one world at a time");
         world.spawn(main);
         let run = || while world.failure.borrow().is_none() && world.run_one_task() {};
         // A panic here comes from the world itself, and not from a task.
@@ -329,7 +329,7 @@ impl World {
             DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack")
         });
         let id = self.tasks.borrow().len();
-        assert!(id < TASKS_MAX, "a task has one of 64 bits");
+        assert!(id < TASKS_MAX, "the mask of tasks has 64 bits");
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             let world = world().expect("a task runs in its world");
             world.tasks.borrow_mut()[id].yielder = yielder;

@@ -53,7 +53,7 @@ fn execute_read(raws: &[i32], is_cancelled: bool) -> (Outcome, u64, Vec<(u64, u6
     let path = std::env::current_exe().expect("this program has a file");
     let options = OpenOptions { direct: Direct::Never, is_writable: false };
     let target = Target::open(&path, options).unwrap();
-    assert!(target.bytes() > 20_480, "the file is larger than what is read of it");
+    assert!(target.bytes() > 20_480, "the file is larger than the range that is read");
     let requests = Arc::new(Mutex::new(Vec::new()));
     let raws = raws.iter().copied().collect();
     let script = ScriptedBackend { raws, requests: Arc::clone(&requests), answers: Vec::new() };

@@ -91,11 +91,11 @@ mod tests {
         assert_eq!(streams.record_request(8, 16), 8);
         assert_eq!(streams.record_request(1_008, 1_016), 8);
         assert_eq!(streams.record_request(5_000, 5_008), 0);
-        assert_eq!(streams.record_request(16, 24), 0, "forgotten for the third");
+        assert_eq!(streams.record_request(16, 24), 0, "the third stream replaces the oldest");
         assert_eq!((streams.active_count(1), streams.active_count(9)), (2, 0));
         for _ in 0..inactive_after_requests {
             streams.record_request(5_008, 5_008);
         }
-        assert_eq!(streams.active_count(1), 1, "the others are silent");
+        assert_eq!(streams.active_count(1), 1, "the other stream is inactive");
     }
 }

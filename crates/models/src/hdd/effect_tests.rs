@@ -162,13 +162,19 @@ fn read_ahead_follows_the_bounds_of_the_drive_file() {
     let maximum = "Maximum read-ahead (blks) = 64";
     let max_0 = (maximum, "Maximum read-ahead (blks) = 0");
     let max_8 = (maximum, "Maximum read-ahead (blks) = 8");
-    assert!(hit_after(&[max_0], 60), "0 is no bound but the segment");
+    assert!(hit_after(&[max_0], 60), "a maximum of 0 means the size of the segment");
     assert!(hit_after(&[max_8], 15) && !hit_after(&[max_8], 16));
     let min_20 = [max_8, ("Minimum read-ahead (blks) = 0", "Minimum read-ahead (blks) = 20")];
-    assert!(hit_after(&min_20, 27) && !hit_after(&min_20, 28), "a least above the most counts");
+    assert!(
+        hit_after(&min_20, 27) && !hit_after(&min_20, 28),
+        "a minimum above the maximum replaces it"
+    );
     // The requested sectors stay in the segment, which ends after 64 sectors.
     let kept = [max_0, ("over requested = 1", "over requested = 0")];
-    assert!(hit_after(&kept, 63) && !hit_after(&kept, 64), "what was asked for keeps its room");
+    assert!(
+        hit_after(&kept, 63) && !hit_after(&kept, 64),
+        "read-ahead does not overwrite requested sectors"
+    );
     // The requested sectors 0 to 7 are released after the read.
     let dropped = [max_8, ("over requested = 1", "over requested = -1")];
     assert!(hit_after(&[max_8], 7) && !hit_after(&dropped, 7) && hit_after(&dropped, 8));

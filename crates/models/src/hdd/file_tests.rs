@@ -205,7 +205,7 @@ fn fields_without_a_model_are_reported() {
     assert!(drive.unmodelled[1].contains("`Scheduling policy`"), "{:?}", drive.unmodelled);
     let alone = "Max queue length = 1, Scheduler = disksim_ioqueue { Scheduling policy = 4 },";
     let drive = load_tiny("tiny.diskspecs", "Max queue length = 4,", alone).expect("a drive");
-    assert!(drive.unmodelled.is_empty(), "one command at a time needs no choice");
+    assert!(drive.unmodelled.is_empty(), "a queue of one command has no order to choose");
     let slow = load_system("type = 1, Bulk", "type = 1, Scale for delays = 1.0, Bulk");
     let slow = slow.expect("good");
     assert!(slow.unmodelled[0].contains("`Scale for delays`"), "{:?}", slow.unmodelled);

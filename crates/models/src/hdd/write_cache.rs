@@ -201,7 +201,11 @@ mod tests {
         assert!(cache.has_room_for(0, 100, 105) && !cache.has_room_for(0, 100, 106));
         let equal_cost = |_: &SectorPosition| 0;
         let piece = cache.take_nearest(0, equal_cost, locate).expect("the cache has a piece");
-        assert_eq!(piece, TrackPiece { start: 5, sectors: 5 }, "to the end of the track");
+        assert_eq!(
+            piece,
+            TrackPiece { start: 5, sectors: 5 },
+            "the piece ends at the end of the track"
+        );
         cache.record_transfer(piece, 1000);
         assert!(!cache.has_room_for(999, 100, 106) && cache.has_room_for(1000, 100, 110));
         assert!(cache.can_hold(30) && !cache.can_hold(31));
@@ -217,7 +221,7 @@ mod tests {
         add(&mut cache, 500, 508);
         assert!(!cache.has_room_for(0, 900, 908) && cache.has_room_for(0, 8, 16));
         add(&mut cache, 8, 16);
-        assert!(cache.has_room_for(0, 4, 12), "it takes the place of what is there");
+        assert!(cache.has_room_for(0, 4, 12), "a second write of the same sectors needs no room");
         add(&mut cache, 4, 12);
         assert_eq!(cache.sectors, 24);
         assert!(cache.overlaps(15, 17) && !cache.overlaps(16, 500));

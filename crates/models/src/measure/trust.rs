@@ -147,7 +147,7 @@ mod tests {
             [0, 1, 2, 3].map(|index: usize| samples[index].cell);
         assert_eq!(pairs, [(depth_16, depth_64), (depth_1, large)]);
         assert_eq!(reliability.doubtful(), [depth_16, depth_64, depth_1, large]);
-        assert_eq!(reliability.median_spread, None, "one round says nothing of a spread");
+        assert_eq!(reliability.median_spread, None, "one round has no spread");
     }
 
     /// The ratios of slowest to fastest round are 1.49, 3.33 and 1.6; the limit is 1.5.

@@ -41,7 +41,7 @@ impl WrittenPages {
 
     /// Sets the block of a page, in place of an earlier one. Panics if a number is too large.
     pub fn set(&mut self, page: u64, block: u32) {
-        assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "no drive is so large");
+        assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "both numbers fit the entry");
         if 8 * self.count >= 5 * self.entries.len() {
             self.double_table();
         }

@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(layout.field("dev").value(&event), 0x201);
         assert_eq!(layout.field("rwbs").text(&event), "RA");
         assert_eq!(layout.field("cmd").located_text(&event), "cmd");
-        assert_eq!(layout.field("sector").value(&event), 0, "a missing field");
+        assert_eq!(layout.field("sector").value(&event), 0, "one of the fields is missing");
         assert_eq!(layout.field("dev").value(&[0; 9]), 0, "an event that is too short");
         assert_eq!(EventLayout::parse("name: x\n"), None);
     }

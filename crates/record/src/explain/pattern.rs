@@ -120,7 +120,10 @@ mod tests {
             [false, true, false, true, true]
         );
         assert!(!is_sequential(4096), "backwards");
-        assert!(!pattern.record_read(other_thread, 8192, 9000).is_sequential, "another thread");
+        assert!(
+            !pattern.record_read(other_thread, 8192, 9000).is_sequential,
+            "the read is by another thread"
+        );
         assert_eq!(pattern.strides.get(&0), Some(&1));
     }
 
@@ -135,7 +138,11 @@ mod tests {
             |is_sequential, is_adjacent, run_bytes| Step { is_sequential, is_adjacent, run_bytes };
         assert_eq!(read(1 << 20, 100), step(false, false, 100));
         assert_eq!(read((1 << 20) + 100, 100), step(true, true, 200));
-        assert_eq!(read((1 << 20) + 8192, 4096), step(true, false, 12_288), "a page lies between");
+        assert_eq!(
+            read((1 << 20) + 8192, 4096),
+            step(true, false, 12_288),
+            "a page lies between the two reads"
+        );
         assert_eq!(read(0, 4096), step(false, false, 4096));
     }
 }

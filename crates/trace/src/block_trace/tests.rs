@@ -118,7 +118,7 @@ fn blktrace_records_are_read_in_both_byte_orders() {
         assert_eq!(requests, expected);
         assert_eq!(reader.skipped(), 1);
         let cut = TraceReader::new(&bytes[..60], TraceFormat::Blktrace).last().unwrap();
-        assert!(cut.is_err(), "a record is cut off");
+        assert!(cut.is_err(), "the last record is cut off");
     }
 }
 
@@ -142,7 +142,7 @@ fn a_trace_without_queued_requests_is_read_by_other_events() {
     let (found, _) = offsets(&event(5, "C", 8));
     assert_eq!(found, [4096]);
     let requests = read_all(TraceFormat::Blkparse, &issued);
-    assert_eq!(requests[1].at, Time::from_s(2), "the events in between don't count");
+    assert_eq!(requests[1].at, Time::from_s(2), "the events in between do not count");
     assert_eq!(read_all(TraceFormat::Blkparse, &issued.repeat(40_000)).len(), 80_000);
 }
 

@@ -322,7 +322,10 @@ mod tests {
     impl io::Read for Endless {
         fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
             self.0 += to.len();
-            assert!(self.0 < 4 * LINE_BYTES_MAX, "it is read to its end, which never comes");
+            assert!(
+                self.0 < 4 * LINE_BYTES_MAX,
+                "the parser reads no more than the maximum of a line"
+            );
             to.fill(b'x');
             Ok(to.len())
         }

@@ -33,7 +33,7 @@ const PREFETCHED_COPY_BYTES_MIN: usize = 512;
 /// The lengths differ.
 #[inline]
 pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
-    assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
+    assert_eq!(from.len(), to.len(), "the copy is as long as its source");
     if from.len() < PREFETCHED_COPY_BYTES_MIN {
         return to.copy_from_slice(from);
     }

@@ -273,7 +273,7 @@ fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
             is_tampering.store(false, Ordering::Relaxed);
             let (seed, reads) = (9, 50);
             let errors = read_at_random(&file, &content, seed, reads);
-            assert_eq!(errors, 0, "{policy}: all is well again");
+            assert_eq!(errors, 0, "{policy}: reads succeed again after the faults");
             // After a read of all bytes, no prefetch is in flight either.
             let mut buffer = vec![0; content.len()];
             file.read_exact_at(&mut buffer, 0).unwrap();
@@ -284,7 +284,10 @@ fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
             while state.machine.meter().in_device() > 0 {
                 state = engine.lead(state, None);
             }
-            assert!(state.machine.is_idle(), "{policy}: nothing is open or reserved");
+            assert!(
+                state.machine.is_idle(),
+                "{policy}: no request is open, and no frame is reserved"
+            );
         }
     }
     // The file itself is intact: byte 4 is the lowest byte of the number 1.

@@ -407,7 +407,10 @@ mod tests {
         assert_eq!(sharer.take_returned(), [frames[1]]);
         let reader = cache.protect_pinned(file, 8, &frames[..1]).expect("the page is shared");
         sharer.forget(frames[0]);
-        assert!(cache.protect_pinned(file, 8, &frames[..1]).is_none(), "it is shared no more");
+        assert!(
+            cache.protect_pinned(file, 8, &frames[..1]).is_none(),
+            "the page is not shared any more"
+        );
         assert_eq!(sharer.take_returned(), []);
         drop(reader);
         assert_eq!(sharer.take_returned(), [frames[0]]);

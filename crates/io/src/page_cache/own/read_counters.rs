@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(reads.header_start(150, 51), Some(100));
         assert_eq!([reads.header_start(150, 50), reads.header_start(151, 99)], [None; 2]);
         reads.record_policy_end(150);
-        assert_eq!(reads.header_start(150, 51), None, "the policy has seen it");
+        assert_eq!(reads.header_start(150, 51), None, "the policy has seen the read");
         read(10, 5);
         assert_eq!(reads.header_start(15, 6), Some(10));
     }

@@ -11,7 +11,7 @@ fn read_to_end(reader: &mut RawReader<'_>) -> (Vec<u8>, Option<RawFault>) {
         match reader.next_chunk() {
             Ok(Some(chunk)) => {
                 let follows = next_offset.is_none_or(|next_offset| next_offset == chunk.offset());
-                assert!(follows, "no gap, no overlap");
+                assert!(follows, "the chunks have no gap and no overlap");
                 next_offset = Some(chunk.offset() + chunk.len() as u64);
                 bytes.extend_from_slice(&chunk);
             }
@@ -52,7 +52,7 @@ proptest! {
             prop_assert!(returned_bytes == data[start..start + returned_bytes.len()]);
             let Some(fault) = fault else {
                 prop_assert_eq!(returned_bytes.len(), end - start);
-                prop_assert!(reader.next_chunk().unwrap().is_none(), "the end stays the end");
+                prop_assert!(reader.next_chunk().unwrap().is_none(), "later calls return the end again");
                 continue;
             };
             let RawFault::Device { op: Op::Read, offset: fault_offset, bytes_done, error } = fault else {
@@ -72,7 +72,7 @@ proptest! {
         *faults.lock().unwrap() = Faults::default();
         let mut memory = vec![0; length];
         prop_assert_eq!(file.read_at(&mut memory, 0).unwrap(), length);
-        prop_assert!(memory == data, "and the file goes on");
+        prop_assert!(memory == data, "the file can be read after the faults");
     }
 }
 

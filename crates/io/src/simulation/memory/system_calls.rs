@@ -178,7 +178,7 @@ pub(crate) fn assert_readable(address: usize) {
     let state = world.memory().page(address).map(|page| page.state);
     assert!(
         matches!(state, Some(PageState::Present { .. })),
-        "a page is looked at that is {state:?}"
+        "the pager reads a page in the state {state:?}"
     );
 }
 

@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(
                 file_use.next_chunk(&estimate, AMPLE, at_ns, |_| None),
                 None,
-                "the device is not there yet"
+                "the device has not read half of the chunk yet"
             );
             pages += chunk.count();
             at_ns = file_use.next_chunk_ns;
@@ -356,7 +356,11 @@ mod tests {
         (0..5).for_each(|nth| file_use.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
         let limits = ChunkLimits { room_pages: 5000, ..AMPLE };
-        assert_eq!(file_use.next_chunk(&estimate, limits, 0, |_| None), None, "it does not fit");
+        assert_eq!(
+            file_use.next_chunk(&estimate, limits, 0, |_| None),
+            None,
+            "the rest does not fit into the room"
+        );
         let (pages, at_ns) = prefetch_all(&mut file_use);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;

@@ -464,7 +464,11 @@ mod tests {
             (0, 512)
         );
         credit.record_prefetched(1 << 20, PrefetchReason::Requested);
-        assert_eq!(credit.room_pages(within_piece, PAGE_PS), 512, "the rest of a read needs none");
+        assert_eq!(
+            credit.room_pages(within_piece, PAGE_PS),
+            512,
+            "the rest of a read needs no credit"
+        );
         credit.record_credit_refusal();
         for piece in 0..1000 {
             credit.record_prefetched(200, within_piece);

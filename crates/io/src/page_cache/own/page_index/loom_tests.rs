@@ -156,7 +156,7 @@ fn refused_recall_takes_another_frame_without_waiting() {
 fn reader_that_moves_to_another_group_is_visible_there() {
     check_all_orders(|| {
         let cache = Cache::new();
-        assert!(cache.evict(17), "no reader holds it");
+        assert!(cache.evict(17), "no reader uses the frame");
         let reader_thread = {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || {
@@ -195,7 +195,7 @@ fn invalidated_frame_is_not_filled_during_a_copy() {
         let is_returned = !is_over && cache.index.mark_invalidated(0);
         let returned_by_reader = *cache.returned_count.lock().unwrap();
         let returned_count = returned_by_reader + u32::from(is_free || is_returned);
-        assert_eq!(returned_count, 1, "free once");
+        assert_eq!(returned_count, 1, "the frame is returned once");
     });
 }
 
