@@ -117,7 +117,7 @@ pub enum ExportFormat {
     Chrome,
 }
 
-/// Executes the subcommand.
+/// Executes a subcommand of `readpath recording`.
 pub fn run(command: &RecordingCommand) -> CommandResult {
     match command {
         RecordingCommand::Show(args) => show(&args.recording),

@@ -12,7 +12,8 @@ use crate::output::{print, print_json};
 use crate::progress::{Interrupt, RunProgress};
 use crate::table::{Column, Table, count, number};
 
-/// Prints the named tables, or all.
+/// Simulates the named tables, or all, and prints them as text or JSON. Writes the page of
+/// `--html`. With `--server`, also counts the READs of a real server.
 pub fn run(args: &ReproduceArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
     let experiments = select_tables(&args.tables)?;
@@ -115,7 +116,8 @@ fn format_figure(value: f64) -> String {
     number(Some(value), if value < 100.0 { 2 } else { 0 })
 }
 
-/// Published and modelled figures of one table.
+/// Published and modelled figures of one table, in pairs. Rows without a published figure are left
+/// out.
 fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
     let mut pairs = Vec::new();
     let mut add = |row: &str, published: Option<f64>, modelled: f64| {
@@ -140,6 +142,7 @@ fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
     pairs
 }
 
+/// Table of the figures: a grid if the experiment has one, otherwise one row per policy.
 fn figures_table(reproduced: &ReproducedTable) -> Table {
     match &reproduced.grid {
         Some(grid) => grid_table(grid),
@@ -147,6 +150,7 @@ fn figures_table(reproduced: &ReproducedTable) -> Table {
     }
 }
 
+/// Formats a table with its title, its unit and the machine.
 fn table_text(reproduced: &ReproducedTable) -> String {
     let table = figures_table(reproduced);
     format!(

@@ -168,7 +168,7 @@ fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
         .into_iter()
         .flatten()
         .chain(contender_notes)
-        .reduce(|a, b| format!("{a}; {b}"))
+        .reduce(|notes, note| format!("{notes}; {note}"))
 }
 
 impl AbortReason {

@@ -100,7 +100,7 @@ pub enum AbortReason {
 }
 
 impl<'r> Matrix<'_, 'r> {
-    /// Returns every cell, without measurements.
+    /// Returns every cell of the plan, state by state, without measurements.
     pub fn cells(&self) -> Vec<RowState<'r>> {
         let cell = |state: CacheState, row| {
             let contenders = std::array::from_fn(|_| ContenderRuns::default());
@@ -352,7 +352,7 @@ mod tests {
         let positions = orders.iter().flat_map(|order| order.iter().copied().enumerate()).collect();
         let all = (0..4).flat_map(|position| (0..4).map(move |contender| (position, contender)));
         assert_eq!(sorted(positions), all.collect::<Vec<_>>());
-        let pairs = orders.iter().flat_map(|order| order.windows(2).map(|it| (it[0], it[1])));
+        let pairs = orders.iter().flat_map(|order| order.windows(2).map(|pair| (pair[0], pair[1])));
         let others = (0..4).flat_map(|one| (0..4).map(move |other| (one, other)));
         assert_eq!(
             sorted(pairs.collect()),

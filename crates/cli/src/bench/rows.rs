@@ -263,7 +263,7 @@ fn random_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
     rows
 }
 
-/// Rows of strided and backward reads.
+/// Rows of strided and backward reads of files of `small_bytes` and `large_bytes` bytes.
 fn strided_and_backward_rows(small_bytes: u64, large_bytes: u64) -> Vec<Row> {
     let row = |order, bytes, block_bytes| {
         let name = match order {

@@ -37,10 +37,10 @@ impl PictureFormat {
 /// Height of a trace's plot area, in pixels.
 const HEIGHT: f64 = 320.0;
 
-/// Draws the curves of each trace, one chart below the other.
+/// Draws the curves of each trace, one chart below the other. Returns an SVG or an HTML document.
 pub fn draw(cells: &[MissCell], format: PictureFormat) -> String {
     let charts: Vec<_> = cells
-        .chunk_by(|a, b| a.trace == b.trace)
+        .chunk_by(|left, right| left.trace == right.trace)
         .map(|cells| (caption(cells), curves(cells)))
         .collect();
     let text = standalone::svg(&charts);

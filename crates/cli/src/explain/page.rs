@@ -125,7 +125,8 @@ fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) 
     }
 }
 
-/// Draws the latency of the reads over time.
+/// Draws each read at its begin and its latency, on a logarithmic scale. Reads that waited for a
+/// device have a colour of their own.
 fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
     let latency_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
@@ -147,7 +148,7 @@ fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     page.picture(caption, &dots::draw("Latency over time", &plot_area, &series));
 }
 
-/// Draws the number of requests at the devices over time.
+/// Draws the number of requests at the devices over time. Nothing is drawn without requests.
 fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     let points = pictures.depths();
     if points.is_empty() {

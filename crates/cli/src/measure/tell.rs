@@ -28,7 +28,8 @@ pub fn cell_name(cell: &MeasurementCell) -> String {
     }
 }
 
-/// Returns the summary and the tables as text.
+/// Returns the output as text: the summary, the response times by queue depth (random and
+/// sequential), and the response times by distance.
 pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> String {
     let mut text = summary(description);
     for (order_text, lines) in

@@ -6,7 +6,7 @@ use readpath_core::unit::PAGE_BYTES;
 use readpath_models::input_file;
 use readpath_sim::job::{Environment, JobError, JobFile};
 
-/// Parses the job file at `path`.
+/// Parses `text`, the job file at `path`. Variables and properties of this machine are substituted.
 pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
     let file = |name: &str| read_included_file(name, path);
     let variable = |name: &str| std::env::var(name).ok();

@@ -177,7 +177,7 @@ impl LoadRun {
     }
 }
 
-/// Refuses options that apply only to jobs.
+/// Refuses options that apply only to jobs and have no meaning for loads on memory.
 fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
     let options = [
         ("--readahead", args.readahead.is_some()),

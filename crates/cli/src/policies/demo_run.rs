@@ -118,7 +118,10 @@ fn draw_readahead(policy: Spec) -> Scene {
         let request_bytes = u64::from(request.sectors) * SECTOR_BYTES;
         let end_page = first_page + request_bytes.div_ceil(PAGE_BYTES);
         let pages: Vec<u64> = (first_page..end_page).collect();
-        for run in pages.chunk_by(|&a, &b| is_used[a as usize] == is_used[b as usize]) {
+        // Each run of pages that are all used, or all unused, is one mark.
+        let have_equal_use =
+            |left: &u64, right: &u64| is_used[*left as usize] == is_used[*right as usize];
+        for run in pages.chunk_by(have_equal_use) {
             let is_used = is_used[run[0] as usize];
             *if is_used { &mut used_pages } else { &mut unused_pages } += run.len() as u64;
             let mib = |page: u64| (page * PAGE_BYTES) as f64 / MIB;
@@ -243,7 +246,7 @@ fn draw_scheduler(policy: Spec) -> Scene {
     }
 }
 
-/// Draws the chunks of one transfer.
+/// Draws the chunks of one raw transfer: for each chunk its time in flight and its bytes.
 fn draw_chunking(policy: Spec) -> Scene {
     let name = policy.to_string();
     let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
@@ -291,7 +294,7 @@ fn demo_trace() -> BlockTrace {
     BlockTrace { references, blocks: 310, note: None }
 }
 
-/// Draws the hits and misses of each reference.
+/// Draws the references of the demo trace in their order: each as a hit or a miss at its block.
 fn draw_eviction(policy: Spec) -> Result<Scene, SpecError> {
     let trace = demo_trace();
     let mut cache = Simulation::new(eviction::build(&policy, CACHE_BLOCKS)?, CACHE_BLOCKS);
@@ -369,7 +372,7 @@ mod tests {
             let scene = draw_chunking(Spec::plain(policy));
             let mut flight_times_ms: Vec<(f64, f64)> =
                 scene.marks.iter().map(|mark| mark.x).collect();
-            flight_times_ms.sort_by(|a, b| a.0.total_cmp(&b.0));
+            flight_times_ms.sort_by(|left, right| left.0.total_cmp(&right.0));
             flight_times_ms.windows(2).any(|pair| pair[1].0 < pair[0].1)
         };
         assert!(overlaps("ring"));

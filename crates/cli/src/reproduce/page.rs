@@ -37,7 +37,7 @@ pub fn reproduction_page(tables: &[ReproducedTable], counted: Option<String>) ->
     page
 }
 
-/// Bar chart of published and modelled figures.
+/// Bar chart with two bars for each row: the published figure and the modelled one.
 fn bar_chart(table: &ReproducedTable) -> String {
     let bars: Vec<ChartBar> = table
         .rows

@@ -111,7 +111,8 @@ fn run_process(
 /// Operations of one process in flight with their times of issue, indexed by request id.
 type KernelOperations = slab::Slab<(ProcessOperation, Time)>;
 
-/// Issues an operation on the kernel's file.
+/// Issues an operation of `process` on the kernel's file. It completes later, see
+/// [`record_completions`].
 fn issue_operation(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,
