@@ -20,8 +20,8 @@ use builder::Builder;
 /// clone withdraws requests in flight or waits for them, and releases memory and threads.
 ///
 /// Each byte read from a file that others change is a byte that the file had at some time since its
-/// opening. [`Builder::coherence`] gives stronger guarantees. See [`File`](crate::File), also for a path in a
-/// child made by `fork(2)`.
+/// opening. [`Builder::coherence`] gives stronger guarantees. See [`File`](crate::File), also for a
+/// path in a child made by `fork(2)`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -95,19 +95,19 @@ impl ReadPath {
     /// how many are missing. The list is empty if neither policy keeps a log. The schedulers `cfq`
     /// and `adaptive` and the readahead policy `adaptive` do.
     pub fn take_decisions(&self) -> Vec<LoggedDecision> {
-        let mut all: Vec<LoggedDecision> = Vec::new();
+        let mut decisions: Vec<LoggedDecision> = Vec::new();
         if let Some(engine) = self.engine.existing_engine() {
             let mut state = engine.lock();
             let machine = &mut state.machine;
             if let Some(log) = machine.scheduler_decisions() {
-                all.extend(std::iter::from_fn(|| log.poll()));
+                decisions.extend(std::iter::from_fn(|| log.poll()));
             }
             let log = machine.readahead_decisions();
-            all.extend(std::iter::from_fn(|| log.poll()));
+            decisions.extend(std::iter::from_fn(|| log.poll()));
         }
-        self.engine.take_decisions(&mut all);
-        all.sort_by_key(|decided| decided.at);
-        all
+        self.engine.take_decisions(&mut decisions);
+        decisions.sort_by_key(|decided| decided.at);
+        decisions
     }
 
     /// Wraps the engine in the public type.

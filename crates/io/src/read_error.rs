@@ -94,7 +94,7 @@ impl std::fmt::Display for Forked {
 }
 
 impl ReadError {
-    /// Converts an error of the core's machine.
+    /// Converts an error of the core's machine to the public error.
     pub(crate) fn from_machine(error: machine::ReadError) -> ReadError {
         match error {
             machine::ReadError::Device { offset, error } => ReadError::Device { offset, error },

@@ -48,7 +48,7 @@ pub struct ReadaheadWindow {
 }
 
 impl ReadaheadState {
-    /// Converts the core's estimate from pages to bytes.
+    /// Converts the core's estimates: pages to bytes, and picoseconds a page to bytes a second.
     pub(crate) fn from_core(readahead_state: readahead::ReadaheadState) -> ReadaheadState {
         const PICOSECONDS_PER_S: u128 = 1_000_000_000_000;
         // `credit` counts the prefetched pages of the file by their use.

@@ -419,7 +419,8 @@ fn is_file_in_memory(path: &Path, file: &File) -> Result<bool, OpenError> {
     }
 }
 
-/// Length of the file or block device in bytes. `stat` are the attributes of `file`.
+/// Length of the file or block device in bytes. `stat` are the attributes of `file`, which do not
+/// include the length of a block device (`is_block_device`).
 ///
 /// # Errors
 /// It is longer than [`FILE_BYTES_MAX`], or the length of the block device is not available.
@@ -444,7 +445,7 @@ fn length_bytes(
     }
 }
 
-/// Number of the block device, or of the device that holds the file.
+/// Number of the block device itself (`is_block_device`), or of the device that holds the file.
 fn device_number(stat: &Statx, is_block_device: bool) -> u64 {
     match is_block_device {
         true => makedev(stat.stx_rdev_major, stat.stx_rdev_minor),

@@ -238,7 +238,7 @@ struct TransferSlot<K> {
 }
 
 impl<K> Transfers<K> {
-    /// Creates slots for `depth` transfers over `backend`.
+    /// Creates slots for `depth` transfers over `backend`, all free. `clock` stamps completions.
     pub(crate) fn with_backend(
         backend: Box<dyn Backend>,
         depth: u32,

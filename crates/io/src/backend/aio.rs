@@ -72,6 +72,7 @@ const FLAG_EVENTFD: u32 = 1;
 #[repr(C)]
 struct AioRing {
     id: u32,
+    /// Number of answers for which the queue has space.
     count: u32,
     /// Read position, ours.
     head: AtomicU32,

@@ -77,7 +77,7 @@ pub(crate) fn next_step(raw: i32, transfer: &AnsweredTransfer) -> NextStep {
     NextStep::Continue { bytes: bytes_moved }
 }
 
-/// Maps a positive `errno` to a device error.
+/// Maps a positive `errno` of a transfer to the device error that the reader receives.
 pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
         // EILSEQ: failed integrity check of the block layer. ENODATA: medium error of some drivers.

@@ -129,7 +129,7 @@ impl NfsError {
         NfsError::Call { step, error }
     }
 
-    /// Error number of this machine (`errno(3)`).
+    /// Error number of this machine (`errno(3)`) that comes closest to the error.
     pub fn errno(&self) -> i32 {
         match self {
             NfsError::Url(_) | NfsError::NotFile { .. } => libc::EINVAL,

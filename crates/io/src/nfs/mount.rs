@@ -49,7 +49,8 @@ pub(crate) fn decode_mount(results: &[u8]) -> CallResult<FileHandle> {
     Ok(Ok(handle))
 }
 
-/// Decodes the results of EXPORT: the exported directories.
+/// Decodes the results of EXPORT. Returns the paths of the exported directories; the hosts that may
+/// mount them are skipped.
 pub(crate) fn decode_exports(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
     let mut reader = XdrReader::new(results);
     let mut exports = Vec::new();

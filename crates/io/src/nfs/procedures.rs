@@ -221,7 +221,8 @@ fn decode_optional_attributes(reader: &mut XdrReader<'_>) -> Result<Option<Attri
     reader.bool()?.then(|| decode_attributes(reader)).transpose()
 }
 
-/// Decodes attributes (`fattr3`).
+/// Decodes the attributes of a file (`fattr3`). Skips the ones that the client does not use. Fails
+/// on an unknown kind of file.
 fn decode_attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> {
     let kind = match reader.u32()? {
         1 => FileKind::Regular,

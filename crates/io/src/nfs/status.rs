@@ -59,7 +59,7 @@ impl Status {
         }))
     }
 
-    /// Error number of this machine (`errno(3)`).
+    /// Error number of this machine (`errno(3)`) that comes closest to the server's status.
     pub fn errno(self) -> i32 {
         match self {
             Status::NotPermitted => libc::EPERM,
@@ -77,7 +77,7 @@ impl Status {
         }
     }
 
-    /// Error that a reader receives for this status.
+    /// Device error that a reader receives when the server answers with this status.
     pub(crate) fn device_error(self) -> DeviceError {
         match self {
             Status::NotPermitted | Status::Refused => DeviceError::Refused,

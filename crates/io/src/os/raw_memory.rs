@@ -166,10 +166,9 @@ mod tests {
             buffer.fill(buffer_index as u8);
         }
         assert!(
-            buffers
+            buffers.iter().enumerate().all(|(buffer_index, buffer)| buffer
                 .iter()
-                .enumerate()
-                .all(|(buffer_index, buffer)| buffer.iter().all(|&b| b == buffer_index as u8))
+                .all(|&byte| byte == buffer_index as u8))
         );
         let mut starts: Vec<usize> =
             buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect();

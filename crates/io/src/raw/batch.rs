@@ -234,7 +234,8 @@ fn own_transfers<'t, 'f>(
     transfers.get_mut().ok_or_else(|| file.error(RawFault::Forked(Forked::UnderWay)))
 }
 
-/// Converts an ended transfer to the public result.
+/// Converts an ended transfer to the public result: its ticket, its memory, and the number of bytes
+/// or the error.
 fn to_raw_moved(file: &RawFile, ended: EndedTransfer<TransferContext<'_>>) -> RawMoved {
     let EndedTransfer { completion, op, bytes, context } = ended;
     let TransferContext { memory, offset, ticket, .. } = context;

@@ -18,6 +18,7 @@ use crate::os::frames::{FrameMemoryError, HUGE_PAGE_BYTES, exclude_from_fork, ma
 pub(super) struct Buffers {
     base: NonNull<u8>,
     chunk_bytes: usize,
+    /// Number of buffers.
     count: usize,
 }
 

@@ -20,7 +20,9 @@ pub(super) enum PieceMemory {
 /// A requested byte range, split into blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLayout {
+    /// Offset of the first byte.
     start: u64,
+    /// End of the range, exclusive.
     end: u64,
     block_bytes: u64,
 }

@@ -37,7 +37,8 @@ pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
     None
 }
 
-/// Returns the options of the scenario's path.
+/// Returns the builder of the scenario's path, with the policies, memory, depth and coherence of
+/// its settings.
 fn builder(scenario: &Scenario) -> Builder {
     let settings = &scenario.settings;
     let backend = if settings.can_execute_inline { BackendKind::Auto } else { BackendKind::Aio };

@@ -253,7 +253,7 @@ pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
     }
 }
 
-/// Draws a server of a file of `bytes` bytes with its faults. A quiet run has no faults.
+/// Draws a server of a file of `bytes` bytes with its faults. A quiet run (`is_quiet`) has none.
 /// `changes_files` is true if other programs change the file.
 fn draw_server(
     draw: &mut Draw,

@@ -45,8 +45,8 @@ impl Opened {
 }
 
 /// Opens a file for reading through the kernel page cache by one system call. `O_NONBLOCK` avoids
-/// waiting for the other end of a pipe or for a lease. Returns `None` if the options need more, or
-/// if the open fails.
+/// waiting for the other end of a pipe or for a lease. Returns `None` if the options need more
+/// (such as `creates`, a missing file to create), or if the open fails.
 ///
 /// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
 /// cleared](clear_nonblock).

@@ -60,8 +60,8 @@ impl ChunksInFlight<'_> {
         unsafe { self.in_flight.start(self.op, chunk_state, [io_segment(start, chunk.bytes)]) };
     }
 
-    /// Ends a chunk of which `bytes` bytes were moved: copies what a read has in buffers to the
-    /// caller, and frees the buffer.
+    /// Ends a chunk of which `bytes` bytes were moved: copies the bytes that a read has in buffers
+    /// to the caller, and frees the buffer.
     ///
     /// # Safety
     /// The caller's memory is valid, and other code does not access it.

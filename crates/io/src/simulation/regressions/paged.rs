@@ -1,5 +1,5 @@
 //! Failures that runs have found in the servers of mappings and regions. The doc comment of a
-//! scenario says what happened before the repair. Most actions have a first page and a number of
+//! scenario describes the failure before the repair. Most actions have a first page and a number of
 //! pages: see [`MappingTouch`].
 
 use super::{Faults, Scenario, Settings, settings_without_faults};
