@@ -84,6 +84,7 @@ struct NfsRequest {
 struct NfsCall {
     /// Key of the request in `requests`.
     request_key: u32,
+    /// First sector of the call.
     start: u64,
     sectors: u32,
 }

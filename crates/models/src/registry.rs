@@ -272,6 +272,7 @@ struct ComposedDevice {
 
 /// A number of equal members.
 struct MemberGroup {
+    /// Number of members.
     count: u32,
     spec: Spec,
 }

@@ -58,9 +58,10 @@ impl RegretCause {
     }
 }
 
-/// Returns the name of the policy that causes the loss: `kind`, the scheduler, or both. The two
-/// ratios are the fields of [`RegretCause`], each named by the policy under test that was kept;
-/// without them only the scheduler can be the cause.
+/// Returns the name of the policy that causes the loss: `kind` (readahead or swap-in), the
+/// scheduler, or both. The two ratios are the fields of [`RegretCause`]. In each, one policy under
+/// test is combined with the baseline's other policy. Without them only the scheduler can be the
+/// cause.
 fn responsible_policy(
     kind: &'static str,
     own_readahead_ratio: Option<f64>,

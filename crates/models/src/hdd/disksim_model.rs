@@ -88,7 +88,8 @@ pub(super) fn read_layout(
     Ok(layout)
 }
 
-/// Removes slips and remaps beyond the end of their zone. Returns true if there were any.
+/// Removes slips and remaps beyond the end of their zone. Returns true if there were any. `heads`
+/// is the number of surfaces.
 fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -> bool {
     // The scheme with spare tracks counts slips and remaps in tracks, the others in sectors.
     let unit_sectors =

@@ -222,7 +222,7 @@ fn parameter_spec(
     ParameterSpec { key, description, quantity, default, least, most, source }
 }
 
-/// Parameters of the host link and the controller.
+/// Parameters of the host link and the controller: for each its default, its source and its bounds.
 fn controller_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
     use ParameterQuantity::{Bytes, BytesPerSecond, Count, Switch, Time};
     vec![
@@ -323,7 +323,7 @@ fn flash_layout_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
     ]
 }
 
-/// Parameters of the times of flash operations.
+/// Parameters of the times of flash operations: for each its default, its source and its bounds.
 fn flash_time_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
     use ParameterQuantity::Time;
     vec![

@@ -19,6 +19,7 @@ const GROUP_PAGES: u64 = 8;
 pub struct WrittenPages {
     /// Entries of the table. Their number is 0 or a power of two of at least [`GROUP_PAGES`].
     entries: Vec<u64>,
+    /// Number of used entries.
     count: usize,
 }
 

@@ -44,7 +44,9 @@ pub struct Sampled {
     process: u32,
     system: System,
     begun: Instant,
+    /// Counters of the process at the first sample.
     first: KernelCounts,
+    /// Counters at the newest sample.
     newest: KernelCounts,
     files: BTreeMap<Inode, TrackedFile>,
     /// File and position by descriptor.

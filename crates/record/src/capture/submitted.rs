@@ -312,6 +312,7 @@ fn missed_events(program: &OwnedFd) -> u64 {
 #[derive(Debug)]
 struct DropCounter {
     map: OwnedFd,
+    /// Address of the number in the mapped array.
     number: *mut libc::c_void,
     page_bytes: usize,
 }

@@ -45,6 +45,7 @@ pub(super) type SharedOpenFile = Rc<RefCell<OpenFileState>>;
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     tables: HashMap<DescriptorTableId, HashMap<u64, SharedOpenFile>>,
+    /// Number of tables so far, and the number of the next one.
     count: u64,
 }
 

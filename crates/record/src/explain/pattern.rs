@@ -59,8 +59,9 @@ pub(super) struct AccessStreams {
     streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
     /// Number of reads by their distance in bytes from the end of the reader's last read.
     pub strides: BTreeMap<i64, u64>,
-    /// Number of reads that continue a stream, and of the others.
+    /// Number of reads that continue a stream.
     pub sequential: u64,
+    /// Number of reads that continue no stream.
     pub other: u64,
 }
 

@@ -13,7 +13,9 @@ const RUN_BYTES_MAX: u64 = 256 << 10;
 pub(super) struct Run {
     pub file: u32,
     pub offset: u64,
+    /// Bytes of all reads together.
     pub bytes: u64,
+    /// Number of reads.
     pub reads: u64,
 }
 

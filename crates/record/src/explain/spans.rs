@@ -13,6 +13,7 @@ pub(super) struct IntervalUnion {
     closed_ns: u64,
     /// Sum of the lengths of all intervals.
     sum_ns: u64,
+    /// Number of intervals.
     count: u64,
 }
 

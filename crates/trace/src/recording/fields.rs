@@ -113,7 +113,7 @@ pub(super) fn code_fields(
     }
 }
 
-/// Fields of the start of a recording.
+/// Encodes or decodes the fields of the start of a recording.
 fn code_start(start: &mut RecordingStart, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     code_choice(code, &mut start.source, &SOURCES)?;
     code.number(&mut start.wall_ns)?;
@@ -126,7 +126,7 @@ fn code_start(start: &mut RecordingStart, code: &mut impl FieldCodec) -> Result<
     code.text(&mut start.system)
 }
 
-/// Fields of a device.
+/// Encodes or decodes the fields of a device.
 fn code_device(device: &mut DeviceRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     code.number(&mut device.device)?;
     code.text(&mut device.name)?;
@@ -135,7 +135,7 @@ fn code_device(device: &mut DeviceRecord, code: &mut impl FieldCodec) -> Result<
     code.text(&mut device.file_system)
 }
 
-/// Fields of a file.
+/// Encodes or decodes the fields of a file.
 fn code_file(file: &mut FileRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     code_u32(code, &mut file.file)?;
     code.number(&mut file.device)?;
@@ -144,7 +144,7 @@ fn code_file(file: &mut FileRecord, code: &mut impl FieldCodec) -> Result<(), Re
     code.text(&mut file.path)
 }
 
-/// Fields of an open.
+/// Encodes or decodes the fields of an open.
 fn code_open(open: &mut OpenRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     code_time(code, &mut open.at_ns)?;
     code_u32(code, &mut open.thread)?;
@@ -155,7 +155,7 @@ fn code_open(open: &mut OpenRecord, code: &mut impl FieldCodec) -> Result<(), Re
     code_flag(code, &mut open.is_writable)
 }
 
-/// Fields of advice.
+/// Encodes or decodes the fields of advice.
 fn code_advice(advice: &mut AdviceGiven, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     code_time(code, &mut advice.at_ns)?;
     code_u32(code, &mut advice.thread)?;
@@ -165,7 +165,7 @@ fn code_advice(advice: &mut AdviceGiven, code: &mut impl FieldCodec) -> Result<(
     code_flag(code, &mut advice.is_of_mapping)
 }
 
-/// Fields of a read.
+/// Encodes or decodes the fields of a read.
 fn code_read(read: &mut ReadRecord, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     code_time(code, &mut read.end_ns)?;
     code_start_time(code, read.end_ns, &mut read.begin_ns)?;
@@ -178,7 +178,7 @@ fn code_read(read: &mut ReadRecord, code: &mut impl FieldCodec) -> Result<(), Re
     code_outcome(code, read.asked_bytes, &mut read.outcome)
 }
 
-/// Fields of a request.
+/// Encodes or decodes the fields of a request.
 fn code_request(
     request: &mut RequestRecord,
     code: &mut impl FieldCodec,
@@ -193,7 +193,7 @@ fn code_request(
     code.number(&mut request.bytes)
 }
 
-/// Fields of other programs' requests.
+/// Encodes or decodes the fields of other programs' requests.
 fn code_others_requests(
     others: &mut OthersRequests,
     code: &mut impl FieldCodec,
@@ -207,7 +207,7 @@ fn code_others_requests(
     code.number(&mut others.bytes)
 }
 
-/// Fields of sampled requests of others.
+/// Encodes or decodes the fields of sampled requests of others.
 fn code_others_sampled(
     others: &mut OthersSampled,
     code: &mut impl FieldCodec,

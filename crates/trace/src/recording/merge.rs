@@ -20,6 +20,7 @@ const ALIGNMENT_NS: u64 = 1_000_000;
 /// Iterator over the merged records in order. It buffers a millisecond of records, and the names.
 #[derive(Debug)]
 pub struct MergedRecords<I> {
+    /// The recordings to merge.
     parts: Vec<MergeInput<I>>,
     names: MergedNames,
     start: Option<RecordingStart>,

@@ -40,7 +40,8 @@ impl KernelCounts {
         KernelCounts::from_file("/proc/self/io").ok()
     }
 
-    /// Reads the counters from a file `/proc/PID/io`.
+    /// Reads the counters from a file `/proc/PID/io`. Fails if it cannot be read or lacks a
+    /// counter.
     fn from_file(path: &str) -> io::Result<KernelCounts> {
         let text = fs::read_to_string(path)?;
         let value = |name: &str| {

@@ -56,7 +56,8 @@ impl Preload {
         Ok(disk)
     }
 
-    /// Returns the number of a thread. Writes its name at its first occurrence.
+    /// Returns the number of a thread in the recording. Writes its name at its first occurrence.
+    /// `task` has the process in its upper 32 bits and the thread in its lower ones.
     pub(super) fn thread<W: Write>(
         &mut self,
         task: u64,

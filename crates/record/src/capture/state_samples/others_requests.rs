@@ -47,6 +47,7 @@ pub(super) struct OthersSamples {
     /// Numbers of new disks.
     new_disks: Receiver<u64>,
     disks: BTreeMap<u64, DiskSamples>,
+    /// Time of the last sample; `None` before the first.
     last: Option<SampleTime>,
     requests: Sender<OthersSampled>,
 }

@@ -18,7 +18,9 @@ pub(in super::super) const BUFFER_BYTES: u64 = 64 << 10;
 pub(in super::super) struct Calls {
     /// Time in which at least one thread was in such a call.
     spans: IntervalUnion,
+    /// Number of calls.
     pub count: u64,
+    /// Bytes that the calls returned.
     pub bytes: u64,
     /// Number of calls that began at the end of the last one.
     pub sequential_calls: u64,

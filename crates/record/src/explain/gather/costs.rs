@@ -39,6 +39,7 @@ const SAMPLES_KEPT_MAX: usize = 512;
 /// Waits of one size class.
 #[derive(Clone, Debug, Default)]
 struct SizeClass {
+    /// Number of waits.
     count: u64,
     /// Sum of the waits in nanoseconds.
     ns: u64,
