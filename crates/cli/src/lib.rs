@@ -1,6 +1,6 @@
 //! The command `readpath` as a function, for programs that add policies or devices of their own.
 //!
-//! Such a program registers them and then calls [`main`]. The command then has them under their
+//! The program registers them and then calls [`main`]. The command then has them under their
 //! names: in models, traces, simulations of caches, and on real files. The example `own_policies`
 //! of this crate does so with a policy of each kind and a device.
 //!

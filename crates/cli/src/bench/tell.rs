@@ -20,8 +20,8 @@ pub fn results_text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[St
     text
 }
 
-/// Table with one row per cell of one state: throughputs in MiB/s, the ratio of the library to the
-/// fastest baseline, processor seconds, memory, and the reason of a missed goal.
+/// Table with one row per cell of one state. The columns are throughputs in MiB/s, the ratio of the
+/// library to the fastest baseline, processor seconds, memory, and the reason of a missed goal.
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
     let columns: [Column<&BenchCell>; 12] = [
         ("row", |cell| cell.row.clone()),

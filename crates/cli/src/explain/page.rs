@@ -148,7 +148,7 @@ fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     page.picture(caption, &dots::draw("Latency over time", &plot_area, &series));
 }
 
-/// Draws the number of requests at the devices over time. Nothing is drawn without requests.
+/// Draws the number of requests at the devices over time. Without requests there is no picture.
 fn add_depth_picture(page: &mut Page, pictures: &Pictures) {
     let points = pictures.depths();
     if points.is_empty() {

@@ -66,7 +66,7 @@ pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
     cached_cases.map(|case| count_case(case, &url, &proxy_url, &proxy)).collect()
 }
 
-/// Formats the rows as a table: for each case the published number of READs, the number that the
+/// Formats the rows as a table. Each case has the published number of READs, the number that the
 /// server received, their mean size, and the number sent before the first answer.
 pub fn rows_text(rows: &[WireRow]) -> String {
     let columns: [Column<WireRow>; 6] = [

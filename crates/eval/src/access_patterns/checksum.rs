@@ -55,7 +55,7 @@ mod tests {
         sum
     }
 
-    /// The same bytes are added at once, and in pieces from the last to the first.
+    /// Equal bytes are added at once, and in pieces from the last to the first.
     #[test]
     fn checksum_is_equal_for_pieces_of_any_order_and_size() {
         let bytes: Vec<u8> = (0..40_000u32).map(|offset| (offset / 77) as u8).collect();

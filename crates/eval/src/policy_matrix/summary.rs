@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((summary.p99_below_80_percent, summary.p99_cells), (0, 0), "no p99 is known");
     }
 
-    /// Of four cells, one has a p99 below 0.80 of the best baseline's, and one has none.
+    /// Four cells: one has a p99 ratio below 0.80, and one has no p99.
     #[test]
     fn cells_with_worse_latency_are_counted_where_it_is_known() {
         let cells = [Some(0.79), Some(0.80), Some(3.0), None].map(|p99_ratio| JudgedCell {

@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(SystemMemory::measure_below(Path::new("/nowhere")), None);
     }
 
-    /// The smallest limit of nested groups counts: 300,000 bytes. Of 250,000 used bytes 50,000 are
-    /// inactive file pages, which count as free, so 100,000 bytes are available.
+    /// The smallest limit of nested groups counts: 300,000 bytes. The group uses 250,000 bytes, and
+    /// 50,000 of them are inactive file pages, which count as free: 100,000 bytes are available.
     #[test]
     fn available_memory_follows_the_smallest_group_limit() {
         let root = ScratchRoot::with(&[
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(SystemMemory::measure_below(&root.0), Some(expected));
     }
 
-    /// The group's path is the host's, so the files at the mount apply. Of 600,000 used bytes
-    /// 200,000 are inactive, so 100,000 of 500,000 are available.
+    /// The group's path is the host's, so the files at the mount apply. The group uses 600,000
+    /// bytes, and 200,000 of them are inactive: 100,000 of 500,000 are available.
     #[test]
     fn available_memory_follows_cgroup_v1_limits_at_the_mount_root() {
         let root = ScratchRoot::with(&[

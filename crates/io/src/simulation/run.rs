@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Waker};
 
-use readpath_core::readahead::Advice;
+use readpath_core::readahead::Advice::{self, DontNeed, Normal, Random, Sequential, WillNeed};
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::Disk;
@@ -53,8 +53,7 @@ impl Scenario {
 }
 
 /// Advice by the number in an action.
-const ADVICE: [Advice; 5] =
-    [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed];
+const ADVICE: [Advice; 5] = [Normal, Sequential, Random, WillNeed, DontNeed];
 
 /// State shared by the threads of a run.
 struct RunShared {
@@ -249,6 +248,7 @@ impl Thread {
         }
     }
 
+    /// Performs one action of the thread and checks its results against the model of the files.
     fn perform(&mut self, action: &Action) {
         let disk = &self.world.disk;
         match *action {

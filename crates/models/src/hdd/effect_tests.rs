@@ -153,7 +153,7 @@ fn cached_writes_reach_the_medium_before_all_but_their_continuations() {
 
 #[test]
 fn read_ahead_follows_the_bounds_of_the_drive_file() {
-    // Whether a read of `sector` hits the cache, 100 ms after a read of the sectors 0 to 7.
+    // True if a read of `sector` hits the cache, 100 ms after a read of the sectors 0 to 7.
     let hit_after = |changes: &[(&str, &str)], sector: u64| {
         let ms = last_ms(changes, &[(READ, 0, 8, 5), (READ, sector, 1, 100)]);
         // A hit after a read takes 0.1 ms and one sector over the bus.
@@ -191,7 +191,7 @@ fn read_ahead_follows_the_bounds_of_the_drive_file() {
 
 #[test]
 fn read_ahead_to_the_track_end_skips_bad_sectors() {
-    // Whether a read of `sector` hits the cache after a read of `first_sectors` sectors.
+    // True if a read of `sector` hits the cache after a read of `first_sectors` sectors.
     let hit_after = |level: &str, slip: &str, (first_start, first_sectors), sector: u64| {
         let changes = [
             ("tiny.diskspecs", "continuous read = 3", level),
@@ -215,7 +215,7 @@ fn read_ahead_to_the_track_end_skips_bad_sectors() {
 #[test]
 fn arriving_command_stops_read_ahead_after_the_current_sector() {
     let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
-    // Whether the third read, which reads `sector` 100 ms after the second, hits the cache.
+    // True if the third read, which reads `sector` 100 ms after the second, hits the cache.
     let is_hit = |changes: &[(&str, &str)], sector: u64| {
         let reads = [(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, sector, 1, 100)];
         let ms = service_times(changes, &reads);

@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn slips_shift_sector_numbers_and_remaps_move_them_to_spares() {
-        // Of 24 positions, 2 are spares. Position 2 is slipped, so number 2 is at position 3.
+        // Two of 24 positions are spares. Position 2 is slipped, so number 2 is at position 3.
         let slipped = DiskZone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
         let geometry = geometry(TrackOrder::Cylinders, SparingScheme::PerZone, vec![slipped]);
         assert_eq!(geometry.sectors(), 22);

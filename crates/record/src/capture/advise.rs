@@ -2,9 +2,9 @@
 //!
 //! The kernel's events report the program's reads and faults. One readahead policy per file with
 //! missing pages sees these accesses. Its targets are prefetched by `readahead(2)`
-//! (`advise/hand.rs`), like the rest of a large read in progress. So is the rest of a file that is
-//! *used up*: read once, in pieces of any order (`advise/used_up.rs`). The program still reads from
-//! the kernel. The worst result is a wasted read. Invariants:
+//! (`advise/hand.rs`), like the rest of a large read in progress. The rest of a file is prefetched
+//! as well if the file is *used up*: read once, in pieces of any order (`advise/used_up.rs`). The
+//! program still reads from the kernel. The worst result is a wasted read. Invariants:
 //! 1. Pages prefetched and not yet used (`advise/ledger.rs`) never exceed the budget. With a full
 //!    budget the oldest pages are evicted, if they are two seconds old.
 //! 2. Each prefetched page takes credit, and its use returns credit (`advise/worth.rs`).

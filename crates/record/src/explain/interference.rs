@@ -206,7 +206,7 @@ mod tests {
     }
 
     /// By hand: fifty waits of 100 µs take 5 ms, and fifty of 300 µs, each within one long write,
-    /// take 15 ms. Of 20 ms, 50 × 200 µs = 10 ms are lost.
+    /// take 15 ms. The loss is 50 × 200 µs = 10 ms of 20 ms.
     #[test]
     fn reads_during_writes_are_compared_with_reads_without_writes() {
         let mut writes = Interference::default();

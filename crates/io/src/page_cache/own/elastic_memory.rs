@@ -437,7 +437,7 @@ mod tests {
         assert_eq!((limit_mib(800), limit_mib(700)), (700, 2_652));
     }
 
-    /// The same stall with 10,000 MiB available. By hand: 800 + 10,000 less the reserve of 2,048.
+    /// An equal stall with 10,000 MiB available. By hand: 800 + 10,000 less the reserve of 2,048.
     #[test]
     fn memory_limit_ignores_stalls_while_memory_is_plentiful() {
         let elastic =

@@ -68,7 +68,7 @@ impl StorageBackend {
         }
     }
 
-    /// Removes the file whose first sector is `start_sector`. None of its requests may be in
+    /// Removes the file whose first sector is `start_sector`. No request of the file may be in
     /// flight.
     pub(crate) fn remove(&mut self, start_sector: u64) {
         match self {

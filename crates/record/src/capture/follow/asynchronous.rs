@@ -405,8 +405,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Handles the end of `io_getevents` at `at_ns`. Queues the records of the process's reads
-    /// without pending sectors, which are complete by now. Nothing happens if `result` is not
-    /// positive.
+    /// without pending sectors, which are complete by now. A `result` that is not positive has no
+    /// effect.
     pub(super) fn on_io_getevents_end(
         &mut self,
         at_ns: u64,

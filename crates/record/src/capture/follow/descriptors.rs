@@ -208,7 +208,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the record of a read that ended at `end_ns`, and advances the file position. `result`
-    /// is the number of bytes or a negative error number. Nothing is recorded if the file or the
+    /// is the number of bytes or a negative error number. The read is not recorded if its file or
     /// position is unknown, or if the program has to retry.
     fn on_read_end(
         &mut self,

@@ -5,8 +5,8 @@
 //! threads in faults are known for all files together. The pages are divided into at least as many
 //! ranges as there were faults, of one readahead window at most. The largest ranges, one for each
 //! fault, and all whole windows share the time equally. A thread that waits for a window in flight
-//! has no major fault. Which pages of a range the program used, and the order of the ranges within
-//! an interval, are not known.
+//! has no major fault. The used pages of a range, and the order of the ranges within an interval,
+//! are not known.
 //!
 //! The kernel reports residency only to the file's owner and to users with write permission. For
 //! other files the pages that appear in the page table of the process take its place: the touched

@@ -47,8 +47,8 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     (1.0 - separate_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
 }
 
-/// Returns the files for which the rule holds. Where direct reads fill the page cache, the unneeded
-/// bytes are charged to the cause `Direct`.
+/// Returns the files for which the rule holds. Unneeded bytes of direct reads that fill the page
+/// cache are charged to the cause `Direct` instead.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
     let files = gathered.files.values().filter(|file| !file.direct_reads_fill_cache());
     files.filter(|file| lost_share(gathered, file) > 0.0)
