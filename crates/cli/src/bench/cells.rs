@@ -81,7 +81,8 @@ pub struct StateSummary {
     pub missed_goals: usize,
 }
 
-/// Computes the figures of a cell and compares them with its goal.
+/// Computes the figures of a cell and compares them with its goal. The ratios divide the time of a
+/// baseline by the time of the library. `None` where one of the two has no figure.
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let [_, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
@@ -105,8 +106,8 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         goal.baseline.filter(|baseline| best_baseline.is_some_and(|best| best != *baseline));
     let judged_ratio = match goal.baseline {
         Some(required) => {
-            let found = baselines.iter().find(|(baseline, _)| *baseline == required);
-            ratio_to(found.and_then(|(_, figures)| figures.seconds))
+            let required = baselines.iter().find(|(baseline, _)| *baseline == required);
+            ratio_to(required.and_then(|(_, figures)| figures.seconds))
         }
         None => ratio,
     };

@@ -480,7 +480,8 @@ impl PagedShared {
         }
     }
 
-    /// Copies bytes of a mapping from `offset` on, and checks them.
+    /// Copies up to `bytes` bytes of a mapping from `offset` on, and checks them against the
+    /// history of the file. The range is cut at the end of the mapping. A region is not read.
     fn read_at(&self, world: &World, offset: u64, bytes: u64) {
         let MemoryObject::Mapping(mapping) = &self.memory_object else { return };
         let offset = offset.min(self.bytes);

@@ -118,15 +118,15 @@ impl Preload {
     /// No folder of temporary files has enough space and allows programs to be loaded from it.
     pub fn start(library: &[u8]) -> io::Result<Preload> {
         let mut failures = Vec::new();
-        let made = temporary_folders().into_iter().find_map(|parent| {
-            let made = create_private_folder(&parent).and_then(|folder| {
+        let folder_and_ring = temporary_folders().into_iter().find_map(|parent| {
+            let created = create_private_folder(&parent).and_then(|folder| {
                 let shared =
                     create_shared_files(&folder, library).inspect_err(|_| remove_folder(&folder));
                 Ok((folder, shared?))
             });
-            made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
+            created.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
         });
-        let Some((folder, ring)) = made else {
+        let Some((folder, ring)) = folder_and_ring else {
             let size_kib = (BYTES + library.len() as u64).div_ceil(1 << 10);
             let hint = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
             let failures = failures.join("; ");

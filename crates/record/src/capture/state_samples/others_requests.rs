@@ -96,7 +96,9 @@ impl OthersSamples {
         OthersSamples { new_disks, disks: BTreeMap::new(), last: None, requests }
     }
 
-    /// Takes a sample if one is due and a disk is known.
+    /// Takes a sample if it is due: the counters of each known disk, and the bytes of the program's
+    /// `processes`. Sends the requests of other programs since the last sample. The counts start
+    /// again if no disk is known, if there are too many processes, or if their bytes are unknown.
     pub fn sample_if_due(&mut self, processes: impl ExactSizeIterator<Item = u32>) {
         let at_ns = now_ns();
         if self.last.is_some_and(|last| at_ns < last.at_ns + PERIOD_NS) {

@@ -179,10 +179,10 @@ impl EngineState {
 
     /// Ends a read on the handle and releases its pages. `range` covers them.
     ///
-    /// They leave the cache if the path does not cache pages. For a file in the kernel page cache,
-    /// a read gets here only if the kernel could not return its bytes. All pages are dropped with
-    /// it, prefetched ones included. They would become stale, while the kernel's pages follow
-    /// changes of the file.
+    /// The pages leave the cache if the path does not cache pages. For a file in the kernel page
+    /// cache, the machine reads only bytes that the kernel could not return. All pages of the file
+    /// are then dropped, prefetched ones included. They would become stale, while the kernel's
+    /// pages follow changes of the file.
     pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
         let handle_use = &mut self.handle_uses[handle.0 as usize];
         handle_use.reads -= 1;
