@@ -247,7 +247,8 @@ fn hot_set_and_streams(
     collect_turns(turns / 2, rng, &mut append_turn)
 }
 
-/// Collects the reads of `turns` turns. `append_turn` appends the reads of one turn to its argument.
+/// Collects the reads of `turns` turns. `append_turn` appends the reads of one turn to its
+/// argument.
 fn collect_turns(
     turns: u64,
     rng: &mut SeededRng,
