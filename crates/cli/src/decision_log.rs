@@ -25,7 +25,8 @@ impl DecisionFile {
     /// run.
     pub fn create(path: &Path, input_paths: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
         // A file that does not exist is never the same.
-        let is_same_file = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
+        let is_same_file =
+            |input_path: &Path| Some(input_path.canonicalize().ok()? == path.canonicalize().ok()?);
         if let Some(input_path) =
             input_paths.iter().map(AsRef::as_ref).find(|path| is_same_file(path) == Some(true))
         {

@@ -108,8 +108,8 @@ impl OperationLogs {
 }
 
 /// True if both paths lead to the same existing file.
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+fn is_same_file(left: &Path, right: &Path) -> bool {
+    left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
 }
 
 /// Log file that several processes may write to.

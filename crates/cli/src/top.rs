@@ -272,7 +272,8 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
     let waited = explanation.waited_seconds;
     row.extend(cells(waited, shape.reads, shape.got_bytes, shape.fetched_bytes, depth));
     table.add_row(row);
-    // Libraries and the like are read by every program.
+    // Files with at least a hundredth of the interval's wait, or a tenth of the bytes. Others, such
+    // as shared libraries, are read by every program.
     let is_notable = |file: &&FileStatistics| {
         file.waited_seconds >= 0.01 * seconds || 10 * file.got_bytes >= shape.got_bytes
     };

@@ -554,7 +554,7 @@ mod tests {
             (reads + touches) * PROCESSES.len(),
             "the object store has no swap cells"
         );
-        let one = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
-        assert_eq!(one.iter().map(MatrixCell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
+        let selected = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
+        assert_eq!(selected.iter().map(MatrixCell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
     }
 }

@@ -88,6 +88,7 @@ fn parquet_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
 /// Returns the ranges, as offset and length in bytes, that a ZIP reader requests: the directory,
 /// then random entries, a tenth of the file.
 fn zip_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
+    // Half a KiB of directory for each MiB of the file.
     let directory_bytes = file_bytes / 2048;
     let directory_offset = file_bytes - ZIP_END_BYTES - directory_bytes;
     let mut ranges =

@@ -172,16 +172,17 @@ mod tests {
     fn random_offsets_lie_in_the_file_and_differ_by_thread() {
         let (file_bytes, read_bytes, count, threads) = (1 << 20, 8, 1000, 4);
         let pattern = AccessPattern::random(file_bytes, read_bytes, count, threads);
-        let [one, two] = [0, 1].map(|thread| pattern.of_thread(thread).collect::<Vec<u64>>());
-        assert_eq!((one.len(), two.len()), (250, 250));
-        assert_ne!(one, two);
-        assert!(one.iter().all(|offset| offset % 4096 == 0 && *offset < file_bytes));
+        let [first_offsets, second_offsets] =
+            [0, 1].map(|thread| pattern.of_thread(thread).collect::<Vec<u64>>());
+        assert_eq!((first_offsets.len(), second_offsets.len()), (250, 250));
+        assert_ne!(first_offsets, second_offsets);
+        assert!(first_offsets.iter().all(|offset| offset % 4096 == 0 && *offset < file_bytes));
         assert_eq!(
-            one,
+            first_offsets,
             pattern.of_thread(0).collect::<Vec<u64>>(),
             "the offsets are equal in every pass"
         );
-        let distinct: std::collections::BTreeSet<_> = one.iter().collect();
+        let distinct: std::collections::BTreeSet<_> = first_offsets.iter().collect();
         assert!(distinct.len() > 100, "{} places", distinct.len());
     }
 }

@@ -456,10 +456,10 @@ impl Backend for Aio {
         let Transfer { token, fd, op, offset, segments, .. } = transfer;
         // A single segment needs no list, which saves the kernel copying and walking it.
         let (opcode, address, count) = match (op, segments) {
-            (Op::Read, [one]) => (PREAD, one.iov_base as usize, one.iov_len),
-            (Op::Write, [one]) => (PWRITE, one.iov_base as usize, one.iov_len),
-            (Op::Read, list) => (PREADV, list.as_ptr() as usize, list.len()),
-            (Op::Write, list) => (PWRITEV, list.as_ptr() as usize, list.len()),
+            (Op::Read, [iov]) => (PREAD, iov.iov_base as usize, iov.iov_len),
+            (Op::Write, [iov]) => (PWRITE, iov.iov_base as usize, iov.iov_len),
+            (Op::Read, iovs) => (PREADV, iovs.as_ptr() as usize, iovs.len()),
+            (Op::Write, iovs) => (PWRITEV, iovs.as_ptr() as usize, iovs.len()),
         };
         let mut queued = context.lock_queued();
         queued.push(Iocb {

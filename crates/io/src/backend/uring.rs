@@ -350,31 +350,31 @@ impl Backend for UringBackend {
         let file = types::Fd(fd);
         // A single segment needs no list, which saves the kernel copying and walking it.
         let entry = match (op, segments) {
-            (Op::Read, [one]) if self.is_registered(one) => {
-                let (memory, bytes) = (one.iov_base.cast(), segment_bytes(one));
+            (Op::Read, [iov]) if self.is_registered(iov) => {
+                let (memory, bytes) = (iov.iov_base.cast(), segment_bytes(iov));
                 opcode::ReadFixed::new(file, memory, bytes, REGISTERED_BUFFER_INDEX)
                     .offset(offset)
                     .build()
             }
-            (Op::Write, [one]) if self.is_registered(one) => {
-                let (memory, bytes) = (one.iov_base.cast_const().cast(), segment_bytes(one));
+            (Op::Write, [iov]) if self.is_registered(iov) => {
+                let (memory, bytes) = (iov.iov_base.cast_const().cast(), segment_bytes(iov));
                 opcode::WriteFixed::new(file, memory, bytes, REGISTERED_BUFFER_INDEX)
                     .offset(offset)
                     .build()
             }
-            (Op::Read, [one]) => opcode::Read::new(file, one.iov_base.cast(), segment_bytes(one))
+            (Op::Read, [iov]) => opcode::Read::new(file, iov.iov_base.cast(), segment_bytes(iov))
                 .offset(offset)
                 .build(),
-            (Op::Write, [one]) => {
-                opcode::Write::new(file, one.iov_base.cast_const().cast(), segment_bytes(one))
+            (Op::Write, [iov]) => {
+                opcode::Write::new(file, iov.iov_base.cast_const().cast(), segment_bytes(iov))
                     .offset(offset)
                     .build()
             }
-            (Op::Read, list) => {
-                opcode::Readv::new(file, list.as_ptr(), list.len() as u32).offset(offset).build()
+            (Op::Read, iovs) => {
+                opcode::Readv::new(file, iovs.as_ptr(), iovs.len() as u32).offset(offset).build()
             }
-            (Op::Write, list) => {
-                opcode::Writev::new(file, list.as_ptr(), list.len() as u32).offset(offset).build()
+            (Op::Write, iovs) => {
+                opcode::Writev::new(file, iovs.as_ptr(), iovs.len() as u32).offset(offset).build()
             }
         };
         self.unanswered += 1;

@@ -170,9 +170,13 @@ mod tests {
         let read_time = (100, 5);
         let old = changed_at(97).with_unstable_id(read_time, Coherence::EachRead);
         assert!(old == changed_at(97) && changed_at(97).is_unchanged_since(&old));
-        let [one, two] =
-            [98, 98].map(|s| changed_at(s).with_unstable_id(read_time, Coherence::EachRead));
-        assert!(one != two && !changed_at(98).is_unchanged_since(&one) && one.is_same_file(&two));
+        let [first, second] = [98, 98]
+            .map(|seconds| changed_at(seconds).with_unstable_id(read_time, Coherence::EachRead));
+        assert!(
+            first != second
+                && !changed_at(98).is_unchanged_since(&first)
+                && first.is_same_file(&second)
+        );
         for coherence in [Coherence::WhenOpened, Coherence::EachMiss] {
             assert_eq!(changed_at(100).with_unstable_id(read_time, coherence), changed_at(100));
         }

@@ -356,7 +356,7 @@ impl FileParser<'_> {
 }
 
 /// Returns the names from `first` to `last`, which differ in their final number. `None` if they
-/// differ in more, or the range is too large.
+/// differ in more, or if there are more than 65,536 names.
 fn numbered_names(first: &str, last: &str) -> Option<Vec<String>> {
     let split_number = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -364,6 +364,6 @@ fn numbered_names(first: &str, last: &str) -> Option<Vec<String>> {
         Some((stem.to_owned(), number))
     };
     let ((stem, first), (last_stem, last)) = (split_number(first)?, split_number(last)?);
-    let is_span = stem == last_stem && first <= last && last - first < 65_536;
-    is_span.then(|| (first..=last).map(|number| format!("{stem}{number}")).collect())
+    let is_valid_range = stem == last_stem && first <= last && last - first < 65_536;
+    is_valid_range.then(|| (first..=last).map(|number| format!("{stem}{number}")).collect())
 }

@@ -71,7 +71,8 @@ pub(super) struct Mechanics {
 }
 
 impl Mechanics {
-    /// Creates the timing of a drive with `cylinders`, with its platter at `phase` at time 0.
+    /// Creates the timing of a drive with `cylinders` cylinders. Its platter is at the angle
+    /// `phase` at time 0.
     pub(super) fn new(spec: &MechanicsSpec, cylinders: u32, phase: Angle) -> Mechanics {
         let mut mechanics = Mechanics {
             seek: SeekTimes::new(spec.seek.clone(), cylinders),

@@ -497,11 +497,11 @@ fn create_private_folder(parent: &Path) -> io::Result<PathBuf> {
     if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("no library may be loaded from there (noexec)"));
     }
-    for nth in 0..100 {
-        let folder = parent.join(format!("readpath-watch-{}-{nth}", std::process::id()));
+    for number in 0..100 {
+        let folder = parent.join(format!("readpath-watch-{}-{number}", std::process::id()));
         match fs::DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| folder),
+            created => return created.map(|()| folder),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())

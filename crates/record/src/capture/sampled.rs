@@ -398,8 +398,9 @@ mod tests {
         sampled.take_sample();
         assert!(!sampled.is_over());
         let samples = sampled.finish();
-        let is_it = |file: &&SampledFile| file.path.contains("sampled-") && file.bytes == 409_600;
-        let found = samples.files.iter().find(is_it).expect("the file is open");
+        let is_test_file =
+            |file: &&SampledFile| file.path.contains("sampled-") && file.bytes == 409_600;
+        let found = samples.files.iter().find(is_test_file).expect("the file is open");
         assert_eq!(found.moved_bytes, 50 * PAGE_BYTES);
         assert!(samples.counts.reads >= 1 && samples.counts.bytes >= 50 * PAGE_BYTES);
         let cache = found.cache.expect("the file belongs to this user");

@@ -401,10 +401,11 @@ mod tests {
             .records
             .iter()
             .filter_map(|record| match record {
-                Record::Advice(it) => {
-                    Some(format!("{:?} {} {} {}", it.hint, it.offset, it.bytes, it.is_of_mapping))
-                }
-                Record::Map(it) => Some(format!("map {} {}", it.offset, it.bytes)),
+                Record::Advice(advice) => Some(format!(
+                    "{:?} {} {} {}",
+                    advice.hint, advice.offset, advice.bytes, advice.is_of_mapping
+                )),
+                Record::Map(map) => Some(format!("map {} {}", map.offset, map.bytes)),
                 _ => None,
             })
             .collect();

@@ -369,6 +369,6 @@ fn cut_beyond(range: PageRange, page: u64, edge: PageRange) -> PageRange {
 }
 
 /// Returns the smallest range that contains both ranges.
-fn enclosing_range(one: PageRange, other: PageRange) -> PageRange {
-    PageRange { first: one.first.min(other.first), end: one.end.max(other.end) }
+fn enclosing_range(left: PageRange, right: PageRange) -> PageRange {
+    PageRange { first: left.first.min(right.first), end: left.end.max(right.end) }
 }

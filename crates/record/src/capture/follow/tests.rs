@@ -230,7 +230,9 @@ fn fault_records_end_when_their_task_resumes() {
 /// Page ranges mapped by faults.
 pub(super) fn mapped_ranges(records: &[Record]) -> Vec<(u64, u64)> {
     let matching = records.iter().filter_map(|record| match record {
-        Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
+        Record::Mapped(mapped) => {
+            Some((mapped.offset / 4096, (mapped.offset + mapped.bytes) / 4096))
+        }
         _ => None,
     });
     matching.collect()
@@ -532,7 +534,7 @@ fn reads_without_a_range_are_counted() {
         (81, EventData::UringComplete { request: 9, result: 4096 }),
     ]);
     let unseen = records.iter().filter_map(|record| match record {
-        Record::Unseen(it) => Some((it.way, it.count, it.waited_ns)),
+        Record::Unseen(unseen) => Some((unseen.way, unseen.count, unseen.waited_ns)),
         _ => None,
     });
     assert_eq!(unseen.collect::<Vec<_>>(), [(ReadMethod::Uring, 1, 0), (ReadMethod::Aio, 3, 35)]);
