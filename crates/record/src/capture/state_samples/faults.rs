@@ -144,8 +144,9 @@ impl FaultSamples {
     }
 
     /// Takes a sample: the pages that entered the page cache since the last one. Divides them into
-    /// one range per major fault of the processes, and sends these as faults. `fault_ns` is the
-    /// time that threads spent in faults, divided equally among them. Without it nothing is sent.
+    /// ranges, and sends the largest ones as faults: one for each major fault, and all whole
+    /// windows. `fault_ns` is the time that threads spent in faults. The sent ranges share it
+    /// equally. Without it no fault is sent.
     fn sample(&mut self, processes: &[u32], fault_ns: u64) {
         let counted: BTreeMap<u32, u64> = processes
             .iter()
