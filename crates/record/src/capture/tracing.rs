@@ -62,7 +62,8 @@ impl Tracing {
     /// removed here, and without a new process too.
     pub fn remove_in_background(mut self) {
         // An instance is busy while a process has its buffers open.
-        [&mut self.tasks, &mut self.system].map(|events| events.pipes.clear());
+        self.tasks.pipes.clear();
+        self.system.pipes.clear();
         let is_initial_namespace = fs::read_link("/proc/self/ns/pid")
             .is_ok_and(|name| name.as_os_str() == INITIAL_PID_NAMESPACE);
         if !is_initial_namespace {
