@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readpath::inside::nfs_replies(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readpath_dst::simulation::decode_stream(bytes));

@@ -112,7 +112,7 @@ impl BackendKind {
         if depth > SHARED_DEPTH_MAX {
             return Err(BackendError::Depth { depth, depth_max: SHARED_DEPTH_MAX });
         }
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(built) = crate::simulation::disk::backend() {
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
@@ -147,7 +147,7 @@ impl BackendKind {
         depth: u32,
         event_fd: BorrowedFd<'_>,
     ) -> Result<BuiltBackend, BackendError> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(built) = crate::simulation::disk::backend_with_event_fd(event_fd) {
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
@@ -389,7 +389,7 @@ pub(crate) unsafe fn execute_transfer(
     offset: u64,
     segments: &[libc::iovec],
 ) -> i32 {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if let Some(raw) = crate::simulation::disk::execute_transfer(fd, op, offset, segments) {
         return raw;
     }

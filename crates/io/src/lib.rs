@@ -61,8 +61,9 @@ mod prometheus;
 pub mod raw;
 mod read_error;
 mod readahead_state;
-#[cfg(any(test, feature = "simulation"))]
-#[doc(hidden)]
+// Replaces the system, in the unpublished crate `readpath-dst` only.
+#[cfg(simulation)]
+#[path = "../../dst/src/simulation.rs"]
 pub mod simulation;
 mod storage;
 mod target;
@@ -105,14 +106,6 @@ pub mod inside {
     pub use crate::nfs::target::NfsTarget;
     pub use crate::os::clock::Clock;
     pub use crate::pager::uffd::{RangeRegistration, Uffd};
-    #[cfg(feature = "simulation")]
-    pub use crate::simulation;
-
-    /// Passes `bytes` to every decoder of NFS replies, for fuzzing.
-    #[cfg(feature = "simulation")]
-    pub fn nfs_replies(bytes: &[u8]) {
-        crate::nfs::fuzzing::decode_stream(bytes);
-    }
     pub use crate::storage::{FileStorage, Sleep, Sleeper, Storage};
     pub use crate::target::{OpenOptions, Target};
 }

@@ -25,15 +25,13 @@ mod calls_in_flight;
 mod client;
 mod connection;
 pub(crate) mod error;
-#[cfg(any(test, feature = "simulation"))]
-pub(crate) mod fuzzing;
 pub(crate) mod lookup;
 mod mount;
 mod options;
 mod printable;
-mod procedures;
-mod records;
-mod rpc;
+pub(crate) mod procedures;
+pub(crate) mod records;
+pub(crate) mod rpc;
 mod server_link;
 pub(crate) mod socket;
 mod status;

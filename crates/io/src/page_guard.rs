@@ -49,7 +49,7 @@ impl PageGuard {
     }
 
     /// True if the guard pins a page, and has no copy.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     pub(crate) fn has_pinned_page(&self) -> bool {
         matches!(self.bytes, GuardBytes::Pinned { .. })
     }

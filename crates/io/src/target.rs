@@ -146,7 +146,7 @@ pub struct Target {
     /// Number of the device itself, or of the device below its file system.
     device: u64,
     /// Inode number of the file in a simulation; `None` for a file of the system.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     simulated_inode: Option<u32>,
     /// Queue limits, looked up at first use.
     queue: OnceLock<Option<QueueLimits>>,
@@ -174,7 +174,7 @@ impl Target {
         options: OpenOptions,
         creates: bool,
     ) -> Result<Target, OpenError> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(opened) = crate::simulation::open(path) {
             return opened;
         }
@@ -231,14 +231,14 @@ impl Target {
             alignment_bytes,
             identity: Identity { bytes, ..Identity::from_statx(&stat) },
             device: device_number(&stat, is_block_device),
-            #[cfg(any(test, feature = "simulation"))]
+            #[cfg(simulation)]
             simulated_inode: None,
             queue: OnceLock::new(),
         })
     }
 
     /// Creates the target of the file with inode number `inode` in the running simulation.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     pub(crate) fn simulated(path: &Path, inode: u32, identity: Identity) -> Target {
         let file = File::open("/dev/null").expect("`/dev/null` exists");
         Target {
@@ -257,7 +257,7 @@ impl Target {
     }
 
     /// Present version of a simulated file. `None` for a file of the system.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     pub(crate) fn simulated_identity(&self) -> Option<Identity> {
         self.simulated_inode.map(crate::simulation::identity)
     }
@@ -296,7 +296,7 @@ impl Target {
     /// Returns the descriptor for transfers, with O_DIRECT in that [mode](Target::mode). For
     /// [`Direct::Late`], opens the file with O_DIRECT on first use.
     pub(crate) fn transfer_fd(&self) -> RawFd {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(inode) = self.simulated_inode {
             return inode as RawFd;
         }

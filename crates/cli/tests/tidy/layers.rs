@@ -21,15 +21,14 @@ fn module_of(path: &str) -> String {
     }
 }
 
-/// Modules of the library with the modules that they use. Tests, and the simulation, which replaces
-/// calls to the system, are left out.
+/// Modules of the library with the modules that they use. Tests are left out.
 fn uses() -> Uses {
     let source = root().join("crates/io/src");
     let mut uses = Uses::new();
-    for file in sources::files(&source, &[".rs"], &["simulation"]) {
+    for file in sources::files(&source, &[".rs"], &[]) {
         let path = file.strip_prefix(&source).unwrap().with_extension("");
         let path = path.to_string_lossy();
-        if ["lib", "simulation"].contains(&&*path) || path.contains("tests") {
+        if path == "lib" || path.contains("tests") {
             continue;
         }
         let used = uses.entry(module_of(&path)).or_default();

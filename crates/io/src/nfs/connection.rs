@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use super::options::SourcePort;
 use super::socket::{ConnectState, ConnectionLost, Ready};
 
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(simulation)]
 pub(super) use crate::simulation::network::{EventFd, Socket, sleep_on};
 
-#[cfg(not(any(test, feature = "simulation")))]
+#[cfg(not(simulation))]
 pub(super) use super::socket::{Socket, sleep_on};
-#[cfg(not(any(test, feature = "simulation")))]
+#[cfg(not(simulation))]
 pub(super) use crate::os::event_fd::EventFd;
 
 /// Reserved ports to try, from the highest: the range of Linux's client.

@@ -1,5 +1,5 @@
 //! System calls of a connection: a socket that never blocks, and a sleep on it. A simulation
-//! [replaces](crate::simulation) them.
+//! replaces them.
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};

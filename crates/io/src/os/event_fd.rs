@@ -1,7 +1,7 @@
 //! eventfd(2) that wakes a thread in poll(2): a pager's thread (for its commands and its backend's
 //! answers), or a thread that waits for an NFS server.
 
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(simulation)]
 use std::os::fd::AsRawFd;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,7 +23,7 @@ impl EventFd {
     /// Signals the eventfd: it is readable until it is cleared, and a poll(2) of it ends. Does not
     /// wait.
     pub(crate) fn signal(&self) {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if crate::simulation::memory::signal_event_fd(self.0.as_raw_fd()) {
             return;
         }
@@ -33,7 +33,7 @@ impl EventFd {
 
     /// Clears all signals so far. Does nothing without a signal, and does not wait.
     pub(crate) fn clear(&self) {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if crate::simulation::memory::clear_event_fd(self.0.as_raw_fd()) {
             return;
         }

@@ -1,21 +1,21 @@
 //! Locks, condition variables, threads and clock of the engine: the standard library's.
 //!
-//! Tests, and builds with the feature `simulation`, use the [simulation](crate::simulation)'s. They
-//! fall back to the standard library on threads without a simulation. In other builds this file is
-//! a list of names without cost.
+//! In the unpublished crate `readpath-dst` (`cfg(simulation)`) they are the simulation's. They fall
+//! back to the standard library on threads without a simulation. Otherwise this file is a list of
+//! names without cost.
 
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(simulation)]
 pub(crate) use crate::simulation::channels::{Receiver, SyncSender, sync_channel};
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(simulation)]
 pub(crate) use crate::simulation::primitives::{
     Condvar, JoinHandle, Mutex, MutexGuard, Thread, current, now, park_timeout, preemption_point,
     processor_count, simulated_random, spawn, thread_number,
 };
 
-#[cfg(not(any(test, feature = "simulation")))]
+#[cfg(not(simulation))]
 pub(crate) use real::*;
 
-#[cfg(not(any(test, feature = "simulation")))]
+#[cfg(not(simulation))]
 mod real {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;

@@ -34,7 +34,7 @@ pub(crate) fn total_memory() -> Option<u64> {
 impl SystemMemory {
     /// Present figures; `None` if the system does not report them.
     pub(crate) fn measure() -> Option<SystemMemory> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(simulated) = crate::simulation::memory::system_memory() {
             return Some(simulated);
         }

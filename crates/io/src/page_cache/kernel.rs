@@ -201,7 +201,7 @@ pub(crate) fn are_pages_resident(file: &impl AsFd, pages: PageRange) -> bool {
 /// Number of pages of a range that are in the kernel page cache (`cachestat(2)`). Returns `None` if
 /// the kernel does not report it.
 pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<u64> {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
         return counted;
     }
@@ -219,7 +219,7 @@ pub(crate) fn read_ahead(file: &impl AsFd, pages: PageRange) -> bool {
 /// Drops the pages from the kernel page cache as far as possible (clean and unused ones). Errors of
 /// the kernel are ignored.
 pub(crate) fn drop_kernel_range(target: &Target, pages: PageRange) {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if crate::simulation::memory::drop_cached(pages) {
         return;
     }

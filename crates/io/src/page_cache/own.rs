@@ -45,7 +45,8 @@ mod handle;
 pub(crate) mod in_flight;
 mod invalidation;
 pub(crate) mod lazy_engine;
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(simulation)]
+#[path = "../../../dst/src/leak_check.rs"]
 mod leak_check;
 pub(crate) mod page_index;
 pub(crate) mod pending_read;

@@ -100,7 +100,7 @@ impl AnonymousArea {
     /// True if a page is in memory (mincore(2)). False if it is absent, or if the kernel has
     /// swapped it out.
     pub(super) fn is_present(&self, page: u64) -> bool {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(is_present) = crate::simulation::memory::is_present(self.address(page)) {
             return is_present;
         }
@@ -114,7 +114,7 @@ impl AnonymousArea {
 
     /// Unlocks all pages that the program has locked in memory.
     pub(super) fn unlock(&self) {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         crate::simulation::memory::unlock(self.address(0), self.bytes());
         // SAFETY: the whole mapping, and no bytes change. If the kernel refuses, the pages stay
         // locked, and a later move of a page reports that.
@@ -127,7 +127,7 @@ impl AnonymousArea {
     /// The bytes are not needed. References to them may exist only if later faults fill the pages
     /// with the same bytes.
     pub(super) unsafe fn release(&self, range: PageRange) {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if crate::simulation::memory::release_pages(self.address(range.first), range) {
             return;
         }
@@ -156,7 +156,7 @@ impl AnonymousArea {
         file: BorrowedFd<'_>,
     ) -> rustix::io::Result<()> {
         let offset = range.first * PAGE_BYTES;
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(simulated) =
             crate::simulation::memory::map_file(self.address(range.first), range, offset)
         {
@@ -193,7 +193,7 @@ impl AnonymousArea {
         other: &AnonymousArea,
         first_page: u64,
     ) -> rustix::io::Result<()> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(moved) = crate::simulation::memory::move_into(
             self.address(0),
             self.bytes(),
@@ -217,7 +217,7 @@ impl AnonymousArea {
     /// # Safety
     /// The page is present, and no thread changes or removes it while the slice lives.
     pub(super) unsafe fn page_bytes(&self, page: u64) -> &[u8] {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         crate::simulation::memory::assert_readable(self.address(page));
         // SAFETY: within the mapping. The caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
@@ -227,7 +227,7 @@ impl AnonymousArea {
 impl Drop for AnonymousArea {
     /// Unmaps the area.
     fn drop(&mut self) {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         crate::simulation::memory::unmap(self.address(0), self.bytes());
         // SAFETY: a mapping of this area. References into it borrow from its owner. The call cannot
         // fail for whole pages, and a failure would have no remedy.

@@ -74,7 +74,7 @@ impl<C: Send + 'static> PagerLink<C> {
                 let _ = start_sender.send(Ok(server.scope()));
                 // The server outlives the panic: its userfaultfd must not be closed.
                 if let Err(_payload) = catch_unwind(AssertUnwindSafe(|| server.run())) {
-                    #[cfg(any(test, feature = "simulation"))]
+                    #[cfg(simulation)]
                     if crate::simulation::memory::end_run_on_panic(&*_payload) {
                         return std::mem::forget(server);
                     }

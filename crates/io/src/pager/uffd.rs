@@ -439,7 +439,7 @@ impl Uffd {
     /// Reads messages of the kernel into `buffer`, and returns their size in bytes. Fails with
     /// `EAGAIN` if there are none.
     fn read_descriptor(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(result) = crate::simulation::memory::read_messages(self.as_fd(), buffer) {
             return result;
         }
@@ -452,7 +452,7 @@ impl Uffd {
     /// `OPCODE` is an ioctl of userfaultfd that takes a `T`. The caller is responsible for its
     /// effect on the memory that the argument names.
     unsafe fn call_ioctl<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         {
             let argument = std::ptr::from_mut(argument).cast();
             // SAFETY: the caller guarantees the contract of this function.
@@ -502,7 +502,7 @@ fn parse_fault(message: &[u8]) -> UserFault {
 
 /// Opens the descriptor with the widest scope that this process may have.
 fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if let Some(fd) = crate::simulation::memory::open_uffd() {
         return Ok((fd, FaultScope::All));
     }

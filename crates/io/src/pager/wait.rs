@@ -23,7 +23,7 @@ pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) 
     if uffd.has_buffered_faults() {
         return WakeReasons { by_faults: true, by_event_fd: false };
     }
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     {
         use std::os::fd::AsFd;
         let woken =
@@ -44,7 +44,7 @@ pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) 
 
 /// Sleeps until the userfaultfd is readable or `timeout` has passed. A signal shortens the sleep.
 pub(super) fn wait_until_readable(uffd: &Uffd, timeout: Duration) {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     {
         use std::os::fd::AsFd;
         if crate::simulation::memory::wait_until_readable(uffd.as_fd(), timeout) {

@@ -77,7 +77,7 @@ impl Identity {
     /// # Errors
     /// The error of fstat(2).
     pub(crate) fn from_target(target: &Target) -> rustix::io::Result<Identity> {
-        #[cfg(any(test, feature = "simulation"))]
+        #[cfg(simulation)]
         if let Some(identity) = target.simulated_identity() {
             return Ok(identity);
         }
@@ -143,7 +143,7 @@ impl Identity {
 /// Present time of the clock of file time stamps, in seconds and nanoseconds since 1970. Its
 /// resolution is one tick of the system.
 pub(crate) fn file_time() -> (i64, i64) {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if let Some(time) = crate::simulation::file_time() {
         return time;
     }

@@ -47,8 +47,8 @@ impl Atomics for Std {
 }
 
 /// Implements `Word` for an atomic type with the methods of the standard library. A *preemption
-/// point* is a place where the [simulation](crate::simulation) may switch to another thread. It has
-/// no effect in other builds.
+/// point* is a place where the simulation may switch to another thread. It has no effect in other
+/// builds.
 macro_rules! impl_word {
     ($atomic:ty, $integer:ty) => {
         impl Word<$integer> for $atomic {

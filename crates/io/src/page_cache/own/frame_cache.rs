@@ -224,7 +224,7 @@ impl FrameCache {
     }
 
     /// Number of pages that guards pin.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     pub(super) fn pinned_page_count(&self) -> u32 {
         self.pinned_pages.load(Ordering::SeqCst)
     }

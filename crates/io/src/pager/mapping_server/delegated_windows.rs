@@ -375,7 +375,7 @@ impl Areas {
 
 /// Returns the size of the kernel's largest page of a file, in pages.
 fn large_folio_pages() -> u64 {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if let Some(pages) = crate::simulation::memory::large_folio_pages() {
         return pages;
     }
@@ -384,7 +384,7 @@ fn large_folio_pages() -> u64 {
 
 /// True if the program has locked any of its memory (`mlock(2)`), or if that is unknown.
 fn has_locked_memory() -> bool {
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(simulation)]
     if let Some(has) = crate::simulation::memory::has_locked_memory() {
         return has;
     }

@@ -1,4 +1,4 @@
-//! Leak check of an engine that is no longer used, for the [simulation](crate::simulation).
+//! Leak check of an engine that is no longer used, for the simulation.
 
 use super::Engine;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::{FILE, FILE_PATH, MemoryObject, Paged, Scenario, World};
-use crate::pager::{Mapping, PagerError, Region};
+use crate::pager::{Mapping, PagerError, Region, RegionBuilder};
 
 /// Builds the memory with its storage. Returns its length in bytes too.
 ///
@@ -24,15 +24,9 @@ pub(super) fn build_memory(
         Paged::Region(pages, swapin) => {
             world.disk.borrow_mut().make_store(FILE);
             world.memory.borrow_mut().pages_max = settings.memory_pages;
-            let region = Region::builder()
-                .memory(memory_bytes)
-                .swapin(swapin)
-                .eviction(settings.eviction)
-                .open_storage(
-                    pages * PAGE_BYTES,
-                    Path::new(FILE_PATH),
-                    File::open("/dev/null").expect("`/dev/null` exists"),
-                );
+            let builder =
+                Region::builder().memory(memory_bytes).swapin(swapin).eviction(settings.eviction);
+            let region = open_region(builder, pages * PAGE_BYTES);
             region.map(|region| (MemoryObject::Region(RefCell::new(region)), pages * PAGE_BYTES))
         }
         Paged::Mapping | Paged::MappingWithDelegation(_) => {
@@ -54,4 +48,13 @@ pub(super) fn build_memory(
             mapping.map(|mapping| (MemoryObject::Mapping(mapping), bytes))
         }
     }
+}
+
+/// Opens a region of `bytes` bytes over the first file of the running simulation.
+///
+/// # Errors
+/// The simulated system refuses a thread or memory, or the file is too small.
+pub fn open_region(builder: RegionBuilder, bytes: u64) -> Result<Region, PagerError> {
+    let unused_file = File::open("/dev/null").expect("there is always nothing to be opened");
+    builder.open_storage(bytes, Path::new(FILE_PATH), unused_file)
 }

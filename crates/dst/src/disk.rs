@@ -220,7 +220,7 @@ pub(super) struct Answered {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(crate) struct Disk {
+pub struct Disk {
     /// By inode number.
     pub(super) inodes: Vec<Inode>,
     /// Inode number of the current file of each name. A name is an index in this list.
@@ -233,7 +233,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// Creates a disk with files of the lengths `file_bytes`. File i has the name i.
-    pub(super) fn new(file_bytes: &[u64], faults: Faults) -> Disk {
+    pub fn new(file_bytes: &[u64], faults: Faults) -> Disk {
         let inodes = file_bytes.iter().map(|&bytes| Inode::new(bytes)).collect();
         Disk { inodes, names: (0..file_bytes.len() as u32).collect(), faults, ..Disk::default() }
     }

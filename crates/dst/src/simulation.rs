@@ -4,15 +4,17 @@
 //! Only the library's requests to the system are replaced: locks and threads (`primitives`, through
 //! `sync.rs`), the clock, the opening and identity of files, the I/O backend, and `preadv(2)`
 //! (`disk`). For mappings and regions, userfaultfd and the kernel's own mapping of a file are
-//! replaced too (`memory`). All code above is the code that programs run. The feature `simulation`
-//! and the crate's own tests include it. Other builds contain no instruction of it.
+//! replaced too (`memory`). All code above is the code that programs run.
+//!
+//! The crate `readpath-dst` compiles the library's sources with this module and `cfg(simulation)`.
+//! The library itself has only the places where it calls this module, and none in its own builds.
 //!
 //! A [`Scenario`] describes the actions of some threads, and the faults. It follows from its seed,
 //! as does everything that happens in it. While it [runs](Scenario::run), a `model` of the files
 //! checks the bytes and errors of each read. [`Scenario::shrunk`] shortens a scenario that fails.
 //!
 //! ```text
-//! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
+//! cargo run --release -p readpath-dst -- --minutes 10
 //! ```
 
 mod build_path;
@@ -21,6 +23,7 @@ pub(crate) mod disk;
 pub(crate) mod memory;
 mod model;
 pub(crate) mod network;
+mod nfs_decoders;
 mod paged;
 mod panicking_callers;
 pub(crate) mod primitives;
@@ -29,23 +32,21 @@ mod run;
 mod scenario;
 mod server;
 mod shrink;
-#[cfg(test)]
-mod tests;
 pub(crate) mod world;
 
 use std::path::Path;
 
-pub use disk::Faults;
+pub use disk::{Disk, Faults};
 pub use memory::Kernel;
-pub use paged::{MappingTouch, Paged};
+pub use nfs_decoders::decode_stream;
+pub use paged::open_region;
 pub use regressions::regressions;
-pub use scenario::{Action, Scenario, Settings};
+pub use scenario::{Action, MappingTouch, Paged, Scenario, Settings};
 pub use server::SimulatedServer;
-pub use world::Report;
+pub use world::{Report, ScheduleRates, World, world};
 
 use crate::target::identity::Identity;
 use crate::target::{OpenError, Target};
-use world::world;
 
 /// Creation time of the files of a simulation, in seconds.
 const FILE_TIME: i64 = 1_000_000;

@@ -11,9 +11,9 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::queue::QueueLimits;
 use rustix::io::Errno;
 
+use super::super::world::{panic_message, world};
 use super::{Kernel, PAGE, PAGER_SLEEP_KEY, PageState, WaitingTouch};
 use crate::os::system_memory::SystemMemory;
-use crate::simulation::world::{panic_message, world};
 
 /// Size of a message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;

@@ -3,11 +3,11 @@
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::{MappingTouch, PAGE_PARTS, Paged};
-use crate::simulation::memory::Kernel;
-use crate::simulation::scenario::{
-    Action, Draw, Scenario, Settings, draw_faults, draw_kinds, draw_threads,
+use super::super::memory::Kernel;
+use super::super::scenario::{
+    Action, Draw, MappingTouch, Paged, Scenario, Settings, draw_faults, draw_kinds, draw_threads,
 };
+use super::PAGE_PARTS;
 use crate::target::Coherence;
 
 /// Least memory of regions and mappings in pages.

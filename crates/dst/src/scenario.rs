@@ -5,7 +5,7 @@ use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::{BLOCK, Faults};
-use super::paged::{MappingTouch, Paged};
+use super::memory::Kernel;
 use super::server::SimulatedServer;
 use crate::target::Coherence;
 
@@ -102,6 +102,61 @@ pub enum Action {
     Pause(u64),
     /// Touches memory with served faults.
     Touch(MappingTouch),
+}
+
+/// Kind of memory.
+#[derive(Clone, Debug)]
+pub enum Paged {
+    /// A region with this number of pages and this swap-in policy.
+    Region(u64, &'static str),
+    /// A mapping of the file.
+    Mapping,
+    /// A mapping with windows delegated to the kernel's own mapping.
+    MappingWithDelegation(Kernel),
+}
+
+/// An action of a thread. Most take the first page and the number of pages.
+#[derive(Clone, Debug)]
+pub enum MappingTouch {
+    /// Reads pages in ascending order.
+    Read(u64, u64),
+    /// Reads pages in descending order.
+    ReadDown(u64, u64),
+    /// Writes one part of each page; the third number is the part.
+    Write(u64, u64, u64),
+    /// Loads pages and waits.
+    Load(u64, u64),
+    /// Announces the use of pages.
+    WillNeed(u64, u64),
+    /// Drops the content of pages; for a mapping, their memory.
+    Discard(u64, u64),
+    /// Copies bytes of a mapping: offset and number.
+    ReadAt(u64, u64),
+    /// Gives a mapping advice by number.
+    Advise(u8),
+    /// A system call uses a page for a time in microseconds. At its end the call writes to the page
+    /// if `writes_page` is true.
+    Hold {
+        /// Number of the page.
+        page: u64,
+        /// True if the call writes to the page.
+        writes_page: bool,
+        /// Time in microseconds.
+        use_us: u64,
+    },
+    /// Locks `count` pages from page `first` on in memory, or unlocks them.
+    Lock {
+        /// First page.
+        first: u64,
+        /// Number of pages.
+        count: u64,
+        /// False to unlock.
+        is_locked: bool,
+    },
+    /// Drops the memory of pages directly (madvise(2)).
+    DropByMadvise(u64, u64),
+    /// Reads the counters, and checks that they agree with the failures so far.
+    CheckCounters,
 }
 
 /// Number of kinds of actions that are drawn together for files.

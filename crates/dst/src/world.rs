@@ -28,14 +28,14 @@ pub(crate) struct TaskId(pub(crate) u32);
 
 /// Frequencies of the seed's decisions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ScheduleRates {
+pub struct ScheduleRates {
     /// One step of this number switches to another task; 0 for no voluntary switch.
-    pub(crate) switch_one_in: u64,
+    pub switch_one_in: u64,
     /// One step of this number stops the task for up to three seconds, as a debugger or a busy
     /// machine does; 0 for none.
-    pub(crate) freeze_one_in: u64,
+    pub freeze_one_in: u64,
     /// One thread start of this number fails; 0 for none.
-    pub(crate) refuse_thread_one_in: u64,
+    pub refuse_thread_one_in: u64,
 }
 
 /// Result of a run.
@@ -109,7 +109,7 @@ impl WorldTask {
 }
 
 /// See the [module](self).
-pub(crate) struct World {
+pub struct World {
     /// State of the random numbers.
     random: Cell<u64>,
     /// Instant of the virtual time 0.
@@ -144,7 +144,7 @@ thread_local! {
 
 /// World of the calling thread, if it is a task of one.
 #[inline]
-pub(crate) fn world() -> Option<Rc<World>> {
+pub fn world() -> Option<Rc<World>> {
     WORLD.with(|world| world.borrow().clone())
 }
 
@@ -177,12 +177,7 @@ pub(super) struct Deliberate;
 
 impl World {
     /// Runs `main`, and all tasks that it starts, to their end.
-    pub(crate) fn run(
-        seed: u64,
-        rates: ScheduleRates,
-        disk: Disk,
-        main: Box<dyn FnOnce()>,
-    ) -> Report {
+    pub fn run(seed: u64, rates: ScheduleRates, disk: Disk, main: Box<dyn FnOnce()>) -> Report {
         let world = Rc::new(World {
             random: Cell::new(splitmix::mixed(seed)),
             start: Instant::now(),
@@ -441,7 +436,7 @@ impl World {
 
     /// Counts a step. Another task may run before it returns, or time may pass.
     #[inline]
-    pub(crate) fn preemption_point(&self) {
+    pub fn preemption_point(&self) {
         // No switch during unwinding: the flag of a panic belongs to the whole thread of the
         // system.
         if std::thread::panicking() {
@@ -458,7 +453,7 @@ impl World {
 
     /// Suspends the running task until another task wakes `key`, or until the virtual time
     /// `until_ns`. Returns true if it was woken, and false after a timeout.
-    pub(crate) fn block(&self, key: usize, until_ns: Option<u64>) -> bool {
+    pub fn block(&self, key: usize, until_ns: Option<u64>) -> bool {
         let id = self.running.get() as usize;
         {
             let task = &mut self.tasks.borrow_mut()[id];
@@ -528,7 +523,7 @@ impl World {
     }
 
     /// Sleeps for `ns` nanoseconds of virtual time.
-    pub(crate) fn pause(&self, ns: u64) {
+    pub fn pause(&self, ns: u64) {
         self.block(FROZEN, Some(self.ns.get() + ns));
     }
 

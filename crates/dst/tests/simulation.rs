@@ -1,8 +1,13 @@
 //! Some hundred runs, the rules of a run, and the failures found by earlier runs. The lower bounds
 //! of steps and pages show that the runs do work; they follow from no calculation.
 
-use super::world::{ScheduleRates, World};
-use super::*;
+use std::path::Path;
+
+use readpath_dst::Region;
+use readpath_dst::simulation::{
+    Disk, Faults, Report, Scenario, ScheduleRates, World, decode_stream, open_region, regressions,
+    world,
+};
 
 /// Number of actions of a drawn scenario, in all threads together: a few milliseconds.
 const READ_ACTIONS: u64 = 60;
@@ -101,7 +106,7 @@ fn simulation_detects_unexpected_errors_and_shrinks_the_scenario() {
 /// Failure of a run whose only task executes `main`, in a world without files.
 fn failure_of_task(main: impl FnOnce() + 'static) -> String {
     let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
-    let disk = disk::Disk::new(&[], Faults::default());
+    let disk = Disk::new(&[], Faults::default());
     let seed = 1;
     World::run(seed, rates, disk, Box::new(main)).failure.expect("the run fails")
 }
@@ -132,15 +137,12 @@ fn simulation_detects_deadlock_spinning_and_endless_sleep() {
 #[test]
 fn region_error_states_the_required_device_size() {
     let create_region = || {
-        let unused_file = std::fs::File::open("/dev/null").unwrap();
         let region_bytes = 20 * 4096;
-        let builder = crate::Region::builder();
-        let region = builder.open_storage(region_bytes, Path::new("0"), unused_file);
-        panic!("{}", region.unwrap_err());
+        panic!("{}", open_region(Region::builder(), region_bytes).unwrap_err());
     };
     let rates = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let device_bytes = 40_960;
-    let disk = disk::Disk::new(&[device_bytes], Faults::default());
+    let disk = Disk::new(&[device_bytes], Faults::default());
     let seed = 1;
     let report = World::run(seed, rates, disk, Box::new(create_region));
     let failure = report.failure.expect("the run fails in too small a memory");
@@ -165,4 +167,15 @@ fn seeds_of_earlier_failures_pass() {
         let failure = Scenario::paged(seed, MEMORY_ACTIONS).run().failure;
         assert!(failure.is_none(), "seed {seed}, of memory: {failure:?}");
     }
+}
+
+#[test]
+fn fuzz_corpus_seeds_do_not_panic() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nfs_reply");
+    let mut count = 0;
+    for seed in std::fs::read_dir(corpus).unwrap() {
+        decode_stream(&std::fs::read(seed.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count > 0, "there are seeds");
 }

@@ -2,12 +2,10 @@
 //! time is over, or the number of runs is reached.
 //!
 //! ```text
-//! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
-//! cargo run --release -p readpath --features simulation --example simulate -- \
-//!     --long-runs 1000000 --actions 20
-//! cargo run --release -p readpath --features simulation --example simulate -- --seed 4711
-//! cargo run --release -p readpath --features simulation --example simulate -- \
-//!     --served --minutes 10
+//! cargo run --release -p readpath-dst -- --minutes 10
+//! cargo run --release -p readpath-dst -- --long-runs 1000000 --actions 20
+//! cargo run --release -p readpath-dst -- --seed 4711
+//! cargo run --release -p readpath-dst -- --served --minutes 10
 //! ```
 //!
 //! - `--served`: the files are on NFS servers.
@@ -24,7 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::inside::simulation::{Report, Scenario, regressions};
+use readpath_dst::simulation::{Report, Scenario, regressions};
 
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
                      [--actions N] [--served | --paged | --delegated] [--show]";

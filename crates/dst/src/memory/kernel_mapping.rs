@@ -17,8 +17,8 @@ use std::os::fd::RawFd;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
+use super::super::world::World;
 use super::{Bus, Memory, PAGE, PAGER_SLEEP_KEY, Page, PageState};
-use crate::simulation::world::World;
 
 /// Properties of the kernel of a run with delegated windows.
 #[derive(Clone, Debug)]

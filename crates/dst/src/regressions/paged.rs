@@ -2,10 +2,9 @@
 //! scenario describes the failure before the repair. Most actions have a first page and a number of
 //! pages: see [`MappingTouch`].
 
+use super::super::memory::Kernel;
+use super::super::scenario::{Action, MappingTouch, Paged};
 use super::{Faults, Scenario, Settings, settings_without_faults};
-use crate::simulation::memory::Kernel;
-use crate::simulation::paged::{MappingTouch, Paged};
-use crate::simulation::scenario::Action;
 
 use MappingTouch::{DropByMadvise, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 

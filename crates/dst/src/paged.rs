@@ -18,8 +18,8 @@ use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::{BLOCK, fill_content};
-use super::memory::{Bus, Kernel};
-use super::scenario::{Action, Scenario};
+use super::memory::Bus;
+use super::scenario::{Action, MappingTouch, Paged, Scenario};
 use super::world::{TaskId, World, world};
 use crate::pager::{LoadError, Mapping, PagerError, Region};
 
@@ -27,6 +27,7 @@ mod build;
 mod random_scenarios;
 
 use build::build_memory;
+pub use build::open_region;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of parts of a region's page that are compared separately.
@@ -37,47 +38,6 @@ const READS_ONLY: bool = false;
 /// Name of the only file, which is its index, and its path.
 const FILE: usize = 0;
 const FILE_PATH: &str = "0";
-
-/// Kind of memory.
-#[derive(Clone, Debug)]
-pub enum Paged {
-    /// A region with this number of pages and this swap-in policy.
-    Region(u64, &'static str),
-    /// A mapping of the file.
-    Mapping,
-    /// A mapping with windows delegated to the kernel's own mapping.
-    MappingWithDelegation(Kernel),
-}
-
-/// An action of a thread. Most take the first page and the number of pages.
-#[derive(Clone, Debug)]
-pub enum MappingTouch {
-    /// Reads pages in ascending order.
-    Read(u64, u64),
-    /// Reads pages in descending order.
-    ReadDown(u64, u64),
-    /// Writes one part of each page; the third number is the part.
-    Write(u64, u64, u64),
-    /// Loads pages and waits.
-    Load(u64, u64),
-    /// Announces the use of pages.
-    WillNeed(u64, u64),
-    /// Drops the content of pages; for a mapping, their memory.
-    Discard(u64, u64),
-    /// Copies bytes of a mapping: offset and number.
-    ReadAt(u64, u64),
-    /// Gives a mapping advice by number.
-    Advise(u8),
-    /// A system call uses a page for a time in microseconds. At its end the call writes to the page
-    /// if `writes_page` is true.
-    Hold { page: u64, writes_page: bool, use_us: u64 },
-    /// Locks `count` pages from page `first` on in memory, or unlocks them.
-    Lock { first: u64, count: u64, is_locked: bool },
-    /// Drops the memory of pages directly (madvise(2)).
-    DropByMadvise(u64, u64),
-    /// Reads the counters, and checks that they agree with the failures so far.
-    CheckCounters,
-}
 
 /// State shared by the threads of a run.
 struct PagedShared {
