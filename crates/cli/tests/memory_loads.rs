@@ -12,6 +12,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use readpath::Region;
 use support::disk::LoopDevice;
 use support::{READPATH, Ran, Scratch, has, is_root};
 
@@ -397,7 +398,7 @@ fn region_on_an_unsuitable_path_is_refused() {
 
 /// True if faults can be served in user space here. Otherwise prints the reason.
 fn serves_faults(test: &str) -> bool {
-    match readpath::inside::Uffd::open() {
+    match Region::builder().memory(1 << 20).in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")) {
         Ok(_) => true,
         Err(error) => {
             println!("skipped: {test}: {error}");

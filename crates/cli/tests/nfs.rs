@@ -3,7 +3,6 @@
 mod support;
 
 #[path = "../../io/tests/nfs/server.rs"]
-#[allow(dead_code, reason = "its faults are for other tests")]
 mod server;
 
 use server::Server;

@@ -14,10 +14,8 @@
 mod support;
 
 #[path = "../../io/tests/nfs/proxy.rs"]
-#[allow(dead_code, reason = "what was called is for other tests")]
 mod proxy;
 #[path = "../../io/tests/nfs/server.rs"]
-#[allow(dead_code, reason = "its faults are for other tests")]
 mod server;
 
 use std::error::Error;

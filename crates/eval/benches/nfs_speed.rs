@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 use readpath::{File, ReadPath};
 
 #[path = "../../io/tests/nfs/proxy.rs"]
-#[allow(dead_code, reason = "most of its weather is for the tests")]
 mod proxy;
 #[path = "../../io/tests/nfs/server.rs"]
-#[allow(dead_code, reason = "its faults are for the tests")]
 mod server;
 
 use proxy::{Proxy, Weather};

@@ -4,35 +4,11 @@ mod support;
 
 #[path = "../benches/file_speed.rs"]
 mod file_speed;
-#[path = "../benches/ring_speed.rs"]
-mod ring_speed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use readpath::BackendKind;
-use ring_speed::{Layout, Load, fio, ours, peer};
 use support::*;
-
-#[test]
-fn ring_benchmark_measures_library_and_baselines() {
-    let file = TempFile::new(1 << 20);
-    let load = Load { block_bytes: 16_384, depth: 4, reads: 40 };
-    for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
-        for layout in [Layout::Contiguous, Layout::RandomAccess] {
-            let speed = ours(&file.path, load, backend, layout);
-            assert!(speed.mib_per_s > 0.0 && speed.cpu_us >= 0.0, "{speed:?}");
-        }
-    }
-    if !takes_direct(&file.path) {
-        return;
-    }
-    assert!(peer(&file.path, load).mib_per_s > 0.0);
-    match fio(&file.path, load) {
-        Some(speed) => assert!(speed.mib_per_s > 0.0, "{speed:?}"),
-        None => eprintln!("skipped: fio is not there"),
-    }
-}
 
 #[test]
 fn file_benchmark_measures_every_row() {

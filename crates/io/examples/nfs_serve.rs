@@ -11,7 +11,6 @@
 use std::io::Read;
 
 #[path = "../tests/nfs/server.rs"]
-#[allow(dead_code, reason = "its faults are for the tests")]
 mod server;
 
 /// READ size in bytes that the server prefers: the value of Linux's own server.

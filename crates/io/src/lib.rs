@@ -61,7 +61,10 @@ mod prometheus;
 pub mod raw;
 mod read_error;
 mod readahead_state;
-// Replaces the system, in the unpublished crate `readpath-dst` only.
+// Of the unpublished crate `readpath-dst` only: access to the layers below, and a simulated system.
+#[cfg(inside)]
+#[path = "../../dst/src/inside.rs"]
+pub mod inside;
 #[cfg(simulation)]
 #[path = "../../dst/src/simulation.rs"]
 pub mod simulation;
@@ -96,16 +99,3 @@ pub use readpath_core::policy::SpecError;
 pub use readpath_core::readahead::Advice;
 pub use readpath_core::request::{Class, DeviceError, Op, ProcessId, RequestId};
 pub use readpath_core::unit::Time;
-
-/// Storage layers below the public API, for this repository's tests and benchmarks. Not part of the
-/// interface.
-#[cfg(feature = "inside")]
-#[doc(hidden)]
-pub mod inside {
-    pub use crate::nfs::storage::NfsStorage;
-    pub use crate::nfs::target::NfsTarget;
-    pub use crate::os::clock::Clock;
-    pub use crate::pager::uffd::{RangeRegistration, Uffd};
-    pub use crate::storage::{FileStorage, Sleep, Sleeper, Storage};
-    pub use crate::target::{OpenOptions, Target};
-}

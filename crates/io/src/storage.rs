@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
+#[cfg(inside)]
+use readpath_core::request::RequestId;
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest};
 use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
 use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
@@ -41,7 +43,7 @@ pub trait Storage: Send {
 
     /// Cancels a request if possible. It is completed in any case, with `Cancelled` if the
     /// cancellation succeeded.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     fn cancel(&mut self, id: RequestId);
 
     /// Adds the available completions to `completions`, without sleeping. A storage with a
@@ -91,7 +93,7 @@ impl FileStorage {
     ///
     /// # Errors
     /// The backend is not available here.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub fn for_one_thread(
         target: Target,
         backend: BackendKind,
@@ -240,6 +242,7 @@ impl Storage for FileStorage {
         }
     }
 
+    #[cfg(inside)]
     fn cancel(&mut self, id: RequestId) {
         self.transfers.cancel(id);
     }

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use readpath::Region;
-use readpath::inside::Uffd;
 use readpath::pager::FaultScope;
 use readpath_core::machine::ReadError;
 use readpath_core::request::DeviceError;
@@ -25,7 +24,8 @@ const BAD_ADDRESS: i32 = 14;
 
 /// True if system calls may access a region's memory here; prints a skip message otherwise.
 fn can_serve_system_calls() -> bool {
-    match Uffd::open().map(|uffd| uffd.scope()) {
+    let region = Region::builder().memory(1 << 20).in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR"));
+    match region.map(|region| region.scope()) {
         Ok(FaultScope::All) => true,
         Ok(FaultScope::UserOnly) => {
             eprintln!("skipped: only faults of the program itself can be served here");

@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use readpath_core::request::{
-    Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
-};
+#[cfg(inside)]
+use readpath_core::request::RequestId;
+use readpath_core::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::call_results::CallId;
@@ -25,11 +25,12 @@ use super::client::Traffic;
 use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
 use super::lookup::{ExportPath, RegularFile};
-use super::procedures::{self, Attributes};
+#[cfg(inside)]
+use super::procedures::Attributes;
+use super::procedures::{self};
 use super::rpc::{CallError, Procedure};
 use super::server_link::{CallServer, ServerLink, WakeEvents};
 use super::target::NfsTarget;
-use super::url::NfsUrl;
 use super::xdr::Garbled;
 use crate::backend::BackendError;
 use crate::os::sync::{Mutex, MutexGuard};
@@ -99,7 +100,7 @@ struct NfsSleeper {
 
 impl NfsStorage {
     /// Creates the storage of the target's file, for one thread.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub fn for_one_thread(target: NfsTarget) -> NfsStorage {
         let regular_file = target.file;
         let mut storage = NfsStorage::without_files(target, None);
@@ -147,20 +148,14 @@ impl NfsStorage {
         NfsStorage { shared, caps }
     }
 
-    /// URL of the file.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
-    pub fn url(&self) -> &NfsUrl {
-        &self.shared.export_path.url
-    }
-
     /// `rsize`: largest READ in bytes.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub fn read_bytes(&self) -> u32 {
         self.shared.lock().read_bytes
     }
 
     /// Traffic since the file was found.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub fn traffic(&self) -> Traffic {
         self.shared.lock().link.traffic()
     }
@@ -170,7 +165,7 @@ impl NfsStorage {
     ///
     /// # Errors
     /// The server had to be asked and does not answer, or the file is gone.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
         let file_index = 0;
         let state = self.shared.lock();
@@ -178,7 +173,7 @@ impl NfsStorage {
             state.calls.files[file_index].as_ref().expect("the file that the storage was made for");
         let age = state.calls.clock.now().since(opened.attributes_at);
         let RegularFile { handle, attributes } = opened.regular_file;
-        if age <= self.url().options.attributes_age_max {
+        if age <= self.shared.export_path.url.options.attributes_age_max {
             return Ok(attributes);
         }
         drop(state);
@@ -251,6 +246,7 @@ impl Storage for NfsStorage {
 
     /// Cancels a request: the next `exchange` completes it. A later answer of the server is
     /// dropped.
+    #[cfg(inside)]
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
         let is_request = |purpose: &Option<CallPurpose>| match purpose {

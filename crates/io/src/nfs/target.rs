@@ -50,28 +50,10 @@ impl NfsTarget {
         Ok(NfsTarget { link, file, read_bytes, export_path })
     }
 
-    /// URL of the file.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
-    pub fn url(&self) -> &NfsUrl {
-        &self.export_path.url
-    }
-
     /// Length in bytes at the time of `open`.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub fn bytes(&self) -> u64 {
         self.file.attributes.bytes
-    }
-
-    /// `rsize`: largest READ in bytes.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
-    pub fn read_bytes(&self) -> u32 {
-        self.read_bytes
-    }
-
-    /// True if calls come from a reserved port, which servers may require.
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
-    pub fn is_from_reserved_port(&self) -> bool {
-        self.link.is_from_reserved_port()
     }
 
     /// Capabilities as a device. A request is one READ, or a page if READs are smaller than a page.

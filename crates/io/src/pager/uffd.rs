@@ -37,7 +37,7 @@ const REGISTER: Opcode =
     opcode::read_write::<raw::uffdio_register>(IOCTL_TYPE, raw::_UFFDIO_REGISTER as u8);
 const WAKE: Opcode = opcode::read::<raw::uffdio_range>(IOCTL_TYPE, raw::_UFFDIO_WAKE as u8);
 const COPY: Opcode = opcode::read_write::<raw::uffdio_copy>(IOCTL_TYPE, raw::_UFFDIO_COPY as u8);
-#[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+#[cfg(inside)]
 const ZEROPAGE: Opcode =
     opcode::read_write::<raw::uffdio_zeropage>(IOCTL_TYPE, raw::_UFFDIO_ZEROPAGE as u8);
 const MOVE: Opcode = opcode::read_write::<raw::uffdio_move>(IOCTL_TYPE, raw::_UFFDIO_MOVE as u8);
@@ -347,7 +347,7 @@ impl Uffd {
     ///
     /// # Errors
     /// As for [`copy`](Uffd::copy).
-    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
+    #[cfg(inside)]
     pub unsafe fn zero(&self, to_address: usize, bytes: usize) -> Result<(), CallError> {
         self.repeat_until_complete(bytes, "zero", |bytes_done| {
             let mut argument = raw::uffdio_zeropage {

@@ -2,8 +2,6 @@
 //! (they fork, set limits, count memory or descriptors) are programs of their own, next to this
 //! folder.
 
-mod block_device;
-mod contract;
 mod decisions;
 mod file;
 mod foreign;
@@ -13,7 +11,6 @@ mod raw_batch;
 mod raw_concurrent;
 mod raw_file;
 mod reader;
-mod same_requests;
 mod scans;
 #[path = "../support/mod.rs"]
 mod support;

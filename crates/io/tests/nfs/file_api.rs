@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use readpath::{Advice, File, OpenFileError, ReadPath};
 
+use crate::draw::Draw;
 use crate::proxy::{Proxy, Weather};
-use crate::rig::Draw;
 use crate::server::{Faults, Server};
 use crate::support::content;
 

@@ -3,11 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod counts;
-mod faults;
+mod draw;
 mod file_api;
 mod ganesha;
-mod opening;
 mod proxy;
-mod rig;
 mod server;

@@ -1,6 +1,8 @@
 //! A proxy between client and server with its own parser. It counts the calls, and treats the
 //! replies as networks do.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,6 +1,8 @@
 //! A real NFS server of another project (`nfs3_server`) on loopback, over files and faults set by
 //! the test.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 

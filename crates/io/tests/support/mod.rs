@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod child;
-pub mod device;
 pub mod system_calls;
 
 use std::io::Write;
@@ -11,12 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use readpath::inside::{Clock, FileStorage, OpenOptions, Target, Uffd};
-use readpath::{BackendKind, Builder, Direct, Mode, PageCache, ReadPath};
-use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
-
-use device::Device;
+use readpath::{BackendKind, Builder, Direct, Mode, PageCache, PagerError, ReadPath, Region};
 
 pub const BACKENDS: [BackendKind; 3] = [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads];
 pub const DIRECTS: [Direct; 2] = [Direct::Preferred, Direct::Never];
@@ -90,64 +84,14 @@ pub fn pread(path: &Path, offset: u64, bytes: u64) -> Vec<u8> {
     buffer
 }
 
-pub fn open(path: &Path, direct: Direct) -> Target {
-    Target::open(path, OpenOptions { direct, is_writable: false }).unwrap()
-}
-
 /// True if the file can be read with direct I/O; prints a skip message otherwise.
 pub fn takes_direct(path: &Path) -> bool {
-    let mode = open(path, Direct::Preferred).mode();
+    let uncached = ReadPath::builder().page_cache(PageCache::None);
+    let mode = uncached.open(path).unwrap().mode();
     if mode != Mode::Direct {
         eprintln!("skipped: {} is read {mode}", path.display());
     }
     mode == Mode::Direct
-}
-
-pub fn device(target: Target, backend: BackendKind, frames: u32) -> Device {
-    let clock = Clock::start();
-    Device::over(FileStorage::for_one_thread(target, backend, clock).unwrap(), frames, clock)
-}
-
-/// A read request for whole pages.
-pub fn read_pages(id: u32, pages: PageRange) -> DeviceRequest {
-    DeviceRequest {
-        id: RequestId(id),
-        op: Op::Read,
-        start: pages.first * PAGE_SECTORS,
-        sectors: (pages.count() * PAGE_SECTORS) as u32,
-    }
-}
-
-/// Sleeps until a request completes.
-pub fn completion(device: &mut Device) -> Completion {
-    loop {
-        if let Some(completion) = device.poll() {
-            return completion;
-        }
-        assert!(device.in_flight() > 0, "nothing is in flight, so nothing will complete");
-        device.wait(None).unwrap();
-    }
-}
-
-/// Reads `bytes` bytes at `offset` by whole pages, through frames in permuted order, and cuts out
-/// the requested range.
-pub fn read_bytes(device: &mut Device, offset: u64, bytes: u64) -> Vec<u8> {
-    let pages = PageRange::covering(offset, bytes);
-    // Reversed in pairs (1 0, 3 2, …): neither contiguous nor completely scattered.
-    let frames: Vec<u32> =
-        (0..pages.count() as u32).map(|index| index ^ (index & 2) >> 1).collect();
-    device.submit(read_pages(0, pages), &frames);
-    let moved = match completion(device).outcome {
-        Outcome::Done => pages.count() * PAGE_BYTES,
-        Outcome::Short { bytes } => bytes,
-        Outcome::Failed(error) => panic!("{bytes} bytes at {offset}: {error}"),
-    };
-    let mut got: Vec<u8> =
-        frames.iter().flat_map(|&frame| device.frame(frame).iter().copied()).collect();
-    got.truncate(moved as usize);
-    let skip = ((offset - pages.first * PAGE_BYTES) as usize).min(got.len());
-    let end = (skip + bytes as usize).min(got.len());
-    got[skip..end].to_vec()
 }
 
 /// True if the system has active swap (a line each, below a header); prints a skip message
@@ -163,12 +107,12 @@ pub fn has_swap() -> bool {
 
 /// True if userfaultfd is available here; prints a skip message otherwise.
 pub fn can_serve() -> bool {
-    match Uffd::open() {
-        Ok(_) => true,
-        Err(error) => {
+    match Region::builder().memory(1 << 20).in_folder(4096, env!("CARGO_TARGET_TMPDIR")) {
+        Err(error @ PagerError::Uffd(_)) => {
             eprintln!("skipped: {error}");
             false
         }
+        _ => true,
     }
 }
 

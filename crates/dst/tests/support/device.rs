@@ -1,14 +1,16 @@
 //! A storage with memory of its own: accepts requests over its frames and returns completions.
+//! Readers of whole pages through it.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::VecDeque;
+use std::path::Path;
 
-use readpath::BackendError;
-use readpath::inside::{Clock, FileStorage, Sleep, Storage};
+use readpath::inside::{Clock, FileStorage, OpenOptions, Sleep, Storage, Target};
 use readpath::raw::RawMemory;
-use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
-use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
+use readpath::{BackendError, BackendKind, Direct};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -124,4 +126,55 @@ impl<S: Storage> Device<S> {
         self.in_flight -= 1;
         Some(completion)
     }
+}
+
+pub fn open(path: &Path, direct: Direct) -> Target {
+    Target::open(path, OpenOptions { direct, is_writable: false }).unwrap()
+}
+
+pub fn device(target: Target, backend: BackendKind, frames: u32) -> Device {
+    let clock = Clock::start();
+    Device::over(FileStorage::for_one_thread(target, backend, clock).unwrap(), frames, clock)
+}
+
+/// A read request for whole pages.
+pub fn read_pages(id: u32, pages: PageRange) -> DeviceRequest {
+    DeviceRequest {
+        id: RequestId(id),
+        op: Op::Read,
+        start: pages.first * PAGE_SECTORS,
+        sectors: (pages.count() * PAGE_SECTORS) as u32,
+    }
+}
+
+/// Sleeps until a request completes.
+pub fn completion(device: &mut Device) -> Completion {
+    loop {
+        if let Some(completion) = device.poll() {
+            return completion;
+        }
+        assert!(device.in_flight() > 0, "nothing is in flight, so nothing will complete");
+        device.wait(None).unwrap();
+    }
+}
+
+/// Reads `bytes` bytes at `offset` by whole pages, through frames in permuted order, and cuts out
+/// the requested range.
+pub fn read_bytes(device: &mut Device, offset: u64, bytes: u64) -> Vec<u8> {
+    let pages = PageRange::covering(offset, bytes);
+    // Reversed in pairs (1 0, 3 2, …): neither contiguous nor completely scattered.
+    let frames: Vec<u32> =
+        (0..pages.count() as u32).map(|index| index ^ (index & 2) >> 1).collect();
+    device.submit(read_pages(0, pages), &frames);
+    let moved = match completion(device).outcome {
+        Outcome::Done => pages.count() * PAGE_BYTES,
+        Outcome::Short { bytes } => bytes,
+        Outcome::Failed(error) => panic!("{bytes} bytes at {offset}: {error}"),
+    };
+    let mut got: Vec<u8> =
+        frames.iter().flat_map(|&frame| device.frame(frame).iter().copied()).collect();
+    got.truncate(moved as usize);
+    let skip = ((offset - pages.first * PAGE_BYTES) as usize).min(got.len());
+    let end = (skip + bytes as usize).min(got.len());
+    got[skip..end].to_vec()
 }

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::device::*;
 use crate::support::*;
 use readpath::{Direct, Mode};
 use readpath_core::readahead::Advice;

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::device::*;
 use crate::support::*;
 use readpath::inside::{OpenOptions, Target};
 use readpath::{BackendKind, Direct};

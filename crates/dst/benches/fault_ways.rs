@@ -1,8 +1,8 @@
 //! Cost of a fault by the way in which it is served, without a pager: the lower bound for
-//! [`readpath::pager`].
+//! the pager.
 //!
 //! ```text
-//! cargo bench -p readpath-eval --bench fault_ways -- [ROUNDS]
+//! cargo bench -p readpath-dst --no-default-features --bench fault_ways -- [ROUNDS]
 //! ```
 //!
 //! One thread, pinned to a core, touches every page, or every 8th or 16th, of an absent range of 16
@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use readpath::Mapping;
-use readpath::inside::{RangeRegistration, Uffd};
+use readpath_dst::Mapping;
+use readpath_dst::inside::{RangeRegistration, Uffd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

@@ -8,8 +8,9 @@ use readpath_core::readahead::Advice;
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PageRange;
 
+use crate::draw::Draw;
 use crate::proxy::{Proxy, Weather};
-use crate::rig::{Draw, Rig};
+use crate::rig::Rig;
 use crate::server::{Faults, Server};
 use crate::support::content;
 

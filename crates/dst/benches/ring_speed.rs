@@ -1,6 +1,9 @@
 //! Read speed of the storage backends, compared with fio on the same file in the same run.
 //!
-//! `cargo bench -p readpath-eval --bench ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
+//! ```text
+//! cargo bench -p readpath-dst --no-default-features --bench ring_speed -- \
+//!     FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]
+//! ```
 //!
 //! Random direct reads, by default of 64 KiB at depth 32. Rounds alternate between the contenders,
 //! so that noise affects all. Prints medians and their ratio. The baseline is fio 3.33's io_uring
@@ -9,12 +12,14 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use readpath::BackendKind;
-use readpath::inside::{Clock as DeviceClock, FileStorage, OpenOptions, Sleep, Storage, Target};
-use readpath::raw::RawMemory;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
+use readpath_dst::BackendKind;
+use readpath_dst::inside::{
+    Clock as DeviceClock, FileStorage, OpenOptions, Sleep, Storage, Target,
+};
+use readpath_dst::raw::RawMemory;
 use readpath_eval::clock::Clock;
 use readpath_eval::kernel::{KernelEngine, KernelFile, KernelOptions};
 use readpath_eval::usage::CpuTime;

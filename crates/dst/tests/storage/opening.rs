@@ -1,15 +1,15 @@
 //! Opening: properties of a file or device, the reported fallback from direct I/O, and every open
 //! error.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
 use readpath::inside::{OpenOptions, Target};
 use readpath::{BufferedBecause, Direct, Mode, OpenError};
 use readpath_core::unit::PageRange;
 use readpath_record::cold::{Residency, drop_pages, residency_flags};
-use support::*;
+
+use crate::device::*;
+use crate::support::*;
 
 #[test]
 fn regular_file_properties_are_reported() {

@@ -13,7 +13,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, DeviceRequest, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
-use crate::support::device::Device;
+use crate::device::Device;
 
 const PAGE: usize = PAGE_BYTES as usize;
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -197,16 +197,5 @@ impl Rig {
     pub fn one(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         self.read(ReadAccess::Buffered, offset, bytes, 0);
         self.finish().remove(0).1
-    }
-}
-
-/// Random numbers from a seed.
-pub struct Draw(pub u64);
-
-impl Draw {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
     }
 }

@@ -7,8 +7,9 @@ use readpath_core::readahead::{self, Advice};
 use readpath_core::request::Completion;
 use readpath_core::unit::PageRange;
 
+use crate::draw::Draw;
 use crate::proxy::{Proxy, Weather};
-use crate::rig::{Draw, Rig};
+use crate::rig::Rig;
 use crate::server::Server;
 use crate::support::content;
 use crate::support::system_calls::{calls_between_marks, mark};

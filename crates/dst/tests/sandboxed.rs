@@ -1,11 +1,17 @@
 //! Denied system calls: under a filter like a container's default profile, as an ordinary user with
 //! little locked memory, and with calls denied later. Each test runs in a separate process.
 
+extern crate readpath_dst as readpath;
+
+#[path = "support/device.rs"]
+mod device;
+#[path = "../../io/tests/support/mod.rs"]
 mod support;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
+use device::*;
 use readpath::pager::UffdError;
 use readpath::pager::{KernelMappingReason, MappingMode};
 use readpath::{

@@ -1,5 +1,8 @@
 //! A read into memory that is brought in late stalls only its own caller.
 
+extern crate readpath_dst as readpath;
+
+#[path = "../../io/tests/support/mod.rs"]
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
