@@ -366,12 +366,6 @@ impl Cache {
         }
     }
 
-    /// The first page of the range that is in flight.
-    pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
-        let is_in_flight = |frame: &Frame| matches!(frame.state, FrameState::InFlight(_));
-        Some(self.table.first_matching(&self.frames, file, range, is_in_flight)?.0)
-    }
-
     /// First page of the range that is in flight and was [invalidated](Cache::invalidate).
     pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_stale =

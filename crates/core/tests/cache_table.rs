@@ -69,10 +69,6 @@ impl CacheModel {
         of_file.filter(|&page| range.contains(page)).collect()
     }
 
-    fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
-        self.pages(file, range).into_iter().find(|&page| !self.0[&(file, page)].is_filled)
-    }
-
     fn absent_run(&self, file: FileId, range: PageRange) -> Option<PageRange> {
         let cached = self.pages(file, range);
         let mut first = range.first;
@@ -145,7 +141,6 @@ proptest! {
             let file = FileId(*file);
             prop_assert_eq!(cache.free_pages() as usize, FRAMES as usize - model.0.len());
             prop_assert_eq!(cache.is_empty(file), model.pages(file, ALL).is_empty());
-            prop_assert_eq!(cache.first_in_flight(file, *range), model.first_in_flight(file, *range));
             prop_assert_eq!(cache.absent_run(file, *range), model.absent_run(file, *range));
             for base in BASES {
                 for page in base..base + 40 {

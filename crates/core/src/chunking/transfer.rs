@@ -86,11 +86,6 @@ impl RawTransfer {
         }
     }
 
-    /// The first covered byte: a multiple of the alignment, at or below the first requested one.
-    pub fn covered_start(&self) -> u64 {
-        self.offset - self.offset % self.alignment_bytes
-    }
-
     /// The byte after the last covered one: a multiple of the alignment.
     pub fn covered_end(&self) -> u64 {
         self.covered_end

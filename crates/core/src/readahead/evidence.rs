@@ -181,12 +181,6 @@ impl DeviceEvidence {
         self.added_pages.saturating_sub(self.standing_pages)
     }
 
-    /// Free part of the half of the memory that prefetched pages may fill, in 64ths.
-    pub fn free_share(&self) -> u64 {
-        let half = self.memory_pages / 2;
-        (half.saturating_sub(self.standing_pages) * 64).checked_div(half).unwrap_or(0)
-    }
-
     /// Most pages that one window may have: a quarter of the rest of half of the memory.
     ///
     /// With `n` windows each converges to `1 / (n + 4)` of that half, independent of their order.

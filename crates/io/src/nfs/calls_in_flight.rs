@@ -6,16 +6,13 @@
 //! READ, or belong to a failed request.
 
 use readpath_core::request::{DeviceError, Outcome, RequestId};
-use readpath_core::unit::Time;
 
 use super::call_results::CallId;
 use super::call_results::{CallResults, Caller};
-use super::lookup::RegularFile;
-use super::procedures::{self, Attributes, DataHead};
+use super::procedures::{self, DataHead, FileHandle};
 use super::rpc::CallError;
 use super::status::Status;
 use super::xdr::Garbled;
-use crate::os::clock::Clock;
 
 /// Maximum number of memory pieces for one receive. The limit of readv(2) is 1,024.
 const PIECES_MAX: usize = 1_000;
@@ -52,24 +49,16 @@ pub(super) enum CallPurpose {
     Question(ResultsFn),
 }
 
-/// A file of the storage with its last attributes and their time.
-pub(super) struct NfsFile {
-    pub(super) regular_file: RegularFile,
-    /// Time at which the attributes were received.
-    pub(super) attributes_at: Time,
-}
-
 /// Calls in flight, and results of ended ones.
 pub(super) struct CallsInFlight {
     /// Purpose of each call in flight, by its number.
     pub(super) purposes: Vec<Option<CallPurpose>>,
-    /// Files of the storage by their indices; `None` for a free index.
-    pub(super) files: Vec<Option<NfsFile>>,
+    /// Handles of the storage's files by their indices; `None` for a free index.
+    pub(super) files: Vec<Option<FileHandle>>,
     /// Requests that have ended.
     pub(super) ended: Vec<(NfsRead, Outcome)>,
     /// READs whose replies contained only a part of the data.
     pub(super) incomplete: Vec<NfsRead>,
-    pub(super) clock: Clock,
 }
 
 impl CallsInFlight {
@@ -83,15 +72,12 @@ impl CallsInFlight {
     }
 
     /// Ends a READ with its reply or error. Moves its request to `ended`, or to `incomplete` if
-    /// bytes are missing. Keeps the attributes of the reply.
+    /// bytes are missing.
     fn on_read_end(&mut self, call: CallId, reply: Result<Result<DataHead, Status>, CallError>) {
         let purpose = self.purposes[call.0 as usize].take();
         let Some(CallPurpose::Read(mut nfs_read)) = purpose else {
             unreachable!("the caller has matched a READ")
         };
-        if let Ok(Ok(DataHead { attributes: Some(new_attributes), .. })) = reply {
-            self.update_attributes(nfs_read.file_index, new_attributes);
-        }
         let ended = match reply {
             Ok(Ok(head)) => nfs_read.advance(head),
             Ok(Err(status)) => Some(Outcome::Failed(status.device_error())),
@@ -100,15 +86,6 @@ impl CallsInFlight {
         match ended {
             Some(outcome) => self.ended.push((nfs_read, outcome)),
             None => self.incomplete.push(nfs_read),
-        }
-    }
-
-    /// Replaces the attributes of the file with index `file_index`, and their time by the present
-    /// time.
-    pub(super) fn update_attributes(&mut self, file_index: usize, new_attributes: Attributes) {
-        if let Some(nfs_file) = &mut self.files[file_index] {
-            (nfs_file.regular_file.attributes, nfs_file.attributes_at) =
-                (new_attributes, self.clock.now());
         }
     }
 }

@@ -35,9 +35,6 @@ pub struct NfsOptions {
     pub repeat_after: Time,
     /// `timeout`: time after which a call fails. Default 60 s, at least `repeat`.
     pub give_up_after: Time,
-    /// `attributes`: time for which a file's length is used without asking the server again.
-    /// Default 3 s: `acregmin` of nfs(5).
-    pub attributes_age_max: Time,
     /// `mountport`: port of MOUNT. Default: the URL's port, or without one the port from the
     /// server's port mapper.
     pub mount_port: Option<u16>,
@@ -54,7 +51,6 @@ impl Default for NfsOptions {
             slots: 64,
             repeat_after: Time::from_s(5),
             give_up_after: Time::from_s(60),
-            attributes_age_max: Time::from_s(3),
             mount_port: None,
             credentials: Credentials::of_process(),
             source_port: SourcePort::default(),
@@ -93,7 +89,6 @@ impl NfsOptions {
             "slots" => self.slots = parse_number(value, 1..=SLOTS_MAX)? as u32,
             "repeat" => self.repeat_after = parse_time(value, Time::from_ms(10))?,
             "timeout" => self.give_up_after = parse_time(value, Time::from_ms(10))?,
-            "attributes" => self.attributes_age_max = parse_time(value, Time::ZERO)?,
             "mountport" => self.mount_port = Some(parse_number(value, 1..=65_535)? as u16),
             "uid" => self.credentials.uid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,
             "gid" => self.credentials.gid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,

@@ -93,7 +93,6 @@ pub struct FsInfo {
 /// Head of the reply to a READ, before its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataHead {
-    pub(crate) attributes: Option<Attributes>,
     /// True if the data ends at the end of the file.
     pub(crate) is_at_end: bool,
     /// Number of data bytes, without padding.
@@ -191,14 +190,14 @@ pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(
 
 /// Decodes the head of a READ's results, and checks it with the requested number of bytes.
 fn decode_data_head(reader: &mut XdrReader<'_>, requested_bytes: u32) -> Result<DataHead, Garbled> {
-    let attributes = decode_optional_attributes(reader)?;
+    let _attributes = decode_optional_attributes(reader)?;
     let bytes = reader.u32()?;
     let is_at_end = reader.bool()?;
     // The reply contains the count twice. Contradictory replies are rejected.
     if reader.u32()? != bytes || bytes > requested_bytes {
         return Err(Garbled);
     }
-    Ok(DataHead { attributes, is_at_end, bytes })
+    Ok(DataHead { is_at_end, bytes })
 }
 
 /// Decodes a status and, on success, the results behind it with `decode_results`. After a failure,
@@ -377,7 +376,7 @@ mod tests {
         let is_at_end = true;
         let reply = read_reply(b"seven..", is_at_end);
         let decoded = decode_read(&reply, 8).unwrap().unwrap();
-        let head = DataHead { attributes: Some(FILE_ATTRIBUTES), is_at_end, bytes: 7 };
+        let head = DataHead { is_at_end, bytes: 7 };
         assert_eq!(decoded, (head, &b"seven.."[..]));
         // The head of 104 bytes (status 4, flag 4, attributes 84, counts 12) suffices to locate the
         // data before it arrives.

@@ -20,14 +20,12 @@ use readpath_core::request::{Completion, DeviceCaps, DeviceError, DeviceRequest,
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::call_results::CallId;
-use super::calls_in_flight::{CallPurpose, CallsInFlight, NfsFile, NfsRead};
+use super::calls_in_flight::{CallPurpose, CallsInFlight, NfsRead};
 use super::client::Traffic;
 use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
 use super::lookup::{ExportPath, RegularFile};
-#[cfg(inside)]
-use super::procedures::Attributes;
-use super::procedures::{self};
+use super::procedures;
 use super::rpc::{CallError, Procedure};
 use super::server_link::{CallServer, ServerLink, WakeEvents};
 use super::target::NfsTarget;
@@ -132,7 +130,6 @@ impl NfsStorage {
             files: Vec::new(),
             ended: Vec::new(),
             incomplete: Vec::new(),
-            clock: link.clock(),
         };
         let state = NfsState {
             link,
@@ -160,31 +157,6 @@ impl NfsStorage {
         self.shared.lock().link.traffic()
     }
 
-    /// Attributes of the storage's first file from the latest READ. If they are older than the
-    /// option `attributes` permits, they are requested now.
-    ///
-    /// # Errors
-    /// The server had to be asked and does not answer, or the file is gone.
-    #[cfg(inside)]
-    pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
-        let file_index = 0;
-        let state = self.shared.lock();
-        let opened =
-            state.calls.files[file_index].as_ref().expect("the file that the storage was made for");
-        let age = state.calls.clock.now().since(opened.attributes_at);
-        let RegularFile { handle, attributes } = opened.regular_file;
-        if age <= self.shared.export_path.url.options.attributes_age_max {
-            return Ok(attributes);
-        }
-        drop(state);
-        let put_arguments = |message: &mut Vec<u8>| procedures::put_handle(message, &handle);
-        let answer =
-            (&*self.shared).ask(procedures::GETATTR, put_arguments, procedures::decode_getattr);
-        let fresh = self.shared.export_path.file_result(answer)?;
-        self.shared.lock().calls.update_attributes(file_index, fresh);
-        Ok(fresh)
-    }
-
     /// Returns the state through which the file is looked up again while it is read.
     pub(crate) fn shared_state(&self) -> Arc<NfsShared> {
         Arc::clone(&self.shared)
@@ -197,7 +169,7 @@ impl NfsStorage {
             calls.files.push(None);
             calls.files.len() - 1
         });
-        calls.files[file_index] = Some(NfsFile { regular_file, attributes_at: calls.clock.now() });
+        calls.files[file_index] = Some(regular_file.handle);
         (file_index as u64) << FILE_SECTORS_LOG2
     }
 
@@ -457,11 +429,9 @@ impl NfsState {
     fn request_missing(&mut self, mut nfs_read: NfsRead) {
         let bytes_left = nfs_read.bytes - nfs_read.bytes_done;
         nfs_read.bytes_requested = bytes_left.min(u64::from(self.read_bytes)) as u32;
-        let nfs_file = self.calls.files[nfs_read.file_index]
-            .as_ref()
+        let handle = self.calls.files[nfs_read.file_index]
             .expect("the file of a request in flight is not removed");
-        let (handle, offset) =
-            (nfs_file.regular_file.handle, nfs_read.offset + nfs_read.bytes_done);
+        let offset = nfs_read.offset + nfs_read.bytes_done;
         let put_arguments = |message: &mut Vec<u8>| {
             procedures::put_read(message, &handle, offset, nfs_read.bytes_requested)
         };

@@ -167,7 +167,7 @@ mod tests {
     fn a_url_has_host_port_path_and_options() {
         let url = NfsUrl::parse(
             "nfs://host:2049/export/a%20b/c?rsize=32768&slots=4&timeout=9s&repeat=500ms&uid=5&\
-             mountport=7&source=any&attributes=0s",
+             mountport=7&source=any",
         )
         .unwrap();
         assert_eq!((url.host.as_str(), url.port), ("host", Some(2049)));
