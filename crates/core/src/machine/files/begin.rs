@@ -68,12 +68,13 @@ impl MachineFiles {
     /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
     pub(super) fn continue_read(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read = self.file_transfer(id);
-        let (cursor, end) = (read.cursor, read.range.end);
-        if cursor >= end {
+        let (cursor, end_page) = (read.cursor, read.range.end);
+        if cursor >= end_page {
             return self.finish(base, id);
         }
         let progress = if read.error.is_some() {
-            ReadProgress::Until { end_page: end }
+            // A failed read skips its remaining pages.
+            ReadProgress::Until { end_page }
         } else {
             let read_request = self.read_request(base, id);
             let (handle, mut pages) = self.pages_for(base, id);
@@ -82,9 +83,13 @@ impl MachineFiles {
         self.send_and_wait(now, base, id, progress);
     }
 
-    /// Sends the pages that one step of a read has added, and lets the read wait for them; or ends
-    /// the read. `progress` is the result of that step. After an error no more is read, but the
-    /// requests in flight are awaited: until then their frames are reserved for this read.
+    /// Sends the pages that one step of a read has added as device requests. Then the read waits
+    /// for its requests in flight, or ends if there are none. `progress` is the result of the step.
+    ///
+    /// `Stuck` means that a page failed for another read, and that no frame is free for a second
+    /// try. A failed frame does not store its error, so this read reports a medium error. It adds
+    /// no more pages, but still waits for its requests in flight, because it has pinned their
+    /// frames.
     fn send_and_wait(
         &mut self,
         now: Time,
@@ -98,16 +103,18 @@ impl MachineFiles {
             let offset = (failed_page * PAGE_BYTES).max(transfer.offset);
             read.error = Some(ReadError::Device { offset, error: DeviceError::Medium });
         }
-        let end = match progress {
+        let end_page = match progress {
             ReadProgress::Until { end_page } => end_page,
             ReadProgress::AllAdded | ReadProgress::Stuck { .. } => demand.end,
         };
-        let first = core::mem::replace(&mut read.cursor, end);
+        let first_page = core::mem::replace(&mut read.cursor, end_page);
         let (file, process) =
             (self.handles[transfer.handle.0 as usize].file, read.transfer.process);
+        // Only this step has added all absent pages of the demand together. After any other step
+        // the policy chooses the requests, page by page.
         let is_demand_whole = progress == ReadProgress::AllAdded;
         self.send_file_runs(now, base, file, demand, is_demand_whole, process);
-        self.wait_for_in_flight(base, id, PageRange { first, end });
+        self.wait_for_in_flight(base, id, PageRange { first: first_page, end: end_page });
     }
 
     /// Prefetches the absent pages of `range`, as far as memory allows.
@@ -170,7 +177,8 @@ impl MachineFiles {
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
             unready_pages,
-            // Uses of mapped pages are invisible.
+            // Credit is earned by used pages. The program uses mapped pages without a call, so a
+            // fault on a mapping would never earn credit.
             is_on_credit: handle.policy.is_limited_by_credit()
                 && read.kind != TransferKind::Read(ReadAccess::Fault),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
