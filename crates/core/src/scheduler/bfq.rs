@@ -142,7 +142,8 @@ impl Bfq {
         }
     }
 
-    /// Merges the request with a neighbour of its own queue. Returns `None` if there is none.
+    /// Merges the new request with an adjacent request of its process's queue. Returns `None` if
+    /// the process has no queue, or no request there can be merged with it.
     fn merge_into_queue(
         &mut self,
         request: RequestId,
@@ -151,12 +152,13 @@ impl Bfq {
         let id = self.find_queue(&requests[request])?;
         let queue = &mut self.queues[id];
         let merged = queue.requests.merge(request, requests, self.request_sectors_max)?;
-        self.queued -= usize::from(merged.with.is_some());
+        // The new request may have closed the gap between two queued requests, now one.
+        self.queued -= usize::from(merged.absorbed.is_some());
         if merged.has_changed_key() {
             let back_seek = self.tunables.back_seek();
             queue.next = next_after_merge(queue.next, &merged, self.head, back_seek);
         }
-        Some(Inserted::Merged { into: merged.into, with: merged.with })
+        Some(Inserted::Merged { into: merged.into, with: merged.absorbed })
     }
 
     /// Adds the request to the queue `id`. Ends the idle time for it.

@@ -169,8 +169,9 @@ impl Cfq {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Merges the request with a neighbour of its own queue, whose next request and position by
-    /// sector are updated. Returns `None` if there is no neighbour.
+    /// Merges the new request with an adjacent request of its process's queue, and updates the
+    /// queue's next request and its position by sector. Returns `None` if the process has no queue,
+    /// or no request there can be merged with it.
     fn merge_into_queue(
         &mut self,
         request: RequestId,
@@ -179,13 +180,14 @@ impl Cfq {
         let id = self.find_present_queue(&requests[request])?;
         let queue = &mut self.queues[id];
         let merged = queue.requests.merge(request, requests, self.request_sectors_max)?;
-        self.queued -= usize::from(merged.with.is_some());
+        // The new request may have closed the gap between two queued requests, now one.
+        self.queued -= usize::from(merged.absorbed.is_some());
         if merged.has_changed_key() {
             let back_seek = self.tunables.back_seek();
             queue.next = next_after_merge(queue.next, &merged, self.head, back_seek);
             self.update_sector_index(id);
         }
-        Some(Inserted::Merged { into: merged.into, with: merged.with })
+        Some(Inserted::Merged { into: merged.into, with: merged.absorbed })
     }
 
     /// Adds the request to the queue `id`, updates the statistics of process and queue, and checks

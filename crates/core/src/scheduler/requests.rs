@@ -80,8 +80,9 @@ pub(super) struct WaitingRequest {
 pub(super) struct MergeResult {
     /// The request that now covers all.
     pub into: RequestId,
-    /// A second queued request that `into` now covers too.
-    pub with: Option<RequestId>,
+    /// A second queued request, which is now part of `into` as well. `None` if the new request
+    /// touched only one.
+    pub absorbed: Option<RequestId>,
     /// Former keys of the merged requests.
     pub former_keys: [Option<SectorKey>; 2],
     /// New key of `into`.
@@ -142,7 +143,7 @@ impl QueuedRequests {
         sectors_max: u32,
     ) -> Inserted {
         match self.merge(id, requests, sectors_max) {
-            Some(MergeResult { into, with, .. }) => Inserted::Merged { into, with },
+            Some(MergeResult { into, absorbed, .. }) => Inserted::Merged { into, with: absorbed },
             None => {
                 self.insert(WaitingRequest { id, arrived: now }, requests);
                 Inserted::Queued
@@ -264,7 +265,7 @@ impl QueuedRequests {
             key.start = requests[into].start;
             return Some(MergeResult {
                 into,
-                with: None,
+                absorbed: None,
                 former_keys: [Some(former_key), None],
                 new_key: *key,
             });
@@ -280,27 +281,27 @@ impl QueuedRequests {
             let new_key = self.reinsert_grown(first, first_request, requests);
             return Some(MergeResult {
                 into: first_request.id,
-                with: None,
+                absorbed: None,
                 former_keys: [Some(first), None],
                 new_key,
             });
         };
         self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
-        let (key, older, absorbed, younger) = match is_first_older {
+        let (key, older, younger_key, younger) = match is_first_older {
             true => (first, first_request, second, second_request),
             false => (second, second_request, first, first_request),
         };
-        self.by_arrival.remove(absorbed.arrival);
-        let (into, with) = (older.id, younger.id);
+        self.by_arrival.remove(younger_key.arrival);
+        let (into, absorbed) = (older.id, younger.id);
         // The new request usually lies between the two: it takes in the younger one, and the older
         // one takes in both. If requests overlap, the older one may touch the younger one itself.
-        let touches_younger = requests[id].touches(&requests[with]);
-        requests.merge(if touches_younger { id } else { into }, with);
+        let touches_younger = requests[id].touches(&requests[absorbed]);
+        requests.merge(if touches_younger { id } else { into }, absorbed);
         requests.merge(into, id);
         let new_key = self.reinsert_grown(key, older, requests);
         let former_keys = [Some(first), Some(second)];
-        Some(MergeResult { into, with: Some(with), former_keys, new_key })
+        Some(MergeResult { into, absorbed: Some(absorbed), former_keys, new_key })
     }
 
     /// Adds a grown request to the order by sector again, and returns its new key. Its position by
@@ -408,7 +409,7 @@ mod tests {
             back,
             Some(MergeResult {
                 into: id,
-                with: None,
+                absorbed: None,
                 former_keys: [Some(first), None],
                 new_key: first,
             })
@@ -443,7 +444,7 @@ mod tests {
             });
         let new = table.open(read(100, 8));
         let merge = requests.merge(new, &mut table, 24).unwrap();
-        assert_eq!((merge.into, merge.with), (old_id, Some(young_id)));
+        assert_eq!((merge.into, merge.absorbed), (old_id, Some(young_id)));
         assert_eq!(merge.former_keys, [Some(young_key), Some(old_key)]);
         let (key, oldest) = requests.oldest(&table).unwrap();
         assert_eq!((key, oldest.arrived), (merge.new_key, Time::from_ms(1)));

@@ -36,13 +36,15 @@ const RATE_MAX: u64 = 20 << RATE_BITS;
 pub(super) struct PeakRate {
     /// The estimate in sectors per microsecond, with [`RATE_BITS`] digits after the point.
     rate: u64,
+    /// Time of the first dispatch in this interval.
     first_dispatch: Time,
     last_dispatch: Time,
     last_completion: Time,
-    /// Number of dispatched requests.
+    /// Number of requests dispatched in this interval; 0 only before the first request of all.
     requests: u64,
-    /// Number of dispatched requests near the one before, while the device was busy.
+    /// Number of requests near the one before, dispatched while the device was busy.
     sequential: u64,
+    /// Number of sectors of these requests.
     sectors: u64,
 }
 
@@ -69,7 +71,12 @@ impl PeakRate {
         (self.rate * (time.ns() / 1_000)) >> RATE_BITS
     }
 
-    /// Records a dispatched request. `in_device` is the number of requests in the device before.
+    /// Records a dispatched request of `sectors` sectors. `is_far` is true if it is far from the
+    /// request before it. `in_device` is the number of requests in the device before.
+    ///
+    /// The interval ends with the first request after [`INTERVAL`], which still counts in it, or
+    /// after a [`PAUSE`] of an empty device. The estimate is then updated, and the next interval
+    /// begins with this request.
     pub(super) fn on_dispatch(&mut self, now: Time, sectors: u64, is_far: bool, in_device: u32) {
         let was_idle = in_device == 0 && now.since(self.last_dispatch) > PAUSE;
         if self.requests > 0 && !was_idle {
@@ -87,12 +94,13 @@ impl PeakRate {
         (self.requests, self.sequential, self.sectors) = (1, 0, sectors);
     }
 
-    /// Records a completion.
+    /// Records the completion of a request at `now`. It may extend the time of the interval.
     pub(super) fn on_completion(&mut self, now: Time) {
         self.last_completion = now;
     }
 
-    /// Updates the estimate by the rate of the interval.
+    /// Updates the estimate by the rate of the interval. No effect if the interval is too short,
+    /// has too few requests, or is no evidence of the peak rate.
     fn end_interval(&mut self) {
         let dispatching = self.last_dispatch.since(self.first_dispatch);
         if self.requests < REQUESTS_MIN || dispatching < INTERVAL_MIN {
@@ -101,10 +109,14 @@ impl PeakRate {
         let time = dispatching.max(self.last_completion.since(self.first_dispatch));
         let rate = (self.sectors << RATE_BITS) / (time.ns() / 1_000);
         let is_sequential = self.sequential * 4 >= self.requests * 3;
+        // A device reaches its peak rate only with sequential requests. A rate above the estimate
+        // is evidence in any order.
         if rate > RATE_MAX || !is_sequential && rate <= self.rate {
             return;
         }
         let weight = 9 * self.sequential / self.requests * time.ns() / INTERVAL.ns();
+        // The weight of the new rate is 1/2 if at least 8 of 9 requests were sequential over a
+        // second, and at least 1/10.
         let divisor = 10 - weight.min(8);
         self.rate = (self.rate * (divisor - 1) / divisor + rate / divisor).max(1);
     }
