@@ -104,7 +104,9 @@ impl KernelCachedPages {
             && self.consecutive_other_reads < READS_ELSEWHERE_MAX
     }
 
-    /// Records a read of these pages: they are known and used from now on.
+    /// Updates this record after a read of the pages in `request`; does no I/O. The pages become
+    /// known. Advised pages that were unused leave the counts of unused pages. Pages that were
+    /// not known before count as added to the device's cache. Marks stay: the policy removes them.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
         self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in split_into_words(request) {

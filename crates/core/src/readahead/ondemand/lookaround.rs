@@ -80,14 +80,18 @@ impl TreeSearch {
         }
     }
 
-    /// Moves one page back, as the kernel does, with its drift. Returns true if the slot there
-    /// holds a page, false also at the start of the tree.
+    /// Moves the index one page back, and the slot as xas_prev() and __xas_prev() of the kernel do.
+    /// Returns true if the new slot holds a page. Returns false if it is empty, or at the start of
+    /// the tree.
     fn step_back(&mut self, pages: &dyn PageView) -> bool {
         self.index = self.index.wrapping_sub(1);
-        // A slot of one page always moves, except at the start of a node if the index appears to be
-        // at a start too. A larger slot moves when the index has left it.
+        // xas_prev() moves a slot of one page without a comparison with the index, unless the slot
+        // is the first of its node. In all other cases __xas_prev() compares the position of the
+        // slot in its node with the position of the index, and moves only if they differ. A slot of
+        // 64 pages thus moves when the index has left it.
         let moves_freely = self.shift == 0 && slot_in_node(self.slot) != 0;
         if moves_freely || slot_in_node(self.slot) != slot_in_node(self.index >> self.shift) {
+            // The slot before a node is found on the level above: one before the node's own slot.
             while slot_in_node(self.slot) == 0 {
                 if self.shift == SHIFT_MAX {
                     return false;
@@ -100,11 +104,13 @@ impl TreeSearch {
         self.descend(pages)
     }
 
-    /// Moves one page forward, as the kernel does, with its drift. Returns true if the slot there
-    /// holds a page, false also at the end of the tree.
+    /// Moves the index one page forward, and the slot as xas_next() of the kernel does. Returns
+    /// true if the new slot holds a page. Returns false if it is empty, or at the end of the tree.
     fn step_ahead(&mut self, pages: &dyn PageView) -> bool {
         self.index += 1;
         let last_slot = (1 << LEVEL_BITS) - 1;
+        // A slot of one page is never ahead of the index, so it always moves. A slot of 64 pages
+        // moves when the index has left it.
         if slot_in_node(self.slot) != slot_in_node(self.index >> self.shift) {
             while slot_in_node(self.slot) == last_slot {
                 if self.shift == SHIFT_MAX {
@@ -118,8 +124,8 @@ impl TreeSearch {
         self.descend(pages)
     }
 
-    /// Descends to the folio or the slot of one page; below the current level, slots follow the
-    /// index. Returns true if a page is there.
+    /// Descends from the current level to the folio that covers the slot, or to the slot of one
+    /// page. On each level below, the slot is set from the index. Returns true if a page is there.
     fn descend(&mut self, pages: &dyn PageView) -> bool {
         while self.shift > 0 {
             let folio = pages.folio(self.slot << self.shift);
