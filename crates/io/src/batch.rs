@@ -252,7 +252,7 @@ impl Batch {
                     Ok(())
                 }
                 // Not copied yet, or not available from the kernel page cache.
-                KernelReadStatus::Resident | KernelReadStatus::MustBypass => {
+                KernelReadStatus::LeftToCaller | KernelReadStatus::MustBypass => {
                     read_absent(&handle, offset, target)
                 }
             };
@@ -299,7 +299,7 @@ impl Batch {
         let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
         let copy = match status {
             KernelReadStatus::Copied(copy) => Some(copy),
-            KernelReadStatus::Resident => {
+            KernelReadStatus::LeftToCaller => {
                 handle.copy_from_kernel(*offset, *bytes, || self.free_buffers.pop())
             }
             KernelReadStatus::MustBypass => None,

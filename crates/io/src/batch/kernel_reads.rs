@@ -88,7 +88,8 @@ impl KernelReads {
 
     /// Removes and returns the next completed read, and waits if there is none. Returns `None` if
     /// no read is in flight. Reads of up to `copied_bytes_max` bytes are returned as copies where
-    /// that is as cheap. Buffers are taken from `free_buffers`.
+    /// that is as cheap. Buffers are taken from `free_buffers`. If the system provides no thread to
+    /// wait on, the oldest read is returned uncompleted, and the caller has to make it.
     pub(super) fn next(
         &mut self,
         copied_bytes_max: u64,
@@ -102,11 +103,11 @@ impl KernelReads {
                 return Some(completed);
             }
             if !self.wait(free_buffers) {
-                // No helper thread is available: this thread blocks in the read itself.
-                let first_index = 0;
+                // No helper thread is available. The caller makes the read, and blocks in it.
+                let oldest_index = 0;
                 return self
-                    .remove_read(first_index)
-                    .map(|read| (read, KernelReadStatus::Resident));
+                    .remove_read(oldest_index)
+                    .map(|read| (read, KernelReadStatus::LeftToCaller));
             }
         }
         None

@@ -28,8 +28,10 @@ const COPIED_BYTES_MAX: u64 = 256 << 10;
 pub(crate) enum KernelReadStatus {
     /// The bytes.
     Copied(AlignedBytes),
-    /// The pages are resident, as far as known; the caller reads them.
-    Resident,
+    /// The caller reads the bytes through the kernel page cache. The pages are resident as far as
+    /// known, so that the call does not block. They may be absent only if no thread was available
+    /// to wait for them.
+    LeftToCaller,
     /// The kernel cannot provide the bytes: the read must bypass its page cache.
     MustBypass,
 }
@@ -72,7 +74,7 @@ impl Handle {
         if buffered_file.is_nowait_unsupported() {
             let is_resident = residency == SubmittedResidency::Resident
                 && !file.readahead.has_blocking_read(buffered_file.key);
-            return is_resident.then_some(KernelReadStatus::Resident);
+            return is_resident.then_some(KernelReadStatus::LeftToCaller);
         }
         if bytes > copied_bytes_max {
             let mut last_byte = [0];
@@ -81,7 +83,7 @@ impl Handle {
             let is_resident =
                 buffered_file.read_nowait(last_offset, KernelReadahead::Enabled, buffers)
                     == Some(1);
-            return is_resident.then_some(KernelReadStatus::Resident);
+            return is_resident.then_some(KernelReadStatus::LeftToCaller);
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
@@ -165,7 +167,7 @@ impl Handle {
             return KernelReadStatus::MustBypass;
         };
         if buffered_file.is_nowait_unsupported() {
-            return KernelReadStatus::Resident;
+            return KernelReadStatus::LeftToCaller;
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
         if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {

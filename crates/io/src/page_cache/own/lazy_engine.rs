@@ -123,7 +123,8 @@ impl LazyEngine {
     /// Returns the owner for this process: itself, or a child's own one with the same options.
     ///
     /// # Errors
-    /// The engine cannot be built in this child.
+    /// In a child: the path has a connection to a server, which a child cannot use
+    /// (`Forked::Server`), or the engine cannot be built there.
     pub(crate) fn for_this_process(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
         if self.is_of_this_process() {
             return Ok(Arc::clone(self));
@@ -135,10 +136,12 @@ impl LazyEngine {
                 EngineError::Backend(error) => Forked::Backend(error),
             })
         };
+        // A grandchild inherits the child's owner here, and needs its own one in turn.
         self.child_engine.get_or_init(build)?.for_this_process()
     }
 
-    /// Returns the owner for this process, or `None` if it does not exist yet.
+    /// Returns the owner for this process: itself, the child's one, or that one's for a grandchild.
+    /// Returns `None` if it does not exist yet.
     pub(crate) fn existing_for_this_process(&self) -> Option<&LazyEngine> {
         match self.is_of_this_process() {
             true => Some(self),
