@@ -90,8 +90,10 @@ impl HostFeed {
 
 impl Hdd {
     /// Transfers a read's sectors to the host as they arrive, and occupies the bus. With
-    /// `leaves_bus`, a read that has outrun the medium releases the bus, which takes
-    /// `bus_release_ns`. Returns the end of the transfer in ns.
+    /// `leaves_bus`, a read that has sent all arrived sectors releases the bus, which takes
+    /// `bus_release_ns`. Regaining it takes `reselect_ns` if the command had released it before the
+    /// first data, and `reselect_again_ns` each time during the data. Returns the end of the
+    /// transfer in ns.
     pub(super) fn send_to_host(
         &mut self,
         bus: BusState,
@@ -108,32 +110,36 @@ impl Hdd {
                 flow.arrival_ns(mark_sectors).max(from_ns) + controller.reselect_ns
             }
         };
-        let mut end_ns = self.bus_free_at_ns.max(prepare_start_ns + prepare_ns);
+        // The transfer has progressed to this time.
+        let mut bus_time_ns = self.bus_free_at_ns.max(prepare_start_ns + prepare_ns);
         if controller.leaves_bus {
             // All arrived sectors are sent. Then the bus is released until the next water mark.
             let mut sent_sectors = 0;
             while sent_sectors < sectors {
-                let arrived_sectors = flow.arrived_sectors(end_ns);
+                let arrived_sectors = flow.arrived_sectors(bus_time_ns);
                 if arrived_sectors > sent_sectors {
-                    end_ns += sector_ns * u64::from(arrived_sectors - sent_sectors);
+                    bus_time_ns += sector_ns * u64::from(arrived_sectors - sent_sectors);
                     sent_sectors = arrived_sectors;
                     continue;
                 }
                 let next_data_ns = flow.arrival_ns(sectors.min(sent_sectors + mark_sectors));
-                let reselect_ns = controller.reselect_again_ns;
-                end_ns = next_data_ns.max(end_ns + bus_release_ns) + reselect_ns + prepare_ns;
+                bus_time_ns = next_data_ns.max(bus_time_ns + bus_release_ns)
+                    + controller.reselect_again_ns
+                    + prepare_ns;
             }
         } else {
             // The last sector crosses the bus after its arrival.
-            end_ns += sector_ns * u64::from(sectors);
-            end_ns = end_ns.max(flow.arrival_ns(sectors) + sector_ns);
+            bus_time_ns += sector_ns * u64::from(sectors);
+            bus_time_ns = bus_time_ns.max(flow.arrival_ns(sectors) + sector_ns);
         }
-        self.bus_free_at_ns = end_ns;
-        end_ns
+        self.bus_free_at_ns = bus_time_ns;
+        bus_time_ns
     }
 
     /// Transfers a write's sectors from the host, as early as `bus` allows, and occupies the bus.
-    /// The arm is free for the write at `arm_free_ns`. Returns the arrival of the data.
+    /// The arm is free for the write at `arm_free_ns`. A write that has released the bus waits for
+    /// the arm first, unless the drive has `buffers_waiting_writes`. Returns the arrival of the
+    /// data.
     pub(super) fn receive_from_host(
         &mut self,
         arm_free_ns: u64,

@@ -12,7 +12,9 @@ use super::{Hdd, MediumWrite};
 
 impl Hdd {
     /// Accepts a write that arrives at `now_ns`. Stores it in the cache and reports it complete,
-    /// lets it continue the write in progress, or queues it for the arm.
+    /// lets it continue the write in progress, or queues it for the arm. Only a queued write waits
+    /// until the read-ahead has stopped (`stop_delay_ns`). Data for the cache does not need the
+    /// arm, and the write in progress has stopped the read-ahead before.
     pub(super) fn accept_write(&mut self, now_ns: u64, request: DeviceRequest) {
         // The write is reported complete before it is on the medium.
         let is_early = self.write_cache.can_hold(request.sectors);
@@ -52,6 +54,8 @@ impl Hdd {
             && self.last_op == Op::Write
             && !continues
         {
+            // The drive disconnects before the data of a write that follows another write and does
+            // not continue it. A write to a busy drive has released the bus anyway.
             command.ready_ns = now_ns + early.command_ns;
             command.bus = BusState::Left { from_ns: command.ready_ns + early.until_reconnect_ns };
             command.bus_release_ns = early.disconnect_ns;
