@@ -514,8 +514,9 @@ fn remove_folder(folder: &Path) {
     }
 }
 
-/// Writes the library's file, and the file of the shared memory with its head and empty rings. All
-/// memory is written before it is mapped, so a full file system is an error, and no bus error.
+/// Writes the library's file, and the file of the shared memory with its head and empty rings.
+/// Returns the mapped memory, whose size is [`BYTES`]. All of it is written before it is mapped, so
+/// a full file system is an error here, and not a bus error later.
 fn create_shared_files(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     fs::write(folder.join(LIBRARY_FILE), library)?;
     let mut options = OpenOptions::new();
@@ -531,10 +532,12 @@ fn create_shared_files(folder: &Path, library: &[u8]) -> io::Result<RecordRing> 
     };
     for cells in [Cells::Slots, Cells::Short, Cells::Long] {
         for ticket in 0..cells.count() {
+            // An empty cell: the writer that draws this ticket may use it.
             ring.turn(cells, ticket).store(ticket, Ordering::Relaxed);
         }
     }
     ring.head().filters.store(own_filters(), Ordering::Relaxed);
+    // Last: a program that finds this value may use all of the memory.
     ring.head().magic.store(MAGIC, Ordering::Release);
     Ok(ring)
 }

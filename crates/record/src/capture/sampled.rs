@@ -51,8 +51,11 @@ pub struct Sampled {
     files: BTreeMap<Inode, TrackedFile>,
     /// File and position by descriptor.
     positions: BTreeMap<u64, (Inode, u64)>,
-    looks: u64,
+    /// Number of samples taken.
+    samples_taken: u64,
+    /// True if the process has more than [`FILES_MAX`] files, so that some are not sampled.
     has_untracked_files: bool,
+    /// Time of the next sample.
     due: Instant,
 }
 
@@ -123,7 +126,7 @@ impl Sampled {
             newest: first,
             files: BTreeMap::new(),
             positions: BTreeMap::new(),
-            looks: 0,
+            samples_taken: 0,
             has_untracked_files: false,
             due: Instant::now(),
         };
@@ -156,7 +159,7 @@ impl Sampled {
         files.sort_by_key(|file| std::cmp::Reverse((added_pages(file), file.moved_bytes)));
         Samples {
             seconds: self.begun.elapsed().as_secs_f64(),
-            looks: self.looks,
+            looks: self.samples_taken,
             counts: self.newest.since(self.first),
             files,
             has_more: self.has_untracked_files,
@@ -166,12 +169,12 @@ impl Sampled {
     /// Takes a sample of the counters and of all files, and sets the time of the next one.
     fn take_sample(&mut self) {
         let start = Instant::now();
-        self.looks += 1;
+        self.samples_taken += 1;
         if let Ok(counts) = KernelCounts::of(self.process) {
             self.newest = counts;
         }
-        // Known files come before the search for new ones, so that a new file's first sample
-        // includes the latest pages.
+        // A new file is sampled when it is found. Known files come first, or a file found in this
+        // sample would be sampled twice.
         self.files.values_mut().for_each(TrackedFile::sample);
         self.sample_descriptors();
         self.sample_mappings();
@@ -195,7 +198,7 @@ impl Sampled {
                 self.positions.get(&descriptor).filter(|previous| previous.0 == open.inode);
             let previous = match previous {
                 Some(&(_, position)) => position,
-                None if self.looks > 1 => 0,
+                None if self.samples_taken > 1 => 0,
                 None => open.position,
             };
             let path = format!("{folder}/{descriptor}");

@@ -52,7 +52,10 @@ const TIME_MAX: Duration = Duration::from_secs(3);
 const FILES_MAX: usize = 512;
 
 /// Readahead window in bytes where the device's own is not known: the kernel's default.
-const WINDOW_BYTES: u64 = 128 << 10;
+const WINDOW_BYTES_DEFAULT: u64 = 128 << 10;
+
+/// Largest readahead window that is measured, in bytes.
+const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// Gain of a remedy, or the reason why it is unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -110,7 +113,8 @@ struct MeasuredRound {
 
 impl Trial {
     /// Returns the trial of a cause's remedy. `depth`: number of requests in flight in the
-    /// recording. `None` if the cause has no measurable remedy.
+    /// recording. `None` if other depths or sizes of the same reads are not the remedy: for
+    /// example if writes delay the reads, or if bytes are read repeatedly.
     pub fn of_remedy(cause: WaitCause, sample: &SampledWaits, depth: usize) -> Option<Trial> {
         let runs = sample.runs.len().max(1) as f64;
         let reads = sample.runs.iter().map(|run| run.reads).sum::<u64>() as f64;
@@ -130,12 +134,16 @@ impl Trial {
             WaitCause::Advice if has_several_reads => {
                 let file = sample.files.first().and_then(|file| std::fs::metadata(&file.path).ok());
                 let queue = file.as_ref().and_then(QueueLimits::from_metadata);
-                let window_bytes = queue.map_or(WINDOW_BYTES, |queue| queue.read_ahead_bytes);
-                let window_bytes = window_bytes.clamp(PAGE_BYTES, 1 << 20);
-                // The kernel requests the next window while the program reads the last one.
+                let window_bytes =
+                    queue.map_or(WINDOW_BYTES_DEFAULT, |queue| queue.read_ahead_bytes);
+                let window_bytes = window_bytes.clamp(PAGE_BYTES, WINDOW_BYTES_MAX);
                 let remedy_text = format!("readahead of {} KiB", window_bytes >> 10);
+                // The kernel requests the next window while the program reads the last one, so at
+                // least two requests are in flight.
                 trial(&remedy_text, depth.max(2), Some(window_bytes))
             }
+            // Without runs of several reads there is nothing to read ahead. No other cause is
+            // remedied by another depth or size of the reads.
             _ => None,
         }
     }

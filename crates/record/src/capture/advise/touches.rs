@@ -95,13 +95,14 @@ impl Touches {
         for event in events {
             self.process_event(event, tables, &mut on_touch);
         }
-        // Faults with added pages are waiting for the device. No further event is needed for them.
-        let served_tasks: Vec<u32> = self
+        // A fault with added pages waits for the device, and its pages are known. It is reported
+        // now, because its task may not have another event until the device has answered.
+        let waiting_tasks: Vec<u32> = self
             .faults
             .iter()
             .filter_map(|(task, fault)| fault.inserted_end.map(|_| *task))
             .collect();
-        served_tasks.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
+        waiting_tasks.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
     }
 
     /// Processes one event, and calls `on_touch` with the accesses that are known with it. An event
