@@ -217,7 +217,9 @@ fn judge_modelled(
         };
         cell.judge(policies, baselines, size).map_err(failure)
     };
-    let _modelled = interrupt.begin_modelled_run();
+    // A simulated cell does not check for an interrupt. While this guard lives, the process ends
+    // shortly after the signal even if a cell is not finished.
+    let _modelled_run = interrupt.begin_modelled_run();
     at_once::process_all(&cells, &judge, args.threads, interrupt)
 }
 

@@ -53,7 +53,9 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
     text + &Table::of(&rows, &columns, numbers_from).to_string()
 }
 
-/// Table with one row per size and one column per depth.
+/// Table of mean response times, with one row per request size and one column per queue depth. A
+/// large request may not be measured at every depth: a dash stands for the missing times. The last
+/// column is the highest throughput of the row.
 fn depth_table(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let depths = description.depths.iter().map(u32::to_string);
     let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);

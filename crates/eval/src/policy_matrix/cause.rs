@@ -30,8 +30,13 @@ pub struct RegretCause {
 }
 
 impl RegretCause {
-    /// Simulates the cell with either policy exchanged, and compares the throughputs with the best
-    /// baseline. `run` and `best` are the results of `policies` and of that baseline.
+    /// Simulates the cell twice more, each time with one of `policies` replaced by the best
+    /// baseline's policy, and derives the cause from the two throughputs. `run` and `best` are the
+    /// results of `policies` and of the best baseline. If that baseline has only a scheduler
+    /// (direct reads), nothing is simulated, and the scheduler is the cause.
+    ///
+    /// # Errors
+    /// A policy of `best` cannot be parsed, or a simulation fails.
     pub(super) fn by_exchanging_policies(
         cell: &MatrixCell,
         policies: &Policies,
@@ -41,39 +46,35 @@ impl RegretCause {
     ) -> Result<RegretCause, SimulateError> {
         let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
         let ratio = |policies: &Policies| Ok(cell.run(policies, size)?.mib_per_s / best.mib_per_s);
-        let (mut own_readahead_ratio, mut own_scheduler_ratio) = (None, None);
+        let (mut under_best_scheduler, mut with_best_readahead) = (None, None);
         if let Some(policy) = best.readahead.as_ref().or(best.swapin.as_ref()) {
             let scheduler = named(&best.scheduler)?;
-            own_readahead_ratio = Some(ratio(&Policies { scheduler, ..policies.clone() })?);
-            own_scheduler_ratio = Some(ratio(&cell.with_policy(policies, named(policy)?))?);
+            under_best_scheduler = Some(ratio(&Policies { scheduler, ..policies.clone() })?);
+            with_best_readahead = Some(ratio(&cell.with_policy(policies, named(policy)?))?);
         }
         let kind = if best.swapin.is_some() { "swap-in" } else { "readahead" };
-        let policy = responsible_policy(kind, own_readahead_ratio, own_scheduler_ratio);
+        let policy = responsible_policy(kind, under_best_scheduler, with_best_readahead);
         let line = format!("{policy}: {}", differences(run, best).join(", "));
-        Ok(RegretCause {
-            under_best_scheduler: own_readahead_ratio,
-            with_best_readahead: own_scheduler_ratio,
-            line,
-        })
+        Ok(RegretCause { under_best_scheduler, with_best_readahead, line })
     }
 }
 
 /// Returns the name of the policy that causes the loss: `kind` (readahead or swap-in), the
 /// scheduler, or both. The two ratios are the fields of [`RegretCause`]. In each, one policy under
-/// test is combined with the baseline's other policy. Without them only the scheduler can be the
-/// cause.
+/// test runs with the best baseline's other policy. A loss that remains there is caused by the
+/// policy under test. Without the ratios only the scheduler can be the cause.
 fn responsible_policy(
     kind: &'static str,
-    own_readahead_ratio: Option<f64>,
-    own_scheduler_ratio: Option<f64>,
+    under_best_scheduler: Option<f64>,
+    with_best_readahead: Option<f64>,
 ) -> &'static str {
-    let (Some(own_readahead_ratio), Some(own_scheduler_ratio)) =
-        (own_readahead_ratio, own_scheduler_ratio)
+    let (Some(under_best_scheduler), Some(with_best_readahead)) =
+        (under_best_scheduler, with_best_readahead)
     else {
         return "scheduler";
     };
-    let readahead_loses = own_readahead_ratio < REGRET_RATIO_MAX;
-    let scheduler_loses = own_scheduler_ratio < REGRET_RATIO_MAX;
+    let readahead_loses = under_best_scheduler < REGRET_RATIO_MAX;
+    let scheduler_loses = with_best_readahead < REGRET_RATIO_MAX;
     match (readahead_loses, scheduler_loses) {
         (true, false) => kind,
         (false, true) => "scheduler",
