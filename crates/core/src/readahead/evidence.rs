@@ -110,8 +110,11 @@ impl DeviceEvidence {
     pub fn window(&self, begin: RunBegin, length: u64, request_pages: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
         let likely_requests = match begin {
+            // The only request so far continues no stream. Requests ahead of it are limited to the
+            // ones with a probability of at least one half.
             RunBegin::Request { .. } | RunBegin::Part if length == 1 => {
-                lengths.pages_ahead(1, PROBABILITY_ONE / 2, u64::MAX)
+                let requests_max = u64::MAX;
+                lengths.pages_ahead(length, PROBABILITY_ONE / 2, requests_max)
             }
             _ => u64::MAX,
         };

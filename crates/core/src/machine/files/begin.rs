@@ -14,8 +14,9 @@ use crate::request::{DeviceError, Need, Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl MachineFiles {
-    /// Pins the cached pages of a read that has budget, and reserves frames for the absent ones.
-    /// Returns false, with no page pinned, while too many pages are being copied from.
+    /// Pins the cached pages of a read, and reserves frames for the absent ones. The budget of
+    /// pages for this read is already reserved. Returns false, without any effect, if too few
+    /// frames are free because other threads are copying from them. The caller tries again later.
     pub(in crate::machine) fn reserve_memory(
         &mut self,
         base: &mut SharedState,

@@ -30,20 +30,26 @@ impl Bfq {
         self.busy_plain.len() > 1
     }
 
-    /// Returns true if idling for the queue pays, by throughput or to keep its share.
+    /// Returns true if idling for the queue pays: it raises the throughput, or it keeps the share
+    /// of the queue.
     pub(super) fn is_idling_better(&self, id: QueueId) -> bool {
         let queue = &self.queues[id];
+        // Without a process there is no next request to wait for.
         if !queue.has_process {
             return false;
         }
         if self.tunables.strict_guarantees {
             return true;
         }
+        // Idling is disabled, no reader waits for the requests, or the class has no share to keep.
         let slice_idle = self.tunables.slice_idle;
         if slice_idle == Time::ZERO || !queue.is_sync || queue.priority.class == Class::Idle {
             return false;
         }
         let has_queueing = self.has_queueing;
+        // A disk that serves one request at a time always gains, because its head stays near. A
+        // disk that queues requests, and other storage that does not, gain only from a queue whose
+        // requests are sequential and soon. Other storage that queues requests never gains.
         let is_throughput_higher = self.is_rotational && !has_queueing
             || (self.is_rotational || !has_queueing) && queue.is_worth_idling(slice_idle);
         // Idling for another queue would delay the raised ones.

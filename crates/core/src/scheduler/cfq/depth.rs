@@ -72,13 +72,16 @@ pub(super) struct DepthLimit {
 
 impl Cfq {
     /// Checks if the active queue may send a request. `Ok` has its limit of requests in the device
-    /// (`None`: unlimited); `Err` has the reason for holding it back.
+    /// (`None`: unlimited). `Err` has the reason for which it has to wait.
     pub(super) fn depth_limit(&self, now: Time, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
+        // The device has to finish asynchronous requests before the slice of a queue that reads
+        // synchronously and is idled for. They would take up its time.
         if self.in_device_async > 0 && self.should_idle(id) {
             let why = "async_in_device";
             return Err(DepthLimit { why, in_device: self.in_device_async, limit: 0 });
         }
+        // Asynchronous requests would delay the synchronous ones in the device.
         if self.in_device_sync > 0 && !queue.is_sync {
             return Err(DepthLimit {
                 why: "sync_in_device",
@@ -99,9 +102,11 @@ impl Cfq {
         }
     }
 
-    /// Returns the limit of requests of a queue in the device: half the tunable `quantum`. Beyond
-    /// it, the only busy queue is unlimited (`None`), and other queues have the whole quantum early
-    /// in a slice. Returns the reason as error if no more requests may be sent.
+    /// Returns the limit of requests of a queue in the device: half the tunable `quantum`, or one
+    /// for the idle class. A queue that has reached half the quantum gets a higher limit in two
+    /// cases. The only busy queue is unlimited (`None`). Another queue gets the whole quantum if
+    /// its slice is long enough for its requests in the device. In all other cases the error has
+    /// the reason.
     fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;
@@ -115,6 +120,7 @@ impl Cfq {
         if self.trees.busy_queues() == 1 {
             return Ok(None);
         }
+        // A request in the device is assumed to take the idle time of a slice.
         let serving_end = now + self.tunables.slice_idle * Jiffies::from(in_device);
         if queue.slice_end.is_none_or(|end| serving_end > end) {
             return Err(DepthLimit { why: "slice_used_soon", in_device, limit });
