@@ -55,8 +55,9 @@ pub enum LogKind {
     Trace,
 }
 
-/// Returns the file name of a log. `process_number` counts the processes over all jobs, from 1.
-/// `row` is appended to the job's prefix if a run has several rows.
+/// Returns the file name of a log. `prefix` is the name that the job gives. `process_number` counts
+/// the processes over all jobs, from 1. `row` is appended to the prefix if a run has several rows.
+/// As in fio, the name of a trace is the prefix itself, without type and process.
 fn file_name(
     kind: LogKind,
     prefix: &str,

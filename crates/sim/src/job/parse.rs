@@ -253,8 +253,13 @@ impl Environment<'_> {
         }
     }
 
-    /// Replaces `${NAME}` and the properties of the machine in a text. A result with arithmetic
-    /// around such a property is put in brackets. `line` is the line number for errors.
+    /// Replaces `${NAME}` and the properties of the machine (such as `$ncpus`) in a text. A result
+    /// with arithmetic around such a property is put in brackets. An unclosed `${` stays as it is.
+    /// `line` is the line number for errors.
+    ///
+    /// # Errors
+    /// The environment has no variable of this name, variables are not replaced here, or a property
+    /// of the machine is unknown.
     fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
         let not_found = |name: &str, advice: String| {
             Err(JobError::NotFound { line, text: super::printable(name), advice })

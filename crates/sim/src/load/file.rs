@@ -191,7 +191,11 @@ impl LoadFields<'_> {
         })
     }
 
-    /// Returns the choice in field `key`. Without `default` the field is mandatory.
+    /// Returns the value of `choices` whose name is in field `key`, or `default` without the field.
+    /// The field is mandatory if `default` is `None`.
+    ///
+    /// # Errors
+    /// A mandatory field is missing, or its text is none of the names.
     fn choice<T: Copy + PartialEq>(
         &self,
         key: &str,
@@ -204,6 +208,7 @@ impl LoadFields<'_> {
                 let names: Vec<_> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
                 Err(block.error(key, format!("is missing; expected {}", names.join(" or "))))
             }
+            // Without `default` the field is present, so the first choice is only a placeholder.
             _ => block.choice(key, default.unwrap_or(choices[0].1), choices),
         }
     }

@@ -199,7 +199,15 @@ fn fixed_bytes(extent: BytesOrPercent) -> u64 {
 }
 
 /// Returns offset and length, in bytes, of the area of process number `process_index` in one of
-/// `file_count` files. The file has `whole_bytes`; `stated_bytes` is the size that the job states.
+/// `file_count` files. The size of the file is `whole_bytes`, or `None` if it is unknown. It is
+/// `stated_bytes` if the job states the size of each file.
+///
+/// The job's `size` limits the area as in fio. A size in bytes is divided equally among the files,
+/// unless the job states their sizes. A size below 100 % is a share of the file, in whole blocks.
+/// Without such a limit the area reaches to the end of the file.
+///
+/// # Errors
+/// The area depends on the size of the file, which is unknown.
 fn area_in_file(
     job: &Job,
     process_index: u32,

@@ -78,6 +78,10 @@ impl<R: io::Read> RecordingReader<R> {
     }
 
     /// Reads and checks the next record. Returns `None` after the last one.
+    ///
+    /// # Errors
+    /// The source cannot be read, ends before the last record, or has a damaged block or a record
+    /// that contradicts the earlier ones.
     fn read_record(&mut self) -> Result<Option<Record>, TraceError> {
         if self.decoded_bytes == self.block.len() && !self.read_block()? {
             return match self.state {
