@@ -359,9 +359,13 @@ impl<K> Transfers<K> {
     }
 
     /// Submits started transfers and processes answers: ended transfers come out of `next_ended`.
-    /// Sleeps for the first answer as long as `sleep` allows. Repeated requests are submitted too,
-    /// because the owner may sleep elsewhere from now on.
+    /// Sleeps for the first answer as long as `sleep` allows. The rest of a transfer with a short
+    /// answer is submitted here too, because the owner may sleep elsewhere from now on.
+    ///
+    /// # Errors
+    /// The backend fails to submit requests or to take answers.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
+        // With an answer at hand the backend does not sleep.
         let waits_for_answer = sleep != Sleep::Never && !self.backend.has_answers();
         self.has_requeued = false;
         self.process_answers(waits_for_answer, |backend, answers| {

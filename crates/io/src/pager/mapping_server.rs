@@ -355,7 +355,7 @@ impl Areas {
     }
 
     /// Passes advice about a range to the machine. `DontNeed` also takes windows in the range back
-    /// and releases its pages.
+    /// and releases its pages. `WillNeed` counts its cached pages as used.
     fn advise(&mut self, machine: &mut Machine, advice: Advice, range: PageRange) {
         machine.advise(self.now(), self.handle, PROCESS, advice, range);
         match advice {
@@ -363,7 +363,8 @@ impl Areas {
                 self.take_back_range(range);
                 self.drop_range(machine, range);
             }
-            // The advice announces the use of the pages, so their touches carry no information.
+            // The program will use these pages for certain. They must not count as prefetched
+            // pages without a use, which would limit further prefetches.
             Advice::WillNeed => machine.mapped(self.handle, range),
             _ => {}
         }

@@ -67,8 +67,11 @@ pub(super) struct AccessStreams {
 
 impl AccessStreams {
     /// Records a read of the bytes from `offset` to `end`, exclusive. Returns its position relative
-    /// to the last reads by the same reader.
+    /// to the last reads by the same reader. The read continues the most recent stream that it
+    /// follows, or begins another one. The counted distance (stride) is from the end of the
+    /// reader's last read, in any stream.
     pub fn record_read(&mut self, reader: ReaderKey, offset: u64, end: u64) -> Step {
+        // Bounds the memory for a recording with very many readers.
         if self.streams.len() >= READERS_MAX && !self.streams.contains_key(&reader) {
             self.streams.clear();
         }
@@ -80,6 +83,7 @@ impl AccessStreams {
         let is_adjacent = continued
             .as_ref()
             .is_some_and(|stream| offset / PAGE_BYTES <= stream.end.div_ceil(PAGE_BYTES));
+        // The run of a continued stream goes on. Any other read begins a run at its offset.
         let run = continued
             .map_or_else(|| Run { begin: offset, ..Run::default() }, |continued| continued.run);
         let run_bytes = end - run.begin;

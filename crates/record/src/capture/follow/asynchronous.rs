@@ -433,7 +433,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Queues the record of the io_uring read `request` (its address in the kernel), which
     /// completed at `at_ns`. `result` is the number of bytes or a negative error number, `inode`
-    /// its file where that is reported.
+    /// its file where that is reported. No effect if the submission was not recorded.
     pub(super) fn on_uring_completion(
         &mut self,
         at_ns: u64,
@@ -445,7 +445,8 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(inode) = inode {
             read.file = Some(self.file_number(inode, None));
         }
-        self.put_asynchronous(at_ns, read, Some(result), None);
+        let unknown_wait_ns = None;
+        self.put_asynchronous(at_ns, read, Some(result), unknown_wait_ns);
     }
 
     /// Queues the record of a read that ended at `end_ns`, or counts it if its file or offset is

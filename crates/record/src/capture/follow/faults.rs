@@ -191,8 +191,11 @@ impl<N: FileNames> TaskTracker<N> {
         self.open_fault(task, OpenFault { mapped_page, ..OpenFault::new(inode, page, begin_ns) });
     }
 
-    /// Handles `mm_filemap_fault`: a page that the task touched is absent or not ready.
+    /// Handles `mm_filemap_fault`: a page that the task touched is absent or not ready. The event
+    /// belongs to the open fault of the task if that is a fault on this page. Otherwise that fault
+    /// ends, and another one is opened.
     pub(super) fn on_filemap_fault(&mut self, at_ns: u64, task: u32, inode: Inode, page: u64) {
+        // Both may open the fault that this event belongs to.
         self.identify_mapped_file(task, inode, PageRange::new(page, 1));
         self.reopen_fault(at_ns, task, inode, PageRange::new(page, 1));
         let Some(state) = self.tasks.get_mut(&task) else { return };
@@ -205,8 +208,11 @@ impl<N: FileNames> TaskTracker<N> {
         self.open_fault(task, fault);
     }
 
-    /// Handles `mm_filemap_map_pages`: resident pages of `window` are mapped for the task.
+    /// Handles `mm_filemap_map_pages`: resident pages of `window` are mapped for the task. They
+    /// belong to the open fault of the task if its page is among them. Otherwise that fault ends,
+    /// and a fault without a read from the device is opened.
     pub(super) fn on_map_pages(&mut self, at_ns: u64, task: u32, inode: Inode, window: PageRange) {
+        // Both may open the fault that this event belongs to.
         self.identify_mapped_file(task, inode, window);
         self.reopen_fault(at_ns, task, inode, window);
         let Some(state) = self.tasks.get_mut(&task) else { return };
