@@ -38,6 +38,9 @@ const STREAM_BYTES: u64 = 128 << 10;
 const NEAREST_BYTES: u64 = 64 << 10;
 /// Ratio of successive measured distances.
 const DISTANCE_RATIO: u64 = 4;
+/// Minimum size of the storage, as a multiple of a measured distance. Most positions then have a
+/// neighbour at that distance.
+const STORAGE_DISTANCES_MIN: u64 = 8;
 
 /// Positions of the requests of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +146,7 @@ pub trait RequestExecutor {
     fn wait(&mut self) -> Result<usize, Self::Error>;
 }
 
-/// Returns the cells of a profile, in order of measurement.
+/// Returns the cells of a profile of a storage of `storage_bytes`, in order of measurement.
 pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     let mut cells = Vec::new();
     // A single request is measured at every size, deeper queues within the limit of bytes.
@@ -157,7 +160,7 @@ pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
         }
     }
     let mut distance_bytes = NEAREST_BYTES;
-    while distance_bytes * 8 <= storage_bytes {
+    while distance_bytes * STORAGE_DISTANCES_MIN <= storage_bytes {
         for signed_distance in [distance_bytes as i64, -(distance_bytes as i64)] {
             cells.push(MeasurementCell {
                 access: ProfileAccess::Near(signed_distance),

@@ -37,8 +37,9 @@ impl Axis {
         position.clamp(0.0, 1.0)
     }
 
-    /// Returns the values with a grid line: powers of ten, with their doubles and fivefolds in at
-    /// most two decades, or multiples of a round step.
+    /// Returns the values with a grid line. A logarithmic axis has them at powers of ten, and over
+    /// at most two decades also at 2 and 5 times these. A linear axis has at most six round steps
+    /// from 0.
     fn marks(&self) -> Vec<f64> {
         if self.is_logarithmic {
             let decades = (self.most / self.least).log10().round() as i32;
@@ -46,6 +47,7 @@ impl Axis {
             return (0..=decades)
                 .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
                 .map(|mark| self.least * mark)
+                // The factor allows for the rounding of the last power.
                 .filter(|mark| *mark <= self.most * 1.001)
                 .collect();
         }

@@ -24,6 +24,9 @@ const TIMELINE_HEIGHT: f64 = 260.0;
 const SECTOR_BYTES: f64 = 512.0;
 /// KiB in a page.
 const PAGE_KIB: f64 = 4.0;
+/// Least step of the share between two points of a latency distribution. Smaller steps are not
+/// visible in the picture.
+const SHARE_STEP_MIN: f64 = 0.002;
 
 /// Page of a job's rows; `recorded_events` has the recorded events of each.
 pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
@@ -159,13 +162,14 @@ fn latency_distribution(row_index: usize, row: &ResultRow) -> Option<ChartLine> 
     let operation_count: u64 = counts.iter().map(|(_, count)| count).sum();
     let mut operations_below = 0;
     let mut points = Vec::new();
-    // Points at steps of at least 0.002 suffice for the resolution of the picture.
     for (ns, count) in counts {
         let share_before = operations_below as f64 / operation_count as f64;
         operations_below += count;
         let share = operations_below as f64 / operation_count as f64;
-        let is_distant = points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= 0.002);
+        let is_distant =
+            points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= SHARE_STEP_MIN);
         if is_distant || operations_below == operation_count {
+            // The curve begins at the least latency, with a share of 0.
             if points.is_empty() {
                 points.push((ns as f64 / 1e3, share_before));
             }
