@@ -276,7 +276,10 @@ impl<R: BufRead> TraceReader<R> {
     }
 
     /// Reads the next record of a recording. A read that returned bytes becomes a request at its
-    /// start time.
+    /// start time. Any other read counts as skipped, and other records as blank.
+    ///
+    /// # Errors
+    /// The record is damaged, or its time or offset is too large.
     fn read_recorded_read(&mut self) -> Result<TraceRead, TraceError> {
         let record = match &mut self.source {
             Source::Recording(reader) => reader.next(),
@@ -292,7 +295,7 @@ impl<R: BufRead> TraceReader<R> {
             Some(Ok(_)) => return Ok(TraceRead::Blank),
         };
         let range = fields::checked_range(read.offset, read.bytes_read());
-        let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
+        let (Some((offset, bytes)), true) = (range, read.begin_ns < fields::TIME_NS_LIMIT) else {
             let expected = columns::expected_form(self.format);
             return Err(TraceError::unexpected(self.line_number, &format!("{read:?}"), expected));
         };
@@ -352,10 +355,10 @@ impl<R: BufRead> TraceReader<R> {
     }
 }
 
-/// Result of a read.
+/// Result of reading a line or a record of the trace.
 enum TraceRead {
     Request(TraceRequest),
-    /// The line transfers no data.
+    /// The line or record transfers no data, and counts as skipped.
     Nothing,
     /// An empty line or a comment.
     Blank,

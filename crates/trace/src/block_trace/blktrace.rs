@@ -7,6 +7,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Event;
+use super::fields::{END_BYTES_LIMIT, TIME_NS_LIMIT};
 
 /// Expected form, for errors.
 pub const EXPECTED: &str = "a whole record of blktrace, version 7";
@@ -97,8 +98,8 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         _ if action & READ != 0 => Op::Read,
         _ => return Ok(BlktraceRecord::Nothing),
     };
-    let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < 1 << 62);
-    let time = Some(time_ns).filter(|ns| *ns < 1 << 62).map(Time);
+    let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < END_BYTES_LIMIT);
+    let time = Some(time_ns).filter(|ns| *ns < TIME_NS_LIMIT).map(Time);
     Ok(match (offset, time) {
         (Some(offset), Some(at)) => {
             BlktraceRecord::Request { at, device, op, offset, bytes: bytes.into(), event }

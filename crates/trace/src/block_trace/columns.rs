@@ -4,8 +4,8 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use super::fields::{
-    checked_range, first_comma_fields, first_words, parse_direction, parse_time, sector_bytes,
-    whole_number,
+    TIME_NS_LIMIT, checked_range, first_comma_fields, first_words, parse_direction, parse_time,
+    sector_bytes, whole_number,
 };
 use super::{Event, RawRequest, TraceFormat, TraceLine};
 
@@ -45,7 +45,7 @@ fn windows_time(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
     let ticks = whole_number(text)?;
     let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(NS_PER_TICK)?;
-    Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
+    Some(Time(ns)).filter(|time| time.ns() < TIME_NS_LIMIT)
 }
 
 /// Returns true for a line of column names, with which some files of comma-separated values begin.

@@ -5,6 +5,14 @@
 use readpath_core::request::Op;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
+/// Exclusive upper bound of times in ns, about 146 years. The sum of two such times does not
+/// overflow.
+pub const TIME_NS_LIMIT: u64 = 1 << 62;
+
+/// Exclusive upper bound of the end of a request in bytes. The sum of two such ends does not
+/// overflow.
+pub const END_BYTES_LIMIT: u64 = 1 << 62;
+
 /// Returns the first `N` comma-separated fields without surrounding spaces, and the number found,
 /// at most `N`. Missing fields are empty.
 pub fn first_comma_fields<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
@@ -85,8 +93,7 @@ pub fn parse_time(text: &[u8], unit_ns: u64) -> Option<Time> {
             ns
         }
     };
-    // About 146 years: the limit for sums of times without overflow.
-    Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
+    Some(Time(ns)).filter(|time| time.ns() < TIME_NS_LIMIT)
 }
 
 /// Parses a number of sectors and returns its bytes. `None` for other text and beyond 64 bits.
@@ -104,9 +111,10 @@ pub fn parse_direction(text: &[u8]) -> Option<Op> {
     }
 }
 
-/// Returns offset and length in bytes if the end is below 2⁶². Otherwise returns `None`.
+/// Returns offset and length in bytes if the end is below [`END_BYTES_LIMIT`]. Otherwise returns
+/// `None`.
 pub fn checked_range(offset: u64, bytes: u64) -> Option<(u64, u64)> {
-    offset.checked_add(bytes).filter(|end| *end < 1 << 62).map(|_| (offset, bytes))
+    offset.checked_add(bytes).filter(|end| *end < END_BYTES_LIMIT).map(|_| (offset, bytes))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{checked_range, first_words, parse_time, whole_number};
+use super::fields::{TIME_NS_LIMIT, checked_range, first_words, parse_time, whole_number};
 use super::{Event, RawRequest, TraceLine};
 
 /// State of a parser.
@@ -48,7 +48,9 @@ impl IologState {
             b"wait" if version == IologVersion::Two => {
                 // The number after the action is the time to wait, in microseconds.
                 self.now = Time(self.now.ns().checked_add(parse_time(first?, 1_000)?.ns())?);
-                return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| TraceLine::Nothing);
+                return Some(self.now)
+                    .filter(|now| now.ns() < TIME_NS_LIMIT)
+                    .map(|_| TraceLine::Nothing);
             }
             b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {
                 return Some(TraceLine::Nothing);
