@@ -161,7 +161,8 @@ impl Bfq {
         Some(Inserted::Merged { into: merged.into, with: merged.absorbed })
     }
 
-    /// Adds the request to the queue `id`. Ends the idle time for it.
+    /// Adds the request to the queue `id`, and updates its statistics and its next request. A queue
+    /// without requests becomes busy. If the device is kept idle for the queue, the idle time ends.
     fn enqueue(&mut self, now: Time, id: QueueId, request: RequestId, requests: &RequestTable) {
         let rules = ObservationRules {
             slice_idle: self.tunables.slice_idle,
@@ -169,6 +170,8 @@ impl Bfq {
         };
         let queue = &mut self.queues[id];
         queue.observe(now, &requests[request], &rules);
+        // Requests that are all far apart are not the pattern of a soft real-time process, such as
+        // a player.
         if queue.is_totally_seeky() {
             queue.raising.end_soft_real_time();
         }

@@ -166,8 +166,13 @@ impl Submissions {
     }
 }
 
-/// Decodes a record of the programs: task and process, time, kind, address, copied data. Returns
-/// `None` for a request that is no read, and for a file that is not regular.
+/// Decodes a record of the programs. Returns `None` for a record that is too short or of unknown
+/// kind, for a request that is no read, and for an open file that is not regular.
+///
+/// The head is task 0, process 4, time in ns 8, kind 16, and address of the request 24 (of an
+/// opened file: its descriptor). Records of files continue with inode number 0, device 8, flags of
+/// the file 16, mode 24 and result 32. The numbers are offsets in bytes, here from the end of the
+/// head.
 fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
     let word =
         |offset: usize| Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
@@ -209,7 +214,8 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
         }
         program::URING => {
             // struct io_kiocb: offset 8, length 56, operation 64, flags 72, user_data 80,
-            // descriptor 92. The event must agree on operation and user_data.
+            // descriptor 92. Behind its copy are operation and user_data of the event. They differ
+            // if the fields of the struct have other offsets in this kernel.
             let operation = u64::from(*bytes.get(copy_offset + 64)?);
             let [event_operation, user_data] = [word(copy_offset + 96)?, word(copy_offset + 104)?];
             if event_operation & 0xff != operation || word(copy_offset + 80)? != user_data {

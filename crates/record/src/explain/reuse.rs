@@ -47,7 +47,7 @@ pub(super) struct ReuseSample {
 
 impl ReuseSample {
     /// Counts a reference to each of these pages of a file, in order. The sampled pages among them
-    /// are stored.
+    /// are stored: one page of each aligned group of 2^`halvings` pages.
     pub fn add_references(&mut self, file: u32, pages: PageRange) {
         self.references += pages.count();
         let mut next_page = pages.first;
@@ -55,6 +55,7 @@ impl ReuseSample {
             let group = next_page >> self.halvings;
             let sampled = sampled_page(file, group, self.halvings);
             let group_end = (group + 1) << self.halvings;
+            // The range may contain only a part of its first and its last group.
             if (next_page..pages.end).contains(&sampled) {
                 self.store_reference(page_key(file, sampled));
             }

@@ -57,6 +57,8 @@ pub struct ProcessRules {
     pub loops: u32,
     /// Bytes that end the work, per loop: `io_size`, otherwise `size`.
     pub limit_bytes: u64,
+    /// True if the job states `io_size` in bytes. Its passes then repeat the areas until these
+    /// bytes are issued.
     pub has_io_size: bool,
     /// Bytes that end a pass.
     pub pass_bytes: u64,

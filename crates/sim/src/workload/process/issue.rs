@@ -343,9 +343,10 @@ impl Process {
         self.zone_bytes = 0;
     }
 
-    /// Returns true if another pass follows, and uses up one of the loops if they decide. Time
-    /// decides first, then loops, then bytes that are still owed. A pass without any operation is
-    /// the last: later ones would have none either.
+    /// Returns true if another pass follows, and uses up one of the loops if they decide. A job
+    /// limited by time always has another pass. Then loops decide, and then the bytes that the job
+    /// has not issued yet. A pass without any operation is the last: later ones would have none
+    /// either.
     fn take_next_pass(&mut self) -> bool {
         if self.pass_operations == 0 {
             return false;
@@ -357,12 +358,13 @@ impl Process {
             self.loops_left -= 1;
             return true;
         }
-        let owed_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
+        let unissued_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
         let is_all_done = match &self.remaining_reads {
             Some(reads) => reads.is_empty(),
             None => self.areas.iter().all(|area| area.is_done),
         };
-        owed_bytes >= self.rules.pass_bytes_min
+        // Without `has_io_size` the areas limit the job too: when all are done, it ends.
+        unissued_bytes >= self.rules.pass_bytes_min
             && (self.rules.has_io_size || !is_all_done)
             && !self.is_work_over()
     }
