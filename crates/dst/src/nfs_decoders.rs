@@ -10,7 +10,8 @@ use crate::nfs::rpc::read_reply;
 /// Largest accepted record in bytes. The largest reply to a READ is a little longer than its data.
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
-/// Receives bytes as a connection does, and runs every decoder on the records. The first byte
+/// Receives bytes as a connection does, and runs every decoder on the records. The data of a READ
+/// bypasses the buffer from the moment its head is complete, as in the client. The first byte
 /// selects the size of the received pieces (1 to 32 bytes) and of the READs (up to 65,280 bytes).
 pub fn decode_stream(bytes: &[u8]) {
     let Some((&first_byte, mut unreceived)) = bytes.split_first() else { return };

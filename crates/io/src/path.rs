@@ -52,7 +52,8 @@ impl ReadPath {
         self.engine.pages.page_cache()
     }
 
-    /// Counters since the path was built. In a child made by `fork`: since its first use there.
+    /// Counters since the path was built. In a child made by `fork`: since its first use there, and
+    /// all 0 before.
     pub fn stats(&self) -> Stats {
         let Some(owner) = self.engine.existing_for_this_process() else { return Stats::default() };
         let kernel_totals = owner.kernel_read_totals();
@@ -65,6 +66,7 @@ impl ReadPath {
         };
         let Some(engine) = owner.existing_engine() else { return kernel_stats };
         let mut state = engine.lock();
+        // Completed requests and uses of pages that were not processed yet are counted too.
         let has_slept = Ok(false);
         state.collect_completions(has_slept);
         state.machine.collect_uses();

@@ -453,9 +453,9 @@ impl Client {
         self.reconnect_delay = Time::ZERO;
     }
 
-    /// Handles timeouts that are due at time `now`. Expired calls fail, and the caller is informed.
-    /// Postponed calls are sent again. A call without an answer is sent again, or the connection is
-    /// given up.
+    /// Handles timeouts that are due at time `now`, by the rules 1, 3 and 4 of the module. Expired
+    /// calls fail, and the caller is informed. Other calls are sent again, or the connection is
+    /// given up if the server has been silent.
     pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];

@@ -115,7 +115,11 @@ pub(crate) fn change_xid(message: &mut [u8], xid: u32) {
     message[XID_RANGE].copy_from_slice(&xid.to_be_bytes());
 }
 
-/// Decodes a reply up to its results. `record` is the reply without its record mark.
+/// Decodes a reply up to its results. `record` is the reply without its record mark. A reply that
+/// refuses the call is decoded too; its results are then the reason.
+///
+/// # Errors
+/// The bytes are no reply of RFC 5531.
 pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
     let mut reader = XdrReader::new(record);
     let xid = reader.u32()?;

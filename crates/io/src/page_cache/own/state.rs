@@ -96,8 +96,8 @@ impl EngineState {
         }
     }
 
-    /// Closes a queue that no one waits for. Its completed reads are released now, and reads in
-    /// flight when they are done.
+    /// Closes a queue whose owner does not wait any more. Its completed reads are released now, and
+    /// reads in flight when they are done.
     pub(crate) fn close_queue(&mut self, queue: QueueId) {
         while let Some(id) = self.in_flight.pop_done(queue) {
             let now = self.clock.now();
@@ -106,6 +106,7 @@ impl EngineState {
         }
         let in_flight = &mut self.in_flight;
         let closed_queue = in_flight.queues.remove(queue);
+        // A read in flight without a queue is released when it is done.
         if closed_queue.reads != 0 {
             for (_, read) in &mut in_flight.reads {
                 read.queue.take_if(|read_queue| *read_queue == queue);
