@@ -58,7 +58,8 @@ pub fn is_header(line: &[u8]) -> bool {
     count == 5 && fields.iter().all(is_name)
 }
 
-/// Returns the format that the first line indicates, or `None`.
+/// Returns the format that the first line indicates, by the columns of [`expected_form`]. Returns
+/// `None` if the line has no such form.
 pub fn detect_format(line: &[u8]) -> Option<TraceFormat> {
     let (fields, count) = first_comma_fields::<7>(line);
     let is_whole_number = |index: usize| whole_number(fields[index]).is_some();
@@ -96,6 +97,7 @@ pub fn detect_format(line: &[u8]) -> Option<TraceFormat> {
         }
         [start, rest @ ..] if rest.len() == 4 && parse_time(start, NS_PER_MS).is_some() => {
             let are_whole = rest[..3].iter().all(|word| whole_number(word).is_some());
+            // Times in ms have decimals, times in ns have none.
             match start.contains(&b'.') {
                 true => are_whole.then_some(TraceFormat::Disksim),
                 false => (are_whole && [&b"0"[..], b"1"].contains(&rest[3]))

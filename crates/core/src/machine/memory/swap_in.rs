@@ -241,8 +241,10 @@ impl MachineMemory {
     }
 
     /// Processes the end of a read of slots, successful or not: fills or fails their pages, and
-    /// ends the faults that wait for them. If a request for several pages failed, its awaited pages
-    /// are retried individually. Returns the list of waiters for its memory to be reused.
+    /// ends the faults that wait for them. If a request for several pages failed, or one that was
+    /// merged, its awaited pages are retried individually, because the error may be in another
+    /// page. Prefetched pages without a waiting fault fail at once. Returns the list of waiters for
+    /// its memory to be reused.
     pub(super) fn complete_swap_in(
         &mut self,
         base: &mut SharedState,
@@ -274,6 +276,7 @@ impl MachineMemory {
         }
         for fault in waiters.iter().copied().map(waiting_fault) {
             match base.frames.cache.state(self.frame_of(fault)) {
+                // The fault waits for the retry.
                 FrameState::InFlight(_) => continue,
                 FrameState::Filled => {}
                 _ => {

@@ -117,9 +117,11 @@ impl Bfq {
         };
     }
 
-    /// Charges the service of the queue by time if it was slow, or if it used little of its budget
-    /// in all its time. Weight-raised and asynchronous queues are not charged by time. `until` is
-    /// the end of the service, without the last idling.
+    /// Charges the service of the queue by time if it was slow, or if it used less than two thirds
+    /// of its budget in all its time. The charge is the share of the largest budget that belongs to
+    /// the length of the service. It is never less than the sectors served. Weight-raised and
+    /// asynchronous queues are not charged by time. `until` is the end of the service, without the
+    /// last idling.
     pub(super) fn charge_slow_service(&mut self, id: QueueId, reason: EndReason, until: Time) {
         let queue = &self.queues[id];
         if queue.raising.is_raised() || !queue.is_sync {
@@ -128,9 +130,12 @@ impl Bfq {
         let max = self.max_budget();
         let mut length = until.since(queue.service_start);
         let is_slow = if length < SHORT_SERVICE {
+            // Too short for a rate. On a disk at least one seek is charged.
             length = if self.is_rotational { self.tunables.slice_idle } else { SEEKY_IDLE };
             queue.is_seeky()
         } else if length > SLOW_SERVICE_MIN {
+            // Slow only below half of the peak rate: the outer zones of a disk are faster than the
+            // inner ones, and the estimate is a mean of both.
             self.trees.service(id) < max / 2
         } else {
             queue.is_seeky()
@@ -142,7 +147,7 @@ impl Bfq {
         }
         let timeout = self.tunables.timeout_sync;
         // In microseconds the product fits into 64 bits.
-        let [length_us, timeout_us] = [length.min(timeout), timeout].map(|it| it.ns() / 1_000);
+        let [length_us, timeout_us] = [length.min(timeout), timeout].map(|time| time.ns() / 1_000);
         let by_time = max * length_us / timeout_us;
         self.trees.raise_budget(id, by_time);
         self.trees.serve(id, by_time.saturating_sub(self.trees.service(id)));
