@@ -243,7 +243,9 @@ impl ParameterQuantity {
         u64::try_from(scaled / denominator).ok()
     }
 
-    /// Formats the value for output. [`parse`](ParameterQuantity::parse) reads it back.
+    /// Formats the value for output. [`parse`](ParameterQuantity::parse) reads it back. Bytes get
+    /// the largest suffix without decimals. Other quantities have no suffix and as many decimals as
+    /// needed.
     fn format_value(self, value: u64) -> String {
         match self {
             ParameterQuantity::Bytes => {
@@ -254,6 +256,7 @@ impl ParameterQuantity {
                 format!("{}{suffix}", value / scale)
             }
             _ => {
+                // The scale of a number without a suffix, a power of ten.
                 let (_, scale) = self.suffixes()[0];
                 let (whole, rest) = (value / scale, value % scale);
                 if rest == 0 {

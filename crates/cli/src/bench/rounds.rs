@@ -126,13 +126,14 @@ impl<'r> Matrix<'_, 'r> {
         measured
     }
 
-    /// Runs the rounds over all cells, until the deadline. The results are added to `cells`.
-    /// Different checksums of one row are a failure.
+    /// Runs the rounds over all cells, until the deadline. In a round, each contender is measured
+    /// once in each cell, in an order that changes from cell to cell. The results are added to
+    /// `cells`. Different checksums of one row are a failure.
     fn run_rounds(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
         let mut checksums: HashMap<&str, (u64, Contender)> = HashMap::new();
-        // Duration of a cold pass of each row by its fastest baseline. Cold cells come first in a
-        // round, so that the cells of other states find it.
+        // Duration of a cold pass of each row by its fastest baseline, for the time limits of the
+        // row's cells of other states. Cold cells come first in a round, so it is known there.
         let mut cold_seconds: HashMap<&str, f64> = HashMap::new();
         for round in 0..self.runs {
             for (cell_index, cell) in cells.iter_mut().enumerate() {

@@ -450,9 +450,9 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the record of a read that ended at `end_ns`, or counts it if its file or offset is
-    /// unknown. AIO results are in the program's memory (`result` is `None`), so a completed read
-    /// counts as full up to the end of the file. `waited_ns`: the sleep during the read, or `None`
-    /// to compute it.
+    /// unknown. A read that the kernel asks to repeat (EAGAIN) has no record. AIO results are in
+    /// the program's memory (`result` is `None`), so a completed read counts as full up to the end
+    /// of the file. `waited_ns`: the sleep during the read, or `None` to compute it.
     fn put_asynchronous(
         &mut self,
         end_ns: u64,
@@ -488,6 +488,7 @@ impl<N: FileNames> TaskTracker<N> {
         };
         let Some(thread) = self.thread_number(read.task) else { return };
         let AsyncRead { begin_ns, method, descriptor, .. } = read;
+        // The kernel or the program repeats such a read, which then has a record of its own.
         let must_retry = matches!(read_bytes, Err(error) if error == libc::EAGAIN as u32);
         if must_retry {
             return;

@@ -13,6 +13,9 @@ use crate::median::median;
 /// Minimum number of waits for a file, before it is compared with others.
 const MIN_WAITS: u64 = 8;
 
+/// Minimum number of other files. A median of fewer files is no measure of the storage.
+const OTHER_FILES_MIN: usize = 2;
+
 /// The slow file.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct SlowFile {
@@ -33,7 +36,8 @@ impl SlowFile {
     }
 }
 
-/// Returns the slow file, or `None`. Only the file with the longest waits can be it.
+/// Returns the slow file, or `None` if no file is slow. The only candidate is the file with the
+/// longest waits in all.
 pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
     let has_enough_waits = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
     let (file_number, file) = gathered
@@ -47,7 +51,7 @@ pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
         .filter(|(other, file)| *other != file_number && has_enough_waits(file))
         .map(|(_, file)| file)
         .collect();
-    if others.len() < 2 {
+    if others.len() < OTHER_FILES_MIN {
         return None;
     }
     let ns_per_wait = |file: &FileData| file.waits.ns as f64 / file.waits.waits as f64;
@@ -55,6 +59,8 @@ pub(super) fn find_slow_file(gathered: &RecordingData) -> Option<SlowFile> {
     let median_of_others = |value: &dyn Fn(&FileData) -> f64| {
         median(&mut others.iter().map(|file| value(file)).collect::<Vec<f64>>())
     };
+    // Larger requests take longer each, and smaller ones longer per byte. A slow file is slow by
+    // both measures, so the smaller ratio counts.
     let (wait_ns, others_ns) = (ns_per_wait(file), median_of_others(&ns_per_wait));
     let factor = (wait_ns / others_ns).min(ns_per_byte(file) / median_of_others(&ns_per_byte));
     let slow = SlowFile { file_number: *file_number, factor, wait_ns, others_ns };
