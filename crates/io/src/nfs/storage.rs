@@ -232,7 +232,9 @@ impl Storage for NfsStorage {
         }
     }
 
-    /// Sends, receives and sleeps as one thread, until a request is complete or the time is over.
+    /// Sends, receives and sleeps, until a request is complete, none is in flight, or the time is
+    /// over. For a storage that one thread uses: the lock is held during the sleep. Appends the
+    /// completions to `completions`.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -246,6 +248,7 @@ impl Storage for NfsStorage {
             Sleep::UntilAnswered => None,
         };
         loop {
+            // With a completion at hand there is no sleep for further ones.
             let receive_deadline = if state.completed.is_empty() { deadline } else { Some(now) };
             state.exchange(receive_deadline);
             let is_late = deadline.is_some_and(|deadline| state.link.clock().now() >= deadline);

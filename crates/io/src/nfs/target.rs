@@ -130,7 +130,11 @@ fn resolve_host(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
 }
 
 /// Returns the ports of NFS and of MOUNT, in this order, from the URL or from the port mapper at
-/// `address`.
+/// `address`. A server at a port of the URL is assumed to serve MOUNT there too, unless the URL
+/// names another port for it. The port mapper is then not asked.
+///
+/// # Errors
+/// The port mapper cannot be reached, fails, or does not know one of the services.
 fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u16), NfsError> {
     if let Some(port) = url.port {
         return Ok((port, url.options.mount_port.unwrap_or(port)));

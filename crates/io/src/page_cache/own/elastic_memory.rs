@@ -60,6 +60,9 @@ const READ_RESERVE_BYTES: u64 = 48 << 20;
 /// Minimum memory in bytes that is reserved for reads. A small control group reserves a quarter of
 /// its memory; larger reads are split.
 const READ_RESERVE_BYTES_MIN: u64 = 1 << 20;
+/// Divisor of the total memory: the reserve for reads is at most this part, and the same part of
+/// the memory is never used by a path.
+const QUARTER_DIVISOR: u64 = 4;
 /// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
 /// it.
 const STALL_TIME_DIVISOR: u64 = 20;
@@ -106,22 +109,26 @@ impl MemoryPlan {
                 MemoryPlan::from_total_memory(total_bytes, pinned_bytes_max)
             }
             Some(total_bytes) => MemoryPlan::fixed(
-                FIXED_BYTES.min(round_down_to_page(total_bytes / 4)),
+                FIXED_BYTES.min(round_down_to_page(total_bytes / QUARTER_DIVISOR)),
                 pinned_bytes_max,
             ),
             None => MemoryPlan::fixed(FIXED_BYTES, pinned_bytes_max),
         }
     }
 
-    /// Creates the plan of a process that may use `total_bytes` bytes of memory.
+    /// Creates the plan of a process that may use `total_bytes` bytes of memory. The floor, which
+    /// is also the initial limit, suffices for the pinned pages and for any read. The limit never
+    /// exceeds three quarters of the memory, except for the floor.
     fn from_total_memory(total_bytes: u64, pinned_bytes_max: Option<u64>) -> MemoryPlan {
         let pinned_bytes_max = pinned_bytes_max.unwrap_or_else(|| {
             round_down_to_page((total_bytes / PINNED_DIVISOR).min(PINNED_BYTES_MAX))
         });
-        let read_reserve_bytes =
-            READ_RESERVE_BYTES.min(round_down_to_page(total_bytes / 4)).max(READ_RESERVE_BYTES_MIN);
+        let read_reserve_bytes = READ_RESERVE_BYTES
+            .min(round_down_to_page(total_bytes / QUARTER_DIVISOR))
+            .max(READ_RESERVE_BYTES_MIN);
         let floor_bytes = pinned_bytes_max + read_reserve_bytes;
-        let bytes_max = round_down_to_page(total_bytes - total_bytes / 4).max(floor_bytes);
+        let bytes_max =
+            round_down_to_page(total_bytes - total_bytes / QUARTER_DIVISOR).max(floor_bytes);
         MemoryPlan {
             limit_bytes: floor_bytes,
             bytes_max,

@@ -262,6 +262,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         part: PageRange,
     ) -> Outcome {
         let request = DeviceRequest {
+            // The identifier is not used, because the request does not go through the machine.
             id: RequestId(0),
             op: Op::Read,
             start: self.handle.machine_ids().start_sector + part.first * PAGE_SECTORS,
