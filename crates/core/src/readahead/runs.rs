@@ -220,7 +220,8 @@ impl RunsPolicy {
     }
 
     /// Handles a touch of window pages that are cached or being read, in the run at `index`. Clears
-    /// their marks. At the trigger it reads the next window.
+    /// their marks, and counts them as touched. At the trigger it reads the next window, unless the
+    /// device is congested.
     fn record_use(
         &mut self,
         index: usize,
@@ -236,9 +237,11 @@ impl RunsPolicy {
         let run = &mut self.runs[index];
         let positions = run.order.convert_range(touched);
         run.touched_end = run.touched_end.max(positions.end.min(run.window_end));
+        // The pages behind the last read page were cached before, so their touches are not seen.
         if run.last_read.is_some_and(|last| positions.contains(last)) {
             run.touched_end = run.window_end;
         }
+        // The reader waits for a page that is still being read.
         run.was_late |= !pages.is_filled(run.order.convert(positions.first));
         if run.trigger.is_some_and(|trigger| positions.contains(trigger)) && !read.is_congested {
             run.trigger = None;

@@ -169,8 +169,10 @@ impl BfqQueue {
         !self.think.is_valid() || self.think.mean() <= slice_idle_us / 2
     }
 
-    /// Updates the statistics of its process by a new request. A pause counts at most twice the
-    /// idle time, because any longer pause is equally useless.
+    /// Updates the statistics of its process by a new request: think time, time without requests,
+    /// and distance from the request before. A pause counts as a think time only if the process
+    /// waited for all its requests. It counts at most twice the idle time, because any longer pause
+    /// is equally useless.
     pub(super) fn observe(&mut self, now: Time, request: &Request, rules: &ObservationRules) {
         let pause = now.since(self.last_end);
         if self.is_empty() {
@@ -179,6 +181,7 @@ impl BfqQueue {
         }
         self.observe_idle_time(now, pause);
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(request.start));
+        // Without seeks, a large request is efficient at any distance.
         let is_far =
             distance > FAR_SECTORS && (rules.is_rotational || request.sectors < LARGE_SECTORS);
         self.far_bits = self.far_bits << 1 | u32::from(is_far);

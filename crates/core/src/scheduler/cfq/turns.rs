@@ -160,7 +160,9 @@ impl Cfq {
     }
 
     /// Handles a completed request of the active queue: its slice continues, the device is kept
-    /// idle for it, or its slice ends.
+    /// idle for it, or its slice ends. The first completion of a slice sets its length, because the
+    /// seek to the queue's first request is not a part of it. The slice of the only busy queue is
+    /// extended by the idle time if its next request may come after its end.
     pub(super) fn continue_after_completion(&mut self, now: Time, id: QueueId) {
         let now_jiffies = jiffies(now);
         if self.queues[id].slice_end.is_none() {
@@ -181,6 +183,7 @@ impl Cfq {
             && queue.requests.is_empty()
             && self.find_close_cooperator(id).is_none()
         {
+            // Without a request of its own, and without one of another process close to the head.
             self.begin_idling_if_useful(now, id);
         }
     }
