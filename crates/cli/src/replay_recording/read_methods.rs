@@ -137,7 +137,9 @@ impl<'a> ReadMethods<'a> {
     }
 
     /// Returns the requests to the device and their bytes since the start of the replay. `None`
-    /// where they are not counted.
+    /// where they are not counted. The library counts both if it issues all requests itself.
+    /// Otherwise the kernel counts the bytes that this process has read from storage, and no
+    /// requests.
     pub fn device_counts(&self) -> (Option<u64>, Option<u64>) {
         let counting_library = self.library.as_ref().filter(|library| !library.has_direct_reads);
         if let Some(library) = counting_library.filter(|library| library.counts_all_requests()) {

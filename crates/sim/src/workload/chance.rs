@@ -60,6 +60,7 @@ impl RandomStreams {
             positions: sized_generator(seeds.position_seed()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
                 .map(|stream| sized_generator(seeds.stream_seed(stream))),
+            // Reads and writes begin with the same draws.
             position_kinds: [RandomStream::IsRandom; 2].map(small_generator),
             direction: small_generator(RandomStream::Direction),
             mix: ReadWriteMix { op: Op::Read, issued: [0; 2], direction_kept_until: 0 },

@@ -110,8 +110,9 @@ pub struct DependencyBuilder {
 }
 
 impl DependencyBuilder {
-    /// Returns the dependencies of one process of the next job. The other processes of the job use
-    /// clones.
+    /// Returns the dependencies of one process of the next job, which runs in phase number `phase`.
+    /// The other processes of the job use clones. Each of them adds its weight to the flow of the
+    /// job. A job with `is_new_group` or `has_stonewall` begins the next reporting group.
     ///
     /// # Errors
     /// Returns the name of a job that it waits for and that does not precede it.

@@ -130,8 +130,10 @@ impl ResidentFile {
         }
     }
 
-    /// Checks residency, and returns the second open file if the range is resident. Also remembers
-    /// the 2 MiB windows around a small resident range if they are resident.
+    /// Checks residency, and returns the second open file if the range is resident. Returns `None`
+    /// if it is not, or if the file cannot be opened. Also remembers the 2 MiB windows around a
+    /// small resident range if they are resident. A large read checks its range each time, so it
+    /// does not need them.
     fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
         let pages = PageRange::covering(offset, bytes);
         let is_resident = self.are_resident(pages);

@@ -221,8 +221,9 @@ impl Elastic {
 }
 
 impl Engine {
-    /// Measures the spare memory, sets the limit, and shrinks the memory to it, if the engine's
-    /// memory is elastic. Returns at once if another thread does so.
+    /// Measures the spare memory, sets the limit, and shrinks the memory to it. Sets the amounts of
+    /// memory at which this is called again. Starts the adapter thread once the engine uses enough
+    /// memory. No effect if the engine's memory is fixed, or if another thread adapts it now.
     pub(crate) fn adapt_memory(&self) {
         let Some(elastic) = &self.elastic else { return };
         let Ok(mut last_check) = elastic.last_check.try_lock() else { return };
@@ -235,6 +236,7 @@ impl Engine {
         });
         state.refault_check_bytes = refault_bytes + FIRST_CHECK_BYTES;
         state.memory_check_bytes = used_bytes + elastic.check_step_bytes();
+        // A higher limit is set at once. A lower one is set step by step without this lock.
         if limit_bytes >= old_limit_bytes {
             state.with_machine(|machine, now| drop(machine.resize(now, limit_bytes)));
         }
