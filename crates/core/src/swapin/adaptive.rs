@@ -45,6 +45,9 @@ mod trust;
 use runs::{FaultRun, FaultRuns, PredictionBounds};
 use trust::PrefetchDistance;
 
+/// Maximum number of slots that are searched for each page of the largest plan.
+const SLOTS_PER_PAGE_MAX: usize = 4;
+
 /// The policy `adaptive`.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveSwapin {
@@ -202,7 +205,8 @@ impl AdaptiveSwapin {
         };
         // The search stops where the loss exceeds the cost of the largest window.
         let loss_max = WINDOW_COST_FACTOR as i64 * costs.fault_pages;
-        for slot in run.in_run_order(candidates).take(4 * costs.pages_max as usize) {
+        let slots_max = SLOTS_PER_PAGE_MAX * costs.pages_max as usize;
+        for slot in run.in_run_order(candidates).take(slots_max) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
                 is_in_request = false;
                 continue;
@@ -232,7 +236,8 @@ impl AdaptiveSwapin {
 }
 
 /// Returns the plan along the addresses: the pages that the run predicts, in any slots, with
-/// requests and value.
+/// requests and value. Each page adds the cost of a fault and subtracts 1, its transfer. Each
+/// request, for pages in adjacent slots, subtracts its cost.
 fn plan_by_address(
     fault: &SwapFault,
     run: FaultRun,

@@ -163,7 +163,9 @@ impl Burst {
 }
 
 impl Bfq {
-    /// Adds a new queue to the burst, or begins another one.
+    /// Adds a new queue to the burst, or begins another one if the last queue is too long ago. The
+    /// queues of a large burst are marked with `is_in_large_burst`: their processes
+    /// probably belong to one service that starts, so none of them is raised.
     pub(super) fn add_to_burst(&mut self, now: Time, id: QueueId) {
         let burst = &mut self.burst;
         let is_member = burst.last.is_some_and(|last| now <= last + BURST_GAP);
