@@ -126,7 +126,8 @@ fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     paths.insert(mounts::inode_at(&link, &file), named);
 }
 
-/// Watches each file system with files. Returns `None` when the kernel refuses fanotify.
+/// Watches each file system with files, once if it has several mounts. File systems with a server
+/// come last, because the server may not answer. Returns `None` when the kernel refuses fanotify.
 fn start_fanotify() -> Option<Arc<Fanotify>> {
     let flags = InitFlags::FAN_CLASS_NOTIF
         | InitFlags::FAN_NONBLOCK

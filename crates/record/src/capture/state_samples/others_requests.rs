@@ -116,6 +116,8 @@ impl OthersSamples {
         let read_disks = |disks: &BTreeMap<u64, DiskSamples>| -> Vec<_> {
             disks.keys().map(|disk| DiskCounters::of_disk(*disk)).collect()
         };
+        // The disks' counters come first: the program's bytes then include all of its reads in
+        // them. The later counters show if some of its reads may still be in flight.
         let counters = read_disks(&self.disks);
         let Some(own_bytes) = device_bytes_of(processes) else {
             self.last = None;

@@ -246,6 +246,7 @@ impl Ring {
         }
         let table = layout.index_table(result_entries);
         let table_end = table + request_entries as usize * INDEX_BYTES;
+        // A ring without a table ends where the table would begin.
         let rings = Mapped::new(&file, MAP_RINGS, table_end)
             .or_else(|| Mapped::new(&file, MAP_RINGS, table))?;
         let request_bytes = request_entries as usize * REQUEST_BYTES;
