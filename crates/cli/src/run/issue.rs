@@ -111,10 +111,12 @@ fn next_action(
     in_flight: &IssuedOperations,
     now: Time,
 ) -> NextAction {
-    match (shared.is_stopping)() {
-        true if in_flight.is_empty() => NextAction::Ended,
-        true => NextAction::WaitForCompletion,
-        false => process.next(now),
+    if !(shared.is_stopping)() {
+        return process.next(now);
+    }
+    match in_flight.is_empty() {
+        true => NextAction::Ended,
+        false => NextAction::WaitForCompletion,
     }
 }
 

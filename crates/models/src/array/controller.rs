@@ -356,13 +356,16 @@ impl Controller {
     /// Handles a flush. A battery-backed cache needs no write. A volatile cache is written back
     /// first if it contains data, and the device behind the controller is flushed afterwards.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
-        match self.parts.write_cache_survives_power_loss {
-            true => self.events.add(now, ControllerEvent::Flushed(id)),
-            false if self.write_cache_used > 0 => self.flushes_waiting.push(id),
-            false => self.flush_inner(now, id),
+        if self.parts.write_cache_survives_power_loss {
+            self.events.add(now, ControllerEvent::Flushed(id));
+        } else if self.write_cache_used > 0 {
+            self.flushes_waiting.push(id);
+        } else {
+            self.flush_inner(now, id);
         }
     }
 
+    /// Flushes the device behind the controller for the flush `id`.
     fn flush_inner(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let index = self.jobs.add(ControllerJob { purpose: JobPurpose::Flush(id), request });

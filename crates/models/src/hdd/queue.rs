@@ -193,10 +193,12 @@ impl CommandQueue {
             {
                 continue;
             }
-            let cost = match command.waits_for_room {
-                true if std::mem::replace(&mut has_compared_write_back, true) => continue,
-                true => Some(write_back_cost()),
-                false => cost(command, least_cost),
+            let cost = if !command.waits_for_room {
+                cost(command, least_cost)
+            } else if std::mem::replace(&mut has_compared_write_back, true) {
+                continue;
+            } else {
+                Some(write_back_cost())
             };
             let Some(cost) = cost.filter(|cost| *cost < least_cost) else { continue };
             (best_index, least_cost) = (Some(index), cost);

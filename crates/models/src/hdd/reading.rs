@@ -28,10 +28,12 @@ impl Hdd {
         let can_send_start = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
-        let bus = match can_send_start {
-            true if is_arm_idle => BusState::Held { from_ns: hit_ready_ns },
-            _ if controller.never_disconnects => BusState::Held { from_ns: miss_ready_ns },
-            _ => BusState::Left { from_ns: miss_ready_ns + bus_release_ns },
+        let bus = if can_send_start && is_arm_idle {
+            BusState::Held { from_ns: hit_ready_ns }
+        } else if controller.never_disconnects {
+            BusState::Held { from_ns: miss_ready_ns }
+        } else {
+            BusState::Left { from_ns: miss_ready_ns + bus_release_ns }
         };
         let stop_delay_ns = self.stop_read_ahead_on_arrival(now_ns, &request);
         self.queue.push(DiskCommand {

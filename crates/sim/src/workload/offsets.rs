@@ -141,10 +141,14 @@ impl ProcessOffsets {
         let area_bytes = area.bytes;
         let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
         let blocks = (mapped_bytes / rules.map_block_bytes).max(1);
-        let map = || match job.has_random_map {
-            true if blocks > BLOCKS_MAX => Err(TooManyBlocks { blocks }),
-            true => Ok(Some(BlockMap::new(blocks))),
-            false => Ok(None),
+        let map = || {
+            if !job.has_random_map {
+                return Ok(None);
+            }
+            match blocks > BLOCKS_MAX {
+                true => Err(TooManyBlocks { blocks }),
+                false => Ok(Some(BlockMap::new(blocks))),
+            }
         };
         let lfsr = |random: &RandomChoices| {
             let seed = random.seeds().position_seed();

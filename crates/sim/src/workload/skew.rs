@@ -112,7 +112,8 @@ impl SkewedPositions {
         rank.wrapping_mul(SCATTER_MULTIPLIER).wrapping_add(self.rank_offset) % self.blocks
     }
 
-    /// Draws a rank with a normal distribution around the middle. `deviation` is in blocks.
+    /// Draws a rank with a normal distribution around the middle, as fio does. It is the mean of
+    /// `NORMAL_DRAWS` uniform draws, shifted by up to half of `deviation` blocks to either side.
     fn normal_rank(&mut self, deviation: u64) -> u64 {
         let sum: u64 =
             (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();

@@ -151,10 +151,12 @@ fn parse_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
     let least = value.part(least).bytes().filter(|n| *n > 0).ok_or_else(expected)?;
     let most = value.part(most).bytes().ok_or_else(expected)?;
-    match (least..=BLOCK_BYTES_MAX).contains(&most) {
-        true if least == most => Ok(BlockSizes::One(least)),
-        true => Ok(BlockSizes::Range { least, most }),
-        false => Err(expected()),
+    if !(least..=BLOCK_BYTES_MAX).contains(&most) {
+        return Err(expected());
+    }
+    match least == most {
+        true => Ok(BlockSizes::One(least)),
+        false => Ok(BlockSizes::Range { least, most }),
     }
 }
 
