@@ -232,14 +232,18 @@ impl<N: FileNames> TaskTracker<N> {
         let read = self.pending.uring.remove(&submitted.request);
         let task_of_process =
             |(task, state): (&u32, &RecordedTask)| (state.process == process).then_some(*task);
-        let reader = match self.tasks.contains_key(&task) {
-            true => Some(task),
-            false if self.tasks.contains_key(&process) => Some(process),
-            false => self.tasks.iter().find_map(task_of_process),
+        let reader = if self.tasks.contains_key(&task) {
+            Some(task)
+        } else if self.tasks.contains_key(&process) {
+            Some(process)
+        } else {
+            self.tasks.iter().find_map(task_of_process)
         };
         let Some(reader) = reader.filter(|_| self.pending.uring.len() < ASYNC_READS_MAX) else {
             return;
         };
+        // The event of the same submission may have come first. A read that a program has reported
+        // already is an older one, whose address in the kernel is used again.
         let read = read.filter(|read| read.task == reader && !read.reported.by_program);
         let mut read = read.unwrap_or_else(|| self.new_read(at_ns, reader, ReadMethod::Uring));
         read.reported.by_program = true;
@@ -391,10 +395,11 @@ impl<N: FileNames> TaskTracker<N> {
         let accepted = u64::try_from(result).unwrap_or(0);
         if self.has_submissions {
             for read in submitted.into_iter().take(accepted as usize) {
-                match read.is_direct {
-                    true if self.pending.aio.len() < ASYNC_READS_MAX => self.pending.aio.push(read),
+                if read.is_direct && self.pending.aio.len() < ASYNC_READS_MAX {
+                    self.pending.aio.push(read);
+                } else {
                     // Without a page cache request all pages were resident, or the range is empty.
-                    _ => self.put_asynchronous(at_ns, read, None, None),
+                    self.put_asynchronous(at_ns, read, None, None);
                 }
             }
             self.end_completed_reads();

@@ -316,14 +316,18 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Records that an open call of `task` with these `flags` returned `descriptor` for the regular
     /// file `inode`.
-    /// Files without storage (`/proc`, `/sys`) are no files of the recording. A later look-up in
-    /// `/proc` would find the next file with the same descriptor. Other files without a device and
-    /// a path remain unknown.
+    ///
+    /// Files without storage (`/proc`, `/sys`) are no files of the recording. They are recorded as
+    /// such now, because a later look-up in `/proc` would find the next file with the same
+    /// descriptor. Other files without a device and a path remain unknown.
     pub(super) fn on_open(&mut self, task: u32, descriptor: u64, inode: Inode, flags: u64) {
-        let target = match self.names.is_without_storage(inode.device) {
-            true => DescriptorTarget::NoRecordedFile,
-            false if inode.device >> 20 == 0 && self.names.file(inode).is_none() => return,
-            false => DescriptorTarget::File(inode),
+        let has_no_device = inode.device >> 20 == 0;
+        let target = if self.names.is_without_storage(inode.device) {
+            DescriptorTarget::NoRecordedFile
+        } else if has_no_device && self.names.file(inode).is_none() {
+            return;
+        } else {
+            DescriptorTarget::File(inode)
         };
         let Some(state) = self.tasks.get_mut(&task) else { return };
         state.opened = Some((descriptor, target, flags));
