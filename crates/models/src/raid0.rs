@@ -143,7 +143,8 @@ impl Raid0 {
         self.next_events.set(index, member.device.next_event());
     }
 
-    /// Handles a completed member request. The last one adds the array's completion to `done`.
+    /// Handles a completed member request. The last one adds the array's completion to `done`: the
+    /// first error of a member, or the bytes up to the first sector that was not transferred.
     fn finish_member_request(&mut self, completion: &Completion) {
         let MemberRequest { array_request: request_key, range } =
             self.member_requests.take(completion.id.0);

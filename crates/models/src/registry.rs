@@ -278,7 +278,13 @@ struct MemberGroup {
 }
 
 impl ComposedDevice {
-    /// Parses `NAME:2xA+B,key=…,A.key=…`: a composed device, its members, and their parameters.
+    /// Parses `NAME:2xA+B,key=…,A.key=…`: a composed device, its members, and their parameters. A
+    /// parameter with a member's name goes to all members of this name, and any other parameter to
+    /// the composed device.
+    ///
+    /// # Errors
+    /// A number of members is 0 or no number, a member has no name, or there are more than
+    /// [`MEMBERS_MAX`].
     fn parse(spec: &Spec) -> Result<ComposedDevice, SpecError> {
         let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, default_members(spec)));
         let mut members: Vec<MemberGroup> = Vec::new();

@@ -299,7 +299,8 @@ impl Ssd {
         }
     }
 
-    /// Handles the earliest internal event up to `now`. Returns false if there is none.
+    /// Handles the earliest internal event up to `now`. Returns false if there is none. Events at
+    /// the same time are handled in a fixed order: flush, flash, read, write, link.
     #[inline]
     fn process_event(&mut self, now: Time) -> bool {
         let read_time = self.reads_in_controller.next();

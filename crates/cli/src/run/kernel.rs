@@ -46,7 +46,12 @@ fn window_kib(queue: &QueueLimits) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 
-/// Runs one process, from its first operation to its last completion.
+/// Runs one process, from its first operation to its last completion. Returns its figures. After an
+/// interrupt no further operation starts, and the process ends with its last operation in flight.
+///
+/// # Errors
+/// The file cannot be opened, or the engine fails to wait. A failed operation is counted in the
+/// figures instead.
 fn run_process(
     mut process: Process,
     shared: &ProcessesShared<'_>,

@@ -398,7 +398,9 @@ fn run_direct(
     Ok(())
 }
 
-/// Runs a process that reads through the cache. Its writes are direct transfers.
+/// Runs a process that reads through the cache, and adds its counters to `library_run` and
+/// `figures`. A queue depth of 1 makes single calls, a larger one batches. Writes are direct
+/// transfers.
 fn run_cached(
     process: Process,
     shared: &ProcessesShared<'_>,

@@ -26,7 +26,8 @@ pub struct SizeInterval {
 const INTERVAL_PARTS: i64 = 1 << 16;
 
 impl ResponseTimes {
-    /// Interpolates `size_costs` between the measured `depths`. A size can lack the last depths.
+    /// Interpolates the times of `size_costs` linearly between the measured `depths`. A size can
+    /// lack the last depths, and its times end at its greatest measured depth.
     pub fn new(size_costs: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
         // The response times in ns of one size at all depths from 1 to the greatest measured one.
         let interpolate = |costs: &SizeCosts| {

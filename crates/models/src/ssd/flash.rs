@@ -242,7 +242,9 @@ impl Flash {
         }
     }
 
-    /// Handles the event at `now` on `die` that [`next_event`](Flash::next_event) returned.
+    /// Handles the event at `now` on `die` that [`next_event`](Flash::next_event) returned. A read
+    /// is first sensed on the die and then sent over its channel, which keeps the die busy. Returns
+    /// the read or the program that has ended. Other events return `FlashEvent::Nothing`.
     #[inline]
     pub fn advance(&mut self, now: Time, die: u32) -> FlashEvent {
         match self.dies[die as usize].state {

@@ -24,7 +24,8 @@ pub struct AblationRow {
     pub requests_per_s_at_16: f64,
 }
 
-/// Replays `requests` on `drive` with an increasing set of features.
+/// Replays `requests` on `drive` with an increasing set of features, from a constant access time to
+/// the complete model. Returns one row per added feature. `seed` is for the drive's random choices.
 pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
     let window_without_choice = 1;
     let queueless = with_queue(drive, window_without_choice);

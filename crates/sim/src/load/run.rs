@@ -435,7 +435,8 @@ impl<'a> RunningLoad<'a> {
         Time(fault_ns + pages_in * self.host.page_in_ns + pages_out * self.host.page_out_ns)
     }
 
-    /// Builds the row from the counters since filling.
+    /// Builds the row of results. `after_fill` has the counters at the start of the measurement,
+    /// when the memory was filled. The row contains the differences since then.
     fn row(&self, machine: &Machine, setup: &LoadSetup, after_fill: &LoadCounts) -> LoadRow {
         let counts = LoadCounts::of(machine);
         let since_fill = |counter: fn(&SwapCounters) -> u64| {

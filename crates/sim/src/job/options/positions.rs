@@ -110,7 +110,9 @@ pub const TABLE: &[FioOption] = &[
     refused("spr_cs", &[], &[], "it belongs to sprandom"),
 ];
 
-/// Parses `random_distribution`, such as `zipf:1.2` or `zoned:60/10:40/90`.
+/// Parses `random_distribution`, such as `zipf:1.2` or `zoned:60/10:40/90`. The number after the
+/// name is the parameter of the distribution. A second one, from 0 to 1, is its center. Without the
+/// first number, the parameter has fio's default.
 fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
