@@ -108,7 +108,9 @@ impl RecordingInput {
     }
 
     /// Adds a read for the replay. A read without data, or of data cached before the recording, is
-    /// left out.
+    /// left out. Only tracepoints show which data was cached before: such a read has not waited,
+    /// its thread has inserted no page since its start, and none of its pages was inserted earlier.
+    /// Its duration is still a sample of the cost of a read.
     fn add_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
         if read.bytes_read() == 0 {
@@ -136,7 +138,8 @@ impl RecordingInput {
         read.descriptor.is_some_and(is_open)
     }
 
-    /// Returns the reads for the replay, or `None` if there is no suitable read.
+    /// Returns the reads for the replay, one list for each thread, and their files in the order of
+    /// the first read. `None` if there is no suitable read.
     pub fn finish(self) -> Option<RecordedProgram> {
         let (mut file_numbers, mut file_indexes): (Vec<u32>, BTreeMap<u32, usize>) =
             Default::default();

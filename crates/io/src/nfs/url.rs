@@ -32,7 +32,8 @@ pub struct UrlError {
 const SCHEME: &str = "nfs://";
 
 impl NfsUrl {
-    /// Parses a URL.
+    /// Parses a URL of the form `nfs://HOST[:PORT]/EXPORT/PATH[?NAME=VALUE&…]`. The path is decoded
+    /// from `%` escapes. It must name a file, without `.` and `..`.
     ///
     /// # Errors
     /// The wrong part, and its expected form.

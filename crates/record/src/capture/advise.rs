@@ -168,7 +168,8 @@ impl Advisor {
         at_ns < self.awake_until_ns
     }
 
-    /// Processes new events of recorded tasks, in the order of their times.
+    /// Processes new events of recorded tasks, in the order of their times: reports the touched
+    /// pages to the policies, which may prefetch. `at_ns` is the present time.
     pub fn on_task_events(
         &mut self,
         events: &[TraceEvent],
@@ -198,7 +199,9 @@ impl Advisor {
         }
     }
 
-    /// Processes an event of any task: requests of a device, and evicted pages.
+    /// Processes an event of any task. Reads of a device update the estimate of its costs. Evicted
+    /// pages leave the record of known pages, and count as lost if they were prefetched and not
+    /// used.
     pub fn on_device_event(&mut self, event: &TraceEvent) {
         let at = Time(event.at_ns);
         match &event.data {
@@ -481,7 +484,9 @@ impl Advisor {
         }
     }
 
-    /// Prefetches absent pages within the limits, returns their number. The policy forgets others.
+    /// Prefetches the absent pages of a range within budget and credit. Returns their number, 0
+    /// while the advice is off. If a part was not prefetched, the policy is informed that the pages
+    /// beyond the limits are absent.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;

@@ -276,7 +276,9 @@ impl Sampling {
         sampling
     }
 
-    /// Samples until the end is requested. Returns the times.
+    /// Samples until the end is requested, and once more then. Returns the times by activity. The
+    /// pause between samples depends on their cost. Rings of io_uring are sampled more often than
+    /// the rest, at least once per [`RING_PAUSE`], because the kernel overwrites their entries.
     fn run(mut self, must_end: &AtomicBool) -> Times {
         let mut next_sample = Instant::now();
         while !must_end.load(Ordering::Relaxed) {
@@ -323,7 +325,9 @@ impl Sampling {
         }
     }
 
-    /// Counts the time since the last sample by the threads' present activities.
+    /// Adds the time since the last sample to one activity of the program: the first one of
+    /// [`Activity::ALL`] that a thread has now. If a thread runs or waits for a processor, the time
+    /// is divided between the two.
     fn sample(&mut self) {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
             self.search();

@@ -88,7 +88,8 @@ fn time_ns(record: &Record) -> u64 {
     }
 }
 
-/// Checks the values of a record that are not added to a sum.
+/// Checks the values of a record that are not added to a sum. The error is the text for the value
+/// that is too large.
 fn check_values(record: &Record) -> Result<(), &'static str> {
     match record {
         Record::Start(start) => {

@@ -57,6 +57,8 @@ impl RequestedRead {
 
 impl StraceParser {
     /// Imports a call that began at `begin_ns`. Returns `None` if its arguments are malformed.
+    /// Reads, openings, mappings and advice become records. Writes, and reads by io_uring, are only
+    /// counted as left out. Other calls have no effect.
     pub(super) fn import_call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
         let end_ns = begin_ns.checked_add(call.duration_ns)?;
         self.end_ns = self.end_ns.max(end_ns);
