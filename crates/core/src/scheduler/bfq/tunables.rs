@@ -80,7 +80,8 @@ impl BfqTunables {
         let ms = |key, default: Time, min| {
             spec.integer(key, default.ns() / 1_000_000, min..=60_000).map(Time::from_ms)
         };
-        let flag = |key, default: bool| spec.integer(key, default.into(), 0..=1).map(|it| it == 1);
+        let flag =
+            |key, default: bool| spec.integer(key, default.into(), 0..=1).map(|number| number == 1);
         let max_budget = spec.integer("max_budget", default.max_budget, 0..=1 << 30)?;
         if (1..MAX_BUDGET_MIN).contains(&max_budget) {
             let expected = alloc::format!("0, or a number of sectors from {MAX_BUDGET_MIN}");
