@@ -268,7 +268,8 @@ impl ReadaheadPolicy for OnDemand {
     }
 
     /// Continues a stream at a marked page. At an absent page, reads a window around it, or from it
-    /// on after sequential advice.
+    /// on after sequential advice. Half of a window around a page lies before it, and the mark
+    /// is at the start of the last quarter.
     fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         let window_pages = self.window_pages_max;
         if self.is_random || window_pages == 0 || page >= read.file_pages() {

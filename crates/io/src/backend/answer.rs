@@ -67,6 +67,8 @@ pub(crate) fn next_step(raw: i32, transfer: &AnsweredTransfer) -> NextStep {
     if bytes_done >= transfer.bytes {
         return NextStep::Ended(Outcome::Done);
     }
+    // The kernel moves whole blocks, except at the end of the file. A partial block is thus the
+    // end.
     let is_at_end = match transfer.op {
         Op::Read => end >= transfer.file_bytes || !end.is_multiple_of(transfer.alignment_bytes),
         Op::Write => !end.is_multiple_of(transfer.alignment_bytes),

@@ -189,8 +189,10 @@ impl Controller {
         }
     }
 
-    /// Serves a read from cache lines, or passes it to the device if a line is absent. A read of a
-    /// stream also extends the stream's read-ahead.
+    /// Serves a read from cache lines, or passes it to the device if a line is absent. A read is
+    /// part of a stream if its run has `readahead_after_sectors`. It then requests its absent
+    /// lines, extends the stream's read-ahead, and drops the lines that it has read. Without a
+    /// stream, lines are requested only if the controller caches all reads.
     fn serve_read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
         let run_sectors = self.streams.record_request(request.start, request.end());
         let line_sectors = self.parts.line_sectors;
@@ -202,6 +204,7 @@ impl Controller {
         if uses_cache && self.request_lines(first, end, JobPriority::Urgent) && is_stream {
             self.extend_read_ahead(request.end(), end);
         }
+        // The cache is not used, or has no room for the lines.
         if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
             self.queue_job(JobPurpose::Direct(slot), request, JobPriority::Urgent);
             return;

@@ -65,7 +65,8 @@ impl ProfileReliability {
     }
 }
 
-/// Returns pairs of neighbouring random cells whose response times decrease with load.
+/// Returns pairs of random cells that contradict each other: with more requests in flight, or with
+/// larger ones, the mean response time is shorter by more than [`DECREASE_MAX`].
 fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
     let random = || samples.iter().filter(|sample| sample.cell.access == ProfileAccess::Random);
     let mut found = Vec::new();

@@ -14,7 +14,9 @@ const DEEP_QUEUE_MIN: usize = 4;
 
 impl Cfq {
     /// Decides at each synchronous request of the queue `id` if idling for the queue pays: sets its
-    /// idle window. `think_time` is of the process that sent the request.
+    /// idle window. A seeky queue gains nothing, because its next request is as far away as any
+    /// other. A process that thinks longer than the idle time sends its next request too late.
+    /// `think_time` is of the process that sent the request.
     pub(super) fn update_idle_window(&mut self, now: Time, id: QueueId, think_time: ThinkTime) {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
@@ -105,12 +107,14 @@ impl Cfq {
         if !self.should_idle(id) {
             return Some("seeky_or_slow_and_not_last_of_tree");
         }
+        // The completion of these requests decides again.
         if queue.in_device > 0 {
             return Some("requests_in_device");
         }
         if !think_time.is_alive {
             return Some("process_ended");
         }
+        // The next request is likely to come after the end of the slice.
         let left_ms = queue.slice_end.map(|end| end - now);
         match (left_ms, think_time.mean) {
             (Some(left_ms), Some(mean)) if left_ms < mean => Some("slice_ends_before_it_thinks"),
