@@ -385,8 +385,9 @@ impl Explainer {
     }
 }
 
-/// Returns the devices that the program and others read from, with at least one request of others
-/// in flight on average.
+/// Returns the devices that both the program and others read from, if others read much. With
+/// recorded requests, this means at least one request of others in flight on average. With samples,
+/// it means samples of others in half of the time, with at least the bytes of the program.
 fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
     let length_ns = gathered.length_ns.max(1);
     let others = gathered.devices.iter().filter_map(|(number, device)| {

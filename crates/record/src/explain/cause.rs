@@ -217,7 +217,8 @@ struct CauseText {
 }
 
 /// Returns the limit of a program without a reported cause, and its text. The checks are in order
-/// of precedence.
+/// of precedence: reads that were not recorded, no reads, time of unknown use, few waits, and then
+/// waits for the device. `hidden`: waits without recorded reads.
 pub(super) fn program_limit(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,

@@ -243,7 +243,9 @@ impl ProcessOffsets {
     }
 
     /// Returns the offset of the next operation, counted from the start of the zone, or `None` at
-    /// the end of this pass.
+    /// the end of this pass. `is_drawn` and `is_random` state if a random offset was requested, and
+    /// if the job's share of random offsets allows it. A random job without an offset in sequence
+    /// left continues at a random one.
     fn next_in_zone(
         &mut self,
         rules: &PositionRules,
