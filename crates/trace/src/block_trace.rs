@@ -372,8 +372,9 @@ impl TraceOrigin {
         self.first_time.is_none()
     }
 
-    /// Converts a request to the time since the first request and to a device number. `line` is for
-    /// errors.
+    /// Converts a request to the time since the first request and to a device number. Times never
+    /// decrease: a request with an earlier time than the one before gets the time of that one.
+    /// `line` is for errors.
     fn convert_request(
         &mut self,
         raw: RawRequest<'_>,

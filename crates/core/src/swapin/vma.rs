@@ -97,8 +97,9 @@ impl SwapinPolicy for Vma {
         None
     }
 
-    /// Selects a window by the rule of `hits`, in the direction of the mapping's last two faults.
-    /// Without a direction, the fault is in the middle.
+    /// Selects a window, whose size follows the mapping's count of hits (the rule of `hits`). It
+    /// lies in the direction of the mapping's last two faults if these are neighbours. Otherwise
+    /// the fault is in its middle. Shared memory, and a swap area on a disk, have a policy by slot.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         if let Some(policy) = self.policy_by_slot(fault) {
             return policy.miss(fault, swapped);

@@ -120,7 +120,12 @@ impl MachineMemory {
     }
 
     /// Selects pages to leave until the target of ready pages is exceeded by one batch, or until
-    /// the first waiting read or fault has its pages. No effect while the target is met.
+    /// the first waiting read or fault has its pages. No effect while the target is met, or while
+    /// writes are suspended and nothing waits for a frame.
+    ///
+    /// Pages at the end of their second chance come first: they are unmapped already. If a read or
+    /// a fault waits, no page has a second chance any more. With `Neighbours`, the neighbours of a
+    /// leaving page leave with it if they are at least half as old.
     fn choose_leaving(&mut self, base: &mut SharedState) {
         let waiting_pages = base.waiting.front().map(|waiting| waiting.needed_pages);
         if waiting_pages.is_none() && self.is_write_suspended() {

@@ -14,6 +14,9 @@ const ZIPF_THETA_DEFAULT: f64 = 1.1;
 /// Default power of `pareto`, from fio's manual.
 const PARETO_POWER_DEFAULT: f64 = 0.2;
 
+/// Maximum number of zones of a distribution, as in fio.
+const DISTRIBUTION_ZONES_MAX: usize = 256;
+
 pub const TABLE: &[FioOption] = &[
     supported("randrepeat", &[], "0: another run, other places (1)", |draft, value| {
         value.switch().map(|on| draft.job.is_repeatable = on)
@@ -206,7 +209,8 @@ fn parse_zones(
     let zones: Vec<DistributionZone> = parsed.into_iter().map(zone).collect();
     let shares: u32 = zones.iter().map(|zone| u32::from(zone.share)).sum();
     let percent: u64 = zones.iter().map(|zone| zone.length).fold(0, u64::saturating_add);
-    match shares == 100 && (is_absolute || percent == 100) && zones.len() <= 256 {
+    match shares == 100 && (is_absolute || percent == 100) && zones.len() <= DISTRIBUTION_ZONES_MAX
+    {
         true => Ok(zones),
         false => Err(expected()),
     }
