@@ -108,8 +108,8 @@ impl RecordingInput {
     }
 
     /// Adds a read for the replay. A read without data, or of data cached before the recording, is
-    /// left out. Only tracepoints show which data was cached before: such a read has not waited,
-    /// its thread has inserted no page since its start, and none of its pages was inserted earlier.
+    /// left out. Only tracepoints show which data was cached before. The read has then not waited,
+    /// and its thread has inserted no page since its start. None of its pages was inserted earlier.
     /// Its duration is still a sample of the cost of a read.
     fn add_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);

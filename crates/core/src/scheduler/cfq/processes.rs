@@ -53,8 +53,9 @@ impl Cfq {
     }
 
     /// The queue for `request`, created if necessary. An asynchronous request belongs to the shared
-    /// queue of its priority. A synchronous one belongs to the queue of its process, which is moved
-    /// if its queue was joined with another one, and gets a queue of its own if they are split.
+    /// queue of its priority. A synchronous one belongs to the queue of its process. The process is
+    /// moved if its queue was joined with another one. It gets a queue of its own if they are
+    /// split.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         let now_jiffies = jiffies(now);
         let process = self.processes.entry(request.process).or_insert_with(|| CfqProcess {

@@ -60,9 +60,9 @@ const READ_RESERVE_BYTES: u64 = 48 << 20;
 /// Minimum memory in bytes that is reserved for reads. A small control group reserves a quarter of
 /// its memory; larger reads are split.
 const READ_RESERVE_BYTES_MIN: u64 = 1 << 20;
-/// Divisor of the total memory: the reserve for reads is at most this part, and the same part of
-/// the memory is never used by a path.
-const QUARTER_DIVISOR: u64 = 4;
+/// Divisor of the total memory. This part is the largest reserve for reads, and the largest memory
+/// of fixed size. An elastic path leaves the same part to others.
+const TOTAL_PART_DIVISOR: u64 = 4;
 /// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
 /// it.
 const STALL_TIME_DIVISOR: u64 = 20;
@@ -109,7 +109,7 @@ impl MemoryPlan {
                 MemoryPlan::from_total_memory(total_bytes, pinned_bytes_max)
             }
             Some(total_bytes) => MemoryPlan::fixed(
-                FIXED_BYTES.min(round_down_to_page(total_bytes / QUARTER_DIVISOR)),
+                FIXED_BYTES.min(round_down_to_page(total_bytes / TOTAL_PART_DIVISOR)),
                 pinned_bytes_max,
             ),
             None => MemoryPlan::fixed(FIXED_BYTES, pinned_bytes_max),
@@ -124,11 +124,11 @@ impl MemoryPlan {
             round_down_to_page((total_bytes / PINNED_DIVISOR).min(PINNED_BYTES_MAX))
         });
         let read_reserve_bytes = READ_RESERVE_BYTES
-            .min(round_down_to_page(total_bytes / QUARTER_DIVISOR))
+            .min(round_down_to_page(total_bytes / TOTAL_PART_DIVISOR))
             .max(READ_RESERVE_BYTES_MIN);
         let floor_bytes = pinned_bytes_max + read_reserve_bytes;
         let bytes_max =
-            round_down_to_page(total_bytes - total_bytes / QUARTER_DIVISOR).max(floor_bytes);
+            round_down_to_page(total_bytes - total_bytes / TOTAL_PART_DIVISOR).max(floor_bytes);
         MemoryPlan {
             limit_bytes: floor_bytes,
             bytes_max,

@@ -6,9 +6,9 @@ use super::worth::{AdviceState, PrefetchReason};
 use super::{AWAKE_NS, Advisor};
 
 impl Advisor {
-    /// Prefetches the next chunks of files that are read once, in pieces, if the advice is on. When
-    /// the advice has just been turned on, events are processed at once for `AWAKE_NS`, as after
-    /// a useful prefetch.
+    /// Prefetches the next chunks of files that are read once, in pieces, if the advice is on.
+    /// After the advice is turned on, events are processed at once for `AWAKE_NS`, as after a
+    /// useful prefetch.
     pub fn continue_whole_files(&mut self, at_ns: u64) {
         let had_advised = self.has_advised;
         self.has_advised = self.credit.state_at(at_ns) == AdviceState::Advise;
