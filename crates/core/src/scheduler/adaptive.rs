@@ -26,6 +26,11 @@
 //!   progress. A process with few requests then waits behind a few, and not behind all requests of
 //!   the most demanding process. If all processes keep about the same number queued, such a limit
 //!   could only cost throughput: there is none.
+//! - *Programs that start.* A process that did without the device earns credit, an equal share of
+//!   the device time meanwhile (`adaptive/device_time.rs`). Until the credit is used up, the reads
+//!   of the process go first. The device is reserved for them while they form a chain
+//!   (`adaptive/reservation.rs`). All reservations together take at most a sixteenth of the time,
+//!   and a round of time slices at once.
 //!
 //! Slice and idle time come from CFQ (`target_latency` and `slice_idle`, KERNEL.md section 4.1).
 //! The order among the requests inside the device is the device's own: the limit counts processes,
@@ -43,16 +48,25 @@ use crate::decision::{Decision, DecisionLog};
 use crate::observed::EWMA_WINDOW;
 
 mod contention;
+mod device_time;
+mod favoured;
 mod locality;
+mod near_counts;
 mod open;
 mod probe;
 mod queue_depth;
+mod reservation;
+mod slices;
 
 use contention::Contention;
+use device_time::{Credit, DeviceTime};
 use locality::Locality;
+use near_counts::NearCounts;
 use open::ReadyRequests;
-use probe::{EPOCH_TIME, Parameter, ProbeResult, ServedRead, ThroughputTuner};
+use probe::{Parameter, ProbeResult, ServedRead, ThroughputTuner};
 use queue_depth::QueueDepth;
+use reservation::Reservation;
+use slices::TimeSlice;
 
 /// Idle timeout: time for which the device is kept idle for an active process without requests.
 const IDLE_TIMEOUT: Time = Time::from_ms(8);
@@ -69,7 +83,8 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 ///
 /// 1. Reads are parked while their process has no place under a limit, or beyond the useful depth;
 ///    never otherwise.
-/// 2. `active_processes` is the number of processes that have a place.
+/// 2. `active_processes` is the number of processes that have a place, and `busy_processes` the
+///    number with outstanding reads.
 #[derive(Debug)]
 pub struct AdaptiveScheduler {
     /// Dispatchable requests: the reads of active processes, and all writes.
@@ -92,8 +107,12 @@ pub struct AdaptiveScheduler {
     completions: u64,
     /// Dispatchable reads that are not in the device.
     dispatchable_reads: u32,
-    /// Dispatch time of each read in the device, by identifier.
-    dispatch_times: Vec<Time>,
+    /// Dispatch of each read in the device, by identifier.
+    dispatches: Vec<DispatchedRead>,
+    /// Number of processes with outstanding reads.
+    busy_processes: usize,
+    device_time: DeviceTime,
+    reservation: Reservation,
     reads_in_device: u32,
     /// Mean duration of the first request of a slice; 0 before the first.
     first_request_ns: u64,
@@ -122,15 +141,16 @@ struct ProcessHistory {
     has_ended: bool,
     locality: Locality,
     queue_depth: QueueDepth,
+    credit: Credit,
 }
 
-/// A place of a process, with its time slice.
-#[derive(Clone, Copy, Debug)]
-struct TimeSlice {
-    /// Start of the slice; after its first completion, the time of that completion.
-    since: Time,
-    /// True once a first request has completed without requests of other processes in the device.
-    has_begun: bool,
+/// A read in the device.
+#[derive(Clone, Copy, Debug, Default)]
+struct DispatchedRead {
+    /// Time of the dispatch.
+    at: Time,
+    /// True if the read went first, because its process was favoured.
+    went_first: bool,
 }
 
 impl ProcessHistory {
@@ -166,7 +186,10 @@ impl AdaptiveScheduler {
             contention: Contention::default(),
             completions: 0,
             dispatchable_reads: 0,
-            dispatch_times: Vec::new(),
+            dispatches: Vec::new(),
+            busy_processes: 0,
+            device_time: DeviceTime::default(),
+            reservation: Reservation::default(),
             reads_in_device: 0,
             first_request_ns: 0,
             log: DecisionLog::default(),
@@ -232,79 +255,23 @@ impl AdaptiveScheduler {
         process
     }
 
-    /// Ends the slices that have expired, and begins slices of waiting processes up to the limit.
-    fn update_slices(&mut self, now: Time, limit: usize, requests: &RequestTable) {
-        if self.parked_processes == 0 && self.active_processes <= limit {
-            // No process waits for a place, so expired slices go on.
-            return;
+    /// Updates the number of busy processes after a read of the process ended or was merged.
+    fn update_busy(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if !process.has_outstanding_reads() {
+            self.busy_processes -= 1;
+            process.credit.begin_idle_time(&self.device_time);
         }
-        let slice_length = self.slice_length(limit);
-        for process in self.processes.values_mut() {
-            let Some(TimeSlice { since, .. }) = process.slice else { continue };
-            let is_over = since + slice_length <= now;
-            let is_unused = !process.has_outstanding_reads() && !process.is_device_idle_for_it(now);
-            if is_over || is_unused || self.active_processes > limit {
-                process.slice = None;
-                self.active_processes -= 1;
-            }
-        }
-        while self.active_processes < limit
-            && let Some(process) = self.longest_parked()
-        {
-            self.grant_slice(now, process, requests);
-        }
-    }
-
-    /// Length of a time slice with `limit` active processes.
-    fn slice_length(&self, limit: usize) -> Time {
-        let busy_processes =
-            self.processes.values().filter(|process| process.has_outstanding_reads()).count();
-        let served_processes = limit.min(busy_processes) as u64;
-        let share_ns = ROUND_TIME.ns() * served_processes / busy_processes.max(1) as u64;
-        Time(share_ns.max(EPOCH_TIME.ns()).max(SLICE_SEEK_FACTOR * self.first_request_ns))
-    }
-
-    /// Returns the process that has waited longest for a place; `None` if no process waits.
-    fn longest_parked(&self) -> Option<ProcessId> {
-        let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
-        parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
-    }
-
-    /// Gives the process a place and makes all its parked reads dispatchable.
-    fn grant_slice(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
-        let process = self.processes.get_mut(&id).expect("who is parked is known");
-        process.slice = Some(TimeSlice { since: now, has_begun: false });
-        self.active_processes += 1;
-        while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
-            self.make_oldest_dispatchable(id, requests);
-        }
-    }
-
-    /// The time at which the earliest idle timeout of an active process ends; `None` if the device
-    /// is kept idle for none.
-    fn first_idle_timeout_end(&self, now: Time) -> Option<Time> {
-        let active_processes = self.processes.values().filter(|process| process.slice.is_some());
-        let idled_for = active_processes.filter(|process| process.is_device_idle_for_it(now));
-        idled_for.map(|process| process.last_completion + IDLE_TIMEOUT).min()
-    }
-
-    /// Number of reads in progress of processes without a place. They were dispatched under another
-    /// limit.
-    fn count_reads_without_place(&self) -> u32 {
-        if self.active_tuner.allowed().is_none() {
-            return 0;
-        }
-        let without_place = self.processes.values().filter(|process| process.slice.is_none());
-        without_place.map(ProcessHistory::reads_in_progress).sum()
     }
 
     /// Records the dispatch of a read at time `now`, and counts it as in the device.
-    fn record_dispatch(&mut self, now: Time, id: RequestId) {
+    fn record_dispatch(&mut self, now: Time, id: RequestId, process: ProcessId, went_first: bool) {
+        self.remove_dispatchable(process).in_device += 1;
         let index = id.0 as usize;
-        if index >= self.dispatch_times.len() {
-            self.dispatch_times.resize(index + 1, Time::ZERO);
+        if index >= self.dispatches.len() {
+            self.dispatches.resize(index + 1, DispatchedRead::default());
         }
-        self.dispatch_times[index] = now;
+        self.dispatches[index] = DispatchedRead { at: now, went_first };
         self.reads_in_device += 1;
     }
 
@@ -399,38 +366,9 @@ impl AdaptiveScheduler {
     }
 }
 
-/// Number of processes with outstanding requests, or whose last completion is recent, and of those
-/// that are near.
-#[derive(Clone, Copy, Debug)]
-struct NearCounts {
-    /// All such processes.
-    all: usize,
-    /// Near processes.
-    near_total: usize,
-    /// Near processes and those with too few requests for a decision.
-    near_or_unknown: usize,
-}
-
-impl NearCounts {
-    /// Counts the processes with outstanding reads or for which the device is kept idle, and among
-    /// them the near ones, by their locality.
-    fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
-        let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
-        for process in processes
-            .values()
-            .filter(|process| process.has_outstanding_reads() || process.is_device_idle_for_it(now))
-        {
-            near.all += 1;
-            near.near_total += usize::from(process.locality.is_near());
-            near.near_or_unknown += usize::from(process.locality.may_be_near());
-        }
-        near
-    }
-}
-
 impl Scheduler for AdaptiveScheduler {
-    /// Makes a read dispatchable if its process has a place, or the depth allows it, and parks it
-    /// otherwise. Writes are always dispatchable.
+    /// Makes a read dispatchable if its process has a place or is favoured, or the depth allows it.
+    /// Parks it otherwise. Writes are always dispatchable.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
@@ -439,6 +377,13 @@ impl Scheduler for AdaptiveScheduler {
         let process = self.processes.entry(request.process).or_default();
         // The number of an ended process may be in use again.
         process.has_ended = false;
+        let was_busy = process.has_outstanding_reads();
+        if !was_busy {
+            let has_completed = process.last_completion > Time::ZERO;
+            let think_time = has_completed.then(|| now.since(process.last_completion));
+            process.credit.end_idle_time(think_time, &self.device_time);
+        }
+        let is_favoured = process.credit.is_favoured();
         process.locality.record_request(request);
         process
             .queue_depth
@@ -449,21 +394,28 @@ impl Scheduler for AdaptiveScheduler {
             None => self.may_dispatch(reads_in_progress),
         };
         let process = self.processes.get_mut(&requests[id].process).expect("it was just seen");
-        if is_admitted && process.parked.is_empty() {
-            let inserted = self.ready.insert(now, id, requests);
+        if (is_admitted || is_favoured) && process.parked.is_empty() {
+            let inserted = match is_favoured {
+                true => self.ready.insert_favoured(now, id, requests),
+                false => self.ready.insert(now, id, requests),
+            };
             match inserted {
                 Inserted::Queued => {
                     process.dispatchable_reads += 1;
                     self.dispatchable_reads += 1;
+                    self.busy_processes += usize::from(!was_busy);
                 }
                 Inserted::Merged { with: None, .. } => {}
                 // The merged request may belong to another process.
                 Inserted::Merged { with: Some(absorbed), .. } => {
-                    self.remove_dispatchable(requests[absorbed].process);
+                    let absorbed_process = requests[absorbed].process;
+                    self.remove_dispatchable(absorbed_process);
+                    self.update_busy(absorbed_process);
                 }
             }
             return inserted;
         }
+        self.busy_processes += usize::from(!was_busy);
         if process.parked.is_empty() {
             process.parked_since = now;
             self.parked_processes += 1;
@@ -471,21 +423,28 @@ impl Scheduler for AdaptiveScheduler {
         process.parked.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    /// Admits parked reads, and returns the next dispatchable request. With parked reads only,
+    /// Returns the next read of a favoured process, or waits while the device is reserved. Otherwise
+    /// admits parked reads, and returns the next dispatchable request. With parked reads only,
     /// returns the end of the earliest idle timeout.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
+        if let Some(id) = self.dispatch_favoured(now, requests) {
+            return Dispatch::Request(id);
+        }
+        if let Some(waiting) = self.dispatch_reserved(now) {
+            return waiting;
+        }
         self.admit_parked_reads(now, requests);
         match self.ready.dispatch(now, requests) {
             Dispatch::Request(id) => {
                 let request = &requests[id];
                 if request.op == Op::Read {
-                    self.remove_dispatchable(request.process).in_device += 1;
-                    self.record_dispatch(now, id);
+                    self.record_dispatch(now, id, request.process, false);
                 }
                 Dispatch::Request(id)
             }
             Dispatch::Withdraw(id) => {
                 self.remove_dispatchable(requests[id].process);
+                self.update_busy(requests[id].process);
                 self.remove_if_ended(requests[id].process);
                 Dispatch::Withdraw(id)
             }
@@ -502,8 +461,11 @@ impl Scheduler for AdaptiveScheduler {
             return;
         }
         let reads_without_place = self.count_reads_without_place();
-        let latency = now.since(self.dispatch_times[id.0 as usize]);
+        let dispatch = self.dispatches[id.0 as usize];
+        let latency = now.since(dispatch.at);
+        self.charge_device_time(now, request.process, dispatch);
         self.on_read_completed(now, request.process, latency, reads_without_place);
+        self.update_busy(request.process);
         self.remove_if_ended(request.process);
         self.completions += 1;
         let is_undisturbed = reads_without_place == 0;
@@ -512,10 +474,13 @@ impl Scheduler for AdaptiveScheduler {
             in_progress: self.reads_in_progress(),
             is_undisturbed,
         };
-        if self.active_tuner.allowed().is_none() {
+        if self.active_tuner.allowed().is_none() && !self.reservation.is_active() {
             self.contention.record_completion(latency, self.reads_in_device);
         }
         self.reads_in_device -= 1;
+        if self.reservation.is_active() {
+            return;
+        }
         self.tune_active(now, served);
         if self.active_tuner.allowed().is_none() {
             self.tune_depth(now, served);
@@ -524,7 +489,9 @@ impl Scheduler for AdaptiveScheduler {
 
     /// Moves a speculative read that a reader now waits for to the needed reads.
     fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
-        self.ready.record_waiting_reader(id, requests);
+        let process = self.processes.get(&requests[id].process);
+        let is_favoured = process.is_some_and(|process| process.credit.is_favoured());
+        self.ready.record_waiting_reader(id, is_favoured, requests);
     }
 
     /// Number of requests that are not in the device, parked or dispatchable.
@@ -537,7 +504,8 @@ impl Scheduler for AdaptiveScheduler {
     }
 
     /// Marks the process as ended. Its state is dropped once its last request has completed.
-    fn process_ended(&mut self, _now: Time, process: ProcessId) {
+    fn process_ended(&mut self, now: Time, process: ProcessId) {
+        self.end_idle_time_of(now, process);
         let Some(ended) = self.processes.get_mut(&process) else { return };
         ended.has_ended = true;
         self.remove_if_ended(process);

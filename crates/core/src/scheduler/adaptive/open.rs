@@ -1,11 +1,11 @@
-//! Dispatchable requests: needed ones before speculative ones.
+//! Dispatchable requests: reads of favoured processes, then needed ones, then speculative ones.
 //!
-//! How it works: demand reads, likely prefetches and writes are dispatched as in `deadline`.
-//! Speculative reads are dispatched when no other read waits, in ascending sector order, and each
-//! under `deadline`'s rule against writes. A speculative read also goes as soon as a reader waits
-//! for it. It is cancelled after the time for which `deadline` lets a read wait, because its memory
-//! is then worth more. The two kinds are not merged with each other: a demand read would only
-//! become larger.
+//! How it works: reads of favoured processes are dispatched first, in ascending sector order. Other
+//! demand reads, likely prefetches and writes are dispatched as in `deadline`. Speculative reads
+//! are dispatched when no other read waits, in ascending sector order, and each under `deadline`'s
+//! rule against writes. A speculative read also goes as soon as a reader waits for it. It is
+//! cancelled after the time for which `deadline` lets a read wait, because its memory is then worth
+//! more. The kinds are not merged with each other: a demand read would only become larger.
 //!
 //! Rejected: dispatch all prefetches last. With many random readers, whole-file prefetch serves
 //! more of them than their own requests do. Half of the throughput was lost with 64 readers on one
@@ -22,6 +22,8 @@ use super::super::{Dispatch, Inserted, Scheduler};
 /// Dispatchable requests.
 #[derive(Debug)]
 pub(super) struct ReadyRequests {
+    /// Reads of favoured processes, which are dispatched first.
+    first: QueuedRequests,
     /// Needed reads, writes, and the speculative reads that are due.
     needed: Deadline,
     /// Speculative reads, which are dispatched when no needed read waits.
@@ -39,6 +41,7 @@ impl ReadyRequests {
     pub(super) fn new(caps: &DeviceCaps) -> ReadyRequests {
         let tunables = DeadlineTunables::default();
         ReadyRequests {
+            first: QueuedRequests::default(),
             needed: Deadline::new(caps, tunables),
             speculative: QueuedRequests::default(),
             speculative_wait_max: tunables.read_expire,
@@ -61,6 +64,19 @@ impl ReadyRequests {
         }
     }
 
+    /// Adds a read of a favoured process. Unless it is speculative, it goes first.
+    pub(super) fn insert_favoured(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        requests: &mut RequestTable,
+    ) -> Inserted {
+        match is_speculative(id, requests) {
+            true => self.speculative.insert_or_merge(now, id, requests, self.sectors_max),
+            false => self.first.insert_or_merge(now, id, requests, self.sectors_max),
+        }
+    }
+
     /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
@@ -69,12 +85,32 @@ impl ReadyRequests {
         }
     }
 
-    /// Records that a reader waits for a request. A speculative one moves to the needed reads; any
-    /// other is unchanged.
-    pub(super) fn record_waiting_reader(&mut self, id: RequestId, requests: &RequestTable) {
-        if let Some(key) = self.speculative.find(id, requests) {
-            self.move_to_needed(key, requests);
+    /// Records that a reader waits for a request. A speculative one moves to the needed reads, or to
+    /// the first ones if its process is favoured. Any other is unchanged.
+    pub(super) fn record_waiting_reader(
+        &mut self,
+        id: RequestId,
+        is_favoured: bool,
+        requests: &RequestTable,
+    ) {
+        let Some(key) = self.speculative.find(id, requests) else { return };
+        match is_favoured {
+            true => {
+                let waiting = self.speculative.remove(key).expect("it was found there");
+                self.first.insert(waiting, requests);
+            }
+            false => self.move_to_needed(key, requests),
         }
+    }
+
+    /// Removes and returns the next read of favoured processes, in ascending sector
+    /// order; `None` without one.
+    pub(super) fn dispatch_first(&mut self, requests: &RequestTable) -> Option<RequestId> {
+        let (oldest, _) = self.first.oldest(requests)?;
+        let key = self.first.first_from(self.next_sector).unwrap_or(oldest);
+        let waiting = self.first.remove(key).expect("it waits there");
+        self.next_sector = requests[waiting.id].end();
+        Some(waiting.id)
     }
 
     /// Removes and returns the next request to dispatch, or a speculative read to cancel. If no
@@ -106,7 +142,7 @@ impl ReadyRequests {
 
     /// Number of dispatchable requests.
     pub(super) fn count(&self) -> usize {
-        self.needed.queued() + self.speculative.count()
+        self.first.count() + self.needed.queued() + self.speculative.count()
     }
 }
 
@@ -167,7 +203,7 @@ mod tests {
         let (mut ready, mut table, ids) =
             insert_all(&[speculative(100), read(500, 8), read(700, 8)]);
         assert_eq!(table.set_demand(ids[0]), Some(ids[0]));
-        ready.record_waiting_reader(ids[0], &table);
+        ready.record_waiting_reader(ids[0], false, &table);
         assert_eq!(dispatch_starts(&mut ready, Time::ZERO, &table), [100, 500, 700]);
     }
 

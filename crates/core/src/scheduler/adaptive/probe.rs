@@ -225,6 +225,14 @@ impl ThroughputTuner {
         None
     }
 
+    /// Excludes a time from the epoch, in which requests of the setting were held back.
+    pub(super) fn exclude(&mut self, duration: Time) {
+        if let Some(began) = &mut self.epoch.began {
+            *began += duration;
+            self.epoch.newest += duration;
+        }
+    }
+
     /// Returns true if the trial in progress, of this duration, has moved too few bytes, so that it
     /// is ended. Returns false without a trial.
     fn is_behind(&self, trial_duration: Time) -> bool {

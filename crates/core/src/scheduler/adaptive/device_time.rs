@@ -1,0 +1,178 @@
+//! Device time, and the credit of processes that did without it.
+//!
+//! A program that starts, or reads now and then, has had less of the device's time than an equal
+//! share, and needs little. How it works:
+//!
+//! - A completed read is charged to its process with the time since the completion before it, or
+//!   since its own dispatch if that is later. While the device is reserved for the process, idle
+//!   time is charged as well.
+//! - The *equal share* grows with each charge, by the charge divided by the processes with
+//!   outstanding reads.
+//! - The *credit* of a process grows with the equal share while the process has no outstanding
+//!   read, up to one round of time slices. Charges reduce it. A process that waits for the device
+//!   all the time has no credit.
+//! - A process with half of the largest credit is *favoured*, until its credit is used up.
+//!
+//! The shares are those of start-time fair queueing (Goyal, Vin, Cheng 1996), with time for bytes.
+
+use super::{IDLE_TIMEOUT, ROUND_TIME};
+use crate::observed::EWMA_WINDOW;
+use crate::unit::Time;
+
+/// Device time of all processes.
+#[derive(Debug, Default)]
+pub(super) struct DeviceTime {
+    /// Device time of a process with an equal share since the start.
+    equal_share_ns: u64,
+    /// Time of the newest completion.
+    last_completion: Time,
+    /// Mean latency of the reads that did not go first.
+    mean_latency_ns: u64,
+}
+
+impl DeviceTime {
+    /// Updates the mean latency by a completed read that did not go first.
+    pub(super) fn record_latency(&mut self, latency: Time) {
+        let samples = if self.mean_latency_ns == 0 { 1 } else { EWMA_WINDOW };
+        self.mean_latency_ns = (self.mean_latency_ns * (samples - 1) + latency.ns()) / samples;
+    }
+
+    /// Mean latency of the reads that did not go first.
+    pub(super) fn mean_latency(&self) -> Time {
+        Time(self.mean_latency_ns)
+    }
+
+    /// Time for which keeping the device idle pays: a read that is sent later would have waited no
+    /// longer among the others.
+    pub(super) fn idle_time(&self) -> Time {
+        self.mean_latency().min(IDLE_TIMEOUT)
+    }
+
+    /// Charges a read of one of `busy_processes` processes that completes at `now`. It has occupied
+    /// the device since `since`, or since the completion before it. Returns
+    /// that time.
+    pub(super) fn charge(
+        &mut self,
+        now: Time,
+        since: Time,
+        busy_processes: usize,
+        credit: &mut Credit,
+    ) -> Time {
+        let charge_ns = now.since(self.last_completion.max(since)).ns();
+        self.last_completion = now;
+        self.equal_share_ns += charge_ns / busy_processes.max(1) as u64;
+        credit.credit_ns = credit.credit_ns.saturating_sub(charge_ns);
+        credit.is_favoured &= credit.credit_ns > 0;
+        Time(charge_ns)
+    }
+
+    /// Time of the newest completion.
+    pub(super) fn last_completion(&self) -> Time {
+        self.last_completion
+    }
+}
+
+/// Credit of a process.
+#[derive(Debug, Default)]
+pub(super) struct Credit {
+    /// The credit, at most [`ROUND_TIME`].
+    credit_ns: u64,
+    /// Equal share when the process last had an outstanding read.
+    idle_since_share_ns: u64,
+    /// True from the time at which the process has enough credit until it is used up.
+    is_favoured: bool,
+    /// True if the process sent a read later than the idle time after its last completion.
+    is_slow: bool,
+}
+
+impl Credit {
+    /// Adds the credit of the time without an outstanding read. It ends now, `think_time` after the
+    /// last completion of the process, if there was one.
+    pub(super) fn end_idle_time(&mut self, think_time: Option<Time>, device: &DeviceTime) {
+        self.is_slow = think_time.is_some_and(|think_time| think_time > device.idle_time());
+        self.credit_ns += device.equal_share_ns - self.idle_since_share_ns;
+        self.idle_since_share_ns = device.equal_share_ns;
+        self.credit_ns = self.credit_ns.min(ROUND_TIME.ns());
+        self.is_favoured |= self.credit_ns >= ROUND_TIME.ns() / 2;
+    }
+
+    /// Records that the process has no outstanding read from now on.
+    pub(super) fn begin_idle_time(&mut self, device: &DeviceTime) {
+        self.idle_since_share_ns = device.equal_share_ns;
+    }
+
+    /// Returns true if the next read is expected soon after a completion.
+    pub(super) fn is_chain(&self) -> bool {
+        self.is_favoured && !self.is_slow
+    }
+
+    /// Returns true if the reads of the process go first.
+    pub(super) fn is_favoured(&self) -> bool {
+        self.is_favoured
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Device time after reads of `ms` in total, of one of `busy_processes` processes.
+    fn device_after(ms: u64, busy_processes: usize) -> DeviceTime {
+        let mut device = DeviceTime::default();
+        let mut credit = Credit::default();
+        device.charge(Time::from_ms(ms), Time::ZERO, busy_processes, &mut credit);
+        device
+    }
+
+    /// Credit of a process that sends its first read.
+    fn newcomer(device: &DeviceTime) -> Credit {
+        let mut credit = Credit::default();
+        credit.end_idle_time(None, device);
+        credit
+    }
+
+    /// Half of a round is 150 ms: an equal share of 150 ms alone, and of 600 ms among four.
+    #[test]
+    fn newcomer_is_favoured_once_others_had_half_a_round_each() {
+        assert!(!newcomer(&device_after(149, 1)).is_favoured());
+        assert!(newcomer(&device_after(150, 1)).is_favoured());
+        assert!(!newcomer(&device_after(599, 4)).is_favoured());
+        assert!(newcomer(&device_after(600, 4)).is_favoured());
+    }
+
+    /// An hour earns one round, 300 ms. Reads of 299 ms and then 1 ms use it up.
+    #[test]
+    fn credit_of_one_round_is_used_up_by_300_ms() {
+        let mut device = device_after(3_600_000, 1);
+        let mut credit = newcomer(&device);
+        let start = Time::from_s(3600);
+        device.charge(start + Time::from_ms(299), start, 2, &mut credit);
+        assert!(credit.is_favoured());
+        device.charge(start + Time::from_ms(300), start, 2, &mut credit);
+        assert!(!credit.is_favoured());
+    }
+
+    /// The device serves the other read until 20 ms. The read dispatched at 5 ms has occupied it
+    /// for the 10 ms after that.
+    #[test]
+    fn read_is_charged_since_the_completion_before_it() {
+        let mut device = device_after(20, 1);
+        let mut credit = Credit::default();
+        let charge = device.charge(Time::from_ms(30), Time::from_ms(5), 1, &mut credit);
+        assert_eq!(charge, Time::from_ms(10));
+    }
+
+    /// Other reads take 2 ms. A read that follows 1 ms after a completion is part of a chain, and
+    /// one that follows after 3 ms is not.
+    #[test]
+    fn chain_ends_with_a_think_time_above_the_latency_of_others() {
+        let mut device = device_after(1_000, 1);
+        device.record_latency(Time::from_ms(2));
+        let mut credit = newcomer(&device);
+        assert!(credit.is_chain(), "unknown yet");
+        credit.end_idle_time(Some(Time::from_ms(1)), &device);
+        assert!(credit.is_chain());
+        credit.end_idle_time(Some(Time::from_ms(3)), &device);
+        assert!(credit.is_favoured() && !credit.is_chain());
+    }
+}

@@ -1,0 +1,151 @@
+//! Favoured processes: their reads go first, and the device may be reserved for them.
+
+use super::{AdaptiveScheduler, DispatchedRead};
+use crate::request::{ProcessId, RequestId, RequestTable};
+use crate::scheduler::Dispatch;
+use crate::unit::Time;
+
+impl AdaptiveScheduler {
+    /// Returns the next read of a favoured process; `None` without one. Reserves the device for a
+    /// process that usually sends its next read soon.
+    pub(super) fn dispatch_favoured(
+        &mut self,
+        now: Time,
+        requests: &RequestTable,
+    ) -> Option<RequestId> {
+        let id = self.ready.dispatch_first(requests)?;
+        let process = requests[id].process;
+        self.record_dispatch(now, id, process, true);
+        self.reservation.on_dispatch(now);
+        if self.can_reserve() && self.processes[&process].credit.is_chain() {
+            self.reservation.begin(now);
+        }
+        Some(id)
+    }
+
+    /// Returns the answer of `dispatch` while the device is reserved; `None` without a reservation.
+    /// Ends a reservation that is over. Begins one for a read that waits in the device for longer
+    /// than others do, because the device prefers other requests.
+    pub(super) fn dispatch_reserved(&mut self, now: Time) -> Option<Dispatch> {
+        if let Some(duration) = self.reservation.end_if_over(now) {
+            self.active_tuner.exclude(duration);
+            self.depth_tuner.exclude(duration);
+        }
+        let is_starved = self.reservation.wait_in_device(now) > self.device_time.mean_latency();
+        if is_starved && self.can_reserve() {
+            self.reservation.begin(now);
+        }
+        let idle_end = self.reservation.is_active().then(|| self.reservation.idle_end())?;
+        Some(idle_end.map_or(Dispatch::Nothing, Dispatch::WaitUntil))
+    }
+
+    /// Returns true if a reservation of the device can help: several processes have reads, and no
+    /// limit on the depth protects processes with few.
+    fn can_reserve(&self) -> bool {
+        self.busy_processes > 1 && !self.is_uneven
+    }
+
+    /// Charges a completed read to its process, and updates the reservation.
+    pub(super) fn charge_device_time(
+        &mut self,
+        now: Time,
+        id: ProcessId,
+        dispatch: DispatchedRead,
+    ) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let since = match self.reservation.is_active() {
+            // The time in which the device was kept idle counts as well.
+            true => self.device_time.last_completion(),
+            false => dispatch.at,
+        };
+        let credit = &mut process.credit;
+        let occupied = self.device_time.charge(now, since, self.busy_processes, credit);
+        if !dispatch.went_first {
+            self.device_time.record_latency(now.since(dispatch.at));
+            return;
+        }
+        let idle = if credit.is_chain() { self.device_time.idle_time() } else { Time::ZERO };
+        self.reservation.on_completion(now, occupied, idle);
+    }
+
+    /// Ends the idle time for a favoured process that has ended.
+    pub(super) fn end_idle_time_of(&mut self, now: Time, id: ProcessId) {
+        if self.processes.get(&id).is_some_and(|process| process.credit.is_favoured()) {
+            self.reservation.end_idle_time(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{SchedulerBench, caps, read};
+    use super::*;
+    use crate::request::Request;
+
+    /// A read of 8 sectors of the process.
+    fn read_of(process: u32, start: u64) -> Request {
+        Request { process: ProcessId(process), ..read(start, 8) }
+    }
+
+    /// A scheduler over which process 0 has read for 300 ms, until 300 ms.
+    fn busy_for_a_round() -> SchedulerBench {
+        let mut policy = SchedulerBench::new(AdaptiveScheduler::new(&caps()));
+        policy.insert(Time::ZERO, read_of(0, 1000));
+        policy.dispatch_all::<1>(Time::ZERO);
+        policy.complete(Time::from_ms(300), RequestId(0));
+        policy
+    }
+
+    /// Reads 1 and 2 of process 0 are queued when read 3 of process 1 arrives, at a higher sector.
+    /// It goes first, and the others wait for it and for the idle time, 8 ms.
+    #[test]
+    fn first_read_of_a_program_goes_first_and_alone() {
+        let mut policy = busy_for_a_round();
+        let now = Time::from_ms(300);
+        for request in [read_of(0, 2000), read_of(0, 3000), read_of(1, 9000)] {
+            policy.insert(now, request);
+        }
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(3)));
+        assert_eq!(policy.dispatch(now), Dispatch::Nothing);
+        let completion = Time::from_ms(310);
+        policy.complete(completion, RequestId(3));
+        let idle_end = Time::from_ms(318);
+        assert_eq!(policy.dispatch(completion), Dispatch::WaitUntil(idle_end));
+        assert_eq!(policy.dispatch(idle_end), Dispatch::Request(RequestId(1)));
+    }
+
+    /// The program has ended after its read, so that the device is not kept idle.
+    #[test]
+    fn ended_program_leaves_the_device_to_the_others() {
+        let mut policy = busy_for_a_round();
+        let now = Time::from_ms(300);
+        for request in [read_of(0, 2000), read_of(1, 9000)] {
+            policy.insert(now, request);
+        }
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(2)));
+        let completion = Time::from_ms(310);
+        policy.complete(completion, RequestId(2));
+        policy.policy.process_ended(completion, ProcessId(1));
+        assert_eq!(policy.dispatch(completion), Dispatch::Request(RequestId(1)));
+    }
+
+    /// Process 1 reads at 300 ms and again at 700 ms, so its reads form no chain. The read of process
+    /// 0 has taken 300 ms. The second read of process 1 is starved after more than that.
+    #[test]
+    fn read_that_waits_longer_than_others_reserves_the_device() {
+        let mut policy = busy_for_a_round();
+        policy.insert(Time::from_ms(300), read_of(1, 9000));
+        policy.dispatch_all::<1>(Time::from_ms(300));
+        policy.complete(Time::from_ms(310), RequestId(1));
+        let now = Time::from_ms(700);
+        policy.insert(now, read_of(1, 9100));
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(2)));
+        policy.insert(now, read_of(0, 2000));
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(3)), "not a chain");
+        // The only other read so far took 300 ms.
+        for (ms, expected) in [(1000, Dispatch::Request(RequestId(4))), (1001, Dispatch::Nothing)] {
+            policy.insert(now, read_of(0, 2000 + ms));
+            assert_eq!(policy.dispatch(Time::from_ms(ms)), expected, "{ms} ms");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Number of processes that a limit on active processes could serve better.
+
+use alloc::collections::BTreeMap;
+
+use super::ProcessHistory;
+use crate::request::ProcessId;
+use crate::unit::Time;
+
+/// Number of processes with outstanding requests, or whose last completion is recent, and of those
+/// that are near.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NearCounts {
+    /// All such processes.
+    pub all: usize,
+    /// Near processes.
+    pub near_total: usize,
+    /// Near processes and those with too few requests for a decision.
+    pub near_or_unknown: usize,
+}
+
+impl NearCounts {
+    /// Counts the processes with outstanding reads or for which the device is kept idle, and among
+    /// them the near ones, by their locality.
+    pub(super) fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
+        let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
+        for process in processes
+            .values()
+            .filter(|process| process.has_outstanding_reads() || process.is_device_idle_for_it(now))
+        {
+            near.all += 1;
+            near.near_total += usize::from(process.locality.is_near());
+            near.near_or_unknown += usize::from(process.locality.may_be_near());
+        }
+        near
+    }
+}
