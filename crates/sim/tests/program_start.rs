@@ -11,18 +11,23 @@ use readpath_sim::simulate::{SimulationSetup, simulate};
 /// The job of the figures.
 const JOB: &str = include_str!("../../../bench/jobs/program-start.fio");
 
-/// Seconds from the program's first read to its last completion.
-fn start_seconds(scheduler: &str) -> f64 {
+/// Seconds from the program's first read to its last completion, and MiB/s of the streams.
+fn start_on(device: &str, scheduler: &str) -> (f64, f64) {
     let setup = SimulationSetup {
         scheduler: Spec::parse(scheduler).unwrap(),
         readahead: Spec::plain("ondemand"),
-        ..SimulationSetup::new(Spec::plain("hdd"))
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let job = JobFile::parse(JOB).unwrap();
     let row = simulate("start", &job, &setup, &mut |_| ProgressAnswer::Continue).unwrap();
-    let program = row.sections.iter().find(|section| section.name == "start").unwrap();
-    assert_eq!(program.bytes, 1 << 20, "{scheduler}");
-    program.seconds
+    let section = |name| row.sections.iter().find(|section| section.name == name).unwrap();
+    assert_eq!(section("start").bytes, 1 << 20, "{device}, {scheduler}");
+    (section("start").seconds, section("streams").mib_per_s.unwrap())
+}
+
+/// Seconds from the program's first read to its last completion, on a disk.
+fn start_seconds(scheduler: &str) -> f64 {
+    start_on("hdd", scheduler).0
 }
 
 /// The program takes 0.08 s alone. `cfq` serves it once in a round of all time slices. The others
@@ -34,5 +39,20 @@ fn program_starts_first_under_bfq_then_under_cfq() {
     for other in ["noop", "deadline", "mq-deadline", "kyber"] {
         let seconds = start_seconds(other);
         assert!(seconds > 2.0 * cfq, "{seconds} s under {other}, {cfq} s under cfq");
+    }
+}
+
+/// The program takes 0.08 s alone on the first disk, and 5 ms on the solid-state drive. Its first
+/// read also waits for the requests in the device. These are two of up to 0.5 MiB of each stream:
+/// 10 MiB, or 0.25 s at 41 MiB/s, 0.1 s at 102 MiB/s and 19 ms at 530 MiB/s. The streams may lose a twentieth.
+#[test]
+fn program_waits_once_for_a_full_device_under_adaptive() {
+    for (device, seconds_max) in
+        [("hdd", 0.08 + 0.25), ("hdd,drive=sata2010", 0.08 + 0.1), ("ssd", 0.005 + 0.019)]
+    {
+        let (seconds, streams) = start_on(device, "adaptive");
+        assert!(seconds < seconds_max, "{device}: {seconds} s");
+        let (_, all_at_once) = start_on(device, "deadline");
+        assert!(streams > 0.95 * all_at_once, "{device}: {streams} of {all_at_once} MiB/s");
     }
 }
