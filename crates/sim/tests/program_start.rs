@@ -44,7 +44,8 @@ fn program_starts_first_under_bfq_then_under_cfq() {
 
 /// The program takes 0.08 s alone on the first disk, and 5 ms on the solid-state drive. Its first
 /// read also waits for the requests in the device. These are two of up to 0.5 MiB of each stream:
-/// 10 MiB, or 0.25 s at 41 MiB/s, 0.1 s at 102 MiB/s and 19 ms at 530 MiB/s. The streams may lose a twentieth.
+/// 10 MiB, or 0.25 s at 41 MiB/s, 0.1 s at 102 MiB/s and 19 ms at 530 MiB/s. The streams may lose a
+/// twentieth.
 #[test]
 fn program_waits_once_for_a_full_device_under_adaptive() {
     for (device, seconds_max) in

@@ -423,9 +423,9 @@ impl Scheduler for AdaptiveScheduler {
         process.parked.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    /// Returns the next read of a favoured process, or waits while the device is reserved. Otherwise
-    /// admits parked reads, and returns the next dispatchable request. With parked reads only,
-    /// returns the end of the earliest idle timeout.
+    /// Returns the next read of a favoured process, or waits while the device is reserved.
+    /// Otherwise admits parked reads, and returns the next dispatchable request. With parked reads
+    /// only, returns the end of the earliest idle timeout.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some(id) = self.dispatch_favoured(now, requests) {
             return Dispatch::Request(id);

@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(policy.dispatch(completion), Dispatch::Request(RequestId(1)));
     }
 
-    /// Process 1 reads at 300 ms and again at 700 ms, so its reads form no chain. The read of process
-    /// 0 has taken 300 ms. The second read of process 1 is starved after more than that.
+    /// Process 1 reads at 300 ms and again at 700 ms, so its reads form no chain. The read of
+    /// process 0 has taken 300 ms. The second read of process 1 is starved after more than that.
     #[test]
     fn read_that_waits_longer_than_others_reserves_the_device() {
         let mut policy = busy_for_a_round();

@@ -85,8 +85,8 @@ impl ReadyRequests {
         }
     }
 
-    /// Records that a reader waits for a request. A speculative one moves to the needed reads, or to
-    /// the first ones if its process is favoured. Any other is unchanged.
+    /// Records that a reader waits for a request. A speculative one moves to the needed reads, or
+    /// to the first ones if its process is favoured. Any other is unchanged.
     pub(super) fn record_waiting_reader(
         &mut self,
         id: RequestId,
