@@ -13,7 +13,7 @@
 //!   all the time has no credit.
 //! - A process with half of the largest credit is *favoured*, until its credit is used up.
 //!
-//! The shares are those of start-time fair queueing (Goyal, Vin, Cheng 1996), with time for bytes.
+//! Source of the shares: start-time fair queueing (Goyal, Vin, Cheng 1996), with time for bytes.
 
 use super::{IDLE_TIMEOUT, ROUND_TIME};
 use crate::observed::EWMA_WINDOW;
