@@ -46,18 +46,23 @@
 //!   other fetches are in flight in full number, a part of these bytes may be requested again.
 //! - `get_ranges` reads the bytes between two ranges where they cost less than another request.
 //!   Its ranges pass the cache in any size; a range of half of the memory or more has a buffer of
-//!   its own. For an object that is not cached, it is the `get_ranges` of the underlying store.
+//!   its own. Ranges of an object that is not cached are requested from the underlying store, with
+//!   the bytes of small gaps between them.
 //! - Returned buffers have exactly the size of their bytes, and share no memory with the cache.
 //! - A dropped future abandons its read. Its fetches go on for other readers.
 //!
 //! # Errors
-//! An answer of the wrong length to the cache is an error, never wrong bytes. Where a request
-//! passes straight to the underlying store, its answer is returned as it is, unchecked. Several
-//! readers may wait for any other request: each gets an error with the original as source. It has
-//! the kind of the original if that is a missing object, an unmet condition, a missing right or an
-//! unsupported request, and the kind `Generic` otherwise. Requests of the cache that fail with an
-//! error of this kind are tried again at once ([`StoreOptions::retries_max`]), and so are answers
-//! of the wrong length. The clients of `object_store` do the waiting.
+//! An answer of the wrong length, or for another range, is an error, never wrong bytes. Its message
+//! names the object, its bytes, and where the answer ended. Several readers may wait for a request
+//! of the cache: each gets an error with the original as source. It has the kind of the original if
+//! that is a missing object, an unmet condition, a missing right or an unsupported request, and the
+//! kind `Generic` otherwise. Requests that fail with an error of this kind are tried again at once
+//! ([`StoreOptions::retries_max`]), and so are answers of the wrong length. The clients of
+//! `object_store` do the waiting.
+//!
+//! Where a request passes straight to the underlying store, the get returns before its body has
+//! arrived. An error then ends the body: the bytes before it are not requested again. A file of a
+//! local store becomes a stream that is checked in the same way.
 
 use std::fmt;
 use std::ops::Range;
@@ -70,10 +75,11 @@ use futures_util::{StreamExt, future};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
-    Result,
+    OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, RenameOptions, Result, coalesce_ranges,
 };
 
+mod answers;
 mod errors;
 mod fetching;
 mod objects;
@@ -86,6 +92,7 @@ mod runtime;
 mod shared;
 mod writes;
 
+use answers::checked;
 use errors::{may_succeed_later, own_error};
 use objects::{Object, is_weak};
 use opening::{FirstAnswer, Need};
@@ -166,7 +173,10 @@ impl<S: ObjectStore> ReadpathStore<S> {
                 Some(FirstAnswer::Whole(result)) => {
                     let is_match =
                         options.if_match.is_none() || options.if_match == result.meta.e_tag;
-                    return Ok(Some(result).filter(|_| is_match));
+                    return match is_match {
+                        true => checked(location, options, result).map(Some),
+                        false => Ok(None),
+                    };
                 }
                 Some(FirstAnswer::Reads(object, reads)) => (object, Some(reads)),
                 None => (object, None),
@@ -220,7 +230,36 @@ impl<S: ObjectStore> ReadpathStore<S> {
     async fn passed_get(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let mut retries_left = self.0.options.retries_max;
         loop {
-            match self.0.store.get_opts(location, options.clone()).await {
+            let result = self.0.store.get_opts(location, options.clone()).await;
+            match result.and_then(|result| checked(location, &options, result)) {
+                Err(error) if may_succeed_later(&error) && retries_left > 0 => retries_left -= 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Ranges that pass straight to the underlying store. Its own `get_ranges` is not used: the
+    /// one of `object_store` panics where a body ends early, or a range begins past the end.
+    async fn passed_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let fetch = |range: Range<u64>| async move {
+            let fetched = self.passed_range(location, range.clone()).await?;
+            let end = range.start + fetched.len() as u64;
+            let is_past = |other: &&Range<u64>| (end..range.end).contains(&other.start);
+            match ranges.iter().find(is_past) {
+                Some(past) => Err(own_error(format!("{location}: {past:?} begins past the end"))),
+                None => Ok(fetched),
+            }
+        };
+        coalesce_ranges(ranges, fetch, OBJECT_STORE_COALESCE_DEFAULT).await
+    }
+
+    /// The bytes of a range that passes straight to the underlying store.
+    async fn passed_range(&self, location: &Path, range: Range<u64>) -> Result<Bytes> {
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(range)));
+        let mut retries_left = self.0.options.retries_max;
+        loop {
+            let result = self.passed_get(location, options.clone()).await?;
+            match result.bytes().await {
                 Err(error) if may_succeed_later(&error) && retries_left > 0 => retries_left -= 1,
                 result => return result,
             }
@@ -342,7 +381,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         {
             return Ok(bytes);
         }
-        self.0.store.get_ranges(location, ranges).await
+        self.passed_ranges(location, ranges).await
     }
 
     fn delete_stream(

@@ -1,5 +1,6 @@
 //! Errors of a store: copies for several readers, and errors of the cache itself.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use object_store::Error;
@@ -11,6 +12,30 @@ pub(super) const STORE: &str = "readpath";
 /// An error of the cache itself.
 pub(super) fn own_error(text: impl Into<String>) -> Error {
     Error::Generic { store: STORE, source: text.into().into() }
+}
+
+/// Error of an answer whose body is longer than its range.
+pub(super) fn too_long(location: &Path, range: &Range<u64>) -> Error {
+    own_error(format!(
+        "{location}: the answer for bytes {range:?} is longer than that; get it again, and check \
+         the server and its proxies if the error stays"
+    ))
+}
+
+/// Error of an answer whose body ended before its range did, at the byte `at` of the object.
+pub(super) fn too_short(location: &Path, range: &Range<u64>, at: u64) -> Error {
+    own_error(format!(
+        "{location}: the answer for bytes {range:?} ended at byte {at}; get it again, and check \
+         the connection if the error stays"
+    ))
+}
+
+/// Error of an answer for another range than the requested one.
+pub(super) fn other_range(location: &Path, requested: &Range<u64>, returned: &Range<u64>) -> Error {
+    own_error(format!(
+        "{location}: bytes {requested:?} were requested, and {returned:?} returned; get them \
+         again, and check the server and its proxies if the error stays"
+    ))
 }
 
 /// Returns true if another try may succeed. The clients of `object_store` report every error

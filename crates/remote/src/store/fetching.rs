@@ -1,13 +1,15 @@
 //! Fetches: each is a task that reads one range of one version of an object.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore};
 
-use super::errors::{dropped_error, may_succeed_later, own_error};
+use super::answers::body_of;
+use super::errors::{
+    dropped_error, may_succeed_later, other_range, own_error, too_long, too_short,
+};
 use super::objects::{generation_of, is_weak};
 use super::shared::{Body, Shared};
 use crate::planner::{Arrival, Fetch};
@@ -139,16 +141,15 @@ impl<S: ObjectStore> FetchTask<S> {
         }
         self.shared.lock().objects.confirm(self.fetch.file, started);
         if result.range != range {
-            let text = format!("bytes {range:?} were requested, and {:?} returned", result.range);
-            return Try::Failed(own_error(text));
+            return Try::Failed(other_range(&self.location, &range, &result.range));
         }
-        self.read_body(Body { range, stream: result.into_stream() }).await
+        self.read_body(Body { range, stream: body_of(result) }).await
     }
 
     /// Stores the bytes of a body, from the next one of the fetch to its end.
     async fn read_body(&mut self, mut body: Body) -> Try {
-        let Range { start, end } = body.range;
-        let mut position = start;
+        let range = body.range;
+        let (mut position, end) = (range.start, range.end);
         let needed_end = self.fetch.range.end;
         while let Some(chunk) = body.stream.next().await {
             let mut chunk = match chunk {
@@ -157,8 +158,7 @@ impl<S: ObjectStore> FetchTask<S> {
             };
             let (first, last) = (position, position + chunk.len() as u64);
             if last > end {
-                let text = format!("the answer for bytes {start}..{end} is longer than that");
-                return Try::WrongLength(own_error(text));
+                return Try::WrongLength(too_long(&self.location, &range));
             }
             position = last;
             // Only the bytes from `self.at` to the end of the fetch are needed.
@@ -177,8 +177,7 @@ impl<S: ObjectStore> FetchTask<S> {
             }
         }
         if position < end {
-            let text = format!("the answer for bytes {start}..{end} ended at byte {position}");
-            return Try::WrongLength(own_error(text));
+            return Try::WrongLength(too_short(&self.location, &range, position));
         }
         match self.at == needed_end {
             true => Try::Done,

@@ -7,6 +7,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
 
+use super::answers::body_of;
 use super::errors::{copy_of, dropped_error, may_succeed_later};
 use super::objects::{Found, Object, settles_at};
 use super::ranges::{first_part, first_pieces};
@@ -206,7 +207,7 @@ impl<S: ObjectStore> OpeningTask<S> {
                 && !body.is_empty()
             {
                 let range = body.clone();
-                let stream = answer.take().expect("it is there").into_stream();
+                let stream = body_of(answer.take().expect("it is there"));
                 state.bodies.insert(file, Body { range, stream });
             }
             let pieces = self.shared.options.pieces(&range);

@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod failures;
+mod lengths;
 mod patterns;
 mod random;
 mod suite;

@@ -163,7 +163,9 @@ impl World {
             let Some(bytes) = write.bytes else { return false };
             size.is_none_or(|size| size == bytes)
                 && got.iter().all(|(range, data)| {
-                    range.end <= bytes && *data == content(write.version, range.clone())
+                    // A range ends at the end of the object, at the latest.
+                    let range = range.start..range.end.min(bytes);
+                    !range.is_empty() && *data == content(write.version, range)
                 })
         };
         let is_right = allowed.iter().any(|write| is_of(&write));
@@ -209,10 +211,8 @@ impl World {
                 let last = ranges.iter().map(|range| range.start).max().unwrap();
                 match self.store.get_ranges(&path, &ranges).await {
                     Ok(all) => {
-                        let clip = |(range, data): (Range<u64>, bytes::Bytes)| {
-                            (range.start..range.start + data.len() as u64, data.to_vec())
-                        };
-                        let got: Vec<_> = ranges.into_iter().zip(all).map(clip).collect();
+                        let all = all.into_iter().map(|data| data.to_vec());
+                        let got: Vec<_> = ranges.into_iter().zip(all).collect();
                         self.check(object, start, None, &got);
                     }
                     Err(error) => self.check_error(object, start, last, &error),
@@ -232,10 +232,6 @@ impl World {
                 };
                 let (size, range) = (result.meta.size, result.range.clone());
                 match bytes_of(result).await {
-                    // A body that passes straight from the store has its faults.
-                    Ok(data) if data.len() as u64 != range.end - range.start => {
-                        next(&self.counts[1]);
-                    }
                     Ok(data) => self.check(object, start, Some(size), &[(range, data)]),
                     Err(error) => self.check_error(object, start, first, &error),
                 }

@@ -54,6 +54,12 @@ pub struct TestStore<S> {
     /// Network that all bodies share.
     pub link: Arc<Link>,
     pub faults: Faults,
+    /// Faults happen while it is set.
+    pub is_faulty: AtomicBool,
+    /// Conditional gets of whole objects have no faults.
+    pub spares_conditions: bool,
+    /// Each answer is for the range that begins a byte before the requested one.
+    pub is_shifted: bool,
     /// Hides the ETag, and the time of modification.
     pub hides: [bool; 2],
     /// Gives all versions one weak ETag.
@@ -81,6 +87,9 @@ impl<S: ObjectStore> TestStore<S> {
             bandwidth: None,
             link: Arc::default(),
             faults: Faults::default(),
+            is_faulty: AtomicBool::new(true),
+            spares_conditions: true,
+            is_shifted: false,
             hides: [false; 2],
             is_weak: false,
             age: Duration::ZERO,
@@ -114,9 +123,10 @@ impl<S: ObjectStore> TestStore<S> {
         Ok(())
     }
 
-    /// A body in chunks, at the bandwidth, with the faults of the get number `number`.
-    fn body(&self, result: &mut GetResult, bytes: Bytes, number: u64) {
-        let is_due = |every: u64| every > 0 && number.is_multiple_of(every);
+    /// A body in chunks, at the bandwidth, with the faults of the get of this number, if any.
+    fn body(&self, result: &mut GetResult, bytes: Bytes, number: Option<u64>) {
+        let is_due =
+            |every: u64| every > 0 && number.is_some_and(|number| number.is_multiple_of(every));
         let half = bytes.len() / 2;
         let mut chunks: Vec<Result<Bytes>> = Vec::new();
         let (is_cut, is_broken) = (is_due(self.faults.truncations), is_due(self.faults.breaks));
@@ -193,6 +203,15 @@ impl Drop for OpenBody {
     }
 }
 
+/// The range that begins a byte before.
+fn shifted(range: GetRange) -> GetRange {
+    match range {
+        GetRange::Bounded(range) => GetRange::Bounded(range.start - 1..range.end),
+        GetRange::Offset(start) => GetRange::Offset(start - 1),
+        GetRange::Suffix(bytes) => GetRange::Suffix(bytes + 1),
+    }
+}
+
 /// An error that another try may not have.
 fn broken(text: &str) -> Error {
     Error::Generic { store: "test", source: text.into() }
@@ -224,8 +243,9 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
         self.store.put_multipart_opts(location, options).await
     }
 
-    /// Conditional gets of whole objects have no faults: they pass the cache.
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+    /// Conditional gets of whole objects pass straight to the store, without another try of their
+    /// bodies: in the suite they have no faults.
+    async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
         let GetOptions { head, .. } = options;
         let is_conditional = options.if_match.is_some()
             || options.if_none_match.is_some()
@@ -235,7 +255,8 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
         let is_ranged = options.range.is_some();
         let counter = if head { &self.heads } else { &self.gets };
         let number = counter.fetch_add(1, Ordering::Relaxed) + 1;
-        let has_faults = !head && (is_ranged || !is_conditional);
+        let is_spared = self.spares_conditions && is_conditional && !is_ranged;
+        let has_faults = !head && !is_spared && self.is_faulty.load(Ordering::Relaxed);
         if has_faults && self.faults.errors > 0 && number.is_multiple_of(self.faults.errors) {
             return Err(broken("the server is busy"));
         }
@@ -256,6 +277,9 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
             let jitter_ns = self.jitter.as_nanos() as u64 + 1;
             let random = Duration::from_nanos(splitmix::mixed(number) % jitter_ns);
             tokio::time::sleep(self.latency + random).await;
+        }
+        if self.is_shifted {
+            options.range = options.range.map(shifted);
         }
         let mut result = self.store.get_opts(location, options).await?;
         if self.is_weak || self.hides[0] {
@@ -279,7 +303,7 @@ impl<S: ObjectStore> ObjectStore for TestStore<S> {
         let extensions = Default::default();
         let whole = GetResult { payload, meta, range, attributes, extensions };
         let bytes = whole.bytes().await?;
-        self.body(&mut result, bytes, if has_faults { number } else { 1 });
+        self.body(&mut result, bytes, Some(number).filter(|_| has_faults));
         Ok(result)
     }
 
