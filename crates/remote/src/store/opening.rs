@@ -221,7 +221,10 @@ impl<S: ObjectStore> OpeningTask<S> {
                 let tickets = reads.into_iter().map(ticket).collect();
                 Some(FirstAnswer::Reads(object, tickets))
             }
-            (None, Some(result)) if is_whole && is_large => Some(FirstAnswer::Whole(result)),
+            // The answer to a `head` has no body.
+            (None, Some(result)) if is_whole && is_large && !result.range.is_empty() => {
+                Some(FirstAnswer::Whole(result))
+            }
             _ => None,
         };
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;

@@ -51,6 +51,16 @@ async fn wrong_length_of_a_large_get_is_an_error() {
     }
 }
 
+/// The request that opens the object fails, and its size is known by a `head`, which has no body.
+#[tokio::test]
+async fn large_get_after_a_failed_request_has_its_body() {
+    let (store, path) = cached(faulty(Faults { errors: 2, ..NONE }), options(), 3 * MIB).await;
+    store.inner().get(&path).await.unwrap();
+    let read = store.get(&path).await.unwrap();
+    assert_eq!((store.inner().gets(), store.inner().heads()), (3, 1));
+    assert!(bytes_of(read).await.unwrap() == content(0, 0..3 * MIB));
+}
+
 #[tokio::test]
 async fn wrong_length_of_a_conditional_get_is_an_error() {
     let ranges = [
