@@ -339,6 +339,20 @@ fn prefetch_stops_while_unused_pages_fill_the_memory() {
     assert_eq!(alone.read(1001, 1), []);
 }
 
+/// Unused pages fill half of the memory. A request that may begin a run gets no window then, as
+/// runs of up to three requests do. A longer run still gets its share of the rest.
+#[test]
+fn runs_without_evidence_leave_a_part_of_the_memory_to_streams() {
+    let mut alone = PolicyDriver::new();
+    let lengths = &mut alone.pages.device_evidence().lengths;
+    lengths.of_mut(RunBegin::Request { pages: 1 }).record_growth(1, 100);
+    assert_ne!(alone.read(1000, 1), []);
+    alone.pages.device_evidence().standing_pages = 1 << 15;
+    assert_eq!(alone.read(5000, 1), [], "a run of one request");
+    assert_eq!(alone.read(5001, 2), [], "a run of three requests");
+    assert_ne!(alone.read(5003, 1), [], "a run of four requests");
+}
+
 /// A page of the window was evicted before the reader reached it. The rest may have holes too, and
 /// is read again with it: the absent pages of half the window.
 #[test]

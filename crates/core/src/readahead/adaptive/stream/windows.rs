@@ -1,10 +1,10 @@
 //! The windows of a stream: their size, their position, and which of their pages are marked.
 
-use super::super::super::{DeviceEvidence, PageView};
+use super::super::super::{DeviceEvidence, PageView, RunBegin};
 use super::super::run::SequentialRun;
 use super::super::{AccessContext, LatestReadahead, MARKED, UNMARKED, record_window};
 use super::{ReadStream, StreamShape, Stride};
-use crate::observed::EWMA_WINDOW;
+use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
 /// Size of the next window.
@@ -57,8 +57,8 @@ impl ReadStream {
         }
     }
 
-    /// Size of the next window: the least of the target, the limit after evictions, and the pages
-    /// that stay in memory.
+    /// Size of the next window: the least of the target, the limit after evictions, the pages that
+    /// stay in memory, and the share of runs that few requests have continued.
     fn window_size(&mut self, device: &DeviceEvidence) -> WindowSize {
         let latest_run = self.latest_run();
         let target = device.window(latest_run.begin, latest_run.length(), latest_run.request_pages);
@@ -67,9 +67,9 @@ impl ReadStream {
             (target.pages, target.why),
             (self.window_pages_max, "evicted"),
             (self.pages_kept_until_use(device), "memory"),
+            (self.unproven_pages_max(device), "unproven"),
         ];
-        let (pages, why) =
-            bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("three bounds");
+        let (pages, why) = bounds.into_iter().min_by_key(|&(pages, _)| pages).expect("four bounds");
         WindowSize { pages, why, share_pages: device.stream_share_pages() }
     }
 
@@ -169,6 +169,19 @@ impl ReadStream {
             device.requested_pages().saturating_sub(self.requested_pages_at_begin);
         let weighted_pages = requested_pages + EWMA_WINDOW * device.streams.count();
         device.memory_pages * (self.run.used_pages + EWMA_WINDOW) / weighted_pages.max(1)
+    }
+
+    /// Maximum number of pages of the next window while few requests have continued the run: the
+    /// rest of half of the memory. Unused prefetched pages may fill three quarters, so the last
+    /// quarter stays for longer runs. Without this bound the windows of random reads, each of
+    /// which may begin a run, fill all of it, and a stream among them is not prefetched.
+    fn unproven_pages_max(&self, device: &DeviceEvidence) -> u64 {
+        match self.run.begin {
+            RunBegin::Request { .. } if self.run.length() < MIN_SAMPLES => {
+                (device.memory_pages / 2).saturating_sub(device.standing_pages)
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// Prefetches a forward window, and moves `prefetch_end` behind the added pages. The middle
