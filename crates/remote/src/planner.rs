@@ -39,6 +39,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 mod addresses;
 mod arrivals;
 mod demand_first;
+mod neighbourhoods;
 mod options;
 mod reads;
 mod work;

@@ -7,6 +7,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
+use super::neighbourhoods::Surroundings;
 use super::options::{PlannerError, ReadFailure};
 use super::work::{DirectBuffer, OpenRead, ReadState};
 use super::{Event, HandleId, Planner, ReadId};
@@ -108,10 +109,29 @@ impl Planner {
             };
             let begun = self.machine.read(now, access, transfer);
             read.read = Some(begun.expect("size, alignment and number were checked at the start"));
+            if read.direct.is_none() {
+                let (handle, request) = (read.handle, PageRange::covering(read.offset, read.bytes));
+                self.observe(start_sector, handle, request);
+            }
         }
         for (handle, gap) in std::mem::take(&mut self.gaps) {
             // The handle may have been closed since.
             let _ = self.advise(now, handle, Advice::WillNeed, gap);
+        }
+    }
+
+    /// Shows a request to the neighbourhoods of its handle. Their windows are read with the gaps.
+    fn observe(&mut self, start_sector: u64, id: HandleId, request: PageRange) {
+        let site = self.work.sites.get_mut(&start_sector).expect("the site of an open read");
+        let file_pages = site.bytes.div_ceil(PAGE_BYTES);
+        let handle = site.handles.get_mut(&id).expect("the handle of an open read");
+        let surroundings = Surroundings {
+            cost_pages: self.machine.readahead_state(handle.handle).marginal_cost_pages,
+            memory_pages: self.pool.len() as u64 / PAGE_BYTES,
+            file_pages,
+        };
+        if let Some(window) = handle.neighbourhoods.record(request, surroundings) {
+            self.gaps.push((id, window.first * PAGE_BYTES..window.end * PAGE_BYTES));
         }
     }
 

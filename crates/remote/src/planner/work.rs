@@ -10,6 +10,7 @@ use readpath_core::machine::{self, Buffer, Done, Driver, IoBackend, Machine, Rea
 use readpath_core::request::{Completion, DeviceError, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
+use super::neighbourhoods::Neighbourhoods;
 use super::options::ReadFailure;
 use super::{Event, Fetch, FetchId, FileId, Generation, HandleId, ReadId};
 
@@ -27,19 +28,21 @@ pub(super) struct Site {
 }
 
 /// A handle of a site.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct SiteHandle {
     pub(super) handle: machine::HandleId,
     /// Number of reads that the machine has not released.
     pub(super) open_reads: u64,
     /// True if the handle closes with the last of these reads.
     pub(super) is_closing: bool,
+    pub(super) neighbourhoods: Neighbourhoods,
 }
 
 impl SiteHandle {
     /// Wraps a new handle of the machine.
     pub(super) fn new(handle: machine::HandleId) -> SiteHandle {
-        SiteHandle { handle, open_reads: 0, is_closing: false }
+        let neighbourhoods = Neighbourhoods::default();
+        SiteHandle { handle, open_reads: 0, is_closing: false, neighbourhoods }
     }
 }
 
