@@ -65,6 +65,27 @@ pub struct ReadId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(u64);
 
+/// Conversions to numbers and back, for bindings of other languages. A number that is not from this
+/// planner is the identifier of a read or fetch that is not open.
+macro_rules! number_of {
+    ($id:ident) => {
+        impl From<$id> for u64 {
+            fn from(id: $id) -> u64 {
+                id.0
+            }
+        }
+
+        impl From<u64> for $id {
+            fn from(number: u64) -> $id {
+                $id(number)
+            }
+        }
+    };
+}
+
+number_of!(ReadId);
+number_of!(FetchId);
+
 /// Version of a file, such as a strong ETag. Two equal generations of a file must have equal bytes:
 /// a weak ETag, or a time in whole seconds, is not always enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -195,6 +195,31 @@ fn answers_of_wrong_length_fail_their_reads() {
     assert!(planner.is_idle());
 }
 
+/// The file of ten pages has become shorter: 6,000 bytes are left. The read of the whole page has
+/// its bytes. The others fail at the first missing byte or behind it.
+#[test]
+fn reads_past_the_end_of_a_shorter_file_fail_alone() {
+    let mut planner = planner(64, 16, 8);
+    let (_, handle) = open(&mut planner, 10);
+    let [within, across, behind] = [(0, 4000), (5000, 2000), (30_000, 10)]
+        .map(|(offset, count)| read(&mut planner, handle, offset, count));
+    for (fetch, first, _) in fetches(&mut planner) {
+        let end = fetch.range.end.min(6000).max(fetch.range.start);
+        planner.fill(Time::ZERO, fetch.id, &bytes(0, 0, first * PAGE..end));
+        assert_eq!(planner.finish_at_file_end(Time::ZERO, fetch.id), Arrival::Accepted);
+    }
+    // A fetch for several readers that ends early is tried again for each of them.
+    while !poll_all(&mut planner).iter().all(|event| matches!(event, Event::Ended(_))) {}
+    assert!(planner.take(Time::ZERO, within) == Some(Ok(bytes(0, 0, 0..4000))));
+    for (read, range) in [(across, 6000..7000), (behind, 30_000..30_010)] {
+        match planner.take(Time::ZERO, read) {
+            Some(Err(ReadFailure::Shrunk { offset })) => assert!(range.contains(&offset)),
+            other => panic!("{:?}", other.map(|bytes| bytes.map(|bytes| bytes.len()))),
+        }
+    }
+    assert!(planner.is_idle());
+}
+
 /// The abandoned read ends later than it was abandoned, and the other one gets the page.
 #[test]
 fn abandoned_read_leaves_its_fetch_to_others() {

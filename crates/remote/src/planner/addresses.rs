@@ -7,14 +7,18 @@ use std::collections::BTreeMap;
 
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS};
 
-/// Maximum size of a file in bytes: 128 TiB. The planner has addresses for 32,768 such files, and
-/// for proportionally more smaller ones.
-pub const FILE_BYTES_MAX: u64 = 1 << 47;
+/// Maximum size of a file in bytes: 2^63 - 1, as on most systems. The planner has addresses for one
+/// such file, or for 32,769 files of 128 TiB, and for proportionally more smaller ones.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Size of the device in sectors: 2^63 bytes.
-pub(super) const DEVICE_SECTORS: u64 = 1 << 54;
+/// Unit of the ranges of files that do not fit into it: 256 TiB, in pages.
+const LARGE_PAGES: u64 = 1 << 36;
 
-/// Allocator of address ranges, in sizes that are powers of two.
+/// Size of the device in sectors: 2^63 bytes, and one unit for the unused page of the largest file.
+pub(super) const DEVICE_SECTORS: u64 = (1 << 54) + LARGE_PAGES * PAGE_SECTORS;
+
+/// Allocator of address ranges. Their sizes are powers of two up to [`LARGE_PAGES`], and multiples
+/// of it beyond that.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     /// The first sector that was never used.
@@ -25,7 +29,12 @@ pub(super) struct Addresses {
 
 /// Size in sectors of the range for a file, with at least one unused page at its end.
 fn range_sectors(bytes: u64) -> u64 {
-    (bytes.div_ceil(PAGE_BYTES) + 1).next_power_of_two() * PAGE_SECTORS
+    let pages = bytes.div_ceil(PAGE_BYTES) + 1;
+    let rounded_pages = match pages <= LARGE_PAGES {
+        true => pages.next_power_of_two(),
+        false => pages.next_multiple_of(LARGE_PAGES),
+    };
+    rounded_pages * PAGE_SECTORS
 }
 
 impl Addresses {
@@ -68,6 +77,9 @@ impl Addresses {
 mod tests {
     use super::*;
 
+    /// 128 TiB.
+    const LARGE_BYTES: u64 = 1 << 47;
+
     /// Files of 0, 1 and 2 pages take ranges of 1, 2 and 4 pages (of 8 sectors each).
     #[test]
     fn files_never_touch_and_free_ranges_are_used_again() {
@@ -78,12 +90,24 @@ mod tests {
         assert_eq!([100, 100].map(|bytes| addresses.allocate(bytes)), [Some(8), Some(56)]);
     }
 
+    /// Each file of 128 TiB takes 2^39 sectors because of the unused page. The device has 2^54, and
+    /// 2^39 more.
     #[test]
     fn full_device_is_reported() {
         let mut addresses = Addresses::default();
-        let mut starts = std::iter::from_fn(|| addresses.allocate(FILE_BYTES_MAX));
-        // Each file takes 2^39 sectors of the 2^54, because of the unused page.
-        assert_eq!(starts.by_ref().count(), 1 << 15);
+        let mut starts = std::iter::from_fn(|| addresses.allocate(LARGE_BYTES));
+        assert_eq!(starts.by_ref().count(), (1 << 15) + 1);
+    }
+
+    #[test]
+    fn largest_file_fills_the_device_and_leaves_it_again() {
+        let mut addresses = Addresses::default();
+        assert_eq!(addresses.allocate(FILE_BYTES_MAX), Some(0));
+        assert_eq!(addresses.allocate(0), None);
+        addresses.free(0, FILE_BYTES_MAX);
+        assert!(addresses.allocate(LARGE_BYTES).is_some());
+        assert!(addresses.allocate(3 * LARGE_BYTES).is_some());
+        assert_eq!(addresses.allocate(FILE_BYTES_MAX), None);
     }
 
     /// The largest range is cut in halves down to one page, of 8 sectors. The other half of the
@@ -91,13 +115,13 @@ mod tests {
     #[test]
     fn small_file_finds_place_in_a_free_large_range() {
         let mut addresses = Addresses::default();
-        let large: Vec<u64> = std::iter::from_fn(|| addresses.allocate(FILE_BYTES_MAX)).collect();
+        let large: Vec<u64> = std::iter::from_fn(|| addresses.allocate(LARGE_BYTES)).collect();
         assert_eq!(addresses.allocate(0), None);
-        addresses.free(large[3], FILE_BYTES_MAX);
+        addresses.free(large[3], LARGE_BYTES);
         let starts = [0, 0, 1, 0].map(|bytes| addresses.allocate(bytes).unwrap() - large[3]);
         assert_eq!(starts, [0, 8, 16, 32]);
-        assert_eq!(addresses.allocate(FILE_BYTES_MAX), None);
-        addresses.free(large[5], FILE_BYTES_MAX);
-        assert_eq!(addresses.allocate(FILE_BYTES_MAX), Some(large[5]));
+        assert_eq!(addresses.allocate(LARGE_BYTES), None);
+        addresses.free(large[5], LARGE_BYTES);
+        assert_eq!(addresses.allocate(LARGE_BYTES), Some(large[5]));
     }
 }

@@ -56,9 +56,25 @@ impl Planner {
         arrival
     }
 
+    /// Ends a fetch, perhaps at the end of the file: if too few bytes have arrived, they are the
+    /// last ones of the file. Reads of the page in which it ends, and of later ones, fail with
+    /// [`ReadFailure::Shrunk`](super::ReadFailure::Shrunk). For storage whose short answers mean
+    /// the end of the file, as those by `pread(2)`. Otherwise use [`finish`](Planner::finish).
+    pub fn finish_at_file_end(&mut self, now: Time, id: FetchId) -> Arrival {
+        let now = self.advance(now);
+        let Some(fetch) = self.work.fetching.get(&id) else { return Arrival::Ignored };
+        let bytes = fetch.arrived_bytes;
+        let outcome = match bytes == fetch.range.end - fetch.range.start {
+            true => Outcome::Done,
+            false => Outcome::Short { bytes },
+        };
+        self.work.end_fetch(now, id, outcome);
+        Arrival::Accepted
+    }
+
     /// Fails a fetch. `reason` is for the caller, and is returned with the reads that fail
-    /// ([`ReadFailure::Fetch`](super::ReadFailure::Fetch)). A fetch with more bytes than a reader waits for is tried once
-    /// again with these alone.
+    /// ([`ReadFailure::Fetch`](super::ReadFailure::Fetch)). A fetch with more bytes than a reader
+    /// waits for is tried once again with these alone.
     pub fn fail(&mut self, now: Time, id: FetchId, reason: i32) -> Arrival {
         let now = self.advance(now);
         if !self.work.fetching.contains_key(&id) {

@@ -177,6 +177,11 @@ pub enum ReadFailure {
         /// The first byte of the file, within the read, that could not be fetched.
         offset: u64,
     },
+    /// The file [ended](super::Planner::finish_at_file_end) before the last byte of the read.
+    Shrunk {
+        /// The first missing byte of the file, or one behind it.
+        offset: u64,
+    },
     /// The generation of the file changed while the read was in progress. Read again.
     Changed,
     /// The file was closed while the read was in progress.
@@ -192,6 +197,11 @@ impl fmt::Display for ReadFailure {
             ReadFailure::WrongLength { offset } => write!(
                 f,
                 "a fetch returned the wrong number of bytes from {offset} on; none of them is used"
+            ),
+            ReadFailure::Shrunk { offset } => write!(
+                f,
+                "the file ends at or before byte {offset}: it has become shorter since it was \
+                 opened; open it again"
             ),
             ReadFailure::Changed => {
                 f.write_str("the file changed while it was read; read it again")

@@ -248,6 +248,7 @@ fn failure_of(error: ReadError, first: u64) -> ReadFailure {
         ReadError::Device { offset, error: DeviceError::Garbled } => {
             ReadFailure::WrongLength { offset: offset.max(first) }
         }
+        ReadError::Shrunk { offset } => ReadFailure::Shrunk { offset: offset.max(first) },
         error => unreachable!("a planner ends no request with this error: {error}"),
     }
 }
