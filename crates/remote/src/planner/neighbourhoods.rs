@@ -7,9 +7,9 @@
 //! How it works:
 //!
 //! - *Membership.* A request belongs to a neighbourhood if it begins at most the *reach* from the
-//!   neighbourhood's end. The reach is the larger one of two distances: the cost of a request, below
-//!   which reading through is cheaper than another request, and 32 requests of this size. It is at
-//!   most a quarter of the memory. The prefetcher of OpenZFS has such a distance, of 16 MiB
+//!   neighbourhood's end. The reach is the larger one of two distances: the cost of a request,
+//!   below which reading through is cheaper than another request, and 32 requests of this size. It
+//!   is at most a quarter of the memory. The prefetcher of OpenZFS has such a distance, of 16 MiB
 //!   (`zfetch_max_reorder`).
 //! - *Holes.* The pages that a request skips are a hole until other requests fill it. A hole that
 //!   is further behind the end than the reach is skipped.

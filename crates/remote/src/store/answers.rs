@@ -1,7 +1,7 @@
 //! Checks of the answers of the underlying store, against the ranges that they are for.
 //!
-//! They concern the requests that pass straight to the store. Those of the cache are checked where
-//! their bytes arrive, in [`fetching`](super::fetching).
+//! They concern the requests that pass straight to the store. A request of the cache is checked
+//! where its bytes arrive, in [`fetching`](super::fetching).
 
 use std::ops::Range;
 
