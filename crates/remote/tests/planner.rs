@@ -220,6 +220,23 @@ fn reads_past_the_end_of_a_shorter_file_fail_alone() {
     assert!(planner.is_idle());
 }
 
+/// The upper read starts first. Without `begin_started` the lower one begins first.
+#[test]
+fn reads_begin_in_the_order_of_their_starts_on_request() {
+    for is_ordered in [false, true] {
+        let mut planner = planner(24, 16, 8);
+        let (_, handle) = open(&mut planner, 100);
+        for page in [50, 0] {
+            read(&mut planner, handle, page * PAGE, 10 * PAGE);
+            if is_ordered {
+                planner.begin_started(Time::ZERO);
+            }
+        }
+        let begun: Vec<u64> = fetches(&mut planner).iter().map(|fetch| fetch.1).collect();
+        assert_eq!(begun, if is_ordered { [50, 0] } else { [0, 50] });
+    }
+}
+
 /// The abandoned read ends later than it was abandoned, and the other one gets the page.
 #[test]
 fn abandoned_read_leaves_its_fetch_to_others() {

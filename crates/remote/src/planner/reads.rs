@@ -88,6 +88,15 @@ impl Planner {
         Ok(reads)
     }
 
+    /// Begins the reads that have started, before others that start until the next
+    /// [`poll`](Planner::poll). Memory is given in the order in which reads begin. A caller that
+    /// takes the bytes in the order of the starts calls this after each of them, if the reads may
+    /// need more memory than there is: a read of a lower offset could hold it otherwise.
+    pub fn begin_started(&mut self, now: Time) {
+        let now = self.advance(now);
+        self.begin_reads(now);
+    }
+
     /// Begins the reads that have started since the last poll, by file and offset; then the reads
     /// of the gaps between them.
     pub(super) fn begin_reads(&mut self, now: Time) {
