@@ -242,7 +242,7 @@ fn workspace_builds_with_minimal_dependency_versions() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// `cargo deny`, if installed, finds no fault in licences, bans and sources of the crates and of the
+/// `cargo deny`, if installed, finds no fault in licences, bans and sources of the crates and the
 /// Python package. Its `--all-features` includes the crates that only a feature brings in.
 #[test]
 fn dependencies_pass_cargo_deny() {

@@ -45,9 +45,6 @@ mod trust;
 use runs::{FaultRun, FaultRuns, PredictionBounds};
 use trust::PrefetchDistance;
 
-/// Maximum number of slots that are searched for each page of the largest plan.
-const SLOTS_PER_PAGE_MAX: usize = 4;
-
 /// The policy `adaptive`.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveSwapin {
@@ -205,7 +202,8 @@ impl AdaptiveSwapin {
         };
         // The search stops where the loss exceeds the cost of the largest window.
         let loss_max = WINDOW_COST_FACTOR as i64 * costs.fault_pages;
-        let slots_max = SLOTS_PER_PAGE_MAX * costs.pages_max as usize;
+        // At most four slots are searched for each page of the largest plan.
+        let slots_max = 4 * costs.pages_max as usize;
         for slot in run.in_run_order(candidates).take(slots_max) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
                 is_in_request = false;
