@@ -33,6 +33,7 @@ mod lru;
 mod lru_k;
 mod queues;
 mod s3fifo;
+mod s4fifo;
 mod sieve;
 mod simulation;
 mod slru;
@@ -49,6 +50,7 @@ pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru_k::LruK;
 pub use s3fifo::S3Fifo;
+pub use s4fifo::S4Fifo;
 pub use sieve::Sieve;
 pub use simulation::Simulation;
 pub use slru::Slru;
@@ -98,6 +100,11 @@ pub const POLICIES: &[Policy] = &[
         name: "s3fifo",
         line: "three FIFO queues: pages used once leave from a small first queue",
         source: include_str!("eviction/s3fifo.rs"),
+    },
+    Policy {
+        name: "s4fifo",
+        line: "`s3fifo` with parameters for the sizes, the thresholds and a correlation window",
+        source: include_str!("eviction/s4fifo.rs"),
     },
     Policy {
         name: "arc",
@@ -269,7 +276,7 @@ pub fn policies() -> impl Iterator<Item = &'static Policy> {
 /// Builds the policy that `spec` names, for a cache of `pages` pages (at least one).
 ///
 /// # Errors
-/// The name is unknown, or there is a parameter: these policies have none.
+/// The name or a parameter is unknown, or a value is out of range. Only `s4fifo` has parameters.
 pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecError> {
     let policy: Box<dyn EvictionPolicy> = match spec.name.as_str() {
         "two-lists" => Box::new(TwoLists),
@@ -280,6 +287,7 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
         "2q" => Box::new(TwoQueues::new(pages)),
         "sieve" => Box::new(Sieve::new()),
         "s3fifo" => Box::new(S3Fifo::new(pages)),
+        "s4fifo" => return Ok(Box::new(S4Fifo::from_spec(spec, pages)?)),
         "arc" => Box::new(Arc::new(pages)),
         "lirs" => Box::new(Lirs::new(pages)),
         "clock2q" => Box::new(Clock2Q::new(pages)),

@@ -17,100 +17,29 @@
 //! that is checked only at the end of the small queue would count every use. The cache therefore
 //! counts consecutive reads within a page as one use.
 
-use alloc::vec::Vec;
+use super::queues::{QueueParameters, SmallAndMainQueues, TwoQueuePolicy};
+use super::s3fifo;
 
-use super::queues::{SMALL, SmallAndMainQueues, UseThresholds};
-use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
-use crate::page::FrameId;
+/// A page needs one use after half of the small queue to reach the main queue; one is counted.
+const PARAMETERS: QueueParameters =
+    QueueParameters { skip_percent: 50, uses_to_stay: 1, uses_max: 1, ..s3fifo::PARAMETERS };
 
-/// A page needs one counted use to reach the main queue; one is counted.
-const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 1, uses_max: 1 };
-
-/// The eviction policy `clock2q`. The note of a page in the small queue is the value of
-/// `small_entries` at its entry.
+/// The eviction policy `clock2q`.
 #[derive(Debug)]
 pub struct Clock2Q {
     queues: SmallAndMainQueues,
-    /// Wrapping count of pages that have entered the small queue.
-    small_entries: u32,
 }
 
 impl Clock2Q {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Clock2Q {
-        Clock2Q { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS), small_entries: 0 }
-    }
-
-    /// Sets the note of a page that entered the small queue (`is_small`) to the next value of
-    /// `small_entries`. No effect on other pages.
-    fn note_entry(&mut self, lists: &mut FrameLists, frame: FrameId, is_small: bool) {
-        if is_small {
-            self.small_entries = self.small_entries.wrapping_add(1);
-            lists.set_note(frame, self.small_entries);
-        }
+        Clock2Q { queues: SmallAndMainQueues::new(pages, PARAMETERS) }
     }
 }
 
-impl EvictionPolicy for Clock2Q {
-    /// Adds a page to the small or to the main queue, and numbers it in the small queue.
-    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
-        let is_small = self.queues.enter(lists, frame, page);
-        self.note_entry(lists, frame, is_small);
-    }
-
-    /// Counts a use, except within the correlation window of a page in the small queue.
-    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        let is_correlated = lists.list_of(frame) == Some(SMALL)
-            && self.small_entries.wrapping_sub(lists.note(frame)) * 2 < self.queues.small_max;
-        if !is_correlated {
-            self.queues.used(lists, frame);
-        }
-    }
-
-    /// Removes and returns the next victim of the two queues; see `SmallAndMainQueues`.
-    fn victim(
-        &mut self,
-        lists: &mut FrameLists,
-        access_bits: &mut dyn AccessBits,
-    ) -> Option<FrameId> {
-        self.queues.victim(lists, access_bits)
-    }
-
-    /// Remembers the page as a ghost if it left the small queue.
-    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.queues.evicted(lists, frame, page);
-    }
-
-    /// The page that is checked next as a victim; it stays on its queue.
-    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
-        self.queues.oldest(lists)
-    }
-
-    /// Adopts a page of another policy in one of the queues, and numbers it in the small queue.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
-        let is_small = self.queues.adopt(lists, frame, was_reused);
-        self.note_entry(lists, frame, is_small);
-    }
-
-    /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.
-    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
-        self.queues.resize(pages);
-    }
-
-    /// Releases all pages for another policy, the used ones last.
-    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
-        self.queues.give_up(lists)
-    }
-
-    /// Takes over the ghosts of another policy. Returns `None`, because none is left over.
-    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
-        self.queues.inherit(ghosts);
-        None
-    }
-
-    /// Releases all ghosts for another policy, and keeps none.
-    fn release_ghosts(&mut self) -> Option<Ghosts> {
-        Some(self.queues.release_ghosts())
+impl TwoQueuePolicy for Clock2Q {
+    fn queues(&mut self) -> &mut SmallAndMainQueues {
+        &mut self.queues
     }
 }
 

@@ -1,127 +1,178 @@
-//! Two queues and ghosts, shared by the policies `s3fifo` and `clock2q`.
+//! Two queues and ghosts, shared by the policies `s3fifo`, `clock2q` and `s4fifo`.
 //!
-//! Pages enter the small queue, which has a tenth of the memory. Pages with enough uses at its end
+//! Pages enter the small queue, which has a share of the memory. Pages with enough uses at its end
 //! move to the main queue; the others leave, and are remembered as ghosts. A page that returns
-//! while it is remembered enters the main queue at once. The main queue is a clock: a page that was
-//! used since it entered moves to the front again.
+//! while it is remembered enters the main queue at once, if it had enough uses in the small one.
+//! The main queue is a clock: a page that was used since it entered moves to the front again.
+//!
+//! The note of a page in the small queue is the value of `small_entries` at its entry. The note of
+//! a victim is the queue that it left. The word of a ghost is the number of its uses in the small
+//! queue.
 
 use alloc::vec::Vec;
+use core::fmt;
 
-use super::{AccessBits, FrameLists, GhostList, Ghosts, List, PageKey, policy_pages};
+use super::{
+    AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
+    policy_pages,
+};
 use crate::page::FrameId;
 
 /// List of the small queue.
-pub(super) const SMALL: List = List::PROBATION;
+const SMALL: List = List::PROBATION;
 /// List of the main queue.
 const MAIN: List = List::REUSED;
 
-/// Divisor of the memory that gives the size of the small queue: a tenth.
-const SMALL_DIVISOR: u32 = 10;
-
-/// Number stored with each ghost, its *word*: these policies need none.
-const UNUSED_WORD: u32 = 0;
+/// Word of a ghost whose uses are unknown, because another policy has remembered it.
+const UNKNOWN_USES: u32 = 0;
 
 /// Note of a victim: the queue that it left.
 const FROM_SMALL: u32 = 0;
 const FROM_MAIN: u32 = 1;
 
-/// Thresholds of use counts.
+/// Sizes and thresholds of the queues.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UseThresholds {
+pub(super) struct QueueParameters {
+    /// Size of the small queue in percent of the memory, rounded down.
+    pub(super) small_percent: u32,
+    /// Number of ghosts in percent of the pages of memory, rounded up.
+    pub(super) ghost_percent: u32,
+    /// Correlation window in percent of the size of the small queue. The uses of a page do not
+    /// count until as many pages have entered the small queue after it.
+    pub(super) skip_percent: u32,
     /// Number of uses in the small queue with which a page moves to the main queue.
     pub(super) uses_to_stay: u8,
+    /// Number of uses in the small queue with which a ghost enters the main queue when it returns.
+    pub(super) uses_to_return: u8,
     /// Largest use count, which bounds the number of rounds through the main queue.
     pub(super) uses_max: u8,
 }
 
-/// Number of ghosts: the number of pages in the main queue.
-fn ghosts_max(pages: u32) -> u32 {
-    pages - pages / SMALL_DIVISOR
+impl QueueParameters {
+    /// Size of the small queue for a cache of `pages` pages.
+    fn small_max(&self, pages: u32) -> u32 {
+        (u64::from(pages) * u64::from(self.small_percent) / 100) as u32
+    }
+
+    /// Number of ghosts for a cache of `pages` pages.
+    fn ghosts_max(&self, pages: u32) -> u32 {
+        let ghosts = (u64::from(pages) * u64::from(self.ghost_percent)).div_ceil(100);
+        ghosts.min(u64::from(u32::MAX - 1)) as u32
+    }
 }
 
 /// The two queues of a cache.
 #[derive(Debug)]
 pub(super) struct SmallAndMainQueues {
     /// Size of the small queue in pages.
-    pub(super) small_max: u32,
+    small_max: u32,
     /// Size of the main queue in pages.
     main_max: u32,
-    thresholds: UseThresholds,
+    parameters: QueueParameters,
     ghosts: Ghosts,
+    /// Wrapping count of pages that have entered the small queue.
+    small_entries: u32,
     /// True once a page has been evicted.
     has_evicted: bool,
 }
 
+/// A policy that consists of the two queues.
+pub(super) trait TwoQueuePolicy: fmt::Debug + Send {
+    /// The queues.
+    fn queues(&mut self) -> &mut SmallAndMainQueues;
+}
+
 impl SmallAndMainQueues {
     /// Creates the queues for a cache of `pages` pages.
-    pub(super) fn new(pages: u32, thresholds: UseThresholds) -> SmallAndMainQueues {
-        let ghosts = Ghosts::new(ghosts_max(pages));
+    pub(super) fn new(pages: u32, parameters: QueueParameters) -> SmallAndMainQueues {
         let mut queues = SmallAndMainQueues {
             small_max: 0,
             main_max: 0,
-            thresholds,
-            ghosts,
+            parameters,
+            ghosts: Ghosts::new(parameters.ghosts_max(pages)),
+            small_entries: 0,
             has_evicted: false,
         };
         queues.set_sizes(pages);
         queues
     }
 
-    /// Sets the number of pages. In a larger cache, free space is filled as initially.
-    pub(super) fn resize(&mut self, pages: u32) {
-        self.has_evicted = false;
-        self.ghosts.resize(ghosts_max(pages));
-        self.set_sizes(pages);
-    }
-
     /// Divides the memory between the queues. A full cache may have fewer pages for its policy than
     /// frames, because others are reserved, pinned, or being read.
     fn set_sizes(&mut self, pages: u32) {
-        self.small_max = pages / SMALL_DIVISOR;
+        self.small_max = self.parameters.small_max(pages);
         self.main_max = pages - self.small_max;
     }
 
-    /// Adds a page to the small queue, or to the main one if it returns as a ghost. Before the
-    /// first eviction, a page that finds the small queue full enters the main one. Returns true if
-    /// the page is in the small queue.
-    pub(super) fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) -> bool {
-        let is_returning = self.ghosts.take(page).is_some();
-        let is_full = !self.has_evicted && lists.pages(SMALL) >= self.small_max;
-        let is_small = !is_returning && !is_full;
+    /// Adds a page without uses to the small queue, and numbers it, or to the main queue.
+    fn push(&mut self, lists: &mut FrameLists, frame: FrameId, is_small: bool) {
         lists.push(frame, if is_small { SMALL } else { MAIN });
         lists.set_uses(frame, 0);
-        is_small
+        if is_small {
+            self.small_entries = self.small_entries.wrapping_add(1);
+            lists.set_note(frame, self.small_entries);
+        }
     }
 
-    /// Counts a use of the page, up to the largest count.
-    pub(super) fn used(&self, lists: &mut FrameLists, frame: FrameId) {
-        let uses = lists.uses(frame).saturating_add(1);
-        lists.set_uses(frame, uses.min(self.thresholds.uses_max));
+    /// Returns true if the page is in the small queue, and too few pages have entered after it for
+    /// its uses to count.
+    fn is_in_correlation_window(&self, lists: &FrameLists, frame: FrameId) -> bool {
+        let entered_later = || self.small_entries.wrapping_sub(lists.note(frame));
+        let window = u64::from(self.parameters.skip_percent) * u64::from(self.small_max);
+        lists.list_of(frame) == Some(SMALL) && u64::from(entered_later()) * 100 < window
+    }
+
+    /// Number of reported and unreported uses of a page, up to the largest count.
+    fn all_uses(&self, lists: &FrameLists, bits: &mut dyn AccessBits, frame: FrameId) -> u8 {
+        (bits.uses(frame) + lists.uses(frame)).min(self.parameters.uses_max)
+    }
+}
+
+impl<P: TwoQueuePolicy> EvictionPolicy for P {
+    /// Adds a page to the small queue, or to the main one if it returns as a ghost with enough
+    /// uses. Before the first eviction, a page that finds the small queue full enters the main one.
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
+        let queues = self.queues();
+        let uses_to_return = u32::from(queues.parameters.uses_to_return);
+        let is_returning = queues.ghosts.take(page).is_some_and(|(_, uses)| uses >= uses_to_return);
+        let is_full = !queues.has_evicted && lists.pages(SMALL) >= queues.small_max;
+        queues.push(lists, frame, !is_returning && !is_full);
+    }
+
+    /// Counts a use of the page, up to the largest count, except within the correlation window.
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        let queues = self.queues();
+        if !queues.is_in_correlation_window(lists, frame) {
+            let uses = lists.uses(frame).saturating_add(1);
+            lists.set_uses(frame, uses.min(queues.parameters.uses_max));
+        }
     }
 
     /// Removes the next victim from its queue. A page in the small queue with at least
     /// `uses_to_stay` uses moves to the main queue instead. A used page in the main queue goes
     /// round again with one use less.
-    pub(super) fn victim(
+    fn victim(
         &mut self,
         lists: &mut FrameLists,
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
-        self.has_evicted = true;
+        let queues = self.queues();
+        queues.has_evicted = true;
         // Victims that are taken and not yet evicted still count as pages of the policy.
-        self.set_sizes(policy_pages(lists) + access_bits.taken());
-        if lists.pages(MAIN) <= self.main_max {
+        queues.set_sizes(policy_pages(lists) + access_bits.taken());
+        if lists.pages(MAIN) <= queues.main_max {
             while let Some(frame) = lists.pop(SMALL) {
-                if access_bits.uses(frame) + lists.uses(frame) < self.thresholds.uses_to_stay {
+                let uses = queues.all_uses(lists, access_bits, frame);
+                if uses < queues.parameters.uses_to_stay {
+                    lists.set_uses(frame, uses);
                     lists.set_note(frame, FROM_SMALL);
                     return Some(frame);
                 }
-                lists.push(frame, MAIN);
-                lists.set_uses(frame, 0);
+                queues.push(lists, frame, false);
             }
         }
         while let Some(frame) = lists.pop(MAIN) {
-            let uses = (access_bits.uses(frame) + lists.uses(frame)).min(self.thresholds.uses_max);
+            let uses = queues.all_uses(lists, access_bits, frame);
             if uses == 0 {
                 lists.set_note(frame, FROM_MAIN);
                 return Some(frame);
@@ -135,50 +186,53 @@ impl SmallAndMainQueues {
         Some(frame)
     }
 
-    /// Remembers a victim as a ghost if it has left the small queue.
-    pub(super) fn evicted(&mut self, lists: &FrameLists, frame: FrameId, page: PageKey) {
+    /// Remembers a victim as a ghost, with its uses, if it has left the small queue.
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         if lists.note(frame) == FROM_SMALL {
-            self.ghosts.remember(GhostList::First, page, UNUSED_WORD);
+            self.queues().ghosts.remember(GhostList::First, page, lists.uses(frame).into());
         }
     }
 
     /// Returns the page that is checked next as a victim, without removing it.
-    pub(super) fn oldest(&self, lists: &FrameLists) -> Option<FrameId> {
-        let next_list = if lists.pages(MAIN) > self.main_max { MAIN } else { SMALL };
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        let next_list = if lists.pages(MAIN) > self.queues().main_max { MAIN } else { SMALL };
         lists.oldest(next_list).or_else(|| lists.oldest_of(&List::OF_POLICY))
     }
 
     /// Takes a page over from another policy: a reused page into the main queue, others into the
-    /// small one while it has room. Returns true if it is in the small queue.
-    pub(super) fn adopt(
-        &mut self,
-        lists: &mut FrameLists,
-        frame: FrameId,
-        was_reused: bool,
-    ) -> bool {
-        let is_small = !was_reused && lists.pages(SMALL) < self.small_max;
-        self.has_evicted = true;
-        lists.push(frame, if is_small { SMALL } else { MAIN });
-        lists.set_uses(frame, 0);
-        is_small
+    /// small one while it has room.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
+        let queues = self.queues();
+        queues.has_evicted = true;
+        queues.push(lists, frame, !was_reused && lists.pages(SMALL) < queues.small_max);
+    }
+
+    /// Sets the number of pages. In a larger cache, free space is filled as initially.
+    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
+        let queues = self.queues();
+        queues.has_evicted = false;
+        queues.ghosts.resize(queues.parameters.ghosts_max(pages));
+        queues.set_sizes(pages);
     }
 
     /// Releases all pages in the order of eviction, the used ones last. The flag is true for a page
     /// of the main queue.
-    pub(super) fn give_up(&self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
+    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         let mut order = lists.take_policy();
         order.sort_by_key(|&(frame, _)| lists.uses(frame) > 0);
         order
     }
 
-    /// Takes over another policy's ghosts, up to the own limit, in place of the own ones.
-    pub(super) fn inherit(&mut self, ghosts: Ghosts) {
+    /// Takes over another policy's ghosts, up to the own limit, in place of the own ones. Returns
+    /// `None`, because none is left over.
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         // Both lists of the other policy become one, because these queues use only the first.
-        self.ghosts.replace_by_joined(ghosts, UNUSED_WORD);
+        self.queues().ghosts.replace_by_joined(ghosts, UNKNOWN_USES);
+        None
     }
 
-    /// Releases all ghosts, and keeps none.
-    pub(super) fn release_ghosts(&mut self) -> Ghosts {
-        self.ghosts.take_all()
+    /// Releases all ghosts for another policy, and keeps none.
+    fn release_ghosts(&mut self) -> Option<Ghosts> {
+        Some(self.queues().ghosts.take_all())
     }
 }

@@ -14,14 +14,17 @@
 //!
 //! A use is only counted and moves no page: late and immediate reports give the same result.
 
-use alloc::vec::Vec;
+use super::queues::{QueueParameters, SmallAndMainQueues, TwoQueuePolicy};
 
-use super::queues::{SmallAndMainQueues, UseThresholds};
-use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
-use crate::page::FrameId;
-
-/// A page needs two uses to reach the main queue; at most three are counted.
-const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 2, uses_max: 3 };
+/// Tenths for the queues, two uses to reach the main queue; at most three are counted.
+pub(super) const PARAMETERS: QueueParameters = QueueParameters {
+    small_percent: 10,
+    ghost_percent: 90,
+    skip_percent: 0,
+    uses_to_stay: 2,
+    uses_to_return: 0,
+    uses_max: 3,
+};
 
 /// The eviction policy `s3fifo`.
 #[derive(Debug)]
@@ -32,73 +35,24 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> S3Fifo {
-        S3Fifo { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS) }
+        S3Fifo { queues: SmallAndMainQueues::new(pages, PARAMETERS) }
     }
 }
 
-impl EvictionPolicy for S3Fifo {
-    /// Adds a page to the small queue, or to the main one if it returns as a ghost. Before the
-    /// first eviction, a page that finds the small queue full enters the main one.
-    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
-        self.queues.enter(lists, frame, page);
-    }
-
-    /// Counts a use of the page, which stays where it is.
-    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        self.queues.used(lists, frame);
-    }
-
-    /// Removes and returns the next victim of the two queues; see `SmallAndMainQueues`.
-    fn victim(
-        &mut self,
-        lists: &mut FrameLists,
-        access_bits: &mut dyn AccessBits,
-    ) -> Option<FrameId> {
-        self.queues.victim(lists, access_bits)
-    }
-
-    /// Remembers the page as a ghost if it left the small queue.
-    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.queues.evicted(lists, frame, page);
-    }
-
-    /// The page that is checked next as a victim; it stays on its queue.
-    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
-        self.queues.oldest(lists)
-    }
-
-    /// Adopts a page of another policy: a reused page in the main queue, others in the small one
-    /// while it has room.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
-        self.queues.adopt(lists, frame, was_reused);
-    }
-
-    /// Sets the sizes of the queues and the number of ghosts for a memory of `pages` pages.
-    fn resize(&mut self, _lists: &mut FrameLists, _bits: &dyn AccessBits, pages: u32) {
-        self.queues.resize(pages);
-    }
-
-    /// Releases all pages for another policy, the used ones last.
-    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
-        self.queues.give_up(lists)
-    }
-
-    /// Takes over the ghosts of another policy. Returns `None`, because none is left over.
-    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
-        self.queues.inherit(ghosts);
-        None
-    }
-
-    /// Releases all ghosts for another policy, and keeps none.
-    fn release_ghosts(&mut self) -> Option<Ghosts> {
-        Some(self.queues.release_ghosts())
+impl TwoQueuePolicy for S3Fifo {
+    fn queues(&mut self) -> &mut SmallAndMainQueues {
+        &mut self.queues
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::super::simulation::trial::victims;
+    use super::super::{EvictionPolicy, FrameLists, PageKey, PageOrigin};
     use super::*;
+    use crate::page::FrameId;
 
     /// Numbers are pages, in a cache of ten. 1 is in the small queue, the others found it full. 11
     /// evicts 1; 1 returns as a ghost, and evicts 11. Then the main queue is too long, and its
