@@ -20,11 +20,12 @@ fn traces() -> Option<PathBuf> {
 }
 
 /// Policies implemented by both simulators: readpath's name and libCacheSim's name.
-const POLICIES: [(&str, &str); 8] = [
+const POLICIES: [(&str, &str); 9] = [
     ("lru", "LRU"),
     ("2q", "TwoQ"),
     ("sieve", "Sieve"),
     ("s3fifo", "S3FIFO"),
+    ("s4fifo", "S3FIFO"),
     ("arc", "ARC"),
     ("lirs", "LIRS"),
     ("clock2q", "Clock2QPl"),
@@ -57,7 +58,7 @@ fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
 fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
     let published = published(&std::fs::read_to_string(folder.join("miss-ratios.txt")).unwrap());
     let scratch = Scratch::new(&format!("ratios-{trace}"));
-    let policies = POLICIES[..7].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
+    let policies = POLICIES[..8].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
     let path = folder.join(trace);
     let ran = scratch.run(&format!(
         "cachesim {} --eviction {policies} --sizes {sizes} --first 4000000 --json",
@@ -90,6 +91,60 @@ fn classic_policies_match_miss_ratios_of_another_simulator() {
         compared += compare(&folder, &format!("lirs-{name}.trace.gz"), all);
     }
     assert_eq!(compared, 33 * POLICIES.len(), "every published cell was compared");
+}
+
+/// Sizes, ghosts and thresholds of `s4fifo` that libCacheSim's S3FIFO has as well: its
+/// `small_size_ratio`, `ghost_size_ratio` and `move_to_main_threshold`.
+const S3FIFO_PARAMETERS: [&str; 2] =
+    ["s4fifo,ghost=300,promote=1,small=25", "s4fifo,ghost=50,promote=3,small=50"];
+
+/// Trace, pages, and the miss ratios of libCacheSim 0.3.5 with these parameters.
+const S3FIFO_RATIOS: [(&str, u64, [f64; 2]); 16] = [
+    ("2_pools", 993, [0.4567, 0.4567]),
+    ("2_pools", 3975, [0.3159, 0.3160]),
+    ("cpp", 122, [0.2079, 0.2483]),
+    ("cpp", 489, [0.1414, 0.1428]),
+    ("gli", 252, [0.8710, 0.9066]),
+    ("gli", 1011, [0.6979, 0.7247]),
+    ("multi1", 260, [0.5137, 0.5283]),
+    ("multi1", 1042, [0.4260, 0.4381]),
+    ("multi2", 568, [0.5262, 0.5732]),
+    ("multi2", 2273, [0.3307, 0.3671]),
+    ("ps", 308, [0.4825, 0.6550]),
+    ("ps", 1233, [0.3718, 0.4366]),
+    ("scan", 200, [0.9280, 0.9520]),
+    ("scan", 800, [0.8881, 0.8081]),
+    ("zigzag", 200, [0.9764, 0.9524]),
+    ("zigzag", 800, [0.9005, 0.8082]),
+];
+
+#[test]
+fn s4fifo_matches_s3fifo_of_another_simulator_with_other_parameters() {
+    let Some(folder) = traces() else { return };
+    let scratch = Scratch::new("s4fifo");
+    for rows in S3FIFO_RATIOS.chunk_by(|a, b| a.0 == b.0) {
+        let trace = folder.join(format!("lirs-{}.trace.gz", rows[0].0));
+        let ran = scratch.run(&format!(
+            "cachesim {} --eviction {} --sizes 10%,40% --json",
+            trace.display(),
+            S3FIFO_PARAMETERS.join(",")
+        ));
+        ran.has_ended(0, rows[0].0);
+        let cells = ran.results();
+        for &(name, pages, expected) in rows {
+            for (policy, expected) in S3FIFO_PARAMETERS.into_iter().zip(expected) {
+                let is_cell = |cell: &&serde_json::Value| {
+                    cell["eviction"] == policy && cell["pages"] == pages
+                };
+                let cell = cells.iter().find(is_cell).unwrap();
+                let ratio = cell["miss_ratio"].as_f64().unwrap();
+                assert!(
+                    (ratio - expected).abs() <= 0.002,
+                    "{name}, {pages} pages, {policy}: {ratio} where {expected} is expected"
+                );
+            }
+        }
+    }
 }
 
 /// On the same traces, `adaptive` has a mean closer to the optimum than `s3fifo` and `arc`. It is

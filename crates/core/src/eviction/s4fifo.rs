@@ -1,8 +1,8 @@
 //! `s4fifo`: `s3fifo` whose sizes and thresholds are parameters.
 //!
 //! How it works (S4-FIFO: "Learning-Augmented Heuristics: Simple yet Smart, Robust and
-//! Interpretable Cache Eviction", OSDI 2026): the queues are those of `s3fifo`. The five parameters
-//! of the paper can be set, and have its defaults. With the defaults it equals `s3fifo`.
+//! Interpretable Cache Eviction", OSDI 2026): the policy has the queues of `s3fifo`, and the five
+//! parameters of the paper with its defaults. With the defaults it equals `s3fifo`.
 //!
 //! - `small` (10): size of the small queue in percent of the memory.
 //! - `ghost` (90): number of ghosts in percent of the pages of memory; the paper tries up to 600.
@@ -10,7 +10,9 @@
 //!   queue do not count until as many pages have entered after it, as in `clock2q`.
 //! - `promote` (2): number of uses with which a page moves from the small to the main queue.
 //! - `return` (0): number of uses in the small queue that a ghost needs. A page that returns with
-//!   fewer uses enters the small queue again, as a new page.
+//!   fewer uses enters the small queue again, as a new page, and is no ghost any more. The paper's
+//!   simulator keeps such a ghost at its age; on eight traces this changed the miss ratio by at
+//!   most 0.0023.
 //!
 //! `s4fifo,skip=50,promote=1` has the small queue of `clock2q`. In the paper a trained model
 //! selects the parameters of each cache from its first references; here the user does.
