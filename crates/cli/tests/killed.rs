@@ -124,3 +124,25 @@ fn tracefs_instances_of_an_ended_recorder_are_removed() {
     assert!(output.status.success(), "{output:?}");
     becomes(&0, || instances(process));
 }
+
+/// Each recording begins while the instances of the one before are being removed.
+#[test]
+fn recordings_during_the_removal_of_others_are_complete() {
+    if !support::is_root() {
+        return println!("skipped: tracing needs root");
+    }
+    const BYTES: usize = 1 << 20;
+    let scratch = Scratch::new("recordings-in-a-row");
+    scratch.file("data", "x".repeat(BYTES));
+    for number in 0..12 {
+        let record = format!("record -o {number}.rec -- cat data");
+        scratch.run(&record).has_ended(0, &record);
+    }
+    for number in 0..12 {
+        let explained = scratch.run(&format!("explain {number}.rec --json"));
+        explained.has_ended(0, "explain");
+        let explained: serde_json::Value = serde_json::from_str(&explained.stdout).unwrap();
+        let bytes = explained["shape"]["got_bytes"].as_u64().unwrap();
+        assert!(bytes >= BYTES as u64, "recording {number}: {bytes} bytes");
+    }
+}

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::event::{Decoder, TraceEvent};
 use super::submitted::{Submissions, read_offsets};
 use super::{SUB_BUFFER_KIB, now_ns, ring, wall_ns};
-use crate::tracefs::{Instance, TracefsError};
+use crate::tracefs::{ChangeLock, Instance, TracefsError};
 
 /// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
 /// reads a second produce about 10 MB of events a second.
@@ -35,6 +35,14 @@ pub struct Tracing {
     pub(super) system: TraceInstance,
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     pub(super) submissions: Option<Submissions>,
+    /// Lock for the removal, taken at its start. Dropped last.
+    removal_lock: Option<ChangeLock>,
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        self.removal_lock = Some(self.tasks.instance.lock());
+    }
 }
 
 impl Tracing {
@@ -46,14 +54,16 @@ impl Tracing {
         std::thread::scope(|scope| {
             let offsets = scope.spawn(read_offsets);
             let starter = Starter::start();
-            let tasks = TraceInstance::start(enable_events, Some(starter.task))?;
-            let system = scope.spawn(|| TraceInstance::start(Decoder::of_system, None));
+            let (instance, _lock) = Instance::create_locked()?;
+            let tasks = TraceInstance::start(instance, enable_events, Some(starter.task))?;
+            let system =
+                scope.spawn(|| TraceInstance::start(Instance::create()?, Decoder::of_system, None));
             // Without this tracer such reads are only counted.
             let offsets = offsets.join().ok().flatten();
             let submissions =
                 offsets.and_then(|offsets| Submissions::start(&tasks.instance, offsets).ok());
             let system = system.join().expect("the thread does not panic")?;
-            Ok((Tracing { tasks, system, submissions }, starter))
+            Ok((Tracing { tasks, system, submissions, removal_lock: None }, starter))
         })
     }
 
@@ -77,8 +87,8 @@ impl Tracing {
             _ => {
                 // The child removes the instances first. Meanwhile these events are closed here,
                 // so that the child has them last and waits for the kernel.
-                drop(self.submissions);
-                std::mem::forget((self.tasks, self.system));
+                self.submissions = None;
+                std::mem::forget(self);
             }
         }
     }
@@ -165,13 +175,13 @@ pub(super) struct TraceInstance {
 }
 
 impl TraceInstance {
-    /// Creates an instance with its events. `only_task`: it reports this task, its children, and
+    /// Prepares an instance with its events. `only_task`: it reports this task, its children, and
     /// tasks that are added later. `None`: it reports all tasks.
     fn start(
+        instance: Instance,
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
         only_task: Option<u32>,
     ) -> Result<TraceInstance, TracefsError> {
-        let instance = Instance::create()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
         // Older kernels have sub-buffers of one page.
