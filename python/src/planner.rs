@@ -233,12 +233,14 @@ impl Planner {
             plan.copy(read, unsafe { place.slice(bytes as usize) });
             return Ok(taken);
         }
-        let now = plan.now();
-        // The read has a buffer of its own, which moves here.
-        let data = plan.planner.take(now, read.into()).and_then(Result::ok).unwrap_or_default();
         drop(plan);
-        // The copy is large, so it holds neither the plan's lock nor Python's.
+        // Large bytes are moved and copied without Python's lock.
         py.detach(move || {
+            let mut plan = self.plan();
+            let now = plan.now();
+            // The read has a buffer of its own, which moves here.
+            let data = plan.planner.take(now, read.into()).and_then(Result::ok).unwrap_or_default();
+            drop(plan);
             // SAFETY: the object is new, has this size, and has no other user.
             unsafe { place.slice(data.len()) }.copy_from_slice(&data);
         });

@@ -196,7 +196,7 @@ impl Planner {
     pub fn new(options: &PlannerOptions) -> Result<Planner, PlannerError> {
         let config: Config = options.config()?;
         let memory_bytes = config.memory_bytes / PAGE_BYTES * PAGE_BYTES;
-        let pool = pool(memory_bytes)?;
+        let pool = zeros(memory_bytes)?;
         Ok(Planner {
             machine: Machine::new(config).map_err(PlannerError::Config)?,
             pool,
@@ -431,11 +431,10 @@ impl Planner {
     }
 }
 
-/// Frames of a cache of this size, all zeros. Not written here: most systems then allocate each
-/// page at its first use.
-fn pool(memory_bytes: u64) -> Result<Vec<u8>, PlannerError> {
-    let out_of_memory = || PlannerError::OutOfMemory { bytes: memory_bytes };
-    let count = usize::try_from(memory_bytes).map_err(|_| out_of_memory())?;
+/// A buffer of zeros. Not written here: most systems then allocate each page at its first use.
+fn zeros(bytes: u64) -> Result<Vec<u8>, PlannerError> {
+    let out_of_memory = || PlannerError::OutOfMemory { bytes };
+    let count = usize::try_from(bytes).map_err(|_| out_of_memory())?;
     // A first allocation, dropped at once, fails where the next one would abort the process.
     Vec::<u8>::new().try_reserve_exact(count).map_err(|_| out_of_memory())?;
     Ok(vec![0; count])

@@ -10,7 +10,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use super::neighbourhoods::Surroundings;
 use super::options::{PlannerError, ReadFailure};
 use super::work::{DirectBuffer, OpenRead, ReadState};
-use super::{Event, HandleId, Planner, ReadId};
+use super::{Event, HandleId, Planner, ReadId, zeros};
 
 impl Planner {
     /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
@@ -41,7 +41,7 @@ impl Planner {
             None
         } else {
             let skipped = offset % SECTOR_BYTES;
-            let data = zeroed((skipped + bytes).next_multiple_of(SECTOR_BYTES))?;
+            let data = zeros((skipped + bytes).next_multiple_of(SECTOR_BYTES))?;
             Some(DirectBuffer { data, skipped })
         };
         site.handles.get_mut(&handle).expect("an open handle").open_reads += 1;
@@ -184,7 +184,9 @@ impl Planner {
         let bytes = open.bytes;
         let data = match open.direct.take() {
             Some(mut direct) => {
-                direct.data.copy_within(direct.skipped as usize.., 0);
+                if direct.skipped > 0 {
+                    direct.data.copy_within(direct.skipped as usize.., 0);
+                }
                 direct.data.truncate(bytes as usize);
                 direct.data.shrink_to_fit();
                 direct.data
@@ -261,13 +263,4 @@ impl Planner {
             None => {}
         }
     }
-}
-
-/// A buffer of zeros.
-fn zeroed(bytes: u64) -> Result<Vec<u8>, PlannerError> {
-    let mut buffer = Vec::new();
-    let count = usize::try_from(bytes).map_err(|_| PlannerError::OutOfMemory { bytes })?;
-    buffer.try_reserve_exact(count).map_err(|_| PlannerError::OutOfMemory { bytes })?;
-    buffer.resize(count, 0);
-    Ok(buffer)
 }
