@@ -125,12 +125,13 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Applies the effect of a call that opens, closes or copies a descriptor, or moves its file
-    /// position. A negative `result` is an error: the call has no effect.
+    /// position. A negative `result` is an error. A failed call has no effect, except `Close`.
     fn on_descriptor_call_end(&mut self, task: u32, call: &ActiveCall, result: i64) {
         let Some(table) = self.tasks.get(&task).map(|state| state.table) else { return };
         // Each call has its own order of arguments, see its manual page.
         let [first, second, third, ..] = call.arguments;
         let descriptor = descriptor_in(first);
+        // The new descriptor or the file position; `None` if the call failed.
         let returned = u64::try_from(result).ok();
         match call.system_call {
             SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
@@ -151,6 +152,8 @@ impl<N: FileNames> TaskTracker<N> {
                 self.tables.set(table, opened, Rc::new(RefCell::new(file_state)));
                 self.assign_opened(task);
             }
+            // Linux releases the descriptor even if `close` returns an error, such as EIO. With
+            // EBADF there is none to release.
             SystemCall::Close => self.tables.close(table, descriptor),
             SystemCall::Dup | SystemCall::Dup2 => {
                 self.copy_descriptor(table, descriptor, returned);
@@ -159,6 +162,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let is_copy = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC]
                     .iter()
                     .any(|command| *command as u64 == second & 0xffff_ffff);
+                // Other commands copy nothing: `None` then means no copy, as after an error.
                 self.copy_descriptor(table, descriptor, returned.filter(|_| is_copy));
             }
             SystemCall::Lseek if returned.is_some() => {
@@ -168,7 +172,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Makes `copy` a descriptor of the same open file. `None` if the call failed.
+    /// Makes `copy` a descriptor of the same open file. `None` has no effect: the call has failed
+    /// or copies no descriptor.
     fn copy_descriptor(&mut self, table: DescriptorTableId, descriptor: u64, copy: Option<u64>) {
         let Some(copy) = copy else { return };
         let file_state = self.tables.file_state(table, descriptor);
@@ -176,10 +181,11 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Applies the effect of a call that makes, moves or removes a mapping, or brings its pages in.
-    /// `result` is the address of the mapping or 0; a negative one is an error.
+    /// `result` is the address of the mapping or 0. A negative one is an error, and the call then
+    /// has no effect.
     fn on_mapping_call_end(&mut self, end_ns: u64, task: u32, call: &ActiveCall, result: i64) {
         let Some(process) = self.tasks.get(&task).map(|state| state.process) else { return };
-        // A failed call has no effect. Only the calls that return an address return more than 0.
+        // Only `Mmap` and `Mremap` return an address. The other calls return 0.
         let Ok(address) = u64::try_from(result) else { return };
         let [first, second, third, ..] = call.arguments;
         match call.system_call {
@@ -192,13 +198,13 @@ impl<N: FileNames> TaskTracker<N> {
                 let (old_bytes, new_bytes) = (whole_pages(second), whole_pages(third));
                 self.maps.move_range(process, (first, old_bytes), (address, new_bytes));
             }
-            // `mlock2` has its flags in the third argument (MLOCK_ONFAULT). `mlock` has two
-            // arguments.
+            // The third argument has the flags of `mlock2`. With MLOCK_ONFAULT the call brings in
+            // no page. The third argument of `mlock` is always 0 here, because it has only two.
             SystemCall::Mlock if third & ON_FAULT == 0 => {
                 self.on_populate(end_ns, task, (first, page_end(first, second)));
             }
             SystemCall::Madvise => {
-                if POPULATE.contains(&(third as i32)) {
+                if POPULATE_ADVICE.contains(&(third as i32)) {
                     self.on_populate(end_ns, task, (first, page_end(first, second)));
                 }
                 self.on_madvise(end_ns, task, process, (first, second), third);
@@ -435,7 +441,7 @@ const POPULATE_FLAGS: u64 = (libc::MAP_POPULATE | libc::MAP_LOCKED) as u64;
 const ON_FAULT: u64 = 1;
 
 /// Advice that maps all pages of a range at once.
-const POPULATE: [i32; 2] = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE];
+const POPULATE_ADVICE: [i32; 2] = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE];
 
 /// Returns the end of a range of `bytes` bytes from `address`, rounded up to whole pages.
 fn page_end(address: u64, bytes: u64) -> u64 {
