@@ -182,6 +182,7 @@ impl Bfq {
         if !queue.is_busy {
             self.activate(now, id, requests);
         } else if self.in_service == Some(id) {
+            // No effect if the device is not kept idle.
             self.idle_until = None;
         }
     }
@@ -193,7 +194,9 @@ impl Bfq {
         next.map_or(0, |waiting| self.charge(id, requests[waiting.id].sectors))
     }
 
-    /// Puts the next queue in service. `None` if no queue has requests.
+    /// Puts the next queue in service and sets the end of its time. Its first request is the oldest
+    /// if that one has waited for `fifo_expire` or longer. Raises a smaller budget to the charge of
+    /// the first request. Returns `None` if no queue has requests.
     fn begin_service(&mut self, now: Time, requests: &RequestTable) -> Option<QueueId> {
         let id = self.trees.select(now)?;
         self.in_service = Some(id);
@@ -207,8 +210,9 @@ impl Bfq {
         {
             queue.next = Some(key);
         }
-        let charge = self.next_charge(id, requests);
-        self.trees.raise_budget(id, charge);
+        // A smaller budget would end the service before its first request. A larger one stays.
+        let first_charge = self.next_charge(id, requests);
+        self.trees.raise_budget_to(id, first_charge);
         Some(id)
     }
 
@@ -242,7 +246,8 @@ impl Bfq {
         request_id
     }
 
-    /// Returns true if the time of the queue in service is over. Its last idle time may end first.
+    /// Returns true if the time of the queue in service is over, and the device is neither kept
+    /// idle for it nor has to be.
     fn is_time_over(&self, now: Time, id: QueueId) -> bool {
         self.idle_until.is_none() && self.queues[id].service_end <= now && !self.must_idle(id)
     }

@@ -82,7 +82,7 @@ pub(super) struct ServedRead {
 pub(super) struct ProbeResult {
     /// The setting from now on; `None`: all at once.
     pub setting: Option<u32>,
-    /// The reason.
+    /// The reason, such as `another` device or load.
     pub why: &'static str,
     /// The rate that decided the result.
     pub kib_per_s: u64,
@@ -137,8 +137,9 @@ pub(super) struct ThroughputTuner {
     all_kib_per_s: u64,
     /// Mean rate of the current setting.
     mean_kib_per_s: u64,
-    /// Rate of the current setting when it was new; 0 before that is known.
-    reference_kib_per_s: u64,
+    /// Mean rate of the first [`MIN_SAMPLES`] epochs of the current setting; 0 before that is
+    /// known.
+    initial_kib_per_s: u64,
     /// Number of epochs in the mean rate, up to [`MIN_SAMPLES`].
     epochs: u64,
     /// True if the next trial is of all at once.
@@ -159,7 +160,7 @@ impl ThroughputTuner {
             epoch: MeasuringEpoch::default(),
             all_kib_per_s: 0,
             mean_kib_per_s: 0,
-            reference_kib_per_s: 0,
+            initial_kib_per_s: 0,
             epochs: 0,
             next_trial_is_all: false,
             uses_fine_steps: false,
@@ -179,9 +180,9 @@ impl ThroughputTuner {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
 
-    /// Records a completed read, and judges the epoch if it is complete. `may_start_trial` is
-    /// called before a trial and returns true if one can gain. Returns a result if the setting was
-    /// changed or removed.
+    /// Records a completed read, and evaluates the epoch if it is complete. `may_start_trial` is
+    /// called only when a trial is otherwise due, and returns true if one can gain. Returns a
+    /// result if the setting was changed or removed.
     pub(super) fn record_completion(
         &mut self,
         now: Time,
@@ -251,8 +252,8 @@ impl ThroughputTuner {
         trial_duration.ns().saturating_sub(enough_duration_ns) > EPOCH_TIME.ns()
     }
 
-    /// Removes the setting and restarts the search. Returns a result with the reason `why` if there
-    /// was a setting.
+    /// Removes the setting and restarts the search. The pause between trials stays. Returns a
+    /// result with the reason `why` if there was a setting, kept or under trial.
     pub(super) fn reset(&mut self, why: &'static str) -> Option<ProbeResult> {
         let was_set = self.allowed().is_some();
         let (kib_per_s, all_kib_per_s) = (self.mean_kib_per_s, self.all_kib_per_s);
@@ -282,7 +283,7 @@ impl ThroughputTuner {
         let is_limit_reached =
             |setting: u32| self.parameter == Parameter::Processes || 4 * mean_depth >= 3 * setting;
         if self.allowed().is_some_and(|setting| !is_limit_reached(setting)) {
-            // Programs with fewer requests than allowed give no information.
+            // Programs with fewer requests than allowed give no information. A trial is cancelled.
             self.trial = None;
             return None;
         }
@@ -294,7 +295,8 @@ impl ThroughputTuner {
 
     /// Evaluates an epoch under the current setting, and starts a trial if one is due. `kib_per_s`
     /// is the throughput of the epoch, `mean_depth` the mean number of requests in progress in it.
-    /// Returns a result only if the setting was reset, because the load has changed.
+    /// `may_start_trial` is called only if a trial is otherwise due. A changed load resets the
+    /// search. Returns a result only if that removed a setting.
     fn evaluate_current(
         &mut self,
         now: Time,
@@ -305,12 +307,13 @@ impl ThroughputTuner {
         let mean_before = self.mean_kib_per_s;
         self.epochs = (self.epochs + 1).min(MIN_SAMPLES);
         self.mean_kib_per_s = (mean_before * (self.epochs - 1) + kib_per_s) / self.epochs;
-        let (current_kib_per_s, reference_kib_per_s) =
-            (self.mean_kib_per_s, self.reference_kib_per_s);
+        let (current_kib_per_s, initial_kib_per_s) = (self.mean_kib_per_s, self.initial_kib_per_s);
+        // An initial rate of 0 is not known yet: there is nothing to compare with.
         if self.epochs == MIN_SAMPLES
-            && reference_kib_per_s > 0
-            && self.parameter.is_other_load(current_kib_per_s, reference_kib_per_s)
+            && initial_kib_per_s > 0
+            && self.parameter.is_other_load(current_kib_per_s, initial_kib_per_s)
         {
+            // `reset` keeps the pause, which belongs to the earlier load: it is ended here.
             self.quiet_until = now;
             let result = self.reset("another");
             self.begin_epoch(now);
@@ -319,8 +322,8 @@ impl ThroughputTuner {
         if self.setting.is_none() {
             self.all_kib_per_s = current_kib_per_s;
         }
-        if self.epochs == MIN_SAMPLES && reference_kib_per_s == 0 {
-            self.reference_kib_per_s = current_kib_per_s;
+        if self.epochs == MIN_SAMPLES && initial_kib_per_s == 0 {
+            self.initial_kib_per_s = current_kib_per_s;
         }
         // The first epoch of all at once includes the initial requests, so it is not used.
         if now < self.quiet_until || self.epochs < 2 || !may_start_trial() {
@@ -331,6 +334,7 @@ impl ThroughputTuner {
             false => self.next_setting_to_try(mean_depth),
         };
         self.next_trial_is_all = false;
+        // Without another value to try, such as all at once under no setting, no trial starts.
         if next_setting != self.setting {
             self.trial =
                 Some(SettingTrial { setting: next_setting, began: now, first_kib_per_s: None });
@@ -353,8 +357,9 @@ impl ThroughputTuner {
         }
     }
 
-    /// Evaluates the epoch of a trial: keeps its setting, drops it, or repeats it. Returns the new
-    /// setting with the reason, or `None` if the setting stays.
+    /// Evaluates the epoch of a trial of a setting: keeps the setting, drops it, or repeats the
+    /// trial. After a trial of all at once, the current setting is kept, raised or removed. Returns
+    /// the new setting with the reason, or `None` if the setting stays.
     fn evaluate_trial(
         &mut self,
         now: Time,
@@ -389,14 +394,14 @@ impl ThroughputTuner {
                     || 4 * kib_per_s > 5 * self.mean_kib_per_s;
                 if !(is_more && self.parameter.is_enough(kib_per_s, self.all_kib_per_s)) {
                     // With a few dozen requests on a few disks the rate varies by a tenth: the
-                    // trial is repeated.
+                    // trial is repeated once. `None`: the setting stays.
                     if self.parameter == Parameter::Requests && trial.first_kib_per_s.is_none() {
                         self.trial =
                             Some(SettingTrial { first_kib_per_s: Some(kib_per_s), ..trial });
                         self.begin_epoch(now);
                         return None;
                     }
-                    // The finer step is tried at once.
+                    // The finer step is tried without a pause. `None`: the setting stays.
                     if self.parameter == Parameter::Requests && !self.uses_fine_steps {
                         self.uses_fine_steps = true;
                         return None;
@@ -409,7 +414,7 @@ impl ThroughputTuner {
                 "enough"
             }
         };
-        self.reference_kib_per_s = 0;
+        self.initial_kib_per_s = 0;
         // The rate of all at once may be only the initial rate of the device.
         self.next_trial_is_all = self.parameter == Parameter::Processes && self.setting.is_some();
         self.quiet_until = now;

@@ -149,7 +149,7 @@ impl Bfq {
         // In microseconds the product fits into 64 bits.
         let [length_us, timeout_us] = [length.min(timeout), timeout].map(|time| time.ns() / 1_000);
         let by_time = max * length_us / timeout_us;
-        self.trees.raise_budget(id, by_time);
+        self.trees.raise_budget_to(id, by_time);
         self.trees.serve(id, by_time.saturating_sub(self.trees.service(id)));
     }
 }

@@ -235,8 +235,8 @@ impl ServiceTrees {
         tree.virtual_time += duration(sectors, tree.weight_sum);
     }
 
-    /// Raises the budget of the queue in service to at least `sectors`.
-    pub(super) fn raise_budget(&mut self, id: QueueId, sectors: u64) {
+    /// Raises the budget of the queue in service to `sectors`. A larger budget stays.
+    pub(super) fn raise_budget_to(&mut self, id: QueueId, sectors: u64) {
         let budget = &mut self.entities[id.0 as usize].budget;
         *budget = (*budget).max(sectors);
     }
