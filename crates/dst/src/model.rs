@@ -279,17 +279,23 @@ impl Guard {
 }
 
 impl Model {
-    /// True if a read of a server's file may fail with this error.
+    /// Returns true if a read of a server's file may fail with this error. Returns false without a
+    /// server. A read by several calls may fail by any of them, so only the rates are checked. A
+    /// rate of 0 means that the fault never happens.
     fn is_server_error_permitted(&self, error: DeviceError, disk: &Disk) -> bool {
         let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
         match error {
             DeviceError::TimedOut => {
+                // A delayed answer may come too late. The client repeats a postponed call until
+                // its time is over. After an injected error the machine retries the parts of the
+                // request: with more calls in flight, answers may come later.
                 let rates = [faults.delay_one_in, faults.retry_one_in, faults.error_one_in];
                 server.can_time_out()
                     || self.can_freeze_threads
                     || rates.iter().any(|&rate| rate > 0)
             }
             DeviceError::Garbled => server.garble_one_in > 0,
+            // Answers that `error_one_in` injects: unknown program, access denied, or stale handle.
             DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => {
                 faults.error_one_in > 0
             }
