@@ -414,12 +414,15 @@ impl Planner {
         self.now
     }
 
-    /// Removes the retired sites whose reads and fetches have all ended.
+    /// Removes the retired sites whose reads have all been released, and whose pages are no longer
+    /// in flight. The addresses of their sectors become free.
     fn remove_retired(&mut self) {
         let Planner { machine, work, addresses, .. } = self;
         self.retired.retain(|start_sector| {
+            // True keeps the site in the list, for another try at the next poll.
             let site = work.sites.get_mut(start_sector).expect("a retired site is kept");
             let handles: Vec<HandleId> = site.handles.keys().copied().collect();
+            // A handle with unreleased reads stays until the release of the last one.
             handles.into_iter().for_each(|handle| site.close(machine, handle));
             if !site.handles.is_empty() || !machine.remove_file(site.machine_file) {
                 return true;

@@ -74,7 +74,8 @@ impl<S: ObjectStore> Shared<S> {
         Ok(None)
     }
 
-    /// The next step of a lookup.
+    /// The next step of a lookup: a known version, the request of another reader, or a new request.
+    /// The new request needs only the version if the object is known, as its bytes may be cached.
     fn look(
         self: &Arc<Self>,
         location: &Path,
@@ -176,12 +177,15 @@ impl<S: ObjectStore> OpeningTask<S> {
         }
     }
 
-    /// Installs the version of an answer, and starts the reads of the reader who caused it: the
-    /// first fetch among them takes the bytes of the answer.
+    /// Installs the version of an answer, unless a write has ended meanwhile. Starts the reads of
+    /// the reader who caused it: a fetch that begins in the answer's range takes its bytes. A
+    /// whole object that is too large for the cache goes to that reader as the store returned it.
+    /// In all other cases no answer is left, and the reader goes on with the known object.
     fn install(&self, result: GetResult) {
-        let limit = self.shared.options.cached_bytes_max();
+        let cached_bytes_max = self.shared.options.cached_bytes_max();
         let (meta, attributes) = (result.meta.clone(), result.attributes.clone());
         let objects_max = self.shared.options.objects_max;
+        // `None` if the reader needs only the version, or a range that is not within the object.
         let needed = match &self.need {
             Need::Version => None,
             Need::Whole => Some(0..meta.size),
@@ -190,7 +194,8 @@ impl<S: ObjectStore> OpeningTask<S> {
         let is_whole = matches!(self.need, Need::Whole);
         let settles_at = settles_at(&meta, self.started, self.unix_started);
         let found = Found { meta, attributes, checked_at: self.started, settles_at };
-        let is_large = needed.as_ref().is_some_and(|range| range.end - range.start > limit);
+        let is_large =
+            needed.as_ref().is_some_and(|range| range.end - range.start > cached_bytes_max);
         let mut answer = Some(result);
         let reads = self.shared.run(|state, now| {
             if !state.is_opening(&self.location, &self.promise) {
@@ -201,6 +206,7 @@ impl<S: ObjectStore> OpeningTask<S> {
             state.install(now, &self.location, found, objects_max);
             let object = state.objects.find(&self.location).expect("installed just now").clone();
             let (Some((file, _)), Some(range), false) = (object.file, needed, is_large) else {
+                // The object is not cached, nothing is needed, or the range exceeds the cache.
                 return None;
             };
             if let Some(GetResult { range: body, .. }) = &answer
@@ -211,7 +217,7 @@ impl<S: ObjectStore> OpeningTask<S> {
                 state.bodies.insert(file, Body { range, stream });
             }
             let pieces = self.shared.options.pieces(&range);
-            // Without a place in the planner, the get starts no read.
+            // If the planner has no place for the reads, none starts, and the reader has no answer.
             let reads = state.start(now, &object, first_pieces(&pieces)).ok()?;
             Some((object, reads))
         });

@@ -28,7 +28,7 @@ pub(super) struct Pieces<S: ObjectStore> {
 }
 
 impl<S: ObjectStore> Pieces<S> {
-    /// The get of these pieces, of which the first reads have started.
+    /// The get of these pieces. `started` has the reads of the first ones.
     pub(super) fn new(
         shared: &Arc<Shared<S>>,
         location: &Path,
@@ -52,7 +52,7 @@ impl<S: ObjectStore> Pieces<S> {
         Ok((object, stream::once(future::ready(Ok(first))).chain(rest).boxed()))
     }
 
-    /// The next piece. An error is the last one.
+    /// The next piece. An error is the last one. `None` after the last piece or an error.
     async fn next(mut self) -> Option<(Result<Bytes>, Pieces<S>)> {
         let piece = match self.started.pop_front()? {
             Ok(read) => {
@@ -68,7 +68,7 @@ impl<S: ObjectStore> Pieces<S> {
         Some((piece, self))
     }
 
-    /// Starts the read of one more piece.
+    /// Starts the read of one more piece. No effect if the reads of all pieces have started.
     async fn start_next(&mut self) {
         if let Some(piece) = self.rest.pop_front() {
             let read = self.start(piece).await;
@@ -76,24 +76,32 @@ impl<S: ObjectStore> Pieces<S> {
         }
     }
 
-    /// Starts the read of a piece. If the object was forgotten, it is looked up, and must be of the
-    /// same version.
+    /// Starts the read of a piece. If the object was forgotten, or is another file of the planner,
+    /// it is looked up again. It must then have the same size and version, and be cached.
+    ///
+    /// # Errors
+    /// The planner starts no read, the lookup fails, or the object has changed. An object that is
+    /// forgotten again after each of several lookups counts as changed.
     async fn start(&mut self, piece: Range<u64>) -> Result<ReadTicket<S>> {
         let pieces = [piece];
         for _ in 0..=self.shared.options.repeats_max {
             let started = self.shared.start(&self.location, &self.object, &pieces);
             let started = started.map_err(|error| own_error(error.to_string()))?;
+            // `None`: the object was forgotten, or opened again as another file of the planner.
             if let Some(mut reads) = started {
                 return Ok(reads.pop().expect("one read was started"));
             }
+            // Any known version suffices (`Time::ZERO`), because its generation is compared below.
             let found = self.shared.lookup(&self.location, Need::Version, Time::ZERO).await;
             let object = match found {
                 Ok(Some((object, _))) => object,
+                // It is written again and again, or is gone.
                 Ok(None) | Err(Error::NotFound { .. }) => break,
                 Err(error) => return Err(error),
             };
             let (old, new) = (&self.object.meta, &object.meta);
             let is_same = old.size == new.size && generation_of(old) == generation_of(new);
+            // An object without a file is not cached: the planner cannot read it.
             if !is_same || object.file.is_none() {
                 break;
             }
