@@ -182,9 +182,10 @@ impl EvictionCell {
     /// Simulates the cell under `policy` and under all other policies, and compares them.
     ///
     /// # Errors
-    /// Fails if the policy is unknown or has an invalid parameter.
+    /// Fails if the policy is unknown or has an invalid parameter, or if a simulation fails.
     pub fn judge(&self, policy: &Spec) -> Result<JudgedEviction, SimulateError> {
         let judged = self.run(policy)?;
+        // `adaptive` is no baseline: the matrix compares it with the best of the others.
         let other_policies = eviction::POLICIES
             .iter()
             .filter(|policy_entry| ![DEFAULT_POLICY, &policy.name].contains(&policy_entry.name));
@@ -205,7 +206,11 @@ impl EvictionCell {
         })
     }
 
-    /// Simulates the cell under one policy. Returns its cost and ratios.
+    /// Simulates the cell under one policy. Returns its cost, also divided by the cost without any
+    /// memory.
+    ///
+    /// # Errors
+    /// The policy is unknown or has an invalid parameter, or the simulation fails.
     fn run(&self, policy: &Spec) -> Result<CellResult, SimulateError> {
         match &self.task {
             EvictionTask::References { trace, pages } => {
@@ -226,7 +231,9 @@ impl EvictionCell {
                 let workload = reads.workload(LoadSize { seed: *seed, part: *work_divisor });
                 let mut never_stop = |_| ProgressAnswer::Continue;
                 let observer = RunObserver::progress(&mut never_stop);
-                let row = simulate_workload(None, workload, &setup, observer)?;
+                // The workload has no job file, whose sections would be in the row.
+                let no_job = None;
+                let row = simulate_workload(no_job, workload, &setup, observer)?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
                 Ok(CellResult {
                     eviction: policy.to_string(),

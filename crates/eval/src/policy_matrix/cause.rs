@@ -83,13 +83,17 @@ fn responsible_policy(
     }
 }
 
-/// Returns the differences of at least a tenth between `run` and the best run as texts, the
-/// greatest first. The last text counts the seeds with a better result, if there are any.
+/// Returns the differences of at least a tenth to the disadvantage of `run` against `best` as
+/// texts, the greatest first. Differences in favour of `run` and unknown values are left out.
+/// Without a difference the text names order and timing. The last text counts the seeds with which
+/// `run` is at least as good as `best`, if there are any.
 fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
     let bytes = |run: &MatrixResult| Some(run.device_requests? * run.device_request_kib_mean?);
-    // A hundredth is added, so that the ratio is finite for a full coverage.
+    // The share of the bytes that were not cached in time, which is 1 minus the coverage. A
+    // hundredth is added, so that the ratio is finite for a full coverage.
     let late_share = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);
     let ratio = |own: Option<f64>, best: Option<f64>| Some(own? / best?);
+    // For values that are worse if they are smaller.
     let inverse = |ratio: Option<f64>| ratio.map(|ratio| 1.0 / ratio);
     let requests = ratio(run.device_requests, best.device_requests);
     let depth = ratio(run.device_depth_mean, best.device_depth_mean);
@@ -99,6 +103,7 @@ fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
         (inverse(depth), "less depth"),
         (ratio(late_share(run), late_share(best)), "more waited for"),
     ];
+    // A ratio above 1 means that `run` is worse. It is not finite if the value of `best` is 0.
     worse.retain(|(ratio, _)| {
         ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERENCE_RATIO_MIN)
     });
