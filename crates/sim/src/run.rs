@@ -187,8 +187,7 @@ struct RunningJob<'a> {
 pub const STEPS_PER_PROGRESS: u32 = 4096;
 
 impl<'a> RunningJob<'a> {
-    /// Creates the run: adds the files to the machine, and all processes in the order of their
-    /// phases.
+    /// Creates the run: adds the files to the machine, and all processes in the order of phases.
     fn new(
         machine: &mut Machine,
         workload: Workload,
@@ -235,8 +234,9 @@ impl<'a> RunningJob<'a> {
         })
     }
 
-    /// Runs steps until no process can continue and no request is in flight. Reports the progress
-    /// and the decisions to the observer, which may stop the run.
+    /// Runs steps until no process can continue and no request is in flight. Reports progress and
+    /// decisions to the observer, which may stop the run. Fails after too many steps or failed
+    /// operations at one virtual time, or if internal events of the device continue without end.
     fn run_steps(
         &mut self,
         machine: &mut Machine,
@@ -247,13 +247,13 @@ impl<'a> RunningJob<'a> {
         loop {
             let has_more = self.do_present_work(machine);
             self.stuck.take().map_or(Ok(()), Err)?;
+            // Detects a policy or model that keeps working without progress of the virtual time.
             steps.count(self.world.now(), || format!("turns: {}", state_of(machine)))?;
             observer.forward_decisions(machine);
             step_count = step_count.wrapping_add(1);
             if step_count.is_multiple_of(STEPS_PER_PROGRESS) {
-                let now = self.world.now();
-                let (bytes, bytes_total) = (self.bytes_moved, self.bytes_planned);
-                let progress = Progress { now, bytes, bytes_total };
+                let (now, bytes) = (self.world.now(), self.bytes_moved);
+                let progress = Progress { now, bytes, bytes_total: self.bytes_planned };
                 if (observer.on_progress)(progress) == ProgressAnswer::Stop && !self.is_stopping {
                     self.stop();
                     continue;
@@ -308,8 +308,7 @@ impl<'a> RunningJob<'a> {
         machine.step(now, self) || is_phase_over
     }
 
-    /// Starts the processes of the next phase, each after its delay. Without effect if no phase is
-    /// left.
+    /// Starts the processes of the next phase, each after its delay. No effect without a phase.
     fn start_next_phase(&mut self, now: Time) {
         let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
         let Some(phase) = self.later_phases.last().map(|&id| phase_of(self, id)) else { return };
