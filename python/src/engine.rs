@@ -33,6 +33,7 @@ pub struct Remade {
 }
 
 impl Remade {
+    /// Returns the read path of this process. The first call in a child of `fork` creates one.
     fn path(&self, _py: Python<'_>) -> PyResult<ReadPath> {
         let mut path = self.path.lock().expect("no build panics");
         if let Some(path) = path.get() {
@@ -44,7 +45,7 @@ impl Remade {
     }
 
     /// Opens a local file through the path, or a server's file through a separate path with equal
-    /// options.
+    /// options. Only a local file stays open after its last handle is closed.
     pub fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
         let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
         let path = self.path(py)?;
@@ -60,7 +61,8 @@ impl Remade {
         Ok(Own::new(file))
     }
 
-    /// Keeps a file open. Returns the files that no longer stay open.
+    /// Keeps a file open. Returns the files that no longer stay open: an older one with this name,
+    /// files of a parent process, and the oldest files beyond `kept_max`.
     fn keep(&self, name: &Path, file: Own<File>) -> Vec<(PathBuf, Own<File>)> {
         let mut kept = self.kept.lock().expect("no thread panics while holding it");
         let (mut left, still): (Vec<_>, Vec<_>) =
@@ -76,8 +78,10 @@ impl Remade {
 
 #[pymethods]
 impl Engine {
-    /// Creates a read path. Raises ValueError for an unusable option, OSError if the system lacks a
-    /// resource that it names.
+    /// Creates a read path. An option that is None keeps the default of `Builder`. Up to `kept_max`
+    /// local files stay open after their last handle is closed. `whole_file_bytes` is the size of
+    /// the largest file that may be read ahead whole. Raises ValueError for an unusable option,
+    /// OSError if the system lacks a resource that it names.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
     fn new(
@@ -107,9 +111,12 @@ impl Engine {
         options = given(options, kernel_cache, Builder::kernel_cache);
         options = given(options, whole_file_bytes, Builder::whole_file_memory);
         let path = options.clone().build().map_err(|error| not_built(&error))?;
+        // A reader holds a piece and prefetches the next one. With an eighth of the memory for
+        // each, several readers have space. Without a memory size only the maximum applies.
         let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
         let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);
         let path = Mutex::new(Own::new(path));
+        // More files than a `usize` counts are no limit.
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         let kept = Mutex::default();
         Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
@@ -159,7 +166,7 @@ pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyD
     Ok(all)
 }
 
-/// Sets an option if it is given.
+/// Sets an option if it is given. None keeps the builder's default.
 fn given<T>(options: Builder, value: Option<T>, set: impl Fn(Builder, T) -> Builder) -> Builder {
     match value {
         Some(value) => set(options, value),

@@ -121,16 +121,20 @@ impl<T: Send + Sync> Lending<T> {
         Ok(())
     }
 
+    /// Records that an exported buffer was released.
     fn give_back(&self) {
         self.lock().buffers -= 1;
     }
 
-    /// Releases the memory, unless it has exported buffers.
+    /// Releases the memory. Raises BufferError while exported buffers use it. No effect if it is
+    /// closed, or in a child of `fork`: the memory belongs to the parent process.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let closed = {
             let mut state = self.lock();
             match state.buffers {
+                // In a child the memory stays, with or without buffers.
                 _ if state.memory.as_ref().is_some_and(|memory| !memory.is_ours()) => None,
+                // None if the memory is closed already.
                 0 => state.memory.take(),
                 buffers => {
                     return Err(PyBufferError::new_err(format!(
@@ -234,6 +238,7 @@ impl MappedFile {
         while size > 0 {
             let piece = size.min(PIECE_BYTES);
             let behind = (offset + piece, (size - piece).min(PIECE_BYTES));
+            // The last piece has no next one.
             if behind.1 > 0 {
                 // Pages beyond the first allocation of memory.
                 py.detach(|| memory.inherited().advise(Advice::WillNeed, behind.0, behind.1));
@@ -269,7 +274,7 @@ impl MappedFile {
         Ok(all)
     }
 
-    /// Releases the memory. Raises BufferError while arrays use it.
+    /// Releases the memory. Raises BufferError while arrays use it. No effect in a child of `fork`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.0.close(py)
     }
@@ -358,7 +363,8 @@ impl PagedMemory {
         checked.map_err(|error| PyOSError::new_err((5, error.to_string())))
     }
 
-    /// Releases memory and storage. Raises BufferError while arrays use it.
+    /// Releases memory and storage. Raises BufferError while arrays use it. No effect in a child of
+    /// `fork`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.0.close(py)
     }
