@@ -94,7 +94,7 @@ impl Handle {
                 return self.record_resident_read(bytes, offset);
             }
         }
-        self.read_absent_pages(file, buffered_file, read, buffers)
+        self.finish_untrusted(file, buffered_file, read, buffers)
             .is_some_and(|awaited_bytes| self.record_kernel_read(bytes, awaited_bytes, offset))
     }
 
@@ -138,10 +138,11 @@ impl Handle {
         }
     }
 
-    /// Shows a read to the policy and reads the rest of its bytes into `buffers`. Returns the
-    /// number of bytes that had to be awaited. Returns `None` if the read must bypass the kernel
-    /// page cache.
-    fn read_absent_pages(
+    /// Finishes a read after its check, or without one: reads the rest of its bytes into `buffers`.
+    /// The policy sees the read first, unless it is one of a stream that the kernel reads ahead.
+    /// Returns the number of bytes that had to be awaited. Returns `None` if the read must bypass
+    /// the kernel page cache: the file ends before, or the device fails.
+    fn finish_untrusted(
         &self,
         file: &KernelFile,
         buffered_file: &BufferedFile,
@@ -153,9 +154,13 @@ impl Handle {
         let reads = self.read_counters.kernel_reads();
         let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
         let is_prefetching = state == ReadState::Prefetching;
+        // Without the policy the kernel reads ahead as usual, and nothing is advised.
         let (mut kernel_readahead, mut was_advised) = (KernelReadahead::Enabled, false);
-        if is_prefetching || no_readahead_from.is_some() || !reads.continues_unreported_read(offset)
-        {
+        // The policy must see reads of advised pages, and runs without kernel readahead. Any other
+        // read that continues one unseen by the policy belongs to a stream of the kernel.
+        let is_kernel_stream =
+            no_readahead_from.is_none() && reads.continues_read_unseen_by_policy(offset);
+        if is_prefetching || !is_kernel_stream {
             let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
             let answer = file.readahead.show_read(&self.kernel_policy, &file.target, access);
             reads.set_no_readahead(answer.is_kernel_readahead_off);
@@ -165,12 +170,14 @@ impl Handle {
             );
             was_advised = answer.has_advised_part;
         }
+        // Without a check all bytes are read here.
         let resident_bytes = checked_bytes.unwrap_or(0);
         if !buffered_file.read_rest(offset, resident_bytes, kernel_readahead, buffers) {
             return None;
         }
         let awaited_bytes =
             timer.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
+        // A read of advised pages is no sample of the residency: it only ends the trust.
         match is_prefetching {
             true => reads.sampler().reset(),
             false => reads.sampler().record_check(awaited_bytes == 0),
@@ -195,8 +202,9 @@ impl Handle {
         Some(if is_resident { SubmittedResidency::Resident } else { SubmittedResidency::Absent })
     }
 
-    /// Shows a submitted read to the policy and starts its I/O, unless the range is resident and
-    /// the policy need not see it. Returns true if all pages of the range are resident.
+    /// Shows a submitted read to the policy and starts its I/O. No effect if the range is resident
+    /// and no advised page waits for its reader. Returns true if all pages of the range are
+    /// resident.
     fn submit_if_absent(&self, file: &KernelFile, offset: u64, bytes: u64) -> bool {
         let KernelFile { target, readahead, .. } = file;
         let request = PageRange::covering(offset, bytes);

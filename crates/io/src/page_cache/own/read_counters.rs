@@ -275,11 +275,12 @@ impl KernelReadCounters<'_> {
         let start = self.counters.run_start.load(Ordering::Relaxed);
         // A read from the path's own cache meanwhile may have ended before the run.
         let is_shorter = offset.checked_sub(start).is_some_and(|run_bytes| run_bytes < bytes);
-        (self.continues_unreported_read(offset) && is_shorter).then_some(start)
+        (self.continues_read_unseen_by_policy(offset) && is_shorter).then_some(start)
     }
 
-    /// True if a read from `offset` on continues the last one and the policy has not seen that one.
-    pub(crate) fn continues_unreported_read(&self, offset: u64) -> bool {
+    /// Returns true if a read from `offset` on continues the last one and the policy has not seen
+    /// that one, such as a read of trusted or resident pages.
+    pub(crate) fn continues_read_unseen_by_policy(&self, offset: u64) -> bool {
         self.last_end() == Some(offset)
             && self.counters.policy_end.load(Ordering::Relaxed) != offset
     }
