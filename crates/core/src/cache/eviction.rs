@@ -134,10 +134,11 @@ impl Cache {
         }
     }
 
-    /// Frees the frames of the next victims, between one and `frames_needed`. Returns false if all
-    /// pages are in use.
+    /// Frees the frames of the next victims: one page of memory, or else at most `frames_needed`
+    /// pages. Pages in use are set aside. Returns false if none was left to free.
     fn evict_victims(&mut self, frames_needed: u32) -> bool {
-        // These lists have only memory, and only pages that no reader can see.
+        // These two lists hold only pages of memory, clean or prefetched, and unmapped. No reader
+        // uses such a page, so it leaves without a recall.
         let memory_page = self
             .frame_lists
             .oldest(FrameList::MEMORY_CLEAN)
@@ -153,14 +154,17 @@ impl Cache {
             let mut count = 0;
             while count < RECALL_BATCH_MAX.min(frames_needed as usize) {
                 let Some(id) = self.next_victim(count as u32, &mut queries_left) else { break };
-                // A pinned page stays off the lists until its last unpin.
                 let frame = self.frame(id);
                 if frame.is_held() {
+                    // An unpinned page of memory that is mapped, dirty or being written. It is set
+                    // aside until the scan is over.
                     self.frame_lists.push(id, FrameList::IN_USE);
                 } else if frame.pins == 0 && frame.state == FrameState::Filled {
                     victims[count] = id;
                     count += 1;
                 }
+                // Any other page is pinned or in flight. It stays off the lists until its last
+                // unpin or its arrival.
             }
             let victims = &victims[..count];
             let refused_bits = self.recall_all(victims);
