@@ -19,7 +19,8 @@ use crate::replay_recording;
 /// 512.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
-/// Replays a recording, or prints the decisions of the scheduler on a list.
+/// Replays a recording, or compares the decisions of a scheduler with a list of events, `cfq` by
+/// default. Fails if a request of the list differs.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     if replay_recording::is_recording(&args.events) {
         return replay_recording::run(args);

@@ -79,7 +79,9 @@ impl CacheState {
         if self != CacheState::Short {
             return true;
         }
-        // The group must be smaller than the data, so that the data does not fit into it.
+        // The group must be smaller than the data, so that the data does not fit into it. From
+        // twice the minimum on, the group has at most half of the data. A small run only checks
+        // that the row runs.
         let exceeds_group = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
         // The program's own buffer may take half of the group, which is a quarter of the bytes.
         let has_small_buffer = row.buffer_bytes() * 8 <= row.bytes();

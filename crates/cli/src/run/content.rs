@@ -19,7 +19,8 @@ pub fn fill_write(process: &Process, operation: ProcessOperation, offset: u64, m
     }
 }
 
-/// Verifies the bytes of a read at `offset`, if the job wrote them before.
+/// Verifies the bytes of a read at `offset`, if the job verifies data and its reads in flight are
+/// verifications. Any other operation succeeds unchecked.
 pub fn verify_read(
     process: &Process,
     operation: ProcessOperation,

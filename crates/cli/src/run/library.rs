@@ -434,7 +434,8 @@ fn run_cached(
     Ok(())
 }
 
-/// Opens the file for direct I/O. Writes through it invalidate the cached pages of the read path.
+/// Opens the file for direct I/O. A process that writes opens it through the read path: its writes
+/// invalidate the cached pages there. Other processes open the file by its path.
 fn open_raw(
     process: &Process,
     shared: &ProcessesShared<'_>,
