@@ -166,7 +166,7 @@ impl Cache {
     }
 
     /// Records that the device has delivered the pages of `range`, all of which must be in flight.
-    /// They become filled, and may be shared.
+    /// They become filled. Successive pages that may be shared are shared together.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
         let mut filled = [FrameId(0); SHARE_BATCH_MAX];
         let (mut first, mut count, mut marked_bits) = (range.first, 0, 0);
@@ -179,6 +179,7 @@ impl Cache {
                 marked_bits |= u64::from(self.frame(id).is_marked) << count;
                 count += 1;
             }
+            // A batch ends before a page that cannot be shared. An empty batch has no effect.
             if !is_shareable || count == SHARE_BATCH_MAX {
                 self.share(file, first, &filled[..count], marked_bits);
                 (first, count, marked_bits) = (page + 1, 0, 0);

@@ -438,7 +438,8 @@ impl Scheduler for AdaptiveScheduler {
             Dispatch::Request(id) => {
                 let request = &requests[id];
                 if request.op == Op::Read {
-                    self.record_dispatch(now, id, request.process, false);
+                    let went_first = false;
+                    self.record_dispatch(now, id, request.process, went_first);
                 }
                 Dispatch::Request(id)
             }

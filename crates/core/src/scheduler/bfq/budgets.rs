@@ -55,7 +55,8 @@ pub(super) struct EndedService {
     pub has_in_device: bool,
 }
 
-/// The budget after a service of a synchronous queue. `max` is the largest budget, in sectors.
+/// The budget after a service of a synchronous queue. `max` is the largest budget, in sectors. All
+/// factors are the kernel's.
 pub(super) fn budget_after(ended: EndedService, reason: EndReason, max: u64) -> u64 {
     let EndedService { budget, service, has_in_device } = ended;
     let min = max / MIN_BUDGET_DIVISOR;
