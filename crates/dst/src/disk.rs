@@ -97,7 +97,7 @@ impl Inode {
     }
 
     /// Fills `buffer` with the current bytes from `offset` on. `inode` is the file's number. The
-    /// range lies within the file.
+    /// range lies within the file. Pages of a store that were never written read as garbage.
     pub(super) fn read_current(&self, inode: u32, offset: u64, buffer: &mut [u8]) {
         let (mut position, mut unfilled) = (offset, buffer);
         while !unfilled.is_empty() {

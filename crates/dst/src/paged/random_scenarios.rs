@@ -68,6 +68,7 @@ impl Scenario {
     /// Draws a scenario of a mapping with windows delegated to the kernel, and about `actions`
     /// actions in all.
     pub fn with_delegation(seed: u64, actions: u64) -> Scenario {
+        // The constant gives other numbers than `paged` draws from the same seed.
         let mut draw = Draw(splitmix::mixed(seed ^ 0x1e47_0000));
         let kernel = Kernel {
             // With Linux's large pages, a run has some 100,000 steps.
@@ -89,8 +90,11 @@ impl Scenario {
         };
         let pages = memory_pages + draw.number_below(3 * memory_pages);
         let bytes = pages * PAGE_BYTES - draw.pick(&[0, 1, 1_000, 4_095]);
-        let paged = Scenario::paged(draw.number_below(u64::MAX), 0);
+        // Only the faults and settings are used, so it needs no action.
+        let no_actions = 0;
+        let paged = Scenario::paged(draw.number_below(u64::MAX), no_actions);
         let mut faults = paged.faults;
+        // The numbers were drawn for a file of another size.
         faults.bad_pages.iter_mut().for_each(|(_, page)| *page = draw.number_below(pages));
         faults.mapping_limit_one_in = draw.fault_rate(&[2, 10, 100]);
         if large_pages == LINUX_LARGE_FOLIO_PAGES {
