@@ -27,7 +27,7 @@ pub(super) fn mixed_reads(
 }
 
 /// Returns the reads of four phases: `blocks` reads in each, in one file. The phases are
-/// sequential, random, backward, and with strides.
+/// sequential, random, backward, and with strides. They use the first half of the file.
 pub(super) fn phase_reads(
     files: &mut WorkloadFiles,
     blocks: u64,
