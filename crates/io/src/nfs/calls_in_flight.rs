@@ -91,13 +91,15 @@ impl CallsInFlight {
 }
 
 impl Caller for CallsInFlight {
-    /// Passes the results to the question, or completes the READ.
+    /// Passes the results to the question, or completes the READ. Fails if they cannot be decoded:
+    /// the call then stays in flight, to be sent again.
     fn on_call_end(
         &mut self,
         call: CallId,
         results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
         let purpose = self.purposes[call.0 as usize].as_mut();
+        // `on_read_end` removes the purpose of a READ. A question's is removed at the end.
         match (purpose.expect("a call that ends is in flight"), results) {
             (CallPurpose::Question(on_results), Ok(CallResults::Whole(results))) => {
                 on_results(Ok(results))?

@@ -403,6 +403,7 @@ impl Mapping {
     /// # Errors
     /// The range is not in the file, or cannot be read. `buffer` then contains some of its bytes.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), LoadError> {
+        // The kernel serves the mapping, or this is a child made by `fork`: the file is read.
         if self.link().is_none() {
             let end = self.range_end(offset, buffer.len() as u64)?;
             return match self.fork_local.read(offset, buffer) {

@@ -57,8 +57,8 @@ impl TakeBackThread {
     }
 
     /// Takes a range back from the kernel's mapping and waits. Returns false if the system refuses
-    /// (too many mappings): the kernel's mapping then stays. Faults that are read meanwhile are
-    /// added to `faults`.
+    /// (too many mappings) or the thread has ended: the kernel's mapping then stays. Faults that
+    /// are read meanwhile are added to `faults`.
     pub(super) fn take_back(
         &self,
         range: PageRange,
@@ -72,7 +72,7 @@ impl TakeBackThread {
             let reported_moves =
                 uffd.faults(faults).expect("a userfaultfd can be read while it is open");
             // After the report the move is over, and the answer follows soon. A move by the program
-            // looks the same, so the wait is limited.
+            // looks the same, so the wait is limited. Without a report the answer is only polled.
             let answer_timeout = if reported_moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
             match self.answers.recv_timeout(answer_timeout) {
                 Ok(is_taken_back) => return is_taken_back,

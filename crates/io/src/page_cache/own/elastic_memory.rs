@@ -231,6 +231,7 @@ impl Engine {
         let mut state = self.lock();
         let [old_limit_bytes, used_bytes] = state.machine.memory_bytes();
         let refault_bytes = state.machine.returned_bytes();
+        // Without a measurement the old limit stays.
         let limit_bytes = memory.map_or(old_limit_bytes, |memory| {
             elastic.limit_bytes(&mut last_check, used_bytes, refault_bytes, memory)
         });
