@@ -342,7 +342,8 @@ impl RecordingData {
         }
     }
 
-    /// Adds a request to its device, and to the reads or writes that may delay the program.
+    /// Adds a read to its device. Adds writes, and reads by other programs, to the requests that
+    /// may delay the program. The program's own requests also extend the length of the run.
     fn on_request(&mut self, request: &RequestRecord) {
         match request.work {
             DeviceOperation::Write => self.writes.add_request(request),
@@ -353,6 +354,7 @@ impl RecordingData {
             }
             DeviceOperation::Read | DeviceOperation::Other => {}
         }
+        // A read with a thread is one by the program.
         if request.work == DeviceOperation::Read && request.thread.is_some() {
             self.devices.entry(request.device).or_default().record_request(request);
         }

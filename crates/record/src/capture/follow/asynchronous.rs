@@ -381,6 +381,8 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Handles the end of `io_submit` at `at_ns`. `result` is the number of accepted requests or a
     /// negative error number. Reads through the page cache end here, direct reads stay in flight.
+    /// Reads beyond [`ASYNC_READS_MAX`] end here too. Without reported ranges, all accepted reads
+    /// are only counted.
     pub(super) fn on_io_submit_end(
         &mut self,
         at_ns: u64,
@@ -399,7 +401,8 @@ impl<N: FileNames> TaskTracker<N> {
                     self.pending.aio.push(read);
                 } else {
                     // Without a page cache request all pages were resident, or the range is empty.
-                    self.put_asynchronous(at_ns, read, None, None);
+                    let (unknown_result, unknown_wait_ns) = (None, None);
+                    self.put_asynchronous(at_ns, read, unknown_result, unknown_wait_ns);
                 }
             }
             self.end_completed_reads();

@@ -198,8 +198,8 @@ impl<N: FileNames> TaskTracker<N> {
                 let (old_bytes, new_bytes) = (whole_pages(second), whole_pages(third));
                 self.maps.move_range(process, (first, old_bytes), (address, new_bytes));
             }
-            // The third argument has the flags of `mlock2`. With MLOCK_ONFAULT the call brings in
-            // no page. The third argument of `mlock` is always 0 here, because it has only two.
+            // The third argument of mlock2(2) is its flags. With MLOCK_ONFAULT the call brings in
+            // no page. mlock(2) has only two arguments, so the third one is 0 here.
             SystemCall::Mlock if third & ON_FAULT == 0 => {
                 self.on_populate(end_ns, task, (first, page_end(first, second)));
             }

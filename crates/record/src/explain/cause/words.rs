@@ -10,8 +10,8 @@ pub(super) fn duration_text(ns: f64) -> String {
     }
 }
 
-/// Formats bytes in the largest binary unit (KiB, MiB, GiB) that is not above the value, with one
-/// decimal below 100.
+/// Formats bytes in the largest binary unit (KiB, MiB, GiB) that is not above the value. Values
+/// below 100 have one decimal if their fraction is at least 0.05. Values below 1 KiB are in bytes.
 pub(super) fn bytes_text(bytes: f64) -> String {
     const KIB: f64 = 1024.0;
     let (value, unit) = match bytes {
