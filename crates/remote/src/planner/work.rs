@@ -163,7 +163,8 @@ impl Work {
         }
     }
 
-    /// Releases a read that the machine has ended, or not begun.
+    /// Releases a read that the machine has ended, or not begun. The last read of a closing handle
+    /// closes it. No effect on a read that is not open.
     pub(super) fn release(&mut self, machine: &mut Machine, now: Time, id: ReadId) {
         let Some(read) = self.reads.remove(&id) else { return };
         if let Some(read) = read.read {
@@ -173,6 +174,7 @@ impl Work {
         let handle = site.handles.get_mut(&read.handle).expect("a handle outlives its reads");
         handle.open_reads -= 1;
         if handle.is_closing {
+            // No effect while the handle has other reads.
             site.close(machine, read.handle);
         }
     }

@@ -194,7 +194,7 @@ impl<S: ObjectStore> OpeningTask<S> {
         let is_whole = matches!(self.need, Need::Whole);
         let settles_at = settles_at(&meta, self.started, self.unix_started);
         let found = Found { meta, attributes, checked_at: self.started, settles_at };
-        let is_large =
+        let exceeds_cache =
             needed.as_ref().is_some_and(|range| range.end - range.start > cached_bytes_max);
         let mut answer = Some(result);
         let reads = self.shared.run(|state, now| {
@@ -205,7 +205,7 @@ impl<S: ObjectStore> OpeningTask<S> {
             state.openings.remove(&self.location);
             state.install(now, &self.location, found, objects_max);
             let object = state.objects.find(&self.location).expect("installed just now").clone();
-            let (Some((file, _)), Some(range), false) = (object.file, needed, is_large) else {
+            let (Some((file, _)), Some(range), false) = (object.file, needed, exceeds_cache) else {
                 // The object is not cached, nothing is needed, or the range exceeds the cache.
                 return None;
             };
@@ -228,7 +228,7 @@ impl<S: ObjectStore> OpeningTask<S> {
                 Some(FirstAnswer::Reads(object, tickets))
             }
             // The answer to a `head` has no body.
-            (None, Some(result)) if is_whole && is_large && !result.range.is_empty() => {
+            (None, Some(result)) if is_whole && exceeds_cache && !result.range.is_empty() => {
                 Some(FirstAnswer::Whole(result))
             }
             _ => None,
