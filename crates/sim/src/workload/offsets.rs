@@ -202,8 +202,8 @@ impl ProcessOffsets {
         })
     }
 
-    /// Returns the first byte and the length of the next operation of this direction, or `None` at
-    /// the end of this pass.
+    /// Returns the first byte and the length of the next operation of this direction. `None` ends
+    /// this pass: no offset is left, or no size fits at the offset.
     ///
     /// `is_drawn` requests a random offset. `skips_map_mark` is set if the offset of a random job
     /// is not random. If it is set before the call, because another file had no offset left, this
@@ -227,6 +227,7 @@ impl ProcessOffsets {
             return None;
         }
         let area_end = self.area_start.saturating_add(self.area_bytes);
+        // Checks a random size only. A fixed one may exceed the area, but not the file.
         let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= area_end);
         let size_index = if rules.is_size_by_order { usize::from(is_random) } else { direction };
         let mut bytes =

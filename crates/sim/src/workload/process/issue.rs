@@ -232,7 +232,8 @@ impl Process {
     }
 
     /// Returns the time until which a rate or a flow delays the next operation, or `None` if
-    /// nothing delays it. Draws the direction of that operation if the process has a rate.
+    /// nothing delays it. Verifications and the end of a pass are never delayed. Draws the
+    /// direction of that operation if the process has a rate and no flow delays it.
     fn delayed_until(&mut self, now: Time) -> Option<Time> {
         if self.verification.is_checking() || self.is_pass_over() {
             return None;
@@ -245,6 +246,7 @@ impl Process {
         }
         let drawn = self.drawn_op.unwrap_or_else(|| self.next_direction());
         let (op, due) = match self.rules.reads_percent {
+            // The job has only one direction.
             0 | 100 => (drawn, self.pace.due_time(drawn)),
             _ => self.pace.next_direction(drawn, now),
         };
