@@ -309,7 +309,8 @@ impl StraceParser {
         self.count_left_out(kind::MAPPED);
     }
 
-    /// Adds the record of advice on a file (`fadvise64`, `readahead`). A failed call is ignored.
+    /// Adds the record of advice on a file (`fadvise64`, `readahead`). No effect for a failed call,
+    /// or for a descriptor that is unknown or not of a file.
     fn advise_file(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let path = match self.file_of_descriptor(task, call.argument(0)) {
             Some((_, open_file)) if is_file(&open_file.path) => open_file.path.clone(),
