@@ -27,12 +27,15 @@ impl Awaited {
 #[pymethods]
 impl Awaited {
     /// Returns the bytes, or None while the read is in flight. Then `wake` is called, on any
-    /// thread, when the next poll is due.
+    /// thread, when the next poll is due. A poll after the end returns no bytes. Raises the error
+    /// of the read, or an error in a forked child, which does not own the read.
     fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let waker = Waker::from(Arc::new(WakeCall(wake)));
         let polled = py.detach(|| {
             let mut future = self.0.lock().expect("no poll panics");
+            // The read has ended at an earlier poll.
             let Some(read) = &mut *future else { return Poll::Ready((Ok(0), Vec::new())) };
+            // The read belongs to the parent of this process.
             let Some(read) = read.get_mut() else {
                 return Poll::Ready((Err(io::ErrorKind::Interrupted.into()), Vec::new()));
             };

@@ -33,7 +33,7 @@ pub struct Remade {
 }
 
 impl Remade {
-    /// Returns the read path of this process. The first call in a child of `fork` creates one.
+    /// Returns the read path of this process. The first call in a forked child creates one.
     fn path(&self, _py: Python<'_>) -> PyResult<ReadPath> {
         let mut path = self.path.lock().expect("no build panics");
         if let Some(path) = path.get() {
