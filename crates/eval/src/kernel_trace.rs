@@ -14,8 +14,8 @@ use readpath_core::readahead::Folio;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{major, minor};
 
-use readpath_record::tracefs::Instance;
 pub use readpath_record::tracefs::TracefsError;
+use readpath_record::tracefs::{ChangeLock, Instance};
 
 /// Buffer size per processor in KiB. An event takes about 48 bytes. A read of 4 MiB in single pages
 /// with a window of 16 MiB makes 5,120 events or 240 KiB.
@@ -29,6 +29,14 @@ pub struct PageCacheTrace {
     instance: Instance,
     /// Text read from the pipe and not parsed yet.
     pending: Vec<u8>,
+    /// Lock for the removal, taken at its start. Dropped last.
+    removal_lock: Option<ChangeLock>,
+}
+
+impl Drop for PageCacheTrace {
+    fn drop(&mut self) {
+        self.removal_lock = Some(self.instance.lock());
+    }
 }
 
 impl PageCacheTrace {
@@ -37,7 +45,7 @@ impl PageCacheTrace {
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
     pub fn start(device: u64, inode: u64) -> Result<PageCacheTrace, TracefsError> {
-        let instance = Instance::create()?;
+        let (instance, _lock) = Instance::create_locked()?;
         // Device number in the kernel's format: 12 bits major, 20 bits minor.
         let kernel_device = u64::from(major(device)) << 20 | u64::from(minor(device));
         instance.write("buffer_size_kb", &BUFFER_KIB.to_string())?;
@@ -45,7 +53,7 @@ impl PageCacheTrace {
         instance.write("events/filemap/mm_filemap_add_to_page_cache/filter", &filter)?;
         instance.write("events/filemap/mm_filemap_add_to_page_cache/enable", "1")?;
         let pipe = instance.open("trace_pipe")?;
-        Ok(PageCacheTrace { pipe, instance, pending: Vec::new() })
+        Ok(PageCacheTrace { pipe, instance, pending: Vec::new(), removal_lock: None })
     }
 
     /// Returns the folios added since the last call, in order. Does not wait for further events.
