@@ -372,7 +372,7 @@ impl Scheduler for AdaptiveScheduler {
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
-            return self.ready.insert(now, id, requests);
+            return self.ready.insert(now, id, false, requests);
         }
         let process = self.processes.entry(request.process).or_default();
         // The number of an ended process may be in use again.
@@ -395,10 +395,7 @@ impl Scheduler for AdaptiveScheduler {
         };
         let process = self.processes.get_mut(&requests[id].process).expect("it was just seen");
         if (is_admitted || is_favoured) && process.parked.is_empty() {
-            let inserted = match is_favoured {
-                true => self.ready.insert_favoured(now, id, requests),
-                false => self.ready.insert(now, id, requests),
-            };
+            let inserted = self.ready.insert(now, id, is_favoured, requests);
             match inserted {
                 Inserted::Queued => {
                     process.dispatchable_reads += 1;

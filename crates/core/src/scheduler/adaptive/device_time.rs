@@ -49,8 +49,7 @@ impl DeviceTime {
     }
 
     /// Charges a read of one of `busy_processes` processes that completes at `now`. It has occupied
-    /// the device since `since`, or since the completion before it. Returns
-    /// that time.
+    /// the device since `since`, or since the completion before it. Returns that time.
     pub(super) fn charge(
         &mut self,
         now: Time,

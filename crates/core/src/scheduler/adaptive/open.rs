@@ -50,31 +50,22 @@ impl ReadyRequests {
         }
     }
 
-    /// Adds a request to the speculative or the needed ones, and merges it with a neighbour if
-    /// possible.
+    /// Adds a request to the speculative, the first or the needed ones, and merges it with a
+    /// neighbour if possible. `is_favoured`: it is a read of a favoured process, and goes first
+    /// unless it is speculative.
     pub(super) fn insert(
         &mut self,
         now: Time,
         id: RequestId,
+        is_favoured: bool,
         requests: &mut RequestTable,
     ) -> Inserted {
-        match is_speculative(id, requests) {
-            true => self.speculative.insert_or_merge(now, id, requests, self.sectors_max),
-            false => self.needed.insert(now, id, requests),
-        }
-    }
-
-    /// Adds a read of a favoured process. Unless it is speculative, it goes first.
-    pub(super) fn insert_favoured(
-        &mut self,
-        now: Time,
-        id: RequestId,
-        requests: &mut RequestTable,
-    ) -> Inserted {
-        match is_speculative(id, requests) {
-            true => self.speculative.insert_or_merge(now, id, requests, self.sectors_max),
-            false => self.first.insert_or_merge(now, id, requests, self.sectors_max),
-        }
+        let queue = match is_speculative(id, requests) {
+            true => &mut self.speculative,
+            false if is_favoured => &mut self.first,
+            false => return self.needed.insert(now, id, requests),
+        };
+        queue.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
     /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
@@ -103,8 +94,8 @@ impl ReadyRequests {
         }
     }
 
-    /// Removes and returns the next read of favoured processes, in ascending sector
-    /// order; `None` without one.
+    /// Removes and returns the next read of favoured processes, in ascending sector order; `None`
+    /// without one.
     pub(super) fn dispatch_first(&mut self, requests: &RequestTable) -> Option<RequestId> {
         let (oldest, _) = self.first.oldest(requests)?;
         let key = self.first.first_from(self.next_sector).unwrap_or(oldest);
@@ -169,7 +160,7 @@ mod tests {
         let (mut ready, mut table) = (ReadyRequests::new(&caps()), RequestTable::default());
         let insert = |request: &Request| {
             let id = table.open(*request);
-            ready.insert(Time::ZERO, id, &mut table);
+            ready.insert(Time::ZERO, id, false, &mut table);
             id
         };
         let ids = requests.iter().map(insert).collect();
@@ -214,7 +205,7 @@ mod tests {
         let (mut ready, mut table, ids) = insert_all(&[speculative(100), speculative(900)]);
         let demand_reads = [500, 700].map(|start| table.open(read(start, 8)));
         for id in demand_reads {
-            ready.insert(Time::from_ms(400), id, &mut table);
+            ready.insert(Time::from_ms(400), id, false, &mut table);
         }
         let mut dispatch = |ms| ready.dispatch(Time::from_ms(ms), &table);
         assert_eq!(dispatch(499), Dispatch::Request(demand_reads[0]));
