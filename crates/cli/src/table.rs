@@ -102,8 +102,8 @@ impl Table {
         blocks.join("\n")
     }
 
-    /// Text of the table with columns left out until it is at most `columns_max` characters wide:
-    /// first empty columns, then texts that are equal in all rows, then the last columns. A line
+    /// Text of the table with columns left out until it is at most `columns_max` characters wide.
+    /// Empty columns go first, then texts that are equal in all rows, then the last columns. A line
     /// below the table names the columns that are left out. `widths` has the width of every column.
     fn without_least_columns(&self, widths: &[usize], columns_max: usize) -> String {
         let is_empty =

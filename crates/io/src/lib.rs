@@ -61,7 +61,8 @@ mod prometheus;
 pub mod raw;
 mod read_error;
 mod readahead_state;
-// Of the unpublished crate `readpath-dst` only: access to the layers below, and a simulated system.
+// The unpublished crate `readpath-dst` alone has these: access to the layers below, and a simulated
+// system.
 #[cfg(inside)]
 #[path = "../../dst/src/inside.rs"]
 pub mod inside;

@@ -40,7 +40,7 @@
 //!   ahead of its consumer, outside of the cache. If the object changes after the first piece, the
 //!   stream ends with [`Error::Precondition`](object_store::Error::Precondition).
 //! - A larger get passes straight to the underlying store, and is not cached.
-//! - So does a get with a version, with conditions, or with extensions. The exception is
+//! - A get with a version, with conditions, or with extensions passes too. The exception is
 //!   `if_match` alone: it is answered from the cache where it names the known version.
 //! - The first get of an object needs one request: its answer brings the version and the bytes. If
 //!   other fetches are in flight in full number, a part of these bytes may be requested again.
@@ -60,9 +60,9 @@
 //! ([`StoreOptions::retries_max`]), and so are answers of the wrong length. The clients of
 //! `object_store` do the waiting.
 //!
-//! Where a request passes straight to the underlying store, the get returns before its body has
-//! arrived. An error then ends the body: the bytes before it are not requested again. A file of a
-//! local store becomes a stream that is checked in the same way.
+//! A get that passes straight to the underlying store returns before its body has arrived. An error
+//! then ends the body: the bytes before it are not requested again. A file of a local store becomes
+//! a stream that is checked in the same way.
 
 use std::fmt;
 use std::ops::Range;

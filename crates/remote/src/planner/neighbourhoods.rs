@@ -16,9 +16,9 @@
 //! - *Evidence.* Eight requests have filled holes, the neighbourhood has moved up by twice its
 //!   reach, and an eighth of the pages at most was skipped. A stream in order has no holes, and is
 //!   left to the readahead policy.
-//! - *Window.* From then on the pages behind the end are prefetched: at most as many as were passed
-//!   with this evidence, as 16 requests cost, and as a share of half of the memory. A neighbourhood
-//!   that ends has thus wasted no more than it has used.
+//! - *Window.* From then on the pages behind the end are prefetched. Their number has three limits:
+//!   the pages passed with this evidence, the cost of 16 requests, and a share of half of the
+//!   memory. A neighbourhood that ends has thus wasted no more than it has used.
 //!
 //! Measured in virtual time (`patterns` among the tests of the store): a reader that jumps among
 //! eight pieces of 256 KiB gets 0.24 of the network without it.

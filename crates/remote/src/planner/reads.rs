@@ -89,9 +89,9 @@ impl Planner {
     }
 
     /// Begins the reads that have started, before others that start until the next
-    /// [`poll`](Planner::poll). Memory is given in the order in which reads begin. A caller that
-    /// takes the bytes in the order of the starts calls this after each of them, if the reads may
-    /// need more memory than there is: a read of a lower offset could hold it otherwise.
+    /// [`poll`](Planner::poll). Memory is given in the order in which reads begin. To be called after
+    /// each start if the caller takes the bytes in the order of the starts, and the reads may need
+    /// more memory than there is. Otherwise a read of a lower offset could hold the memory.
     pub fn begin_started(&mut self, now: Time) {
         let now = self.advance(now);
         self.begin_reads(now);
