@@ -120,8 +120,8 @@ def test_get_tensors_reads_in_file_order_for_any_requested_order(
 ):
     asked = []
     real = os.posix_fadvise
-    monkeypatch.setattr("readpath.tensors.PIECE_BYTES_MAX", 128 << 10)
-    monkeypatch.setattr("readpath.tensors.KERNEL_AHEAD_BYTES", 1 << 40)
+    monkeypatch.setattr("readpath.tensor_files.PIECE_BYTES_MAX", 128 << 10)
+    monkeypatch.setattr("readpath.tensor_files.KERNEL_AHEAD_BYTES", 1 << 40)
 
     def advise(*said):
         if said[3] == os.POSIX_FADV_WILLNEED:
@@ -259,7 +259,7 @@ def test_resident_tensors_cause_no_prefetch_or_device_read(folder, monkeypatch):
     path.read_bytes()
     asked = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *said: asked.append(said))
-    monkeypatch.setattr("readpath.tensors.KERNEL_AHEAD_BYTES", 1 << 40)
+    monkeypatch.setattr("readpath.tensor_files.KERNEL_AHEAD_BYTES", 1 << 40)
     before = device_bytes()
     readpath.load_file(path)
     asked = [said for said in asked if said[3] == os.POSIX_FADV_WILLNEED]

@@ -1,0 +1,10 @@
+"""`safetensors.numpy` with the reads of readpath."""
+
+from typing import TYPE_CHECKING
+
+from readpath.safetensors._frameworks import names_of
+
+if TYPE_CHECKING:
+    from safetensors.numpy import *  # noqa: F403
+
+globals().update(names_of("numpy"))
