@@ -209,12 +209,14 @@ impl Cache {
         self.unused.contains(frame) && !sharer.is_some_and(|sharer| sharer.is_used(frame))
     }
 
-    /// The folio that the page came in as, if it is cached.
+    /// The folio that the page came in as: a block of neighbouring pages, given by any of its pages
+    /// and its order. `None` if the page is not cached.
     pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
         Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
     }
 
-    /// The folio of the page, if the page carries the readahead mark.
+    /// The folio of the page, if the page carries the readahead mark. `None` if it carries none, or
+    /// is not cached.
     pub fn marked(&self, file: FileId, page: u64) -> Option<Folio> {
         let frame = self.frame(self.find(file, page)?);
         frame.is_marked.then(|| Folio::holding(page, frame.order))
@@ -289,12 +291,14 @@ impl Cache {
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.remove_page(id);
+        // A reader has the frame pinned: it must not take the content for valid data.
         if self.state(id) == FrameState::Orphan {
             self.frame_mut(id).state = FrameState::Failed;
         }
     }
 
-    /// Pins the frame, which prevents its reuse.
+    /// Pins the frame, which prevents its reuse. A page of memory leaves its list; a page of a file
+    /// stays on its list until eviction finds it pinned.
     pub fn pin(&mut self, id: FrameId) {
         self.update_frame(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
@@ -302,7 +306,8 @@ impl Cache {
         }
     }
 
-    /// Releases one pin.
+    /// Releases one pin. With the last one, a frame whose page was dropped or failed becomes free.
+    /// Any other filled page returns to the list that it belongs to.
     pub fn unpin(&mut self, id: FrameId) {
         debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
         self.update_frame(id, |frame| frame.pins -= 1);
@@ -323,6 +328,7 @@ impl Cache {
     /// policy unless it is the one that the page was read for.
     pub fn touch(&mut self, id: FrameId) {
         let is_first = self.record_use(id);
+        // The flag is set for the use that the page was read for, which the policy knows already.
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
@@ -366,11 +372,13 @@ impl Cache {
         }
     }
 
-    /// First page of the range that is in flight and was [invalidated](Cache::invalidate).
+    /// First page of the range that is in flight and was [invalidated](Cache::invalidate); `None`
+    /// without such a page.
     pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_stale =
             |frame: &Frame| frame.is_stale && matches!(frame.state, FrameState::InFlight(_));
-        Some(self.table.first_matching(&self.frames, file, range, is_stale)?.0)
+        let (page, _frame) = self.table.first_matching(&self.frames, file, range, is_stale)?;
+        Some(page)
     }
 
     /// Records that the data of the range has changed on the device: no page of it may be served
@@ -379,6 +387,7 @@ impl Cache {
         let mut ids = self.table.cached_frames(&self.frames, file, range);
         ids.retain(|&id| {
             let frame = self.frame_mut(id);
+            // A page in flight leaves the cache when it arrives: see `set_filled`.
             frame.is_stale |= frame.state != FrameState::Filled;
             frame.state == FrameState::Filled
         });
@@ -405,7 +414,8 @@ impl Cache {
         self.supply.reverse_freed_since(freed_before);
     }
 
-    /// Removes the page from its table. Its frame becomes free, or an orphan while it is pinned.
+    /// Removes the page from its table, and counts it as waste if it was prefetched and never used.
+    /// Its frame becomes free, or an orphan while it is pinned.
     #[inline]
     fn remove_page(&mut self, id: FrameId) {
         let is_pinned = self.frame(id).pins > 0;

@@ -80,7 +80,7 @@ pub fn build(spec: &Spec) -> Result<Box<dyn ChunkingPolicy + Send + Sync>, SpecE
     }
 }
 
-/// The parameter `chunk`, a whole number of pages.
+/// Reads the parameter `chunk`: a size in bytes that must be a whole number of pages.
 fn chunk_bytes(spec: &Spec) -> Result<u64, SpecError> {
     let bytes = spec.bytes("chunk", CHUNK_BYTES_DEFAULT, CHUNK_BYTES)?;
     match bytes % PAGE_BYTES {

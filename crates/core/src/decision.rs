@@ -320,8 +320,8 @@ impl DecisionLog {
         self.is_on
     }
 
-    /// Takes the oldest decision; `None` if there is none. If decisions were lost, reports their
-    /// number first, as [`Decision::Lost`].
+    /// Takes the oldest decision; `None` if there is none. If decisions were lost, first returns a
+    /// [`Decision::Lost`] with their number.
     pub fn poll(&mut self) -> Option<LoggedDecision> {
         let first = self.undrained.front()?;
         if self.lost > 0 {
@@ -359,7 +359,7 @@ impl fmt::Display for LoggedDecision {
     }
 }
 
-/// Each function of a group writes only the decisions of its group.
+/// Each function of a group writes only the decisions of its group, and nothing for all others.
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -103,6 +103,7 @@ impl DeviceEstimate {
         let service_pages = self.request_service_pages();
         let latency_pages = self.request_cost_pages().saturating_sub(service_pages);
         let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / EWMA_WINDOW };
+        // The latency, multiplied by the probability that the device is idle.
         let idle_pages = PROBABILITY_UNIT * latency_pages
             / inverse_idle_probability(others, mean_pages + service_pages, latency_pages);
         idle_pages.min(latency_pages / (others + 1))
@@ -137,10 +138,13 @@ impl DeviceEstimate {
         self.completed_totals.jumps += u64::from(request.is_discontiguous);
         self.completed_totals.pages += pages;
         self.mean_pages = match self.mean_pages {
+            // The first request sets the mean; each later one replaces one part in `EWMA_WINDOW` of
+            // it.
             0 => pages * EWMA_WINDOW,
             mean => mean - mean / EWMA_WINDOW + pages,
         };
         let duration_ns = now.since(request.dispatched).ns();
+        // The request completed between `not_before` and `now`.
         let uncertainty_ns = now.since(not_before.max(request.dispatched)).ns();
         let is_certain = UNCERTAINTY_DIVISOR_MAX * uncertainty_ns <= duration_ns;
         if !is_certain {

@@ -60,6 +60,7 @@ impl FirstUseWaits {
     pub(super) fn new(pages: u32) -> FirstUseWaits {
         FirstUseWaits {
             added_pages: 0,
+            // The lifetime is this multiplied by `LIFETIME_FACTOR`: initially half of the memory.
             longest_wait: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR,
             decayed_at: 0,
         }
@@ -152,6 +153,7 @@ impl Cache {
     /// Returns true if `id`, the oldest prefetched page of a file, has exceeded its lifetime, or
     /// there are more than `prefetched_pages_max` such pages.
     pub(super) fn is_expired_file_prefetch(&self, id: FrameId) -> bool {
+        // The note of a prefetched page is the count of added pages at its addition.
         self.waits.has_expired(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::PREFETCHED) > self.prefetched_pages_max()
     }
@@ -159,12 +161,14 @@ impl Cache {
     /// Returns true if `id`, the oldest prefetched page of memory, has exceeded its lifetime, or
     /// there are more than `prefetched_pages_max` such pages.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
+        // The note of a prefetched page is the count of added pages at its addition.
         self.waits.has_expired(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::MEMORY_PREFETCHED) > self.prefetched_pages_max()
     }
 
     /// Moves a prefetched page to the policy's lists at its first use.
     pub(super) fn enter_policy_on_first_use(&mut self, id: FrameId) {
+        // The note is the count of added pages at its addition, until the policy sets another one.
         self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         self.frame_lists.unlink(id);
         let key = self.frame(id).key();
@@ -191,7 +195,8 @@ impl Cache {
         if self.policy.enters_unused() {
             return pages;
         }
-        // Bounds the number of used pages that this call moves to the policy.
+        // Bounds the number of used pages that this call moves to the policy, in proportion to the
+        // pages that it is called for.
         let mut queries_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
             let allowed_pages = self
@@ -205,8 +210,9 @@ impl Cache {
         }
     }
 
-    /// Removes the oldest prefetched page from its list if it was used, or evicts it if it has
-    /// expired. Returns false if neither is the case.
+    /// Moves the oldest prefetched page to the policy if it was used, or evicts it if it has
+    /// expired. Returns false, without a change, in all other cases: the list is empty, the page is
+    /// in flight, pinned or in use, or `queries_left` is 0.
     fn retire_oldest_prefetched(&mut self, queries_left: &mut u32) -> bool {
         let Some(id) = self.frame_lists.oldest(FrameList::PREFETCHED) else { return false };
         if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *queries_left == 0 {

@@ -34,7 +34,8 @@ use alloc::boxed::Box;
 /// All frames are checked once while this fraction of the frames is added as pages: an eighth.
 const COLLECTION_DIVISOR: u32 = 8;
 
-/// Number of added pages for which one of the `words` of the bitmap is checked.
+/// Number of added pages for which one of the `words` of the bitmap is checked, at least 1. All
+/// words are checked once while an eighth of the frames is added.
 pub(super) fn collect_interval(frames_max: u32, words: u32) -> u32 {
     (frames_max / COLLECTION_DIVISOR / words.max(1)).max(1)
 }
@@ -68,8 +69,8 @@ impl Cache {
         self.reserved
     }
 
-    /// Number of pages, up to `pages`, that may be prefetched: within their limit, and with an
-    /// unreserved free frame.
+    /// Number of pages, up to `pages`, that may be prefetched: within their limit, and, with a
+    /// sharer, with an unreserved free frame. Frees frames for them as far as possible.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
         let pages = self.allowed_prefetch_pages(pages);
         match &self.sharer {
@@ -82,7 +83,8 @@ impl Cache {
     }
 
     /// Number of frames, up to `frames_needed`, that are available; the caller takes them at once.
-    /// With `is_reserved` they come from a reservation, which shrinks by that number.
+    /// With `is_reserved` and a sharer they come from a reservation, which shrinks by that number.
+    /// Without a sharer no frames are ever reserved.
     pub(super) fn claim_frames(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
         if is_reserved && self.sharer.is_some() {
             self.reserved -= frames_needed;
@@ -181,9 +183,11 @@ impl Cache {
         }
     }
 
-    /// Removes the next page to leave from its list; `None` if no list has a page. `victims_taken`
-    /// is the number of victims removed and not evicted yet. `queries_left` is the number of
-    /// further queries for uses of pages by other processes; each query reduces it.
+    /// Removes the next page to leave from its list; `None` if no list has a page. Expired
+    /// prefetched pages leave first, then the victims of the policy, then the other prefetched
+    /// pages. `victims_taken` is the number of victims removed and not evicted yet. `queries_left`
+    /// is the number of further queries for uses of pages by other processes; each query reduces
+    /// it.
     pub(super) fn next_victim(
         &mut self,
         victims_taken: u32,
@@ -223,8 +227,8 @@ impl Cache {
         }
     }
 
-    /// Evicts the next page of a file. `None` if it is in use by a reader, or if it is pinned or in
-    /// flight: it is then on no list until that ends.
+    /// Evicts the next page of a file. `None` if no list has a page, or the page is in use by a
+    /// reader. `None` also if it is pinned or in flight: it is then on no list until that ends.
     pub(super) fn evict_next_file_page(&mut self) -> Option<LeavingChoice> {
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
         let id = self.next_victim(victims_taken, &mut queries_left)?;
@@ -248,6 +252,8 @@ impl Cache {
         if self.unused.contains(id) && !self.policy.enters_unused() {
             self.frame_lists.push(id, FrameList::PREFETCHED);
         } else {
+            // It is on no list because it was selected as a victim while in flight, pinned or in
+            // use.
             let key = self.frame(id).key();
             self.policy.restore_victim(&mut self.frame_lists, id, key);
         }
@@ -332,8 +338,8 @@ impl Cache {
         self.sharer.as_mut().map_or(0, |sharer| sharer.recall_all(ids))
     }
 
-    /// Removes a page, counts its eviction, and reports it to the policy if it is a page of memory
-    /// that the policy knows.
+    /// Removes a page, counts its eviction, and stores its key to recognize its return. Reports the
+    /// eviction to the policy if it is a page of memory that the policy knows.
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
         let frame = self.frame(id);

@@ -169,7 +169,8 @@ impl Cache {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_mapped {
             frame.is_referenced |= !core::mem::take(&mut frame.memory.is_fault_reported);
-            // A mapped page is held whether it is dirty or not.
+            // The counts in `MemoryCounts` stay the same: a mapped page is held whether it is dirty
+            // or not.
             frame.memory.is_dirty |= is_written;
         }
         frame.memory.is_mapped
@@ -183,12 +184,13 @@ impl Cache {
         core::mem::take(&mut self.frame_mut(id).is_marked)
     }
 
-    /// Records that the page was mapped into a program's address space, or unmapped from it.
+    /// Records that the page was mapped into a program's address space (`is_mapped`), or unmapped
+    /// from it.
     pub fn set_mapped(&mut self, id: FrameId, is_mapped: bool) {
         self.update_frame(id, |frame| frame.memory.is_mapped = is_mapped);
     }
 
-    /// Records if the page differs from the content of its slot.
+    /// Records if the page differs from the content of its slot (`is_dirty`).
     pub fn set_dirty(&mut self, id: FrameId, is_dirty: bool) {
         self.update_frame(id, |frame| frame.memory.is_dirty = is_dirty);
     }
@@ -199,9 +201,11 @@ impl Cache {
     pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
         let is_first = self.record_use(id);
         if is_first && !self.frame(id).memory.is_known {
+            // Its note is still the count of added pages at its addition.
             self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         }
         if !self.has_memory_lists && !self.frame_lists.is_listed(id) {
+            // The policy gets the page when its last pin ends: see `give_to_policy`.
             self.frame_mut(id).memory.is_fault_reported = true;
         } else if !is_first {
             self.frame_mut(id).is_referenced |= was_in_memory;
@@ -222,7 +226,7 @@ impl Cache {
     /// other prefetched ones after them. `None` if no page can leave.
     fn choose_by_policy(&mut self) -> Option<LeavingChoice> {
         let (victims_taken, mut queries_left) = (0, self.frames.len() as u32);
-        // A pinned page, or one in flight, returns to its list by itself.
+        // Each page is tried at most once.
         for _ in 0..=self.frames.len() {
             if let Some(id) = self
                 .frame_lists
@@ -239,8 +243,8 @@ impl Cache {
             };
             let age = self.frame_lists.age(id);
             let frame = self.frame(id);
-            // The next victim is tried.
             if frame.pins > 0 || frame.state != FrameState::Filled {
+                // It returns to its list by itself. The next victim is tried.
                 continue;
             }
             if frame.memory.is_memory && frame.is_held() {
@@ -265,6 +269,8 @@ impl Cache {
             let prefetched_pages = self.frame_lists.pages(FrameList::MEMORY_PREFETCHED);
             let (inactive, active) = (FrameList::MEMORY_INACTIVE, FrameList::MEMORY_ACTIVE);
             let frames = &mut self.frames;
+            // Moves pages from the active list to the inactive one while that, with the prefetched
+            // pages, is shorter. A moved page must be referenced again to be spared.
             refill(&mut self.frame_lists, inactive, active, prefetched_pages, |_, id| {
                 frames[id.0 as usize].is_referenced = false;
             });
@@ -309,6 +315,7 @@ impl Cache {
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
+        // The list of pages without reuse: of memory alone, or of the policy.
         let list = if self.has_memory_lists { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
         let is_old = self.frame_lists.list_of(id) == Some(list)
             && !frame.is_referenced
@@ -327,7 +334,8 @@ impl Cache {
         self.frame(id).memory.is_leaving
     }
 
-    /// Cancels the leaving of a page, which moves to the front of the list for its state.
+    /// Cancels the leaving of a page, which moves to the front of the list for its state. A pinned
+    /// page is listed when its last pin ends.
     pub fn cancel_leaving(&mut self, id: FrameId) {
         self.end_leaving(id);
         if self.frame(id).pins == 0 {
@@ -340,6 +348,7 @@ impl Cache {
     /// [`end_set_aside`](Cache::end_set_aside), so that the policy selects other pages meanwhile.
     /// On a list of memory pages alone it moves to the front at once.
     pub fn set_aside(&mut self, id: FrameId) {
+        // A pinned page returns to its list when its last pin ends.
         if self.has_memory_lists || self.frame(id).pins > 0 {
             return self.cancel_leaving(id);
         }
@@ -349,7 +358,7 @@ impl Cache {
         }
     }
 
-    /// Returns all pages that were set aside to their lists.
+    /// Returns all pages that were set aside, of files and of memory, to their lists.
     pub fn end_set_aside(&mut self) {
         while let Some(id) = self.frame_lists.pop(FrameList::IN_USE) {
             match self.frame(id).memory.is_memory {
@@ -366,8 +375,8 @@ impl Cache {
         self.frame_lists.push(id, FrameList::MEMORY_DIRTY);
     }
 
-    /// Takes the oldest resting page to be written: it is leaving again, and on no list. `None` if
-    /// at most `resting_max` pages rest.
+    /// Takes the oldest resting page, which begins to leave: it is to be written, and on no list.
+    /// `None` if at most `resting_max` pages rest.
     pub fn end_second_chance(&mut self, resting_max: u32) -> Option<FrameId> {
         if self.frame_lists.pages(FrameList::MEMORY_DIRTY) <= resting_max {
             return None;
@@ -392,8 +401,9 @@ impl Cache {
         });
     }
 
-    /// Records the end of a write: the page moves to the list for its state. `is_dirty` is true if
-    /// the write failed; a page that was changed meanwhile is dirty in any case.
+    /// Records the end of a write: the page moves to the list for its state, a pinned one when its
+    /// last pin ends. `is_dirty` is true if the write failed; a page that was changed meanwhile is
+    /// dirty in any case.
     pub fn end_write(&mut self, id: FrameId, is_dirty: bool) {
         self.update_frame(id, |frame| {
             frame.memory.is_writing = false;
@@ -411,7 +421,8 @@ impl Cache {
         self.remove_page(id);
     }
 
-    /// Puts an unpinned, filled page of memory on the list for its state.
+    /// Puts a filled page of memory on the list for its state. No effect if it is pinned, on a list
+    /// already, or leaving.
     pub(super) fn list_memory(&mut self, id: FrameId) {
         let frame = self.frame(id);
         if frame.pins > 0 || self.frame_lists.is_listed(id) || frame.memory.is_leaving {
@@ -421,6 +432,7 @@ impl Cache {
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             // A page can't leave before its write has ended: `end_write` then lists it.
             (false, _) if is_writing => return,
+            // On the policy's list it would be selected again before its write has ended.
             (true, _) if is_writing && !self.has_memory_lists => return,
             (true, _) if !self.has_memory_lists => return self.give_to_policy(id),
             (true, _) => FrameList::MEMORY_INACTIVE,

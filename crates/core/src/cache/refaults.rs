@@ -49,7 +49,8 @@ impl RefaultTable {
     }
 }
 
-/// Returns the slot of a page, and the key bits that are stored there, which are never 0.
+/// Returns the slot of a page, and the key bits that are stored there, which are never 0. The key
+/// is pseudo-random: its highest bits select the slot, its lowest 32 bits are stored.
 fn slot_and_key_bits(page: PageKey) -> (usize, u32) {
     ((page.0 >> (u64::BITS - SLOTS_LOG2)) as usize, page.0 as u32 | 1)
 }

@@ -32,6 +32,7 @@ impl RunEntry {
             file,
             page,
             pins: u32::from(self.is_pinned),
+            // A number that no request has, until `set_request` sets the real one.
             state: FrameState::InFlight(RequestId(u32::MAX)),
             next_in_table,
             order: self.order,
@@ -60,9 +61,10 @@ impl Cache {
         self.add_file_or_memory_run(file, range, entry, is_memory, on_added)
     }
 
-    /// Adds the absent pages of `range` as pages in flight, as far as frames are available. Calls
-    /// `on_added` with each page and its frame. Returns the number of added pages. `is_memory` is
-    /// true for pages of a mapping (swap), false for pages of a file.
+    /// Adds the absent pages of `range` as pages in flight, and evicts others for them. Calls
+    /// `on_added` with each page and its frame. Returns the number of added pages, which is smaller
+    /// than the range if too few frames can be freed. `is_memory` is true for pages of a mapping
+    /// (swap), false for pages of a file.
     pub(super) fn add_file_or_memory_run(
         &mut self,
         file: FileId,
@@ -71,6 +73,7 @@ impl Cache {
         is_memory: bool,
         mut on_added: impl FnMut(u64, FrameId),
     ) -> u64 {
+        // Frames for the run: others may be evicted for them.
         let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
         self.collect_next_uses(pages_wanted);
         let count = self.claim_frames(pages_wanted, entry.is_pinned);
@@ -89,6 +92,7 @@ impl Cache {
             ..
         } = self;
         let run = PageRange::new(range.first, count.into());
+        // `table_home` is the index of the hash chain that the page belongs to.
         for (page, table_home) in table.homes(file, run) {
             let id = supply.take_frame().expect("as many are free as are added");
             if let Some(refaults) = refaults {
@@ -103,6 +107,7 @@ impl Cache {
                 // Frames are used for the first time in ascending order.
                 None => frames.push(frame),
             }
+            // The list of the page.
             if is_memory {
                 // A page of memory is listed once it has arrived. The push only starts its age.
                 lists.push(id, FrameList::MEMORY_CLEAN);
@@ -147,6 +152,7 @@ impl Cache {
     /// Calls `visit` with the frames of the pages of `range` in ascending order. Absent pages are
     /// skipped.
     pub fn for_each_frame(&self, file: FileId, range: PageRange, mut visit: impl FnMut(FrameId)) {
+        // Without a previous page the search begins with the guess that frame 0 holds the page.
         let mut previous = FrameId(u32::MAX);
         for page in range.pages() {
             if let Some(id) = self.table.find_after(&self.frames, previous, file, page) {
@@ -158,6 +164,8 @@ impl Cache {
 
     /// Sets the request that will deliver the pages of `range`, all of which must be in flight.
     pub fn set_run_request(&mut self, file: FileId, range: PageRange, request: RequestId) {
+        // No frame precedes the first page: the frame after this one is frame 0, which is only a
+        // guess.
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
             id = self.in_flight_after(id, file, page);
@@ -188,7 +196,8 @@ impl Cache {
         self.share(file, first, &filled[..count], marked_bits);
     }
 
-    /// Returns the frame of a page in flight. Checks first the frame directly behind `previous`.
+    /// Returns the frame of a page in flight. Checks first the frame directly behind `previous`,
+    /// because neighbouring pages often have neighbouring frames.
     #[inline]
     fn in_flight_after(&self, previous: FrameId, file: FileId, page: u64) -> FrameId {
         let frame = self.table.find_after(&self.frames, previous, file, page);

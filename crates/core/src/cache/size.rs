@@ -17,10 +17,11 @@ impl Cache {
     }
 
     /// Removes up to `frames` frames from circulation, as far as pages can leave: first never-used
-    /// frames, then free ones, then frames of the next victims. Returns the frames that have held a
-    /// page. The environment takes back their memory and then [reports it](Cache::on_withdrawn);
-    /// until then they are no part of the cache.
+    /// frames, then free ones, then frames of the next victims. Returns those that have held a
+    /// page; frames without memory leave at once. The environment takes back their memory and then
+    /// [reports it](Cache::on_withdrawn); until then they are no part of the cache.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
+        // Evicts pages as needed, and returns the number of free, unreserved frames.
         let frames = self.free_unreserved_frames(frames).min(frames);
         self.supply.shrink(frames)
     }

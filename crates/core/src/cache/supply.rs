@@ -99,8 +99,10 @@ impl FreeFrames {
     /// Adds up to `frames` frames to circulation: first withdrawn frames, then frames that were
     /// never used, as far as they exist.
     pub(super) fn grow(&mut self, frames: u32) {
+        // The withdrawn frames that are still out of circulation.
         let returned = (self.withdrawn.len() as u32 - self.withdrawn_free).min(frames);
         self.withdrawn_free += returned;
+        // The never-used frames that are out of circulation.
         let never_used = self.frames_max - self.first_never_used - self.never_used_free;
         self.never_used_free += never_used.min(frames - returned);
     }
@@ -114,6 +116,7 @@ impl FreeFrames {
         self.never_used_free -= never_used;
         let withdrawn = self.withdrawn_free.min(frames - never_used);
         self.withdrawn_free -= withdrawn;
+        // The rest come from the end of `freed`, the most recently freed ones.
         let kept = self.freed.len().saturating_sub((frames - never_used - withdrawn) as usize);
         let withdrawing = self.freed.split_off(kept);
         self.withdrawing += withdrawing.len() as u32;

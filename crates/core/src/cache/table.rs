@@ -107,8 +107,8 @@ impl PageTableIndex {
         }
     }
 
-    /// Returns the frame of a page. The page must belong to the chain at head `home`, and its frame
-    /// may be absent.
+    /// Returns the frame of a page; `None` if the page is not in the table. `home` must be the
+    /// index of the chain that the page belongs to.
     #[inline]
     pub(super) fn find_in_chain(
         &self,
@@ -144,12 +144,13 @@ impl PageTableIndex {
         let home = self.group(file, page).home(page);
         let mut link = &mut self.heads[home];
         while let Some(other) = frame_of(*link).filter(|&other| other != id) {
+            // Follows the chain to the link that leads to the frame `id`.
             link = &mut frames[other.0 as usize].next_in_table;
         }
         *link = next_in_table;
     }
 
-    /// The first run of absent pages of the range; `None` if no page is absent.
+    /// The first run of successive absent pages of the range; `None` if no page is absent.
     pub(super) fn absent_run(
         &self,
         frames: &[Frame],
@@ -166,6 +167,7 @@ impl PageTableIndex {
     }
 
     /// Returns the first cached page of the range whose frame satisfies `is_match`, with its frame.
+    /// `None` without such a page.
     pub(super) fn first_matching(
         &self,
         frames: &[Frame],
@@ -176,12 +178,14 @@ impl PageTableIndex {
         if self.is_empty(file) {
             return None;
         }
+        // Searches page by page for at most as many pages as there are frames.
         let searched = range.clipped(range.first.saturating_add(frames.len() as u64));
         let mut cached = self.cached_pages(frames, file, searched);
         let found = cached.find(|&(_, id)| is_match(&frames[id.0 as usize]));
         if found.is_some() || searched == range {
             return found;
         }
+        // The rest of the range is longer: checking every frame is cheaper.
         (0..)
             .map(FrameId)
             .zip(frames)
@@ -269,7 +273,9 @@ impl HeadGroup {
         let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILE_HASH_FACTOR);
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
+        // The highest bits of the hash select the place of the extent; none if there is only one.
         let first = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_LOG2;
+        // Position of the group in its extent.
         let in_extent = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
         let permutation = spread(page >> GROUP_LOG2 ^ hash) >> 32;
         HeadGroup { first: first | in_extent, permutation }

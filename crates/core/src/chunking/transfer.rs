@@ -101,6 +101,8 @@ impl RawTransfer {
         let allowed_bytes =
             policy.next(&TransferProgress { bytes_left, in_flight: self.in_flight })?;
         let bytes = match allowed_bytes - allowed_bytes % self.alignment_bytes {
+            // The policy allows less than a block: one block is the least that the device
+            // transfers.
             0 => self.alignment_bytes,
             aligned => aligned,
         };
@@ -144,6 +146,7 @@ impl RawTransfer {
     pub fn end(&self) -> TransferEnd {
         debug_assert!(self.is_over(), "the end is known at the end");
         match self.stopped {
+            // `stop` may lie before the first requested byte: chunks begin at a block.
             Some((stop, error)) if stop < self.end => {
                 TransferEnd { bytes: stop.max(self.offset) - self.offset, error }
             }

@@ -108,8 +108,9 @@ impl DeviceCosts {
         self.estimates[PAGE] as u64
     }
 
-    /// Updates the estimates by a completed request. If its duration is below a model's sum, only
-    /// the larger model determines the coefficients; otherwise latency and work are added.
+    /// Updates the estimates by a completed request; the first one sets them. If its duration is
+    /// below the sum of a model, only the larger model determines the coefficients; otherwise
+    /// latency and work are added.
     pub(super) fn observe(&mut self, timing: RequestTiming) {
         let duration_ps = i128::from(timing.duration_ns.clamp(1, DURATION_NS_MAX)) * 1_000;
         let [pages, completed_pages, completed_jumps] =
@@ -131,7 +132,8 @@ impl DeviceCosts {
     }
 
     /// Sets the costs and their initial uncertainty from the duration of the first request, in
-    /// picoseconds. `completed_pages` is its number of pages.
+    /// picoseconds. `completed_pages` is its number of pages. The cost of a page is such that the
+    /// rest of the duration is worth `INITIAL_REQUEST_PAGES_MIN` pages, within its bounds.
     fn set_initial_costs(&mut self, duration_ps: i128, completed_pages: i128) {
         let page_ps = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MIN) + completed_pages);
         let page_ps = page_ps.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
@@ -145,16 +147,20 @@ impl DeviceCosts {
         for cost in 0..3 {
             // The knowledge ages: a part of the initial variance is restored.
             let variance = &mut self.covariance[cost][cost];
+            // It must stay positive, whatever the rounding.
             *variance = (*variance).max(1);
             if *variance < COVARIANCE_UNIT {
                 *variance += COVARIANCE_UNIT / i128::from(DECAY_WINDOW * DECAY_WINDOW);
             }
         }
         let expected_ps = dot(coefficients, self.estimates);
+        // A disk varies by its expected duration. The sixteenth bounds the quotients below if the
+        // expected duration is nearly zero.
         let noise_ps = expected_ps.max(measured_ps / 16);
         // Coefficients, scaled by the initial standard deviations relative to the noise.
         let weights: [i128; 3] = core::array::from_fn(|cost| {
             ((coefficients[cost] * self.initial_deviation[cost]) * WEIGHT_UNIT / noise_ps)
+                // Bounds the products below, which must fit into 128 bits.
                 .min(WEIGHT_UNIT << 30)
         });
         // Covariance of each cost with the measured sum, and variance of that sum with its noise.
@@ -182,6 +188,8 @@ impl DeviceCosts {
                 continue;
             }
             for other in 0..3 {
+                // The shortfall, multiplied by the share of the other cost in the uncertainty of
+                // this one.
                 let part =
                     shortfall * self.covariance[other][cost] / self.covariance[cost][cost].max(1);
                 self.estimates[other] += part.saturating_mul(self.initial_deviation[other])
