@@ -133,7 +133,8 @@ pub const POLICIES: &[Policy] = &[
 pub struct PageKey(pub(crate) u64);
 
 impl PageKey {
-    /// The key of a page of a file; unique for files of less than 2^40 pages, and 2^24 of them.
+    /// The key of a page of a file; unique for files of less than 2^40 pages, and 2^24 of them. The
+    /// file's number takes the bits from 40 on.
     pub const fn of(file: FileId, page: u64) -> PageKey {
         PageKey::from_number((file.0 as u64) << 40 ^ page)
     }
@@ -226,12 +227,12 @@ pub trait EvictionPolicy: fmt::Debug + Send {
     }
 
     /// Takes over another policy's ghosts of evicted pages, once all pages are adopted. Returns
-    /// them if this policy keeps none.
+    /// `None` if it takes them. By default it keeps no ghosts, and returns them unchanged.
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         Some(ghosts)
     }
 
-    /// Releases its ghosts for another policy to inherit; `None` if it keeps none.
+    /// Releases its ghosts for another policy to inherit; `None` if it keeps none, as by default.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         None
     }

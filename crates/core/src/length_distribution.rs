@@ -96,8 +96,8 @@ impl LengthDistribution {
         self.steps[step_of(length)].record(has_continued);
     }
 
-    /// Corrects a [`record_end`](LengthDistribution::record_end) of a run that continued after
-    /// all.
+    /// Corrects a [`record_end`](LengthDistribution::record_end) of a run that continued after all.
+    /// No effect if the count is 0, because it was halved meanwhile.
     pub fn undo_end(&mut self, length: u64) {
         let ended = &mut self.steps[step_of(length)].ended;
         *ended = ended.saturating_sub(1);
@@ -106,10 +106,12 @@ impl LengthDistribution {
     /// Number of further pages that a run of `length` pages reaches with at least the probability
     /// `probability_min` (of [`PROBABILITY_ONE`]); at most `pages_max`.
     pub(crate) fn pages_ahead(&self, length: u64, probability_min: u64, pages_max: u64) -> u64 {
+        // The pieces have the inverse of the probability.
         let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / probability_min;
         let mut pages_ahead = 0;
         for piece in self.pieces(length).take_while(|piece| piece.distance < pages_max) {
             if piece.inverse_end > inverse_max {
+                // The probability falls below the minimum within this piece: interpolates.
                 pages_ahead = piece.distance
                     + piece.pages * inverse_max.saturating_sub(piece.inverse_start) / piece.rise();
                 break;
@@ -144,7 +146,7 @@ impl LengthDistribution {
     }
 
     /// Probability, of [`PROBABILITY_ONE`], that a run of `length` requests (at least 1) reaches
-    /// `ahead` more.
+    /// `ahead` more; 0 beyond the longest length that is counted.
     pub(crate) fn probability_of_reaching(&self, length: u64, ahead: u64) -> u64 {
         let piece = self.pieces(length).find(|piece| ahead <= piece.distance + piece.pages);
         piece.map_or(0, |piece| {
@@ -196,10 +198,12 @@ impl LengthDistribution {
             let rise = |prior_ended: u64| {
                 (prior_ended + (widths + 1) * PROBABILITY_ONE * u64::from(ended))
                     .checked_div(prior_continued + (widths + 1) * u64::from(continued))
+                    // No run has gone on, and the prior expects none to.
                     .unwrap_or(INVERSE_MAX)
             };
             let rise_here = rise(prior_factor);
             if continued + ended > 0 {
+                // The rise here, relative to the rise without observations: one part in `widths`.
                 prior_factor = (rise(PROBABILITY_ONE) * widths)
                     .clamp(PROBABILITY_ONE / PRIOR_FACTOR_MAX, PROBABILITY_ONE * PRIOR_FACTOR_MAX);
             }
@@ -276,6 +280,7 @@ fn step_of(length: u64) -> usize {
         return length as usize - 1;
     }
     let octave = length.ilog2();
+    // The two bits behind the highest one.
     let quarter = (length >> (octave - 2)) & 3;
     (FINE_STEPS + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
 }
@@ -286,6 +291,7 @@ fn lengths_of(step: usize) -> (u64, u64) {
         return (step as u64 + 1, 1);
     }
     let quarters = step - FINE_STEPS;
+    // The first octave, 8 to 15, has steps of two lengths. Each octave has twice the width.
     let width = 1 << (quarters / 4 + 1);
     ((4 + quarters as u64 % 4) * width, width)
 }

@@ -164,7 +164,8 @@ impl AdaptiveEviction {
         is_sampled(page, self.sample_pages, self.pages)
     }
 
-    /// Rebuilds the bitmap of frames that contain sampled pages, and restarts at its first word.
+    /// Rebuilds the bitmap of frames that contain a sampled page on a list of the policy. The check
+    /// of access bits restarts at its first word.
     fn mark_sampled(&mut self, lists: &FrameLists, access_bits: &dyn AccessBits) {
         self.sampled.resize(lists.frames().max(self.pages).div_ceil(WORD_FRAMES) as usize, 0);
         for word in 0..self.sampled.len() {
@@ -189,11 +190,14 @@ impl AdaptiveEviction {
         }
         let sample_units = u64::from(self.sample_pages) * MISS_UNITS;
         let excess_max = sample_units * EXCESS_SHARE[0] / EXCESS_SHARE[1];
+        // Misses of the cache that the simulation of the policy in force does not have, less the
+        // reverse.
         self.excess = match (is_hit, simulated_hits[self.in_force]) {
             (false, true) => (self.excess + MISS_UNITS).min(excess_max),
             (true, false) => self.excess.saturating_sub(MISS_UNITS),
             _ => self.excess,
         };
+        // All counts decay.
         self.references += 1;
         if self.references >= self.sample_pages {
             self.references = 0;
@@ -202,6 +206,7 @@ impl AdaptiveEviction {
                 .for_each(|candidate| candidate.misses -= candidate.misses / DECAY_DIVISOR);
             self.excess -= self.excess / DECAY_DIVISOR;
         }
+        // The lead of the best candidate is capped; then it decides about a switch.
         let best = (0..CANDIDATES.len()).min_by_key(|&index| self.candidates[index].misses);
         let best = best.expect("there are candidates");
         let misses_max = self.candidates[best].misses + sample_units / LEAD_SHARE;
@@ -261,6 +266,7 @@ impl AdaptiveEviction {
 /// hash tables use other bits.
 #[inline]
 fn is_sampled(page: PageKey, sample_pages: u32, pages: u32) -> bool {
+    // Scales the upper bits to a number below `pages`.
     ((page.0 >> 32) * u64::from(pages)) >> 32 < u64::from(sample_pages)
 }
 
@@ -288,6 +294,7 @@ impl EvictionPolicy for AdaptiveEviction {
         }
         self.policy.enter(lists, frame, page, entry);
         let (word, bit) = ((frame.0 / WORD_FRAMES) as usize, 1 << (frame.0 % WORD_FRAMES));
+        // The cache may have grown since the bitmap was made.
         if word >= self.sampled.len() {
             self.sampled.resize(word + 1, 0);
         }
@@ -310,7 +317,7 @@ impl EvictionPolicy for AdaptiveEviction {
     }
 
     /// Records uses of sampled pages, switches to the selected policy if it has changed, and
-    /// returns the victim of the policy in force.
+    /// returns the victim of the policy in force. `None` if no list of the policy has a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,

@@ -54,6 +54,8 @@ impl Arc {
             [B1, B2].map(|ghost_list| u64::from(self.ghosts.count(ghost_list)));
         let (ghost_list, _) = self.ghosts.take(page)?;
         self.t1_target = match ghost_list {
+            // A ghost of B1 makes T1 larger, one of B2 smaller: by the ratio of the other list to
+            // its own, but by at least one page.
             B1 => (self.t1_target + (b2_ghosts * TARGET_UNITS / b1_ghosts).max(TARGET_UNITS))
                 .min(u64::from(self.pages) * TARGET_UNITS),
             B2 => self
@@ -94,7 +96,7 @@ impl EvictionPolicy for Arc {
     }
 
     /// Pops pages from the list that exceeds its target. Used ones move to T2; the first unused one
-    /// is the victim.
+    /// is the victim. `None` if both lists are empty.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -118,14 +120,16 @@ impl EvictionPolicy for Arc {
     /// it.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         let is_from_t2 = lists.note(frame) == FROM_T2;
-        // The victim itself, and the page that it makes space for, if that enters T1.
+        // The victim itself, and the page that it makes space for. A page that returns from a ghost
+        // enters T2 and does not count.
         let pages_entering = if self.returning.is_some() { 1 } else { 2 };
         if is_from_t2 || lists.pages(T1) + self.ghosts.count(B1) + pages_entering <= self.pages {
             self.ghosts.remember(if is_from_t2 { B2 } else { B1 }, page, UNUSED_WORD);
         }
     }
 
-    /// Returns the oldest page of the list that the next victim comes from.
+    /// Returns the oldest page of the list that the next victim comes from; `None` if both lists
+    /// are empty.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(self.next_victim_list(lists))
     }
@@ -164,8 +168,8 @@ impl EvictionPolicy for Arc {
         Some(self.ghosts.take_all())
     }
 
-    /// Removes the requested page from the ghosts, adjusts the target by it, and notes the list of
-    /// its ghost until the page enters.
+    /// If the requested page is a ghost, removes the ghost, adjusts the target by it, and notes its
+    /// list until the page enters. No effect on any other page.
     fn demand(&mut self, page: PageKey) {
         self.returning = self.take_ghost(page).map(|ghost_list| (page, ghost_list));
     }

@@ -63,6 +63,8 @@ impl FrameHeap {
         let index = core::mem::replace(&mut node.index, NO_INDEX) as usize;
         self.entries.swap_remove(index);
         if index < self.entries.len() {
+            // The last entry has moved to `index`, and may belong nearer to the root or farther
+            // from it.
             let moved_to = self.rise(index);
             self.sink(moved_to);
         }
@@ -91,7 +93,8 @@ impl FrameHeap {
         index
     }
 
-    /// Moves an entry away from the root past older ones.
+    /// Moves an entry away from the root past older ones: it changes places with the older of its
+    /// two children.
     fn sink(&mut self, mut index: usize) {
         loop {
             let mut oldest = index;

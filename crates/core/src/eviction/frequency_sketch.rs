@@ -50,6 +50,7 @@ impl FrequencySketch {
     /// Creates an empty sketch for a cache of `pages` pages.
     pub(super) fn new(pages: u32) -> FrequencySketch {
         let size_pages = pages.max(SIZE_PAGES_MIN);
+        // Beyond the largest power of two the size stays as it is.
         let size_pages = size_pages.checked_next_power_of_two().unwrap_or(size_pages);
         FrequencySketch::with_limit(size_pages, u64::from(pages.max(1)) * USES_PER_PAGE_MAX)
     }
@@ -72,7 +73,8 @@ impl FrequencySketch {
         counts.into_iter().min().expect("there are rows")
     }
 
-    /// Counts a use of a page. Halves all counters if their limit is reached.
+    /// Counts a use of a page, unless all its counters are at their largest value. Halves all
+    /// counters if the number of counted uses reaches its limit.
     pub(super) fn record_use(&mut self, page: PageKey) {
         let mut is_counted = false;
         for counter in self.counters(page) {
@@ -90,8 +92,9 @@ impl FrequencySketch {
         }
     }
 
-    /// Changes the size for a cache of `pages` pages. No estimate becomes smaller, unless the
-    /// counted uses exceed the new limit, and all counters are halved.
+    /// Changes the size for a cache of `pages` pages. Each new counter gets the largest old counter
+    /// that it replaces: no estimate becomes smaller. If the counted uses reach the new limit, all
+    /// counters are halved until they do not.
     pub(super) fn resize(&mut self, pages: u32) {
         let old = core::mem::replace(self, FrequencySketch::new(pages));
         let [old_width, width] = [old.row_counters, self.row_counters].map(u64::from);
@@ -135,6 +138,8 @@ impl FrequencySketch {
             odd_counters += u64::from((*word & LOWEST_BITS).count_ones());
             *word = *word >> 1 & HALVED_BITS;
         }
+        // Rounding drops half a use of each odd counter, and a use is counted in each of the
+        // `ROWS`.
         self.uses = self.uses.saturating_sub(odd_counters / ROWS as u64) / 2;
     }
 }

@@ -82,14 +82,15 @@ impl Ghosts {
         self.ghosts_max
     }
 
-    /// Replaces all ghosts by another policy's, and keeps its own largest number.
+    /// Replaces all ghosts by another policy's, and keeps its own largest number. Excess ghosts are
+    /// dropped.
     pub(super) fn replace_by(&mut self, mut ghosts: Ghosts) {
         ghosts.resize(self.ghosts_max);
         *self = ghosts;
     }
 
-    /// Replaces all ghosts by another policy's in one list, as [`join`](Ghosts::join) makes it, and
-    /// keeps its own largest number.
+    /// Replaces all ghosts by another policy's, joined in the first list, and keeps its own largest
+    /// number. Each ghost gets `word`.
     pub(super) fn replace_by_joined(&mut self, mut ghosts: Ghosts, word: u32) {
         ghosts.join(word);
         self.replace_by(ghosts);
@@ -101,7 +102,8 @@ impl Ghosts {
     }
 
     /// Sets the largest number of ghosts, and keeps the newest. Excess ghosts are dropped: first
-    /// the oldest of the first list, then of the second.
+    /// the oldest of the first list, then of the second. The hash chains are built again for the
+    /// new size.
     pub fn resize(&mut self, ghosts_max: u32) {
         while self.count(GhostList::First) + self.count(GhostList::Second) > ghosts_max {
             self.forget_oldest(if self.count(GhostList::First) > 0 {
@@ -122,11 +124,14 @@ impl Ghosts {
     }
 
     /// Remembers a page as the newest of a list, with a word. At the limit, the oldest ghost of
-    /// that list is dropped for it, or of the other list if this one is empty.
+    /// that list is dropped for it, or of the other list if this one is empty. No effect if the
+    /// limit is 0.
     pub fn remember(&mut self, list: GhostList, page: PageKey, word: u32) {
+        // The set has no room: nothing is remembered.
         if self.ghosts_max == 0 {
             return;
         }
+        // A page that is a ghost already is not remembered twice.
         self.take(page);
         if self.count(GhostList::First) + self.count(GhostList::Second) >= self.ghosts_max {
             let shortened_list = match (self.count(list), list) {
@@ -136,6 +141,7 @@ impl Ghosts {
             };
             self.forget_oldest(shortened_list);
         }
+        // The ghost becomes the first of its hash chain, in a free entry if there is one.
         let (home, key_bits) = (self.home(page), stored_key_bits(page, list));
         let was_newest = self.lists[list as usize].newest;
         let ghost =
@@ -152,6 +158,7 @@ impl Ghosts {
             }
         };
         self.heads[home] = index;
+        // It becomes the newest of its list.
         let ends = &mut self.lists[list as usize];
         ends.newest = index;
         ends.count += 1;
@@ -168,6 +175,7 @@ impl Ghosts {
         let mut index = self.heads[home];
         while index != NO_GHOST {
             let ghost = self.ghosts[index as usize];
+            // All bits but the lowest, the number of the list, are equal.
             if (ghost.key_bits ^ page.0 as u32) >> 1 == 0 {
                 let list = match ghost.key_bits & 1 {
                     0 => GhostList::First,
@@ -216,6 +224,7 @@ impl Ghosts {
 
     /// Removes the ghost at `index` from its hash chain (`home`) and its list, and frees its entry.
     fn remove(&mut self, index: u32, home: usize, list: GhostList) {
+        // The link to it in the chain leads to the next ghost instead.
         let Ghost { newer, older, next, .. } = self.ghosts[index as usize];
         let ghosts = self.ghosts.as_mut_slice();
         let mut link = &mut self.heads[home];

@@ -83,7 +83,7 @@ impl Lirs {
     }
 
     /// Returns true if a page whose last use has this number is in the stack, as it is newer than
-    /// the oldest LIR page.
+    /// the oldest LIR page. False without an LIR page.
     fn is_in_stack(&self, lists: &FrameLists, use_number: u32) -> bool {
         let age = |use_number: u32| self.use_counter.wrapping_sub(use_number);
         lists.oldest(LIR).is_some_and(|oldest| age(use_number) < age(lists.note(oldest)))
@@ -109,7 +109,8 @@ impl Lirs {
     }
 
     /// Demotes the oldest LIR pages to HIR until the limit is met. With `access_bits`, pages that
-    /// were used stay LIR. Then drops the ghosts that have left the stack.
+    /// were used stay LIR; without, a demoted page is marked to be checked before its eviction.
+    /// Then drops the ghosts that have left the stack.
     fn demote(&mut self, lists: &mut FrameLists, mut access_bits: Option<&mut dyn AccessBits>) {
         while lists.pages(LIR) > self.lir_max {
             let Some(oldest) = lists.pop(LIR) else { return };
@@ -121,6 +122,7 @@ impl Lirs {
                 lists.set_uses(oldest, if uses.is_some() { USES_CHECKED } else { USES_UNCHECKED });
             }
         }
+        // The word of a ghost is the number of its last use.
         while let Some(use_number) = self.ghosts.oldest_word(GhostList::First)
             && !self.is_in_stack(lists, use_number)
         {
@@ -144,7 +146,7 @@ impl EvictionPolicy for Lirs {
     }
 
     /// Renews an LIR page. An HIR page becomes LIR if it is in the stack, and otherwise waits
-    /// again.
+    /// again. A page that is on no list is not moved.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         let Some(list) = lists.list_of(frame) else { return };
         if list == LIR || self.is_in_stack(lists, lists.note(frame)) {
@@ -158,7 +160,7 @@ impl EvictionPolicy for Lirs {
     }
 
     /// Pops waiting HIR pages. The first unused one is the victim; a used one becomes LIR or waits
-    /// again. LIR pages follow only without HIR pages.
+    /// again. LIR pages follow only without HIR pages. `None` without any page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -174,6 +176,7 @@ impl EvictionPolicy for Lirs {
             if access_bits.uses(frame) == 0 {
                 return Some(frame);
             }
+            // A use from before it became HIR, or while it is in the stack, makes it LIR.
             if lists.uses(frame) == USES_UNCHECKED || self.is_in_stack(lists, lists.note(frame)) {
                 self.push_lir(lists, frame);
                 self.demote(lists, Some(&mut *access_bits));
@@ -181,6 +184,7 @@ impl EvictionPolicy for Lirs {
                 self.push_hir(lists, frame);
             }
         }
+        // All pages are LIR, and were used. The oldest one that is not used again leaves.
         while let Some(frame) = lists.pop(LIR) {
             if access_bits.uses(frame) == 0 {
                 return Some(frame);

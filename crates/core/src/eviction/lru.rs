@@ -37,6 +37,7 @@ impl EvictionPolicy for Lru {
     }
 
     /// Pops the oldest pages. Used ones move to the front; the first unused one is the victim.
+    /// `None` if the list is empty.
     fn victim(
         &mut self,
         lists: &mut FrameLists,

@@ -76,7 +76,8 @@ impl LruK {
         lists.set_note(frame, self.use_counter);
     }
 
-    /// The next victim, which stays on its list. Drops entries of pages that left without notice.
+    /// The next victim, which stays on its list; `None` without a page. Drops entries of pages that
+    /// left without notice.
     fn next_victim(&mut self, lists: &FrameLists) -> Option<FrameId> {
         let used_once = lists.oldest(ONCE);
         if used_once.is_some() {
@@ -91,7 +92,7 @@ impl LruK {
         None
     }
 
-    /// Removes the next victim from its list.
+    /// Removes the next victim from its list; `None` without a page.
     fn pop(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         let frame = self.next_victim(lists)?;
         lists.unlink(frame);
@@ -123,7 +124,7 @@ impl EvictionPolicy for LruK {
     }
 
     /// Pops the next victims. The first unused one is the victim. The uses of the others are
-    /// recorded.
+    /// recorded. `None` without a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -137,6 +138,7 @@ impl EvictionPolicy for LruK {
             }
             let last_use = lists.note(frame);
             self.push_again(lists, frame, last_use);
+            // The first of them is recorded; the others follow.
             for _ in 1..uses {
                 self.used(lists, frame, access_bits.page(frame));
             }
@@ -148,13 +150,13 @@ impl EvictionPolicy for LruK {
         self.ghosts.remember(GhostList::First, page, lists.note(frame));
     }
 
-    /// The next victim; it stays on its list.
+    /// The next victim, which stays on its list; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         self.next_victim(lists)
     }
 
-    /// Removes the ghost of the requested page, before the ghost of the next victim displaces it.
-    /// Notes its last use until the page enters.
+    /// If the requested page is a ghost, removes the ghost, before the ghost of the next victim
+    /// displaces it, and notes its last use until the page enters. No effect on any other page.
     fn demand(&mut self, page: PageKey) {
         self.returning = self.ghosts.take(page).map(|(_, last_use)| (page, last_use));
     }
@@ -162,6 +164,7 @@ impl EvictionPolicy for LruK {
     /// A victim that did not leave keeps its known uses.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         match self.last_but_one.use_number(frame) {
+            // The heap still knows the last use but one.
             Some(use_number) if lists.uses(frame) == USED_AGAIN => {
                 lists.push(frame, AGAIN);
                 self.last_but_one.insert(frame, use_number);
@@ -170,10 +173,10 @@ impl EvictionPolicy for LruK {
         }
     }
 
-    /// Adopts a page of another policy: a kept page with two uses, any other with one.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+    /// Adopts a page of another policy: a reused page with two uses, any other with one.
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
         // The times of the uses are unknown. The order of adoption replaces them.
-        match is_kept {
+        match was_reused {
             true => self.push_again(lists, frame, self.use_counter),
             false => self.push_once(lists, frame),
         }
@@ -184,7 +187,8 @@ impl EvictionPolicy for LruK {
         self.ghosts.resize(pages);
     }
 
-    /// Releases all pages for another policy. Pages with two known uses were kept.
+    /// Releases all pages for another policy, in the order of eviction. The flag is true for a page
+    /// with two known uses.
     fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
         let next = || self.pop(lists).map(|frame| (frame, lists.uses(frame) == USED_AGAIN));
         core::iter::from_fn(next).collect()

@@ -57,6 +57,7 @@ impl QueueParameters {
     /// Number of ghosts for a cache of `pages` pages.
     fn ghosts_max(&self, pages: u32) -> u32 {
         let ghosts = (u64::from(pages) * u64::from(self.ghost_percent)).div_ceil(100);
+        // The highest number marks the end of a list of ghosts.
         ghosts.min(u64::from(u32::MAX - 1)) as u32
     }
 }
@@ -104,18 +105,19 @@ impl SmallAndMainQueues {
         self.main_max = pages - self.small_max;
     }
 
-    /// Adds a page without uses to the small queue, and numbers it, or to the main queue.
-    fn push(&mut self, lists: &mut FrameLists, frame: FrameId, is_small: bool) {
-        lists.push(frame, if is_small { SMALL } else { MAIN });
+    /// Adds a page without uses to `queue`: `SMALL` or `MAIN`. A page of the small queue gets the
+    /// number of its entry as its note.
+    fn push(&mut self, lists: &mut FrameLists, frame: FrameId, queue: List) {
+        lists.push(frame, queue);
         lists.set_uses(frame, 0);
-        if is_small {
+        if queue == SMALL {
             self.small_entries = self.small_entries.wrapping_add(1);
             lists.set_note(frame, self.small_entries);
         }
     }
 
     /// Returns true if the page is in the small queue, and too few pages have entered after it for
-    /// its uses to count.
+    /// its uses to count: less than `skip_percent` of the size of the queue.
     fn is_in_correlation_window(&self, lists: &FrameLists, frame: FrameId) -> bool {
         let entered_later = || self.small_entries.wrapping_sub(lists.note(frame));
         let window = u64::from(self.parameters.skip_percent) * u64::from(self.small_max);
@@ -136,7 +138,7 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
         let uses_to_return = u32::from(queues.parameters.uses_to_return);
         let is_returning = queues.ghosts.take(page).is_some_and(|(_, uses)| uses >= uses_to_return);
         let is_full = !queues.has_evicted && lists.pages(SMALL) >= queues.small_max;
-        queues.push(lists, frame, !is_returning && !is_full);
+        queues.push(lists, frame, if is_returning || is_full { MAIN } else { SMALL });
     }
 
     /// Counts a use of the page, up to the largest count, except within the correlation window.
@@ -148,9 +150,9 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
         }
     }
 
-    /// Removes the next victim from its queue. A page in the small queue with at least
-    /// `uses_to_stay` uses moves to the main queue instead. A used page in the main queue goes
-    /// round again with one use less.
+    /// Removes the next victim from its queue; `None` if both queues are empty. A page in the small
+    /// queue with at least `uses_to_stay` uses moves to the main queue instead. A used page in the
+    /// main queue goes round again with one use less.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -168,7 +170,7 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
                     lists.set_note(frame, FROM_SMALL);
                     return Some(frame);
                 }
-                queues.push(lists, frame, false);
+                queues.push(lists, frame, MAIN);
             }
         }
         while let Some(frame) = lists.pop(MAIN) {
@@ -180,10 +182,7 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
             lists.push(frame, MAIN);
             lists.set_uses(frame, uses - 1);
         }
-        // The main queue is over its limit and empty: only possible in a very small cache.
-        let frame = lists.pop(SMALL)?;
-        lists.set_note(frame, FROM_SMALL);
-        Some(frame)
+        None
     }
 
     /// Remembers a victim as a ghost, with its uses, if it has left the small queue.
@@ -193,7 +192,8 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
         }
     }
 
-    /// Returns the page that is checked next as a victim, without removing it.
+    /// Returns the page that is checked next as a victim, without removing it; `None` without a
+    /// page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         let next_list = if lists.pages(MAIN) > self.queues().main_max { MAIN } else { SMALL };
         lists.oldest(next_list).or_else(|| lists.oldest_of(&List::OF_POLICY))
@@ -204,7 +204,8 @@ impl<P: TwoQueuePolicy> EvictionPolicy for P {
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, was_reused: bool) {
         let queues = self.queues();
         queues.has_evicted = true;
-        queues.push(lists, frame, !was_reused && lists.pages(SMALL) < queues.small_max);
+        let has_room = lists.pages(SMALL) < queues.small_max;
+        queues.push(lists, frame, if !was_reused && has_room { SMALL } else { MAIN });
     }
 
     /// Sets the number of pages. In a larger cache, free space is filled as initially.

@@ -74,7 +74,7 @@ impl EvictionPolicy for Sieve {
     }
 
     /// Moves the hand from the oldest unexamined page on, and clears marks. The first page without
-    /// a mark or an unreported use is the victim.
+    /// a mark or an unreported use is the victim. `None` without a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -84,6 +84,8 @@ impl EvictionPolicy for Sieve {
             self.end_round(lists);
             let frame = lists.pop(self.unexamined)?;
             if access_bits.uses(frame) == 0 && lists.note(frame) == UNMARKED {
+                // If it was the newest page, the next search starts at the oldest, and not at a
+                // page that enters meanwhile.
                 self.end_round(lists);
                 return Some(frame);
             }

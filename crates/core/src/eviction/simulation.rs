@@ -76,7 +76,7 @@ impl Simulation {
         self.pages_max = pages;
     }
 
-    /// Drops the pages for which `is_kept` is false, as if they had never been referenced.
+    /// Drops the pages for which `is_kept` is false. The policy does not remember them as evicted.
     pub fn retain(&mut self, is_kept: impl Fn(PageKey) -> bool) {
         for frame in (0..self.frames.pages.len() as u32).map(FrameId) {
             if self.lists.is_listed(frame) && !is_kept(self.frames.page(frame)) {
@@ -106,6 +106,7 @@ impl Simulation {
         }
         let mut evicted_page = None;
         if frames.frames_in_use() >= self.pages_max {
+            // The policy may need the ghost of the page before the victim's ghost displaces it.
             policy.demand(page);
             evicted_page = Some(self.evict());
         }
@@ -119,6 +120,7 @@ impl Simulation {
 impl SimulatedFrames {
     /// Index of the hash chain of a page.
     fn home(&self, page: PageKey) -> usize {
+        // The lowest 32 bits of the key are pseudo-random: scales them to the number of chains.
         (((page.0 & u64::from(u32::MAX)) * self.heads.len() as u64) >> 32) as usize
     }
 

@@ -69,7 +69,7 @@ impl EvictionPolicy for Slru {
     }
 
     /// Pops the oldest probationary pages, or protected ones without these. The first unused one is
-    /// the victim; used ones become protected.
+    /// the victim; used ones become protected. `None` without a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -85,7 +85,8 @@ impl EvictionPolicy for Slru {
         }
     }
 
-    /// The oldest probationary page, or the oldest protected one without these.
+    /// The oldest probationary page, or the oldest protected one without these. `None` without a
+    /// page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(PROBATIONARY).or_else(|| lists.oldest(PROTECTED))
     }

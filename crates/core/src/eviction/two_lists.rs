@@ -39,7 +39,8 @@ impl EvictionPolicy for TwoLists {
         lists.set_uses(frame, u8::from(entry == PageOrigin::Demand));
     }
 
-    /// Counts the first use. At the second use, an inactive page moves to the active list.
+    /// Counts the first use of a page on its list. At the second use, an inactive page moves to the
+    /// active list, and its count starts again.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.uses(frame) == 0 {
             lists.set_uses(frame, 1);
@@ -50,7 +51,7 @@ impl EvictionPolicy for TwoLists {
     }
 
     /// Refills the inactive list and pops its oldest page. A page with a second use moves to the
-    /// active list; the first other page is the victim.
+    /// active list; the first other page is the victim. `None` if both lists are empty.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -64,7 +65,10 @@ impl EvictionPolicy for TwoLists {
             });
             let frame = lists.pop(INACTIVE)?;
             let uses = access_bits.uses(frame);
+            // `uses` are new. The count of the list has the use before, if there was one.
             let is_second_use = uses > 0 && uses + lists.uses(frame) > 1;
+            // An active page starts without uses. A victim keeps its first use, in case it does not
+            // leave.
             lists.set_uses(frame, u8::from(!is_second_use && uses + lists.uses(frame) > 0));
             if !is_second_use {
                 return Some(frame);
@@ -74,7 +78,7 @@ impl EvictionPolicy for TwoLists {
     }
 
     /// Returns the oldest inactive page, after active pages were moved there if the inactive list
-    /// is too short.
+    /// is too short. `None` if both lists are empty.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         let pages_outside = 0;
         refill(lists, INACTIVE, ACTIVE, pages_outside, |lists, frame| lists.set_uses(frame, 0));

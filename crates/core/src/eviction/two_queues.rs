@@ -45,12 +45,12 @@ fn ghosts_max(pages: u32) -> u32 {
 }
 
 impl TwoQueues {
-    /// Creates the policy for a cache of `pages` pages.
+    /// Creates the policy for a cache of `pages` pages. A1in has a quarter of them.
     pub fn new(pages: u32) -> TwoQueues {
         TwoQueues { a1in_max: pages / 4, ghosts: Ghosts::new(ghosts_max(pages)), returning: None }
     }
 
-    /// The list of the next victim.
+    /// The list of the next victim: A1in if it exceeds its size or Am is empty, and otherwise Am.
     fn next_victim_list(&self, lists: &FrameLists) -> List {
         let is_a1in_next = lists.pages(A1IN) > self.a1in_max || lists.pages(AM) == 0;
         if is_a1in_next { A1IN } else { AM }
@@ -72,7 +72,7 @@ impl EvictionPolicy for TwoQueues {
     }
 
     /// Pops pages of the list that exceeds its size. A used page of Am moves to its front; the
-    /// first other page is the victim, with its list as note.
+    /// first other page is the victim, with its list as note. `None` without a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
@@ -97,13 +97,13 @@ impl EvictionPolicy for TwoQueues {
         }
     }
 
-    /// The oldest page of the list that the next victim comes from.
+    /// The oldest page of the list that the next victim comes from; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(self.next_victim_list(lists))
     }
 
-    /// Removes the ghost of the requested page, before the ghost of the next victim displaces it.
-    /// Notes the page until it enters.
+    /// If the requested page is a ghost, removes the ghost, before the ghost of the next victim
+    /// displaces it, and notes the page until it enters. No effect on any other page.
     fn demand(&mut self, page: PageKey) {
         self.returning = self.ghosts.take(page).map(|_| page);
     }

@@ -54,7 +54,8 @@ pub struct WTinyLfu {
     sketch: FrequencySketch,
 }
 
-/// The window, if it has a candidate: at least `pages_min` pages, and not zero.
+/// The window, if it has a candidate: at least `pages_min` pages, and not zero. `None` if it has
+/// none.
 fn full_window(lists: &FrameLists, pages_min: u32) -> Option<List> {
     (lists.pages(WINDOW) >= pages_min.max(1)).then_some(WINDOW)
 }
@@ -105,7 +106,8 @@ impl WTinyLfu {
         }
     }
 
-    /// Moves the oldest page of the window to the main space, if the window is too long.
+    /// Moves the oldest page of the window to the main space, if the window is too long. Returns
+    /// true if it was.
     fn shorten_window(&self, lists: &mut FrameLists) -> bool {
         let is_too_long = lists.pages(WINDOW) > self.window_max;
         if is_too_long && let Some(frame) = lists.oldest(WINDOW) {
@@ -115,7 +117,7 @@ impl WTinyLfu {
     }
 
     /// The oldest unused page of the list that `next_list` returns, which stays there. The uses of
-    /// older ones are counted, and move them.
+    /// older ones are counted, and move them. `None` once `next_list` returns none.
     fn examined(
         &mut self,
         lists: &mut FrameLists,
@@ -158,15 +160,17 @@ impl EvictionPolicy for WTinyLfu {
     }
 
     /// Compares the candidate with the oldest page of the main space, and removes the one with
-    /// fewer uses. If both have the same number, the candidate is the victim.
+    /// fewer uses. If both have the same number, the candidate is the victim; if one is missing,
+    /// the other is. Without both it is the oldest page of the window. `None` without a page.
     fn victim(
         &mut self,
         lists: &mut FrameLists,
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
-        // One page enters for each victim that was taken before.
+        // One page will enter the window for each victim that was taken before.
         let pages_min = self.window_max.saturating_sub(access_bits.taken());
         let full_window = |lists: &FrameLists| full_window(lists, pages_min);
+        // The page at the end of a full window, and the page that it competes with.
         let candidate = self.examined(lists, access_bits, full_window);
         let main_page = self.examined(lists, access_bits, main_list);
         let victim = match (candidate, main_page) {
@@ -192,12 +196,12 @@ impl EvictionPolicy for WTinyLfu {
         Some(victim)
     }
 
-    /// Counts the page that may enter for this one.
+    /// Counts the page that may enter for this one, up to a quarter of the memory.
     fn evicted(&mut self, _lists: &mut FrameLists, _frame: FrameId, _page: PageKey) {
         self.refills_due = (self.refills_due + 1).min(self.refills_due_max);
     }
 
-    /// The oldest page of a full window, or of the main space.
+    /// The oldest page of a full window, or of the main space; `None` without a page.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         let list = full_window(lists, self.window_max).or_else(|| main_list(lists));
         lists.oldest(list.unwrap_or(WINDOW))
@@ -214,14 +218,14 @@ impl EvictionPolicy for WTinyLfu {
         self.demote(lists);
     }
 
-    /// Adopts a page of another policy: a kept page as protected and used twice, any other as
+    /// Adopts a page of another policy: a reused page as protected and used twice, any other as
     /// probationary and used once.
-    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, is_kept: bool) {
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, was_reused: bool) {
         self.sketch.record_use(page);
-        if is_kept {
+        if was_reused {
             self.sketch.record_use(page);
         }
-        lists.push(frame, if is_kept { PROTECTED } else { PROBATIONARY });
+        lists.push(frame, if was_reused { PROTECTED } else { PROBATIONARY });
         self.demote(lists);
     }
 
