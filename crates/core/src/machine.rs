@@ -192,13 +192,14 @@ impl Machine {
         !self.base.waiting.is_empty()
     }
 
-    /// Largest memory of a single read, in bytes.
+    /// Largest memory of a single read, in bytes: all frames but those that readers outside the
+    /// machine may pin.
     pub fn read_bytes_max(&self) -> u64 {
         self.base.frames.budget.pages * PAGE_BYTES
     }
 
     /// Processes the pages that the sharer had to [`forget`](PageSharer::forget) and that are no
-    /// longer in use: waiting reads may go on.
+    /// longer in use. A read that waited for frames being copied from tries again.
     pub fn take_returned(&mut self, now: Time) {
         self.base.frames.cache.take_returned();
         if self.retry_at.is_some() {
@@ -294,6 +295,7 @@ impl Machine {
             && base.frames.has_room_for(pages)
             && self.files.reserve_memory(base, read)
         {
+            // No read waits before it, and there is memory for it.
             self.files.begin(now, base, read);
         } else {
             let waiter = Waiter::Read(read);
@@ -361,6 +363,7 @@ impl Machine {
         let id = self.memory.open_fault(now, base, fault)?;
         let has_room = base.waiting.is_empty() && base.frames.has_room_for(1);
         if has_room || self.memory.is_resident(base, id) {
+            // A page in memory needs no other frame: its fault overtakes those that wait.
             self.memory.begin(now, base, id);
         } else {
             base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(id), needed_pages: 1 });
@@ -369,7 +372,7 @@ impl Machine {
         Ok(id)
     }
 
-    /// The next completed fault.
+    /// The next completed fault; `None` if there is none.
     pub fn poll_faulted(&mut self) -> Option<Faulted> {
         self.memory.poll_faulted(&self.base)
     }
@@ -380,14 +383,15 @@ impl Machine {
         self.admit(now);
     }
 
-    /// The next page to unmap from a program's address space. Answer each with
-    /// [`handle_unmapped`](Machine::handle_unmapped), before any other call except this one.
+    /// The next page to unmap from a program's address space; `None` if there is none. Answer each
+    /// with [`handle_unmapped`](Machine::handle_unmapped), before any other call except this one.
     pub fn poll_unmap(&mut self) -> Option<Unmap> {
         self.memory.poll_unmap(&mut self.base)
     }
 
     /// Records that no program has the page in its address space any more. `was_written`: it was
-    /// written since it was mapped, without a reported write fault.
+    /// written since it was mapped, without a reported write fault. Once all polled unmaps are
+    /// answered, waiting reads and faults may go on.
     pub fn handle_unmapped(&mut self, now: Time, unmap: Unmap, was_written: bool) {
         if self.memory.handle_unmapped(&mut self.base, unmap, was_written) {
             self.admit(now);
@@ -443,6 +447,7 @@ impl Machine {
         loop {
             match self.base.queue.poll(now)? {
                 QueueAction::Request(request) => return Some(request),
+                // Prefetches that were cancelled leave the cache; the next action follows.
                 QueueAction::Withdrawn => self.end_parts(now),
             }
         }
@@ -473,6 +478,7 @@ impl Machine {
     }
 
     /// Processes the parts of the ended request: the reads and faults that waited for it go on.
+    /// Then others that wait for memory may begin.
     fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
         while let Some(ended) = base.queue.poll_ended() {
@@ -491,7 +497,7 @@ impl Machine {
         self.admit(now);
     }
 
-    /// The next completed read or write.
+    /// The next completed read or write; `None` if there is none.
     pub fn poll_done(&mut self) -> Option<Done> {
         self.files.poll_done()
     }
@@ -551,8 +557,9 @@ impl Machine {
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
-    /// Begins waiting reads and faults in order, until one must wait longer; fails one that can
-    /// never get memory. Sets `retry_at` if the first read lacks frames that are being copied from.
+    /// Begins waiting reads and faults in order, until one must wait longer, and makes pages of
+    /// memory leave for them. Fails one that can never get memory. Sets `retry_at` if the first
+    /// read lacks frames that are being copied from.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;
@@ -562,8 +569,10 @@ impl Machine {
             let has_room = base.frames.has_room_for(needed_pages);
             let failure = match waiter {
                 _ if has_room => None,
+                // Its page needs no other frame.
                 Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
                 _ => match self.memory.no_memory_error(base) {
+                    // Memory is on its way: all wait.
                     None => return,
                     failure => failure,
                 },

@@ -129,7 +129,9 @@ pub(super) struct MachineFiles {
 }
 
 impl MachineFiles {
-    /// Creates an empty set of files, with the policy of `config` for later ones.
+    /// Creates an empty set of files, with the policy of `config` for later ones. If that policy
+    /// asks for costs, makes the queue learn them. Fails if the policy is unknown or has a bad
+    /// parameter.
     pub(super) fn new(
         config: &Config,
         queue: &mut RequestQueue,
@@ -202,6 +204,7 @@ impl MachineFiles {
         // A range that ends with the file is found page by page, if it is small.
         let end = self.file(file).bytes.div_ceil(PAGE_BYTES);
         let cache = &mut base.frames.cache;
+        // Pages in flight stay until they arrive.
         cache.invalidate(file, PageRange { first: 0, end });
         let is_removed = cache.is_empty(file);
         if is_removed {
@@ -270,6 +273,7 @@ impl MachineFiles {
         match advice {
             Advice::WillNeed => self.read_ahead(now, base, file, range, process),
             Advice::DontNeed => base.frames.cache.drop_unused(file, range),
+            // Advice for the policy alone.
             Advice::Normal | Advice::Sequential | Advice::Random => {}
         }
         self.policy_mut(handle).advise(advice);
@@ -330,7 +334,8 @@ impl MachineFiles {
     }
 
     /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`, and updates
-    /// the last page of its handle. Fails if `open_reads_max` are open.
+    /// the last page of its handle. A buffered read that begins in that page continues the read
+    /// before it. Fails if `open_reads_max` are open.
     fn open_read(
         &mut self,
         now: Time,
@@ -345,6 +350,7 @@ impl MachineFiles {
             return Err(ReadError::TooManyReads { open_reads_max });
         }
         base.queue.evidence.open_reads += 1;
+        // The read continues the one before it if it begins in the page where that ended.
         let last_page = &mut self.handles[transfer.handle.0 as usize].last_page;
         let is_continuation =
             kind == TransferKind::Read(ReadAccess::Buffered) && *last_page == Some(range.first);
@@ -387,6 +393,7 @@ impl MachineFiles {
         let cache = &mut base.frames.cache;
         for (index, &frame) in read.frames.iter().enumerate() {
             match frame {
+                // A failed read skips its remaining pages.
                 pages::NO_FRAME => {}
                 frame if index == 0 && read.is_continuation => cache.continue_use(frame),
                 frame => cache.touch(frame),

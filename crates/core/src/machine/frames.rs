@@ -56,7 +56,9 @@ impl Budget {
 }
 
 impl Frames {
-    /// Creates the frames for the memory of `config`, all free.
+    /// Creates the frames for the memory of `config`, all free. Fails if no page is left for reads,
+    /// if the frames can't be numbered, or if the eviction policy is unknown or has a bad
+    /// parameter.
     pub(super) fn new(config: &Config) -> Result<Frames, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
         let shared_pages_max = config.pinned_bytes_max / PAGE_BYTES;
@@ -96,8 +98,8 @@ impl Frames {
     }
 
     /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames.
-    /// Adapts the eviction policy if the number differs much. Returns the frames whose memory is to
-    /// be taken back.
+    /// Adapts the eviction policy if the number differs from its size by more than a quarter.
+    /// Returns the frames whose memory is to be taken back.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let pages_before = self.cache.budget_pages();
         if !self.is_policy_applied {
@@ -120,10 +122,10 @@ impl Frames {
         withdrawing
     }
 
-    /// Switches to the configured eviction policy, built for `pages` frames. More than half of
-    /// these frames must be in use, and a sixteenth as many pages must have returned after their
-    /// eviction. Until then every policy is equally good, and eviction in order of arrival costs
-    /// the least time and memory.
+    /// Switches to the configured eviction policy, built for `pages` frames, if the present pages
+    /// are reused. More than half of these frames must be in use, and a sixteenth as many pages
+    /// must have returned after their eviction. Until then every policy is equally good, and
+    /// eviction in order of arrival costs the least time and memory.
     fn apply_policy_if_reused(&mut self, pages: u32) {
         let has_refaults = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && has_refaults {

@@ -302,6 +302,7 @@ impl SwapState {
     /// call without a lack reduces their number by a 256th.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept_pages = match lacking_pages {
+            // At least one page less, so that the number reaches 0.
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
             _ => self.ready_ahead_pages,
         };
@@ -324,7 +325,8 @@ impl MachineMemory {
         }
     }
 
-    /// Adds the swap area, and makes the queue learn costs if its policy asks for them.
+    /// Adds the swap area, makes the queue learn costs if its policy asks for them, and lets the
+    /// eviction policy manage memory if the configuration says so.
     ///
     /// Fails if there is an area already, the policy is unknown, the area reaches past the device,
     /// or it has at least 2^32 − 1 slots.
@@ -362,6 +364,7 @@ impl MachineMemory {
             policy,
             write_pages_max: config.write_pages_max.clamp(1, base.queue.request_pages_max()),
             swap_out: config.swap_out,
+            // At least as many as may rest for a second chance, at most half of the memory.
             ready_pages: config
                 .ready_pages
                 .unwrap_or(default_ready_pages)
@@ -486,6 +489,7 @@ impl MachineMemory {
 
     /// Returns the mapping whose pages have the identifier `file` in the cache.
     fn memory_of(&self, file: FileId) -> MemoryId {
+        // Mappings are in the order of their identifiers, which the cache assigns in order.
         let index = self.mappings.partition_point(|mapping| mapping.file < file);
         debug_assert_eq!(self.mappings[index].file, file, "only memory swaps");
         MemoryId(index as u32)

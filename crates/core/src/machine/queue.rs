@@ -118,7 +118,9 @@ pub(super) struct RequestQueue {
 }
 
 impl RequestQueue {
-    /// Creates an empty queue for the device of `config`, with its scheduler.
+    /// Creates an empty queue for the device of `config`, with its scheduler. Fails if the depth is
+    /// 0, the device's largest request is less than a page, or the scheduler is unknown or has a
+    /// bad parameter.
     pub(super) fn new(config: &Config) -> Result<RequestQueue, ConfigError> {
         if config.depth_max == 0 || config.caps.depth_max == 0 {
             return Err(ConfigError::NoDepth);
@@ -260,6 +262,7 @@ impl RequestQueue {
             self.wake = None;
             return None;
         }
+        // The next request: a retry, or else the scheduler decides.
         let id = match self.retries.pop_front() {
             Some(id) => id,
             None => match self.scheduler.dispatch(now, &self.requests) {
@@ -280,6 +283,7 @@ impl RequestQueue {
                 }
             },
         };
+        // The request goes to the device.
         self.wake = None;
         let request = &self.requests[id];
         self.meter.on_dispatch(now, request);
@@ -324,8 +328,8 @@ impl RequestQueue {
         self.ending = Some(EndingRequest { next_part: Some(id), start, outcome, is_merged });
     }
 
-    /// Returns the next part of the ended request, or `None` after the last one. The identifier of
-    /// the part may be reused.
+    /// Returns the next part of the ended request, or `None` after the last one, or without such a
+    /// request. The identifier of the part may be reused.
     pub(super) fn poll_ended(&mut self) -> Option<EndedPart> {
         let ending = self.ending.as_mut()?;
         let part = ending.next_part?;

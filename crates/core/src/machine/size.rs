@@ -26,7 +26,7 @@ impl Machine {
     }
 
     /// Approximate number of bytes read again after their eviction: the benefit of a larger memory.
-    /// Counted only if the size may change.
+    /// Counted only if the size may change; 0 otherwise.
     pub fn returned_bytes(&self) -> u64 {
         self.base.frames.cache.refault_pages() * PAGE_BYTES
     }

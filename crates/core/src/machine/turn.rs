@@ -15,7 +15,7 @@ pub trait IoBackend {
     /// ([`Machine::request_buffers`]).
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest);
 
-    /// The next request that completed by `now`; each is returned once.
+    /// The next request that completed by `now`; each is returned once. `None` if there is none.
     fn poll_completion(&mut self, now: Time) -> Option<Completion>;
 }
 

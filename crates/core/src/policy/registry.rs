@@ -104,6 +104,7 @@ impl<B: Copy + Send + Sync> Registry<B> {
             }
             match slot.set(entry) {
                 Ok(()) => return Ok(()),
+                // Another thread has filled the slot: its entry is checked next.
                 Err(refused) => entry = refused,
             }
         }

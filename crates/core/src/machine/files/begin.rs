@@ -44,7 +44,7 @@ impl MachineFiles {
 
     /// Begins a buffered read, or a fault on a mapped file, whose memory is
     /// [reserved](MachineFiles::reserve_memory). The policy adds pages; their requests are sent,
-    /// and the read waits for them or ends.
+    /// and the read waits for them or ends. The bytes that are cached count as hits.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read_request = self.read_request(base, id);
         let read = &mut self.reads[id.0 as usize];
@@ -137,18 +137,20 @@ impl MachineFiles {
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
             unready_pages,
+            // The caller has asked for these pages: credit limits only the policy.
             is_on_credit: false,
             evidence: Evidence {
                 device: &mut base.queue.evidence,
                 file: &mut self.files[file.0 as usize].evidence,
             },
         };
+        // It adds runs to `runs`, which the call below sends.
         pages.add_window(range);
         let (no_demand, is_demand_whole) = (PageRange::default(), true);
         self.send_file_runs(now, base, file, no_demand, is_demand_whole, process);
     }
 
-    /// The description of a read for the policy.
+    /// The description of a read for the policy, with the state of the queue.
     pub(super) fn read_request(&self, base: &SharedState, id: ReadId) -> ReadRequest {
         let transfer = &self.file_transfer(id).transfer;
         ReadRequest {
@@ -200,6 +202,7 @@ impl MachineFiles {
             {
                 base.queue.add_waiter(request, Waiter::Read(id));
                 read.pending_requests += 1;
+                // Neighbouring pages mostly have the same request, which is waited for once.
                 last_request = Some(request);
             }
         }
@@ -228,7 +231,9 @@ impl MachineFiles {
         let demand_runs =
             if is_demand_whole { move_demand_to_front(&mut self.runs, demand) } else { 0 };
         let (demand_runs, windows) = self.runs.split_at_mut(demand_runs);
+        // Sends the runs of one window as requests, of the largest size where a run is longer.
         let mut send = |window: &mut [PageRange]| {
+            // The joined runs are the first `joined` ones.
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 split_run(run, demand, pages_max, |range| {
@@ -284,10 +289,12 @@ impl MachineFiles {
         if sectors == 0 {
             return self.finish(base, id);
         }
+        // The largest request, rounded down to the alignment.
         let piece_sectors_max = u64::from(base.queue.caps().request_sectors_max)
             / alignment_sectors
             * alignment_sectors;
         read.pending_requests = sectors.div_ceil(piece_sectors_max) as u32;
+        // One request for each piece.
         let mut sent_sectors = 0;
         while sent_sectors < sectors {
             let piece_sectors = piece_sectors_max.min(sectors - sent_sectors);

@@ -24,6 +24,7 @@ impl MachineFiles {
         let RequestPages { file, range: tried_pages, .. } = pages;
         // Without a search these are the tried pages.
         let range = pages.with_search_tail();
+        // The bad data may be data that a waiter does not need.
         if let PartOutcome::Failed(_) = outcome
             && self.has_unneeded_data(&waiters, range, is_merged)
         {
@@ -31,10 +32,12 @@ impl MachineFiles {
             return waiters;
         }
         if let Some(next_try) = pages.next_search_try(outcome).filter(|_| !waiters.is_empty()) {
+            // The search for the bad page goes on. The pages before the next try are good.
             base.frames.cache.fill_run(file, tried_pages.clipped(next_try.range.first));
             self.continue_search(now, base, request, next_try, &waiters);
             return waiters;
         }
+        // The good pages are filled, the others fail.
         let good_end_byte = match outcome {
             PartOutcome::Moved(bytes) => range.first * PAGE_BYTES + bytes,
             PartOutcome::Failed(_) => range.first * PAGE_BYTES,
@@ -46,41 +49,51 @@ impl MachineFiles {
         };
         let cache = &mut base.frames.cache;
         cache.fill_run(file, range.clipped(good_end_page));
+        // The scheduler cancelled a request that nothing waits for.
         let was_withdrawn =
             outcome == PartOutcome::Failed(DeviceError::Cancelled) && waiters.is_empty();
-        for page in range.pages().skip_while(|&page| page < good_end_page) {
+        let bad_pages = PageRange { first: good_end_page, end: range.end };
+        for page in bad_pages.pages() {
             let frame = cache.find(file, page).expect("a page in flight is in its table");
             if was_withdrawn { cache.cancel_prefetch(frame) } else { cache.fail(frame) }
         }
-        let first_bad_page = range.contains(good_end_page).then_some(good_end_page);
         for id in waiters.iter().copied().map(waiting_read) {
+            self.record_bad_pages(id, bad_pages, outcome, good_end_byte);
             let read = self.file_transfer_mut(id);
             read.pending_requests -= 1;
-            // The first bad page that this read needs.
-            if let Some(bad_page) = first_bad_page.map(|page| page.max(read.range.first))
-                && range.contains(bad_page)
-                && read.range.contains(bad_page)
-            {
-                let offset = (bad_page * PAGE_BYTES).max(read.transfer.offset);
-                let error = match outcome {
-                    PartOutcome::Failed(error) => ReadError::Device { offset, error },
-                    PartOutcome::Moved(_) => {
-                        ReadError::Shrunk { offset: good_end_byte.max(offset) }
-                    }
-                };
-                // With several failed requests, the lowest missing byte counts.
-                let is_later = |known: ReadError| {
-                    known.offset().is_some_and(|known_offset| known_offset > offset)
-                };
-                if read.error.is_none_or(is_later) {
-                    read.error = Some(error);
-                }
-            }
             if read.pending_requests == 0 {
                 self.continue_read(now, base, id);
             }
         }
         waiters
+    }
+
+    /// Sets the error of a read at the first of `bad_pages` that it needs. `outcome` is the outcome
+    /// of the request for them, which delivered the bytes of the file before `good_end_byte`. No
+    /// effect if the read needs none of them, or has an error at a lower offset.
+    fn record_bad_pages(
+        &mut self,
+        id: ReadId,
+        bad_pages: PageRange,
+        outcome: PartOutcome,
+        good_end_byte: u64,
+    ) {
+        let read = self.file_transfer_mut(id);
+        let bad_page = bad_pages.first.max(read.range.first);
+        if !bad_pages.contains(bad_page) || !read.range.contains(bad_page) {
+            return;
+        }
+        let offset = (bad_page * PAGE_BYTES).max(read.transfer.offset);
+        let error = match outcome {
+            PartOutcome::Failed(error) => ReadError::Device { offset, error },
+            PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end_byte.max(offset) },
+        };
+        // With several failed requests, the lowest missing byte counts.
+        let is_later =
+            |known: ReadError| known.offset().is_some_and(|known_offset| known_offset > offset);
+        if read.error.is_none_or(is_later) {
+            read.error = Some(error);
+        }
     }
 
     /// Processes the end of a piece of a direct transfer. `offset` is the position of the piece in
@@ -101,6 +114,7 @@ impl MachineFiles {
             base.queue.enqueue_retry(request, content);
             return waiters;
         }
+        // The last piece reaches past the requested bytes, to the alignment.
         let read = self.file_transfer_mut(id);
         let file_offset = read.transfer.offset + offset;
         let expected_bytes = request.bytes().min(read.bytes - offset);
@@ -154,6 +168,7 @@ impl MachineFiles {
     ) {
         let readers: Vec<ReadId> = waiters.iter().copied().map(waiting_read).collect();
         let needed = |read: &ReadId| self.file_transfer(*read).range;
+        // The boundaries of the pieces: all ends of the needed ranges that lie in the failed one.
         let mut cuts: Vec<u64> = [range.first, range.end].into();
         cuts.extend(readers.iter().map(needed).flat_map(|needed| [needed.first, needed.end]));
         cuts.retain(|&page| range.first <= page && page <= range.end);
@@ -166,6 +181,7 @@ impl MachineFiles {
             };
             let needs_piece =
                 |read: &&ReadId| self.file_transfer(**read).range.contains(piece.first);
+            // No cut lies within the piece: a read that needs its first page needs all of it.
             let readers: Vec<ReadId> = readers.iter().filter(needs_piece).copied().collect();
             if readers.is_empty() {
                 for page in piece.pages() {
@@ -177,6 +193,7 @@ impl MachineFiles {
             let piece = RequestPages { file, range: piece, search_tail: SearchTail::none(piece) };
             self.retry_pages(base, request, piece, &readers);
         }
+        // The failed request has ended for them; they wait for the retries.
         for read in readers {
             self.file_transfer_mut(read).pending_requests -= 1;
         }
@@ -222,6 +239,7 @@ impl MachineFiles {
         let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
         let sectors = (range.count() * PAGE_SECTORS) as u32;
         let content = RequestContent::Pages { file, range, ahead_pages: 0, search_tail };
+        // Its first waiter makes it a demand request.
         let request = Request { start, sectors, need: Need::Prefetch, ..request };
         let retry = base.queue.enqueue_retry(request, content);
         base.frames.cache.set_run_request(file, pages.with_search_tail(), retry);
@@ -253,7 +271,9 @@ impl RequestPages {
     fn next_search_try(self, outcome: PartOutcome) -> Option<RequestPages> {
         let RequestPages { range, search_tail, .. } = self;
         let suspects = match outcome {
+            // The bad page is one of the tried pages.
             PartOutcome::Failed(DeviceError::Medium) if range.count() > 1 => range,
+            // The tried pages are good: the bad one is behind them.
             PartOutcome::Moved(bytes) if bytes == range.count() * PAGE_BYTES => {
                 PageRange { first: range.end, end: search_tail.suspect_end }
             }

@@ -17,6 +17,7 @@ pub(super) fn move_demand_to_front(runs: &mut [PageRange], demand: PageRange) ->
     let mut moved = 0;
     for index in 0..runs.len() {
         let run = runs[index];
+        // The run overlaps the demand.
         if run.first.max(demand.first) < run.end.min(demand.end) {
             if moved < index {
                 runs[moved..=index].rotate_right(1);
@@ -179,18 +180,19 @@ impl FilePages<'_> {
                 let run = PageRange::new(first, absent_count as u64);
                 self.add_run(run, SINGLE_PAGE_ORDER, UNMARKED);
             }
+            // The page behind the run has a frame, or is the end.
             index += absent_count + 1;
         }
     }
 
-    /// Adds the absent pages of the range, as far as memory allows.
+    /// Adds the absent pages of the range, as far as memory allows. No page is marked.
     pub(super) fn add_window(&mut self, range: PageRange) {
         let is_marked = false;
         self.add_absent(range, is_marked);
     }
 
     /// Number of pages, up to `pages`, that may be prefetched within the credit and the limit of
-    /// the cache.
+    /// the cache. Without credit (`is_on_credit` is false), only the limit of the cache applies.
     fn allowed_prefetch_pages(&mut self, pages: u64) -> u64 {
         let mut credit_pages = pages;
         if self.is_on_credit {
@@ -230,6 +232,7 @@ impl FilePages<'_> {
     /// Splits a range into three parts: before, within and after the requested pages.
     fn cut_at_demand(&self, range: PageRange) -> [PageRange; 3] {
         let PageRange { first, end } = self.demand;
+        // Without an overlap, the part within the requested pages is empty.
         let clamped = |page: u64| page.clamp(range.first, range.end.max(range.first));
         let (first, end) = (clamped(first), clamped(end.max(first)));
         [
@@ -273,12 +276,13 @@ impl PageView for FilePages<'_> {
         self.runs.push(PageRange::default());
     }
 
-    /// Folio of a cached page, if the page is cached.
+    /// Folio of a cached page; `None` if the page is not cached.
     fn folio(&self, page: u64) -> Option<Folio> {
         self.cache.folio(self.file, page)
     }
 
-    /// Folio of a page with the readahead mark; `None` without a mark.
+    /// Folio of a page with the readahead mark; `None` without a mark, or if the page is not
+    /// cached.
     fn marked(&self, page: u64) -> Option<Folio> {
         self.cache.marked(self.file, page)
     }

@@ -90,6 +90,7 @@ impl SwapArea {
             return None;
         }
         let slots = self.slots();
+        // The first free slot from the cursor on.
         let first = (0..slots)
             .map(|distance| (self.cursor + distance) % slots)
             .find(|&slot| self.is_free(slot));
@@ -105,6 +106,7 @@ impl SwapArea {
             if longest.count() == slots_max {
                 break;
             }
+            // The slot behind the run is taken.
             slot += length as u64 + 1;
         }
         self.cursor = longest.end % slots;

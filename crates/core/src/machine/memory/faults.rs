@@ -45,10 +45,12 @@ impl MachineMemory {
     /// Begins a fault: its page is in memory, or there is a frame for it. The fault ends at once,
     /// or waits for the request that reads its page.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: FaultId) {
+        // Released with the fault.
         base.frames.budget.pinned_pages += 1;
         let MemoryFault { memory, page, process, .. } = self.fault_state(id).cause;
         let file = self.file_of(memory);
         let (frame, source) = if let Some(frame) = base.frames.cache.find(file, page) {
+            // The page is in memory or in flight, perhaps about to leave.
             self.cancel_swap_out(base, frame);
             // The mark of a page shows that the policy prefetched it.
             let is_ahead = base.frames.cache.take_for_fault(frame);
@@ -59,6 +61,7 @@ impl MachineMemory {
             }
             (frame, if is_ahead { PageSource::Ahead } else { PageSource::Memory })
         } else {
+            // The page is absent: zeros without a slot, or else read from its slot.
             let is_ahead = false;
             let frame = base.frames.add_memory(file, page, Mark::Clear, is_ahead);
             base.frames.cache.pin(frame);
@@ -135,8 +138,10 @@ impl MachineMemory {
     /// has mapped its page.
     pub(in crate::machine) fn release(&mut self, base: &mut SharedState, id: FaultId) {
         let MachineFault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
+        // A fault that failed while it waited has no frame.
         let Some((frame, source)) = found else { return };
         if error.is_none() {
+            // For the referenced bit: the page was in memory before the fault, and not prefetched.
             let was_in_memory = source == PageSource::Memory;
             base.frames.cache.use_memory(frame, was_in_memory);
             if cause.access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {

@@ -26,9 +26,11 @@ impl MachineMemory {
         range: PageRange,
         process: ProcessId,
     ) -> u64 {
+        // Half of the frames kept ready stay for faults.
         let frames_for_faults = self.swap.ready_pages / 2;
         let file = self.file_of(memory);
         let mut runs = core::mem::take(&mut self.runs);
+        // Adds the absent pages as pages in flight, until frames or the queue are short.
         let mut page = range.first;
         while page < range.end {
             let slot = self.slot_of(memory, page);
@@ -42,9 +44,11 @@ impl MachineMemory {
             }
             page += 1;
         }
+        // Reads their slots, adjacent ones together.
         let joined = join_adjacent(&mut runs);
         runs.truncate(joined);
         for run in runs.drain(..) {
+            // No page of these is requested.
             split_run(run, PageRange::default(), base.queue.request_pages_max(), |range| {
                 self.read_slots(now, base, range, range.count() as u32, process);
             });
@@ -66,8 +70,8 @@ impl MachineMemory {
         self.send_swap_reads(now, base, Some(fault.slot), Some(selected), fault, process);
     }
 
-    /// Handles a fault on a prefetched page that is in memory: reads the further pages that the
-    /// policy selects.
+    /// Handles a fault on a prefetched page that is in memory or in flight: reads the further pages
+    /// that the policy selects, if it selects any.
     pub(super) fn swap_in_at_hit(
         &mut self,
         now: Time,
@@ -89,6 +93,7 @@ impl MachineMemory {
     ) -> T {
         let is_congested = base.queue.is_congested();
         let cache = &base.frames.cache;
+        // Half of the frames kept ready stay for faults.
         let spare_pages = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
         let pinned_and_waiting = base.frames.budget.pinned_pages + base.waiting.len() as u64;
         let evidence = &mut base.queue.evidence;
@@ -122,6 +127,7 @@ impl MachineMemory {
         fault: &SwapFault,
         process: ProcessId,
     ) {
+        // Adds the selected pages as pages in flight. The page of the fault was added before.
         let mut runs = core::mem::take(&mut self.runs);
         let demand_range = demand_slot.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
         runs.extend(demand_slot.map(|_| demand_range));
@@ -255,6 +261,7 @@ impl MachineMemory {
         let (good_pages, error) = outcome.good_pages();
         let good_end = slots.first + good_pages;
         let is_single_slot = slots.count() == 1 && !is_merged;
+        // Each page is filled, fails, or is retried alone.
         for slot in slots.pages() {
             let frame = self.frame_of_slot(base, slot);
             if slot < good_end {
@@ -274,6 +281,7 @@ impl MachineMemory {
                 base.queue.add_waiter(retry, waiter);
             }
         }
+        // Each fault whose page has arrived or failed ends.
         for fault in waiters.iter().copied().map(waiting_fault) {
             match base.frames.cache.state(self.frame_of(fault)) {
                 // The fault waits for the retry.

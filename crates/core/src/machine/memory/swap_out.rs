@@ -35,8 +35,8 @@ use crate::request::Op;
 use crate::unit::{PageRange, Time};
 
 impl MachineMemory {
-    /// The next page to unmap from a program's address space. The page counts as unmapped from
-    /// this call on. The caller must unmap it and call
+    /// The next page to unmap from a program's address space; `None` if there is none. The page
+    /// counts as unmapped from this call on. The caller must unmap it and call
     /// [`handle_unmapped`](MachineMemory::handle_unmapped).
     pub(in crate::machine) fn poll_unmap(&mut self, base: &mut SharedState) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
@@ -104,7 +104,7 @@ impl MachineMemory {
     }
 
     /// Makes pages leave until enough are ready or on their way. Writes the dirty ones once all
-    /// pages of the batch are unmapped.
+    /// pages of the batch are unmapped. No effect without a mapping.
     pub(in crate::machine) fn make_room(&mut self, now: Time, base: &mut SharedState) {
         if self.is_unused() {
             return;
@@ -112,7 +112,7 @@ impl MachineMemory {
         loop {
             self.choose_leaving(base);
             let is_unmapping = self.swap.unmaps_unanswered > 0 || !self.swap.unmaps.is_empty();
-            // If slots were missing, others may have to leave.
+            // If slots were missing, dirty pages stay, and others may have to leave.
             if is_unmapping || self.write_out(now, base) {
                 return;
             }
@@ -136,6 +136,7 @@ impl MachineMemory {
         if self.pages_becoming_ready(base) >= target_pages.max(needed_pages) {
             return;
         }
+        // One whole write beyond the target, so that pages leave in batches.
         let batch_pages = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
         let sufficient_pages = (target_pages + batch_pages).max(needed_pages);
         let resting_max = if waiting_pages.is_some() { 0 } else { self.swap.second_chance_pages };
@@ -154,6 +155,7 @@ impl MachineMemory {
                     let (file, page) = base.frames.cache.page_of(frame);
                     self.start_leaving(base, frame);
                     if self.swap.swap_out == SwapOut::Neighbours {
+                        // A neighbour leaves if it is at least half as old.
                         self.start_leaving_neighbours(base, file, page, age / 2);
                     }
                 }
@@ -281,6 +283,7 @@ impl MachineMemory {
             let (_, owner) = self.swap.area.next_matching(is_spare)?;
             let file = self.file_of(owner.memory);
             let frame = base.frames.cache.find(file, owner.page).expect("it was found just now");
+            // A dirty page has no slot: its slot is free now.
             self.make_dirty(base, owner.memory, owner.page, frame);
         }
         self.swap.area.find_run(slots_max)
@@ -313,6 +316,7 @@ impl MachineMemory {
                 }
                 self.swap.is_full = false;
             } else if is_single_slot {
+                // The page stays in memory, dirty and without a slot.
                 self.swap.counters.failed_writes += 1;
                 self.swap.failures_in_row += 1;
                 self.swap.last_failure = Some(error);
