@@ -97,8 +97,8 @@ pub trait PageView {
     /// Evidence of the device and of the file.
     fn evidence(&mut self) -> Evidence<'_>;
 
-    /// The folio that `page` belongs to, if it is cached. The default is for a cache of single
-    /// pages.
+    /// The folio that `page` belongs to; `None` if the page is not cached. The default is for a
+    /// cache of single pages.
     fn folio(&self, page: u64) -> Option<Folio> {
         self.is_cached(page).then_some(Folio { first: page, order: 0 })
     }
@@ -107,7 +107,7 @@ pub trait PageView {
     /// scheduler may still merge these with their neighbours. Only the policies of 2003 call it.
     fn begin_window(&mut self) {}
 
-    /// The folio of `page`, if it carries the readahead mark.
+    /// The folio of `page`, if it carries the readahead mark; `None` otherwise.
     fn marked(&self, page: u64) -> Option<Folio>;
 
     /// Removes the readahead mark from the pages of the folio.

@@ -87,11 +87,12 @@ pub enum SwapRead {
 
 /// The swapped-out pages, as a policy sees them.
 pub trait SwappedPageQueries {
-    /// The slot of `page` if it is neither in memory nor being read. `page` lies in the mapping.
+    /// The slot of `page` if it is neither in memory nor being read; `None` otherwise, or without a
+    /// slot. `page` lies in the mapping.
     fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64>;
 
     /// Returns the mapping and the page whose data is in the slot, if the page is neither in memory
-    /// nor being read. `slot` lies in the area.
+    /// nor being read. `None` otherwise, or for a free slot. `slot` lies in the area.
     fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)>;
 
     /// Number of pages, up to `pages`, that can be prefetched now. Half of the frames reserved for
@@ -177,7 +178,7 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, 
 }
 
 /// Returns the most pages read at once: `1 << page_cluster`. The parameter has the name that it has
-/// in `/proc/sys/vm`; default 3.
+/// in `/proc/sys/vm`; default 3. Fails if it is no number, or above 10.
 fn pages_max(spec: &Spec) -> Result<u64, SpecError> {
     Ok(1 << spec.integer("page_cluster", 3, 0..=10)?)
 }

@@ -138,6 +138,7 @@ impl KernelCachedPages {
     pub fn on_miss(&mut self, request: PageRange) {
         for part in split_into_words(request) {
             if let Some(window) = self.windows.get_mut(&part.window_number) {
+                // Of the pages of this part, only the advised, unused ones stay known.
                 window.known[part.word] &= !part.mask | window.unused[part.word];
             }
         }
@@ -184,7 +185,8 @@ impl KernelCachedPages {
         self.windows.entry(window_number).or_default()
     }
 
-    /// Returns true if the bit of `page` is set in the bit set that `select_bits` selects.
+    /// Returns true if the bit of `page` is set in the bit set that `select_bits` selects. False
+    /// for a page of no remembered window.
     fn is_bit_set(&self, page: u64, select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
         let mut parts = split_into_words(PageRange::new(page, 1));
         parts.all(|part| part.bits_of(&self.windows, &select_bits) == part.mask)
@@ -204,7 +206,8 @@ struct WordRange {
 }
 
 impl WordRange {
-    /// Returns the set bits of this part in the bit set that `select_bits` selects from its window.
+    /// Returns the set bits of this part in the bit set that `select_bits` selects from its window;
+    /// 0 if the window is not remembered.
     fn bits_of(
         &self,
         windows: &BTreeMap<u64, Box<AdvisedWindow>>,
@@ -217,12 +220,14 @@ impl WordRange {
 
 /// Splits a page range into its parts by word, in ascending order.
 fn split_into_words(range: PageRange) -> impl Iterator<Item = WordRange> {
+    // An empty range has no word.
     let words =
         range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
     words.map(move |word| {
         let first = word * WORD_PAGES;
         let (low_bit, end_bit) =
             (range.first.max(first) - first, range.end.min(first + WORD_PAGES) - first);
+        // For the end of the word (bit 64), all bits.
         let bits_below = |bit: u64| 1u64.checked_shl(bit as u32).map_or(u64::MAX, |bit| bit - 1);
         WordRange {
             window_number: first / WINDOW_PAGES,
@@ -323,7 +328,7 @@ impl PageView for KernelPageView<'_> {
         self.advised.consecutive_other_reads = 0;
     }
 
-    /// Adds the pages of a folio as single pages.
+    /// Adds the pages of a folio as single pages. Returns false if not all find memory.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         self.add_absent(folio.range(), is_marked)
     }
@@ -336,6 +341,7 @@ impl PageView for KernelPageView<'_> {
         while let Some(run) = self.absent_run(remaining) {
             remaining.first = run.end;
             let device = &self.device;
+            // The memory that the policy fills: the spare one, or half of the other.
             let room_pages = match self.advised.evidence.fills_spare {
                 true => device.spare_pages.saturating_sub(device.spare_standing_pages),
                 false => (device.memory_pages / 2).saturating_sub(device.standing_pages),

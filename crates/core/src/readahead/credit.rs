@@ -88,11 +88,13 @@ impl Credit {
     }
 
     /// Number of further pages that may be prefetched into a memory of `memory_pages`, if a request
-    /// costs `request_pages`.
+    /// costs `request_pages`. It is the rest of the initial credit plus the earned pages, less the
+    /// pages that are not used yet.
     pub fn room(&self, request_pages: u64, memory_pages: u64) -> u64 {
         let (used, lost) = (u64::from(self.used_pages), u64::from(self.lost_pages));
         let initial_pages =
             (WINDOW_COST_FACTOR * request_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
+        // The used share of the finished pages. The added page makes it 1 before the first.
         let initial_rest = initial_pages * (used + 1) / (used + lost + 1);
         let earned_pages = used.saturating_mul(request_pages);
         initial_rest.saturating_add(earned_pages).saturating_sub(self.unused_pages.into())

@@ -119,12 +119,9 @@ impl DeviceEvidence {
             _ => u64::MAX,
         };
         let (marginal_cost, why) = self.marginal_cost(request_pages);
-        let window_requests = lengths.window(
-            length,
-            request_pages,
-            marginal_cost,
-            WINDOW_COST_FACTOR * marginal_cost / request_pages,
-        );
+        let window_requests_max = WINDOW_COST_FACTOR * marginal_cost / request_pages;
+        let window_requests =
+            lengths.window(length, request_pages, marginal_cost, window_requests_max);
         WindowTarget { pages: request_pages * window_requests.min(likely_requests), why }
     }
 
@@ -323,7 +320,7 @@ impl RunLengths {
     }
 }
 
-/// Size class of a request: the binary logarithm of its pages, up to `SIZES - 1`.
+/// Size class of a request: the binary logarithm of its pages, rounded down, up to `SIZES - 1`.
 fn size_class(pages: u64) -> usize {
     (pages.max(1).ilog2() as usize).min(SIZES - 1)
 }

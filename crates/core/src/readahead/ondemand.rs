@@ -148,15 +148,18 @@ impl OnDemand {
             return add_single_pages(page, count, NO_ASYNC_PAGES, read, pages);
         }
         let pages_max = self.pages_max(request_pages);
+        // It is the page in which the previous read ended, or the one after it.
         let follows_previous_read =
             self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
         if page == 0 || request_pages > pages_max || follows_previous_read {
             self.size = first_window_pages(request_pages, pages_max);
+            // The pages behind the request are ahead of need. If it fills the window, half are.
             self.async_size =
                 if self.size > request_pages { self.size - request_pages } else { self.size / 2 };
         } else {
             let cached_run_pages = run_before(page, pages_max, pages);
             if cached_run_pages <= request_pages {
+                // A random read.
                 return add_single_pages(page, request_pages, NO_ASYNC_PAGES, read, pages);
             }
             // A run that reaches the start of the file counts double.
@@ -172,7 +175,8 @@ impl OnDemand {
 
     /// Handles the marked folio that contains `page`, before the reader waits (the asynchronous
     /// decision): clears the mark and adds the next window. `request_pages` is the number of pages
-    /// that the read needs from `page` on.
+    /// that the read needs from `page` on. No effect with a largest window of 0. Adds nothing if
+    /// all pages up to the largest window behind `page` are cached.
     fn handle_mark(
         &mut self,
         folio: Folio,
@@ -189,9 +193,11 @@ impl OnDemand {
         let marked_page = self.start + self.size - self.async_size;
         let expected_page = marked_page >> folio.order << folio.order;
         if page == expected_page {
+            // The reader has arrived at the mark of the newest window.
             self.start += self.size;
             self.size = self.size.max(next_size(self.size, pages_max));
         } else {
+            // The mark of another stream, which is continued from its first absent page.
             let Some(start) = absent_from(page + 1, pages_max, pages) else { return };
             self.start = start;
             self.size = next_size(start - page + request_pages, pages_max);
@@ -208,7 +214,8 @@ impl OnDemand {
         self.add_window(read, pages);
     }
 
-    /// Adds the window of the state, in the largest folios that the order allows.
+    /// Adds the window of the state, in the largest folios that the order allows. From the first
+    /// folio with a cached page on, adds the absent pages singly. Stops if memory is short.
     fn add_window(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.folio_order_max == 0 {
             self.order = 0;
@@ -249,6 +256,7 @@ impl ReadaheadPolicy for OnDemand {
         let request = read.request();
         let end = request.clipped(read.file_pages()).end;
         let mut page = request.first;
+        // Such a read needs no page, and does not change the state.
         if read.bytes == 0 || read.offset >= read.file_bytes {
             return;
         }
@@ -328,7 +336,7 @@ impl ReadaheadPolicy for OnDemand {
 }
 
 /// Size in pages of a stream's first window, which includes the request of `request_pages` pages.
-/// No window has more than `pages_max` pages.
+/// No window has more than `pages_max` pages. The thresholds are the kernel's.
 pub fn first_window_pages(request_pages: u64, pages_max: u64) -> u64 {
     let size = request_pages.next_power_of_two();
     if size <= pages_max / 32 {
@@ -340,7 +348,8 @@ pub fn first_window_pages(request_pages: u64, pages_max: u64) -> u64 {
     }
 }
 
-/// Size in pages of the window after a window of `size` pages; at most `pages_max`.
+/// Size in pages of the window after a window of `size` pages; at most `pages_max`. The thresholds
+/// are the kernel's.
 fn next_size(size: u64, pages_max: u64) -> u64 {
     if size < pages_max / 16 {
         size * 4

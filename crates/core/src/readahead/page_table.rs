@@ -60,14 +60,14 @@ impl PageTable {
         self.folios.clear();
     }
 
-    /// Drops the folio that holds `page`, as eviction does.
+    /// Drops the folio that holds `page`, as eviction does. No effect if no folio holds it.
     pub fn evict(&mut self, page: u64) {
         if let Some((folio, _)) = self.find(page) {
             self.folios.remove(&folio.first);
         }
     }
 
-    /// The cached folio that holds `page`, and its mark.
+    /// The cached folio that holds `page`, and its mark; `None` if no folio holds it.
     fn find(&self, page: u64) -> Option<(Folio, bool)> {
         let (&first, &(order, is_marked)) = self.folios.range(..=page).next_back()?;
         let folio = Folio { first, order };

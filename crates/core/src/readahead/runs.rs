@@ -108,16 +108,19 @@ impl RunsPolicy {
     }
 
     /// Handles a touch of the pages `touched`: continues, reverses or starts a run, and may add a
-    /// window.
+    /// window. No effect if all are cached and no run expects them.
     fn touch(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
+        // The newest run that expects the pages: in its window, or directly behind it.
         let found = self.runs.iter().rposition(|run| {
             let position = run.order.convert_range(touched).first;
             run.first <= position && position <= run.window_end
         });
         let order = found.map_or(TouchOrder::Up, |index| self.runs[index].order);
         let mut positions = order.convert_range(touched).pages();
+        // The position of the first touched page that is absent.
         let absent = positions.find(|&position| !pages.is_cached(order.convert(position)));
         match (found, absent) {
+            // The reader has passed the window, and waits.
             (Some(index), Some(absent)) if absent >= self.runs[index].window_end => {
                 self.continue_run(index, touched, read, pages);
             }
@@ -139,12 +142,14 @@ impl RunsPolicy {
     fn find_reversed(&self, touched: PageRange) -> Option<usize> {
         self.runs.iter().rposition(|run| {
             let is_short = run.touched_pages() <= touched.count();
+            // In the opposite direction, the touched pages end at the start of the run.
             let start = run.touched_in_opposite_order().end;
             is_short && run.order.opposite().convert_range(touched).first == start
         })
     }
 
-    /// The assumed direction of a new run: the more frequent one among the remembered runs.
+    /// The assumed direction of a new run: the more frequent one among the remembered runs with
+    /// more than one touched page. Upwards if both are as frequent.
     fn usual_direction(&self) -> TouchOrder {
         let orders = self.runs.iter().filter(|run| run.touched_pages() > 1).map(|run| run.order);
         let (mut up, mut down) = (0, 0);
@@ -162,6 +167,7 @@ impl RunsPolicy {
     fn begin_run(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
         let order = self.usual_direction();
         let positions = order.convert_range(touched);
+        // The length of the new run is measured while too few of the newest lengths are known.
         let recent_runs = self.runs.iter().rev().take(RECENT_RUNS);
         let known_lengths = recent_runs.filter_map(TouchedRun::length).count();
         let is_length_measured = known_lengths < KNOWN_LENGTHS_MIN;
@@ -186,6 +192,7 @@ impl RunsPolicy {
         });
         let index = self.runs.len() - 1;
         let is_sequential = self.advice == Advice::Sequential;
+        // Sequential advice overrides the usual length: the first window is as large as allowed.
         let usual_pages =
             if is_sequential { None } else { self.usual_rest_after_window(index, pages) };
         self.read_window(
@@ -286,6 +293,7 @@ impl RunsPolicy {
         let run = self.runs[index];
         let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
         let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
+        // The middle is marked only if the run may go on behind this window.
         let may_go_on = self.is_stream(index, run.pages_so_far())
             || !self.is_longest(index, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
@@ -310,6 +318,7 @@ impl RunsPolicy {
     }
 
     /// Largest window in pages: limited by the policy, by the cost of a request, and by the memory.
+    /// At least one page of memory, and `REQUEST_PAGES` of cost, count.
     fn window_size_max(&self, pages: &mut dyn PageView) -> u64 {
         let device = &pages.evidence().device;
         let by_cost = WINDOW_PER_REQUEST_COST * device.estimate.request_cost_pages();
@@ -351,7 +360,7 @@ impl RunsPolicy {
     }
 
     /// Usual remaining length, in pages, of the run at `index`, which may still end within its
-    /// window. 0 if reading later is cheaper.
+    /// window. 0 if reading later is cheaper, or no length is known.
     fn usual_rest_within_window(&self, index: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[index];
         let sizes =
@@ -378,6 +387,7 @@ impl RunsPolicy {
             .other_lengths(index)
             .filter(|&length| length > pages_so_far)
             .map(|length| length.saturating_sub(window_end));
+        // A longer run would need another request; a shorter one wastes pages.
         rests.map(|rest| if rest > size { request_pages } else { size - rest }).sum()
     }
 }

@@ -134,6 +134,7 @@ impl Window {
         if self.previous_page == Some(page) && self.next != NextWindow::Unused {
             return;
         }
+        // While it is off, only misses count (`record_miss`).
         if self.is_off() || self.window_pages_max == 0 {
             return;
         }
@@ -143,6 +144,7 @@ impl Window {
         }
         let window_pages = self.next_pages();
         self.previous_page = Some(page);
+        // A page in the current window, or directly behind it.
         let is_hit = self.start <= page && page <= self.start + self.size as u64;
         let next_pages = window_pages + if is_hit { 2 } else { -2 };
         if next_pages <= 0 {
@@ -150,6 +152,7 @@ impl Window {
         }
         self.next = NextWindow::Pages(next_pages.min(self.window_pages_max));
         if self.start <= page && page < self.start + self.size as u64 {
+            // The first page that is read of the current window submits the one behind it.
             if self.ahead.is_none() {
                 self.begin_ahead_window(window_pages, read, pages);
             }
@@ -168,13 +171,14 @@ impl Window {
     }
 
     /// Handles a page that was announced and is absent when the read reaches it: reduces the next
-    /// window. While readahead is off, counts consecutive misses, and turns it on again at the
-    /// largest window.
+    /// window by three pages, not below `WINDOW_PAGES_MIN`. While readahead is off, counts
+    /// consecutive misses, and turns it on again at the largest window.
     pub(super) fn record_miss(&mut self, page: u64) {
         match self.next {
             NextWindow::Pages(next) => {
                 self.next = NextWindow::Pages((next - 3).max(WINDOW_PAGES_MIN))
             }
+            // After random advice readahead stays off.
             _ if self.window_pages_max == 0 => {}
             _ => {
                 let is_consecutive =

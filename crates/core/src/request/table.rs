@@ -123,7 +123,9 @@ impl RequestTable {
         head.request.start = head.request.start.min(request.start);
         head.request.sectors += request.sectors;
         head.request.need = head.request.need.max(request.need);
+        // The new parts are closed directly after the head, before the ones merged earlier.
         let newest_before = core::mem::replace(&mut head.next_to_close, RequestLink::to(part));
+        // In sector order, the new parts go to the end or to the start.
         if is_behind {
             let last_before = core::mem::replace(&mut head.last, last);
             self.slot_mut(last_before).next_by_sector = RequestLink::to(first);
@@ -135,7 +137,7 @@ impl RequestTable {
     }
 
     /// Marks the request, and the one that it is a part of, as awaited. Returns the latter if it
-    /// was not awaited before.
+    /// was not awaited before; `None` if it was.
     pub fn set_demand(&mut self, id: RequestId) -> Option<RequestId> {
         let head = self.slot(id).head;
         let was_demand = self.slot(head).request.need == Need::Demand;

@@ -99,11 +99,13 @@ impl AdaptiveSwapin {
         is_miss: bool,
         swapped: &mut dyn SwappedPageQueries,
     ) -> Option<SwapRead> {
+        // The costs now, and the distance at which prefetched pages stay until their use.
         let waiting_faults = swapped.waiting_faults();
         let mut costs = SwapCosts::of(swapped.evidence(), waiting_faults);
         let is_hit = !is_miss;
         costs.pages_max =
             self.prefetch_distance.update(is_hit, swapped.wasted_pages(), costs.pages_max);
+        // The runs that the fault belongs to. At a hit, a decision waits for the longer one.
         let (by_slot, by_address) = self.record_fault(fault, costs);
         let is_slot_run_leading = by_slot.length > by_address.length;
         let leading = if is_slot_run_leading { by_slot } else { by_address };
@@ -114,6 +116,8 @@ impl AdaptiveSwapin {
         let read = plan.and_then(|plan| {
             let room_pages = swapped.prefetch_room(plan.pages);
             plan.log_plan(room_pages, fault, [by_slot, by_address], costs, swapped);
+            // At a miss a request is sent in any case, so any room is used. At a hit at least half
+            // of the plan must have frames.
             let has_room = room_pages > 0 && (is_miss || room_pages >= plan.pages / 2);
             has_room.then(|| plan.limited_to(room_pages, fault, by_slot, by_address, swapped))
         });
@@ -129,6 +133,7 @@ impl AdaptiveSwapin {
                 None => true,
             })
         };
+        // The next decision is due halfway to the first page of the run that stays absent.
         let predicted = leading.in_run_order(leading.predicted);
         let prefetched_count = predicted.take_while(|&position| !stays_absent(position)).count();
         let runs = if is_slot_run_leading { &mut self.slots } else { self.address_runs_mut(fault) };
@@ -195,6 +200,7 @@ impl AdaptiveSwapin {
             requests: 0,
             value: 0,
         };
+        // Of the slots so far; a page in memory, or a free slot, ends a request.
         let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
         let candidates = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
@@ -243,6 +249,7 @@ fn plan_by_address(
     swapped: &dyn SwappedPageQueries,
 ) -> SwapinPlan {
     let (mut pages, mut requests) = (0, 0);
+    // Slot of the page before: an adjacent slot belongs to the same request.
     let mut last = None;
     let predicted = run.in_run_order(run.predicted);
     let slots = predicted.filter_map(|page| swapped.absent_slot(fault.memory, page));
@@ -343,13 +350,15 @@ impl SwapinPlan {
 }
 
 impl SwapinPolicy for AdaptiveSwapin {
-    /// Handles a fault on a prefetched page: reads ahead if a decision is due.
+    /// Handles a fault on a prefetched page: reads ahead if a decision is due. `None` if none is,
+    /// or nothing pays.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
         let is_miss = false;
         self.choose_readahead(fault, is_miss, swapped)
     }
 
-    /// Returns the pages to read with the page of the fault, at least its slot.
+    /// Returns the pages to read with the page of the fault; only its own slot if nothing else
+    /// pays.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         let fault_slot_only = SwapRead::Slots(PageRange::new(fault.slot, 1));
         let is_miss = true;

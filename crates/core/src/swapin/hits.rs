@@ -63,10 +63,12 @@ impl HitRate {
     /// hits since the last such fault. Resets the count of hits, and records the position if it was
     /// 0.
     pub(super) fn take_window_pages(&mut self, position: u64) -> u64 {
+        // Readahead is off: `page_cluster` is 0.
         if self.pages_max == 1 {
             return 1;
         }
         let mut pages = core::mem::take(&mut self.hits) + 2;
+        // No hit since the last fault.
         if pages == 2 {
             let is_adjacent =
                 self.previous_position.is_some_and(|last| last.abs_diff(position) == 1);

@@ -86,7 +86,8 @@ impl Vma {
 }
 
 impl SwapinPolicy for Vma {
-    /// Counts the hit for the fault's mapping, and records its page.
+    /// Counts the hit for the fault's mapping, and records its page. Reads nothing. Shared memory,
+    /// and a swap area on a disk, have a policy by slot.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
         if let Some(policy) = self.policy_by_slot(fault) {
             return policy.hit(fault, swapped);
@@ -114,8 +115,7 @@ impl SwapinPolicy for Vma {
             _ => (window_pages - 1) / 2,
         };
         let first = fault.page.saturating_sub(pages_before);
-        let end = fault.page - pages_before.min(fault.page) + window_pages;
-        SwapRead::Pages(PageRange { first, end }.clipped(fault.memory_pages))
+        SwapRead::Pages(PageRange::new(first, window_pages).clipped(fault.memory_pages))
     }
 
     /// False: the policy ignores the costs of requests.
@@ -124,7 +124,8 @@ impl SwapinPolicy for Vma {
     }
 }
 
-/// Returns the index of the parameter's value in `words`; 0 if the parameter is missing.
+/// Returns the index of the parameter's value in `words`; 0 if the parameter is missing. Fails if
+/// the value is none of them.
 fn choice_index(spec: &Spec, key: &str, words: [&str; 2]) -> Result<usize, SpecError> {
     let Some(text) = spec.parameters.get(key) else { return Ok(0) };
     words.iter().position(|word| word == text).ok_or_else(|| SpecError::BadValue {

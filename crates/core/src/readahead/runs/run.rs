@@ -100,6 +100,7 @@ impl TouchedRun {
     /// marks, the result is the upper bound.
     pub(super) fn length(&self) -> Option<u64> {
         if self.touched_end == self.window_end {
+            // The whole window was touched, and no page behind it.
             return Some(self.touched_pages());
         }
         let first_untouched_mark =

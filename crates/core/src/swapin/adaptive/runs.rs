@@ -115,6 +115,7 @@ impl FaultRuns {
         let PredictionBounds { likelihood_min, pages_max, .. } = bounds;
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
         let is_backward = match run.direction {
+            // With one fault, the direction of the last fault that continued a run is assumed.
             RunDirection::Open => self.is_backward,
             direction => direction == RunDirection::Backward,
         };
@@ -167,7 +168,7 @@ impl FaultRun {
         }
     }
 
-    /// Returns true if a readahead decision is due.
+    /// Returns true if a readahead decision is due: always for a run with one fault.
     pub(super) fn is_decision_due(&self) -> bool {
         match self.direction {
             RunDirection::Open => true,
@@ -193,6 +194,7 @@ impl FaultRun {
     }
 
     /// Adds a fault at `position`. A fault against the direction counts, but does not move the run.
+    /// No effect at the position of the last fault.
     fn advance(&mut self, position: u64) {
         let direction =
             if position > self.last { RunDirection::Forward } else { RunDirection::Backward };
