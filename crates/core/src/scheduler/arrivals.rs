@@ -67,11 +67,13 @@ impl<T> ArrivalQueue<T> {
         {
             self.values.pop_front();
         }
+        // More than half of the values are removed ones.
         if self.values.len() > 2 * self.count + REMOVED_MIN {
             let mut values = core::mem::take(&mut self.values);
             values.retain(|(arrival, _)| !self.is_removed(*arrival));
             self.values = values;
         }
+        // The words before the first value are not needed any more.
         let needed_word = self.values.front().map_or(0, |(first, _)| first / 64);
         while self.first_word < needed_word {
             self.removed_bits.pop_front();

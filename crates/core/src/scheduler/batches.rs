@@ -92,7 +92,8 @@ impl DirectionQueues {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
-    /// Returns the oldest request of this direction, if it has waited `wait`.
+    /// Returns the oldest request of this direction, if it has waited `wait`. `None` if it has not,
+    /// or none is queued.
     pub(super) fn oldest_after(
         &self,
         op: Op,
@@ -125,7 +126,7 @@ pub(super) struct BatchState {
 }
 
 impl BatchState {
-    /// State before the first batch: the first dispatch begins one.
+    /// State before the first batch: as after a full batch, so that the first dispatch begins one.
     pub(super) fn new(tunables: &DeadlineTunables) -> BatchState {
         BatchState {
             direction: Op::Read,
@@ -151,6 +152,8 @@ impl BatchState {
         }
         let direction = self.choose_direction(queues, tunables)?;
         self.begin_batch(direction);
+        // A new batch begins at the oldest request if that has expired, and otherwise where the
+        // last batch of this direction ended.
         let expired = queues.oldest_after(direction, tunables.expire(direction), now, requests);
         expired.or_else(|| queues.next_in_order(direction)).or_else(|| {
             // No request at a higher sector: the next sweep starts at the oldest.

@@ -195,6 +195,7 @@ impl Cfq {
     fn enqueue(&mut self, now: Time, id: QueueId, request_id: RequestId, requests: &RequestTable) {
         let now_jiffies = jiffies(now);
         let request = &requests[request_id];
+        // The queue and its place in the trees.
         self.queued += 1;
         let queue = &mut self.queues[id];
         let key = queue.requests.insert(WaitingRequest { id: request_id, arrived: now }, requests);
@@ -205,6 +206,7 @@ impl Cfq {
         }
         self.update_sector_index(id);
 
+        // Statistics: think time, seeks, and the idle window that depends on both.
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
         process.record_think_time(now_jiffies, self.tunables.slice_idle);
@@ -231,6 +233,7 @@ impl Cfq {
         requests: &RequestTable,
     ) -> RequestId {
         let now_jiffies = jiffies(now);
+        // The choice: an expired request, or the next by sector.
         let queue = &mut self.queues[id];
         let expired_key = if core::mem::replace(&mut queue.is_fifo_checked, true) {
             None
@@ -250,6 +253,7 @@ impl Cfq {
         queue.slice_dispatched += 1;
         queue.must_dispatch = false;
 
+        // The counts of the device, and the position of the head.
         let distance = request.start.abs_diff(self.head);
         self.queued -= 1;
         self.head = request.end();
@@ -292,8 +296,8 @@ impl Scheduler for Cfq {
         Inserted::Queued
     }
 
-    /// Selects the active queue and sends one of its requests, if the depth limits allow it. During
-    /// idling, returns the end of the idle time.
+    /// Selects the active queue and sends one of its requests, if the depth limits allow it.
+    /// Otherwise returns the end of the idle time during idling, and `Nothing` without it.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_expired_idling(now);
         let no_request = |cfq: &Cfq| match cfq.idle_until {

@@ -56,7 +56,8 @@ impl Scheduler for Deadline {
         self.queues.queued[direction].insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    /// Removes the chosen request, and continues the batch after its end.
+    /// Removes the chosen request, and continues the batch after its end. `Nothing` if no request
+    /// waits.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         let Deadline { tunables, queues, batch, .. } = self;
         let Some(key) = batch.choose_request(queues, tunables, now, requests) else {

@@ -32,7 +32,7 @@ impl Scheduler for Noop {
         self.queued.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
-    /// Sends the oldest request.
+    /// Sends the oldest request; `Nothing` if none is queued.
     fn dispatch(&mut self, _now: Time, requests: &RequestTable) -> Dispatch {
         let oldest = self.queued.oldest(requests).map(|(key, _)| key);
         match oldest.and_then(|key| self.queued.remove(key)) {

@@ -26,7 +26,7 @@ pub(super) struct SectorKey {
 }
 
 impl SectorKey {
-    /// The position before all requests that start at `sector`.
+    /// The position before all requests that start at `sector`. Arrivals are counted from 1.
     const fn before_all_at(sector: u64) -> SectorKey {
         SectorKey { start: sector, arrival: 0 }
     }
@@ -90,7 +90,8 @@ pub(super) struct MergeResult {
 }
 
 impl MergeResult {
-    /// Returns false for a request that has grown only at its end: it keeps its key and its place.
+    /// Returns true if a request was absorbed, or the grown one begins at another sector. A request
+    /// that has grown only at its end keeps its key and its place.
     pub(super) fn has_changed_key(&self) -> bool {
         self.former_keys != [Some(self.new_key), None]
     }
@@ -209,7 +210,7 @@ impl QueuedRequests {
         self.next_at_or_after(SectorKey::before_all_at(sector))
     }
 
-    /// Returns the key of a request, if it is queued here.
+    /// Returns the key of a request; `None` if it is not queued here.
     pub(super) fn find(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
         if let Some((key, only)) = &self.only {
             return (only.id == id).then_some(*key);
@@ -255,6 +256,7 @@ impl QueuedRequests {
         requests: &mut RequestTable,
         sectors_max: u32,
     ) -> Option<MergeResult> {
+        // The only request is the only possible neighbour.
         if let Some((key, waiting)) = &mut self.only {
             let into = waiting.id;
             if !may_merge(&requests[into], &requests[id], sectors_max) {
@@ -273,6 +275,7 @@ impl QueuedRequests {
         if self.by_sector.is_empty() {
             return None;
         }
+        // A first neighbour, and a second one that touches both together.
         let (first, first_request) = self.neighbour(&requests[id], requests, sectors_max)?;
         self.by_sector.remove(&first);
         let grown = covering_request(&requests[first_request.id], &requests[id]);
@@ -286,6 +289,7 @@ impl QueuedRequests {
                 new_key,
             });
         };
+        // All three become one: the older of the two keeps its identifier and its age.
         self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
         let (key, older, younger_key, younger) = match is_first_older {

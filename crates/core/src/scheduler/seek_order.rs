@@ -12,8 +12,8 @@ pub(super) struct BackSeek {
     pub penalty: u64,
 }
 
-/// Returns the request to serve after the request at `key`. The candidates are the next one (or the
-/// first of all after the last) and the previous one.
+/// Returns the request to serve after the request at `key`; `None` if there is no other. The
+/// candidates are the next one (or the first of all after the last) and the previous one.
 pub(super) fn request_after(
     requests: &QueuedRequests,
     key: SectorKey,
@@ -24,7 +24,8 @@ pub(super) fn request_after(
     nearest_to_head(next, requests.previous(key), key.start, back_seek)
 }
 
-/// Returns the request to serve next after a merge that changed a key. `next` is the one before it.
+/// Returns the request to serve next after a merge that changed a key. `next` is the one that was
+/// to be served next before it; `None` if there was none.
 pub(super) fn next_after_merge(
     next: Option<SectorKey>,
     merged: &MergeResult,
@@ -39,7 +40,8 @@ pub(super) fn next_after_merge(
 /// Chooses the request to serve first when the head is at sector `head`. It is the nearer one
 /// ahead. A request at most `back_seek.max_sectors` behind counts with its distance times
 /// `back_seek.penalty`. Requests further behind come last, the lowest sector first, because the
-/// head reaches it first after a sweep back.
+/// head reaches it first after a sweep back. A missing request leaves the other one; `None` if both
+/// are missing.
 pub(super) fn nearest_to_head(
     one: Option<SectorKey>,
     other: Option<SectorKey>,
@@ -47,6 +49,7 @@ pub(super) fn nearest_to_head(
     back_seek: BackSeek,
 ) -> Option<SectorKey> {
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+    // `None` for a request too far behind.
     let distance = |key: SectorKey| match head.checked_sub(key.start) {
         None | Some(0) => Some(key.start - head),
         Some(behind) if behind <= back_seek.max_sectors => {
@@ -58,6 +61,7 @@ pub(super) fn nearest_to_head(
         (Some(one_distance), Some(other_distance)) if one_distance != other_distance => {
             one_distance < other_distance
         }
+        // At equal distances, the request ahead of the head.
         (Some(_), Some(_)) => one.start >= other.start,
         (Some(_), None) => true,
         (None, Some(_)) => false,

@@ -70,6 +70,7 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
             let behind = self.blocks[index].split();
             self.block_first_keys.insert(index + 1, behind.keys()[0]);
             self.blocks.insert(index + 1, behind);
+            // The key belongs to the new block if it is not before it.
             index += usize::from(self.block_first_keys[index + 1] <= key);
         }
         self.blocks[index].insert(key, value);
@@ -157,13 +158,13 @@ impl<K: Copy + Ord, V: Copy> SortedBlock<K, V> {
         self.keys().partition_point(|other_key| other_key < key)
     }
 
-    /// Returns the entry at an index, if there is one.
+    /// Returns the entry at an index; `None` past the last one.
     #[inline]
     fn get(&self, index: usize) -> MapEntry<'_, K, V> {
         self.keys().get(index).map(|key| (*key, &self.pairs.values[index]))
     }
 
-    /// Entry with the largest key of the block.
+    /// Entry with the largest key of the block; `None` in an empty block.
     fn last(&self) -> MapEntry<'_, K, V> {
         self.get(self.count.checked_sub(1)?)
     }
@@ -181,7 +182,7 @@ impl<K: Copy + Ord, V: Copy> SortedBlock<K, V> {
     /// Removes and returns the value of a key; `None` if the key is absent.
     fn remove(&mut self, key: &K) -> Option<V> {
         let index = self.index_of(key);
-        let value = *self.get(index).filter(|(found_key, _)| found_key == key)?.1;
+        let (_, &value) = self.get(index).filter(|(found_key, _)| found_key == key)?;
         let Pairs { keys, values } = &mut *self.pairs;
         keys.copy_within(index + 1..self.count, index);
         values.copy_within(index + 1..self.count, index);

@@ -48,6 +48,7 @@ impl Cfq {
 
     /// Returns a queue of the same level and class as `id` whose next request is close to the head,
     /// and the distance in sectors. `None` without one, or if one of the two queues is seeky.
+    /// `None` also if `id` is asynchronous, of the idle class, or the only busy queue.
     pub(super) fn find_close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
         let queue = &self.queues[id];
         if !queue.is_sync
@@ -57,6 +58,7 @@ impl Cfq {
         {
             return None;
         }
+        // Of the nearest entries on both sides of the head, the nearer one of this level.
         let level = queue.priority.level;
         // Precedes all entries of this level that start at the head or behind it.
         let head_entry = (level, self.head, QueueId(0));
@@ -114,7 +116,7 @@ impl Cfq {
     }
 
     /// With `seeky=mean`: sets `seeky_since` of a joined queue to the time since which it is seeky,
-    /// or to `None` if it is not.
+    /// or to `None` if it is not. No effect on any other queue.
     pub(super) fn update_seeky_since(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
         if queue.is_shared && queue.seek.uses_mean() {

@@ -42,8 +42,9 @@ impl QueueingDetector {
         self.verdict.unwrap_or(true)
     }
 
-    /// Processes one completion. Returns the verdict when it changes, with the peak that led to it.
-    /// A positive verdict is final.
+    /// Processes one completion. Returns the verdict when it changes, with the peak that led to it;
+    /// `None` otherwise. A positive verdict is final. The first verdict needs more than
+    /// `QUEUEING_SAMPLES` completions under load.
     pub(super) fn observe(&mut self, load: LoadSample) -> Option<(bool, u32)> {
         self.peak = self.peak.max(load.in_device);
         let is_loaded = load.queued > QUEUEING_DEPTH_MIN || load.in_device > QUEUEING_DEPTH_MIN;

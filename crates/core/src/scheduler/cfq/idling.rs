@@ -16,7 +16,8 @@ impl Cfq {
     /// Decides at each synchronous request of the queue `id` if idling for the queue pays: sets its
     /// idle window. A seeky queue gains nothing, because its next request is as far away as any
     /// other. A process that thinks longer than the idle time sends its next request too late.
-    /// `think_time` is of the process that sent the request.
+    /// `think_time` is of the process that sent the request; while it is unknown, the window stays
+    /// as it is. No effect on an asynchronous queue or the idle class.
     pub(super) fn update_idle_window(&mut self, now: Time, id: QueueId, think_time: ThinkTime) {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
@@ -144,8 +145,9 @@ impl Cfq {
         }
     }
 
-    /// Ends the idle time when it has expired. It was useless unless a request arrived meanwhile
-    /// and still waits. If such a request was already sent, the queue is empty and the slice ends.
+    /// Ends the idle time when it has expired; no effect before. It was useless unless a request
+    /// arrived meanwhile and still waits. If such a request was already sent, the queue is empty
+    /// and the slice ends.
     pub(super) fn end_expired_idling(&mut self, now: Time) {
         let now_jiffies = jiffies(now);
         if self.idle_until.is_none_or(|until| now_jiffies < until) {
@@ -164,9 +166,10 @@ impl Cfq {
         self.end_slice(now, if is_used { "used" } else { "idled_in_vain" }, is_timed);
     }
 
-    /// Returns true if the only busy queue should be waited for although its slice ends. Also true
-    /// for a queue with requests, whose slice then ends at once. This is a mistake of 2.6.33 to
-    /// 2.6.37, which both variants of the policy reproduce; 2.6.38 waits only for an empty queue.
+    /// Returns true if the only busy queue should be waited for although its slice ends; false
+    /// before its slice has a length. Also true for a queue with requests, whose slice then ends at
+    /// once. This is a mistake of 2.6.33 to 2.6.37, which both variants of the policy reproduce;
+    /// 2.6.38 waits only for an empty queue.
     pub(super) fn should_wait_busy(&self, now: Jiffies, id: QueueId) -> bool {
         let Some(end) = self.queues[id].slice_end else { return false };
         if self.trees.busy_queues() > 1 {

@@ -15,7 +15,7 @@ use crate::unit::Time;
 
 impl Cfq {
     /// Gives the queue `new`, which has just received `request`, the slice of the active queue if a
-    /// rule allows it. Returns true if it did.
+    /// rule allows it. Returns true if it did; false also without another active queue.
     pub(super) fn try_preempt(&mut self, now: Time, new: QueueId, request: &Request) -> bool {
         let Some(active) = self.active.filter(|&active| active != new) else { return false };
         let Some(why) = self.preemption_reason(now, active, new, request) else { return false };
@@ -68,8 +68,8 @@ impl Cfq {
         if active_queue.is_slice_used(jiffies(now)) {
             return Some("slice_used");
         }
-        // The active queue is the last of its tree and idled for. Idling is unnecessary once
-        // another queue of the tree has requests.
+        // The active queue was the last of its tree and is idled for. Idling is unnecessary once
+        // another queue of the tree has requests: the tree has these two.
         let is_tree_idling = self.serving.kind == TreeKind::SyncNoIdle
             && new_queue.kind() == TreeKind::SyncNoIdle
             && new_queue

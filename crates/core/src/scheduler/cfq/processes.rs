@@ -43,7 +43,8 @@ impl CfqProcess {
 pub(super) type AsyncQueues = BTreeMap<(Class, u8), QueueId>;
 
 impl Cfq {
-    /// The queue in which `request` may find a neighbour: the present queue of its process.
+    /// The queue in which `request` may find a neighbour: the present queue of its process, or the
+    /// shared queue of its priority if it is asynchronous. `None` if there is no such queue yet.
     pub(super) fn find_present_queue(&self, request: &Request) -> Option<QueueId> {
         if request.is_sync {
             self.processes.get(&request.process)?.sync_queue
@@ -159,7 +160,8 @@ impl Cfq {
         }
     }
 
-    /// Handles the end of a process: it leaves its queue, which is no longer idled for.
+    /// Handles the end of a process: it leaves its queue, which is no longer idled for. No effect
+    /// on an unknown process.
     pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
         let Some(gone) = self.processes.remove(&process) else { return };
         let Some(queue) = gone.sync_queue else { return };

@@ -50,7 +50,9 @@ pub(super) struct SeekDetector {
 /// The data of the detector in use.
 #[derive(Clone, Debug)]
 enum SeekHistory {
+    /// Mean distance in sectors.
     Mean(DecayingMean),
+    /// The last 32 verdicts, the newest in the lowest bit: 1 for a far request.
     History { bits: u32, is_rotational: bool },
 }
 
@@ -69,8 +71,9 @@ impl SeekDetector {
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(start));
         match &mut self.state {
             SeekHistory::Mean(mean) => {
-                // Limits the effect of one far seek on the average. The early samples are cut at 1
-                // GiB above four times the mean, later ones at 64 MiB.
+                // Limits the effect of one far seek on the average. The first three samples (a
+                // weight of up to 60 before them) are cut at 1 GiB above four times the mean, later
+                // ones at 64 MiB.
                 let slack_sectors =
                     if mean.samples() <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
                 let distance_max = 4 * mean.mean_with_rounding(mean.samples() / 2) + slack_sectors;
@@ -85,8 +88,8 @@ impl SeekDetector {
         self.end_of_last = Some(start + u64::from(sectors));
     }
 
-    /// Returns true if the next request is unlikely to be close, by the detector in use. The mean
-    /// needs at least three requests.
+    /// Returns true if the next request is unlikely to be close, by the detector in use. The mean,
+    /// rounded to the nearest sector, needs at least three requests.
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {
@@ -157,6 +160,7 @@ pub fn verdict_table() -> Vec<SeekVerdict> {
         let mut detector = SeekDetector::new(seekiness, is_rotational);
         let mut seeky = 0;
         for number in 0..3 * u64::from(VERDICT_REQUESTS) {
+            // 8 sectors are 4 KiB.
             detector.observe(start_of(number), 8);
             let is_counted = number >= 2 * u64::from(VERDICT_REQUESTS);
             seeky += u32::from(is_counted && detector.is_seeky());

@@ -24,9 +24,9 @@ pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -
     base + base / SLICE_SCALE * (LEVEL_DEFAULT - Jiffies::from(level))
 }
 
-/// Returns the slice of a queue, in ms, while `busy_queues` queues of its class are busy. With
-/// `low_latency` it shrinks so that all get a slice within `target_latency`, but not below two idle
-/// times (scaled as the slice).
+/// Returns the slice of a queue in ms while `busy_queues` queues of its class are busy. With
+/// `low_latency` it shrinks so that all get a slice within `target_latency`. It does not shrink
+/// below two idle times, scaled as its level scales the slice.
 pub(super) fn scaled_slice(
     tunables: &CfqTunables,
     is_sync: bool,
@@ -42,13 +42,15 @@ pub(super) fn scaled_slice(
     (slice * tunables.target_latency / round_ms).max(slice_min)
 }
 
-/// Number of requests that an asynchronous queue may send in one slice while others wait.
+/// Number of requests that an asynchronous queue may send in one slice while others wait: twice
+/// `slice_async_rq` at level 7, and as many more for each higher level.
 pub(super) fn async_requests_per_slice(tunables: &CfqTunables, level: u8) -> u32 {
     2 * tunables.slice_async_rq * (1 + 7u32.saturating_sub(level.into()))
 }
 
-/// Distance of a queue's key from the current time when `queues` queues are in the group. A queue
-/// that is being added is not counted yet: the key of the first one lies *before* the current time.
+/// Distance of a queue's key from the current time when `queues` queues are in the group: the
+/// difference between the longest slice and its own, for each other queue. A queue that is being
+/// added is not counted yet: the key of the first one lies *before* the current time.
 pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queues: u32) -> Jiffies {
     let shortfall = slice_of_level(tunables, SYNC, 0) - slice_of_level(tunables, is_sync, level);
     (Jiffies::from(queues) - 1) * shortfall
@@ -81,7 +83,7 @@ pub(super) fn tree_slice(tunables: &CfqTunables, load: TreeLoad) -> Jiffies {
 }
 
 /// Updates the average number of busy queues of a class: follows a rise fast (3/4 at once) and a
-/// fall slowly (1/4).
+/// fall slowly (1/4). The result is rounded to the nearest number.
 pub(super) fn busy_average(average: u32, busy: u32) -> u32 {
     /// `hist_divisor` of the kernel.
     const DIVISOR: u32 = 4;

@@ -119,6 +119,7 @@ impl ServiceTrees {
     /// Number of queues of a class with requests.
     pub(super) fn busy_queues_of(&self, class: Class) -> u32 {
         match class {
+            // The one tree of this class is found under any kind.
             Class::Idle => self.count(class, TreeKind::Sync),
             _ => TreeKind::ALL.iter().map(|&kind| self.count(class, kind)).sum(),
         }

@@ -147,13 +147,15 @@ impl CfqTunables {
         if is_sync { self.fifo_expire_sync } else { self.fifo_expire_async }
     }
 
-    /// The tunables `back_seek_max`, in sectors, and `back_seek_penalty`.
+    /// The tunables `back_seek_max`, converted from KiB to sectors (two each), and
+    /// `back_seek_penalty`.
     pub(super) const fn back_seek(&self) -> BackSeek {
         BackSeek { max_sectors: self.back_seek_max * 2, penalty: self.back_seek_penalty }
     }
 }
 
-/// Parses the parameter `seeky`; `history` if it is missing.
+/// Parses the parameter `seeky`; `history` if it is missing. Fails if it is neither `mean` nor
+/// `history`.
 fn seekiness(spec: &Spec) -> Result<Seekiness, SpecError> {
     match spec.parameters.get("seeky").map(|text| text.as_str()) {
         None | Some("history") => Ok(Seekiness::History),

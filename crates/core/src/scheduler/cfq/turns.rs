@@ -28,6 +28,7 @@ impl Cfq {
         let Some(active) = self.active else { return self.next_queue(now) };
         let queue = &self.queues[active];
         let has_requests = !queue.requests.is_empty();
+        // Its slice was extended only to wait for this request.
         if queue.is_waited_for && has_requests {
             self.end_slice(now, "waited_busy", NOT_TIMED);
             return self.next_queue(now);
@@ -72,6 +73,7 @@ impl Cfq {
             .into_iter()
             .find(|&class| self.trees.busy_queues_of(class) > 0)
             .unwrap_or(Class::Idle);
+        // The reason for leaving the served tree, if there is one.
         let ServedTree { class: served_class, kind, expires } = self.serving;
         let is_empty = self.trees.count(served_class, kind) == 0;
         let why = if class != served_class {
@@ -83,9 +85,13 @@ impl Cfq {
         } else {
             return;
         };
+        // The next tree, and its share of the time.
         let lowest = TreeKind::ALL
             .into_iter()
-            .filter_map(|kind| Some((self.trees.first(class, kind)?.1, kind)))
+            .filter_map(|kind| {
+                let (_, key) = self.trees.first(class, kind)?;
+                Some((key, kind))
+            })
             .min_by_key(|&(key, _)| key);
         let kind = lowest.map_or(TreeKind::SyncNoIdle, |(_, kind)| kind);
         let busy = self.trees.busy_queues_of(class);
