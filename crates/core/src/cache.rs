@@ -209,14 +209,12 @@ impl Cache {
         self.unused.contains(frame) && !sharer.is_some_and(|sharer| sharer.is_used(frame))
     }
 
-    /// The folio that the page came in as: a block of neighbouring pages, given by any of its pages
-    /// and its order. `None` if the page is not cached.
+    /// The folio (block of pages) that the page came in as; `None` if the page is not cached.
     pub fn folio(&self, file: FileId, page: u64) -> Option<Folio> {
         Some(Folio::holding(page, self.frame(self.find(file, page)?).order))
     }
 
-    /// The folio of the page, if the page carries the readahead mark. `None` if it carries none, or
-    /// is not cached.
+    /// The folio of the page, if it carries the readahead mark; `None` otherwise.
     pub fn marked(&self, file: FileId, page: u64) -> Option<Folio> {
         let frame = self.frame(self.find(file, page)?);
         frame.is_marked.then(|| Folio::holding(page, frame.order))
@@ -297,8 +295,7 @@ impl Cache {
         }
     }
 
-    /// Pins the frame, which prevents its reuse. A page of memory leaves its list; a page of a file
-    /// stays on its list until eviction finds it pinned.
+    /// Pins the frame, which prevents its reuse. A page of memory leaves its list.
     pub fn pin(&mut self, id: FrameId) {
         self.update_frame(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
@@ -377,8 +374,7 @@ impl Cache {
     pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_stale =
             |frame: &Frame| frame.is_stale && matches!(frame.state, FrameState::InFlight(_));
-        let (page, _frame) = self.table.first_matching(&self.frames, file, range, is_stale)?;
-        Some(page)
+        self.table.first_matching(&self.frames, file, range, is_stale).map(|(page, _)| page)
     }
 
     /// Records that the data of the range has changed on the device: no page of it may be served

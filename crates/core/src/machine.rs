@@ -192,8 +192,7 @@ impl Machine {
         !self.base.waiting.is_empty()
     }
 
-    /// Largest memory of a single read, in bytes: all frames but those that readers outside the
-    /// machine may pin.
+    /// Largest memory of a single read in bytes: all but the memory that outside readers may pin.
     pub fn read_bytes_max(&self) -> u64 {
         self.base.frames.budget.pages * PAGE_BYTES
     }
@@ -295,7 +294,6 @@ impl Machine {
             && base.frames.has_room_for(pages)
             && self.files.reserve_memory(base, read)
         {
-            // No read waits before it, and there is memory for it.
             self.files.begin(now, base, read);
         } else {
             let waiter = Waiter::Read(read);
@@ -390,8 +388,7 @@ impl Machine {
     }
 
     /// Records that no program has the page in its address space any more. `was_written`: it was
-    /// written since it was mapped, without a reported write fault. Once all polled unmaps are
-    /// answered, waiting reads and faults may go on.
+    /// written since it was mapped, without a reported write fault.
     pub fn handle_unmapped(&mut self, now: Time, unmap: Unmap, was_written: bool) {
         if self.memory.handle_unmapped(&mut self.base, unmap, was_written) {
             self.admit(now);
@@ -447,7 +444,6 @@ impl Machine {
         loop {
             match self.base.queue.poll(now)? {
                 QueueAction::Request(request) => return Some(request),
-                // Prefetches that were cancelled leave the cache; the next action follows.
                 QueueAction::Withdrawn => self.end_parts(now),
             }
         }
@@ -478,7 +474,6 @@ impl Machine {
     }
 
     /// Processes the parts of the ended request: the reads and faults that waited for it go on.
-    /// Then others that wait for memory may begin.
     fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
         while let Some(ended) = base.queue.poll_ended() {
@@ -557,9 +552,9 @@ impl Machine {
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
-    /// Begins waiting reads and faults in order, until one must wait longer, and makes pages of
-    /// memory leave for them. Fails one that can never get memory. Sets `retry_at` if the first
-    /// read lacks frames that are being copied from.
+    /// Makes pages of memory leave, and begins waiting reads and faults in order until one must
+    /// wait longer. Fails one that can never get memory. Sets `retry_at` if frames are being copied
+    /// from.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;
@@ -569,7 +564,6 @@ impl Machine {
             let has_room = base.frames.has_room_for(needed_pages);
             let failure = match waiter {
                 _ if has_room => None,
-                // Its page needs no other frame.
                 Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
                 _ => match self.memory.no_memory_error(base) {
                     // Memory is on its way: all wait.

@@ -57,7 +57,8 @@ impl<T> Drop for SyncSender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits for a message. See `std::sync::mpsc::Receiver::recv`.
+    /// Waits for a message. Fails once the sender is gone and all messages were received. See
+    /// `std::sync::mpsc::Receiver::recv`.
     pub(crate) fn recv(&self) -> Result<T, RecvError> {
         let mut messages = self.0.messages.lock().expect(POISON);
         loop {
@@ -69,7 +70,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Waits for a message, at most for `timeout`. See `std::sync::mpsc::Receiver::recv_timeout`.
+    /// Waits for a message, at most for `timeout`. Fails after that time, or once the sender is
+    /// gone and all messages were received. See `std::sync::mpsc::Receiver::recv_timeout`.
     pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         let deadline = now() + timeout;
         let mut messages = self.0.messages.lock().expect(POISON);

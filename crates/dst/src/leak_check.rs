@@ -39,9 +39,11 @@ impl Engine {
         {
             state = self.lead(state, None);
         }
+        // Returned pages are processed, and no work is left.
         let now = self.clock.now();
         state.machine.take_returned(now);
         state.step_until_idle(now);
+        // Then these counts must be 0, and no page pinned but the expected ones.
         let in_flight = &state.in_flight;
         let remaining = [
             ("reads", in_flight.reads.len() as u64),

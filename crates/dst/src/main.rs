@@ -41,26 +41,28 @@ thread_local! {
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-fn count(bytes: i64) {
+/// Adds `bytes` to the live bytes of this thread. No effect while the thread ends, when the counter
+/// is gone.
+fn count_live(bytes: i64) {
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
 }
 
 // SAFETY: the system's allocator fulfils the contract. Counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
+        count_live(layout.size() as i64);
         // SAFETY: the caller guarantees the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
+        count_live(layout.size() as i64);
         // SAFETY: the caller guarantees the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
+        count_live(-(layout.size() as i64));
         // SAFETY: the caller guarantees the contract.
         unsafe { System.dealloc(at, layout) }
     }
@@ -69,47 +71,59 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs a scenario on this thread alone. Also returns the number of leaked bytes.
+/// Runs a scenario on this thread alone. Also returns the number of leaked bytes: the growth of the
+/// live bytes, without the text of the report.
 fn run(scenario: &Scenario) -> (Report, i64) {
-    let before = LIVE_BYTES.get();
+    let live_bytes_before = LIVE_BYTES.get();
     let report = scenario.run();
-    let text = report.failure.as_ref().map_or(0, String::capacity);
-    (report, LIVE_BYTES.get() - before - text as i64)
+    let text_bytes = report.failure.as_ref().map_or(0, String::capacity);
+    (report, LIVE_BYTES.get() - live_bytes_before - text_bytes as i64)
 }
 
-/// Runs a scenario up to three times, until it leaks no memory. The first runs may allocate memory
-/// that the thread or the process keeps.
-fn run_and_look(scenario: &Scenario) -> Report {
-    let (mut report, mut left) = run(scenario);
+/// Runs a scenario up to three times, until it fails or leaks no memory. The first runs may
+/// allocate memory that the thread or the process keeps. A leak in all three runs is a failure.
+fn run_and_check_leaks(scenario: &Scenario) -> Report {
+    let (mut report, mut leaked_bytes) = run(scenario);
     for _ in 0..2 {
-        if left <= 0 || report.failure.is_some() {
+        if leaked_bytes <= 0 || report.failure.is_some() {
             return report;
         }
-        (report, left) = run(scenario);
+        (report, leaked_bytes) = run(scenario);
     }
     // After the simulated kernel has failed, requests in flight stay, because the kernel owns their
     // memory.
-    if left > 0 && report.failure.is_none() && scenario.faults.dies_after == 0 {
-        report.failure = Some(format!("{left} bytes of it stay in memory, each time that it runs"));
+    if leaked_bytes > 0 && report.failure.is_none() && scenario.faults.dies_after == 0 {
+        let failure = format!("{leaked_bytes} bytes of it stay in memory, each time that it runs");
+        report.failure = Some(failure);
     }
     report
 }
 
+/// Arguments of the command.
 struct Arguments {
+    /// The first seed.
     first: u64,
+    /// Number of seeds.
     seeds: u64,
+    /// Time after which no further run begins, in minutes.
     minutes: u64,
+    /// Number of long runs after which no further run begins.
     long_runs: u64,
     threads: u64,
+    /// Number of actions of a scenario, approximately.
     actions: u64,
-    shows: bool,
-    /// Draws a scenario from a seed and a number of actions, with the name of its option.
-    of: fn(u64, u64) -> Scenario,
-    option: &'static str,
+    /// True if each scenario is printed before its run.
+    shows_scenarios: bool,
+    /// Draws a scenario from a seed and a number of actions.
+    draw_scenario: fn(u64, u64) -> Scenario,
+    /// The option that selected `draw_scenario`, after a space; empty for the default.
+    kind_option: &'static str,
 }
 
-fn arguments() -> Result<Arguments, String> {
-    const FOR_GOOD: u64 = u64::MAX / 60;
+/// Parses the arguments of the command. The error is a message for the user, with the usage.
+fn parse_arguments() -> Result<Arguments, String> {
+    /// A number of minutes without a limit: its seconds still fit into 64 bits.
+    const NO_TIME_LIMIT: u64 = u64::MAX / 60;
     let mut parsed = Arguments {
         first: 1,
         seeds: u64::MAX,
@@ -117,9 +131,9 @@ fn arguments() -> Result<Arguments, String> {
         long_runs: u64::MAX,
         threads: 1,
         actions: 150,
-        shows: false,
-        of: Scenario::from_seed,
-        option: "",
+        shows_scenarios: false,
+        draw_scenario: Scenario::from_seed,
+        kind_option: "",
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -130,17 +144,19 @@ fn arguments() -> Result<Arguments, String> {
         match word.as_str() {
             "--seed" => (parsed.first, parsed.seeds) = (number()?, 1),
             "--first" => parsed.first = number()?,
-            "--seeds" => (parsed.seeds, parsed.minutes) = (number()?, FOR_GOOD),
+            "--seeds" => (parsed.seeds, parsed.minutes) = (number()?, NO_TIME_LIMIT),
             "--minutes" => parsed.minutes = number()?,
-            "--long-runs" => (parsed.long_runs, parsed.minutes) = (number()?, FOR_GOOD),
+            "--long-runs" => (parsed.long_runs, parsed.minutes) = (number()?, NO_TIME_LIMIT),
             "--threads" => parsed.threads = number()?,
-            "--show" => parsed.shows = true,
+            "--show" => parsed.shows_scenarios = true,
             "--served" => {
-                (parsed.of, parsed.option) = (Scenario::from_seed_with_server, " --served")
+                (parsed.draw_scenario, parsed.kind_option) =
+                    (Scenario::from_seed_with_server, " --served")
             }
-            "--paged" => (parsed.of, parsed.option) = (Scenario::paged, " --paged"),
+            "--paged" => (parsed.draw_scenario, parsed.kind_option) = (Scenario::paged, " --paged"),
             "--delegated" => {
-                (parsed.of, parsed.option) = (Scenario::with_delegation, " --delegated")
+                (parsed.draw_scenario, parsed.kind_option) =
+                    (Scenario::with_delegation, " --delegated")
             }
             "--actions" => parsed.actions = number()?,
             _ => return Err(format!("there is no option {word}; {USAGE}")),
@@ -149,50 +165,72 @@ fn arguments() -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-/// Results of all threads of the command.
+/// Totals of the command, and the state of its worker threads.
 #[derive(Default)]
-struct Done {
-    next: AtomicU64,
+struct Totals {
+    /// Number of runs that were begun: the next one has this index.
+    runs_begun: AtomicU64,
     runs: AtomicU64,
     steps: AtomicU64,
-    long: AtomicU64,
+    long_runs: AtomicU64,
     /// Pages delegated, pages taken back, and runs with such pages.
-    delegated: AtomicU64,
-    taken_back: AtomicU64,
-    delegating: AtomicU64,
-    is_wrong: AtomicBool,
-    are_idle: AtomicBool,
-    /// Current seed of each thread with its start time.
+    delegated_pages: AtomicU64,
+    taken_back_pages: AtomicU64,
+    delegating_runs: AtomicU64,
+    /// True once a run has failed.
+    has_failed: AtomicBool,
+    /// True once all workers have ended.
+    are_workers_done: AtomicBool,
+    /// Current seed of each worker with its start time; `None` between two runs.
     running: Mutex<Vec<Option<(u64, Instant)>>>,
 }
 
-impl Done {
-    fn print(&self, begun: Instant) {
-        let [runs, steps, long] =
-            [&self.runs, &self.steps, &self.long].map(|count| count.load(Ordering::Relaxed));
-        let seconds = begun.elapsed().as_secs_f64();
+impl Totals {
+    /// Prints the totals since `start`, the start of the command.
+    fn print(&self, start: Instant) {
+        let [runs, steps, long_runs] =
+            [&self.runs, &self.steps, &self.long_runs].map(|count| count.load(Ordering::Relaxed));
+        let seconds = start.elapsed().as_secs_f64();
         println!(
-            "{runs} runs, {steps} steps, {long} runs of at least {LONG_STEPS}, {seconds:.0} s, {:.0} runs/s",
+            "{runs} runs, {steps} steps, {long_runs} runs of at least {LONG_STEPS}, \
+             {seconds:.0} s, {:.0} runs/s",
             runs as f64 / seconds
         );
-        let [delegating, delegated, taken_back] =
-            [&self.delegating, &self.delegated, &self.taken_back]
+        let [delegating_runs, delegated_pages, taken_back_pages] =
+            [&self.delegating_runs, &self.delegated_pages, &self.taken_back_pages]
                 .map(|count| count.load(Ordering::Relaxed));
-        if delegated > 0 {
+        if delegated_pages > 0 {
             println!(
-                "{delegating} of them delegated {delegated} pages, and took {taken_back} back"
+                "{delegating_runs} of them delegated {delegated_pages} pages, and took \
+                 {taken_back_pages} back"
             );
         }
     }
 
-    /// Prints the progress every minute, and ends the process if a run is stuck.
-    fn watch(&self, begun: Instant) {
-        let mut said = begun;
-        while !self.are_idle.load(Ordering::Relaxed) {
+    /// Adds the numbers of a run.
+    fn add_run(&self, report: &Report) {
+        let (delegated_pages, taken_back_pages) = report.delegated_pages;
+        for (total, count) in [
+            (&self.runs, 1),
+            (&self.steps, report.steps),
+            (&self.long_runs, u64::from(report.steps >= LONG_STEPS)),
+            (&self.delegated_pages, delegated_pages),
+            (&self.taken_back_pages, taken_back_pages),
+            (&self.delegating_runs, u64::from(delegated_pages > 0)),
+        ] {
+            total.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Prints the totals every minute until all workers have ended. Ends the process if a run is
+    /// stuck.
+    fn watch(&self, start: Instant) {
+        let mut last_print = start;
+        while !self.are_workers_done.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
-            if said.elapsed() > Duration::from_secs(60) {
-                said = Instant::now();
-                self.print(begun);
+            if last_print.elapsed() > Duration::from_secs(60) {
+                last_print = Instant::now();
+                self.print(start);
             }
             let running = self.running.lock().expect("no thread panics under it");
             let stuck = running.iter().flatten().find(|(_, since)| since.elapsed() > STUCK);
@@ -204,60 +242,67 @@ impl Done {
     }
 }
 
-fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant, done: &Done) {
-    let &Arguments { first, seeds, minutes, long_runs, actions, shows, of, option, .. } = arguments;
-    let time = Duration::from_secs(minutes * 60);
-    let is_enough = || {
-        begun.elapsed() >= time
-            || done.is_wrong.load(Ordering::Relaxed)
-            || done.long.load(Ordering::Relaxed) >= long_runs
+/// Runs scenarios on the worker with this number until a limit of the arguments is reached, or a
+/// run of any worker has failed. The first scenarios are `regressions`, the others are drawn.
+/// Shortens the scenario of the first failure, and prints it.
+fn run_worker(
+    worker: usize,
+    arguments: &Arguments,
+    regressions: &[Scenario],
+    start: Instant,
+    totals: &Totals,
+) {
+    let &Arguments { first, seeds, minutes, long_runs, actions, shows_scenarios, .. } = arguments;
+    let time_max = Duration::from_secs(minutes * 60);
+    let is_over = || {
+        start.elapsed() >= time_max
+            || totals.has_failed.load(Ordering::Relaxed)
+            || totals.long_runs.load(Ordering::Relaxed) >= long_runs
     };
-    let runs = |seed| {
-        done.running.lock().expect("no thread panics under it")[thread] = seed;
+    let set_running = |run: Option<(u64, Instant)>| {
+        totals.running.lock().expect("no thread panics under it")[worker] = run;
     };
-    while !is_enough() {
-        let nth = done.next.fetch_add(1, Ordering::Relaxed);
-        if nth >= seeds {
+    while !is_over() {
+        let run_index = totals.runs_begun.fetch_add(1, Ordering::Relaxed);
+        if run_index >= seeds {
             break;
         }
-        let scenario = match found.get(nth as usize) {
-            Some(found) => found.clone(),
-            None => of(first + nth, actions),
+        let seed = first + run_index;
+        let scenario = match regressions.get(run_index as usize) {
+            Some(regression) => regression.clone(),
+            None => (arguments.draw_scenario)(seed, actions),
         };
-        if shows {
+        if shows_scenarios {
             print!("{scenario}");
         }
-        runs(Some((first + nth, Instant::now())));
-        let report = run_and_look(&scenario);
-        runs(None);
-        done.runs.fetch_add(1, Ordering::Relaxed);
-        done.steps.fetch_add(report.steps, Ordering::Relaxed);
-        let (delegated, taken_back) = report.delegated_pages;
-        done.delegated.fetch_add(delegated, Ordering::Relaxed);
-        done.taken_back.fetch_add(taken_back, Ordering::Relaxed);
-        done.delegating.fetch_add(u64::from(delegated > 0), Ordering::Relaxed);
-        done.long.fetch_add(u64::from(report.steps >= LONG_STEPS), Ordering::Relaxed);
+        set_running(Some((seed, Instant::now())));
+        let report = run_and_check_leaks(&scenario);
+        set_running(None);
+        totals.add_run(&report);
         if let Some(failure) = report.failure {
-            if done.is_wrong.swap(true, Ordering::Relaxed) {
+            if totals.has_failed.swap(true, Ordering::Relaxed) {
+                // Another worker has failed first, and prints its scenario.
                 return;
             }
-            let seconds = begun.elapsed().as_secs_f64();
-            println!("seed {}, after {seconds:.1} s: {failure}", first + nth);
-            if shows {
+            let seconds = start.elapsed().as_secs_f64();
+            println!("seed {seed}, after {seconds:.1} s: {failure}");
+            if shows_scenarios {
                 return;
             }
-            let (shorter, report) = scenario.shrunk_by(&run_and_look);
+            let (shortest, report) = scenario.shrunk_by(&run_and_check_leaks);
             println!("as short as it gets: {}", report.failure.unwrap_or_default());
-            print!("{shorter}");
-            println!("again: --seed {} --actions {actions}{option}", first + nth);
+            print!("{shortest}");
+            println!("again: --seed {seed} --actions {actions}{}", arguments.kind_option);
         } else if seeds == 1 {
-            println!("seed {first}: {} steps, hash {:016x}", report.steps, report.hash);
+            println!("seed {seed}: {} steps, hash {:016x}", report.steps, report.hash);
         }
     }
 }
 
+/// Runs the workers and the thread that watches them. The exit status is 1 after a failed run, and
+/// 2 after wrong arguments.
 fn main() -> std::process::ExitCode {
-    let arguments = match arguments() {
+    let arguments = match parse_arguments() {
         Ok(arguments) => arguments,
         Err(error) => {
             eprintln!("{error}");
@@ -266,21 +311,21 @@ fn main() -> std::process::ExitCode {
     };
     // A panic of a simulated thread ends the run, which reports it.
     std::panic::set_hook(Box::new(|_| {}));
-    let begun = Instant::now();
+    let start = Instant::now();
     let threads = arguments.threads as usize;
-    let done = Done { running: Mutex::new(vec![None; threads]), ..Done::default() };
+    let totals = Totals { running: Mutex::new(vec![None; threads]), ..Totals::default() };
     // Failures found by earlier runs come first.
-    let found = if arguments.seeds == 1 { Vec::new() } else { regressions() };
+    let regressions = if arguments.seeds == 1 { Vec::new() } else { regressions() };
     std::thread::scope(|scope| {
-        scope.spawn(|| done.watch(begun));
+        scope.spawn(|| totals.watch(start));
         std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let (arguments, found, done) = (&arguments, &found, &done);
-                scope.spawn(move || work(thread, arguments, found, begun, done));
+            for worker in 0..threads {
+                let (arguments, regressions, totals) = (&arguments, &regressions, &totals);
+                scope.spawn(move || run_worker(worker, arguments, regressions, start, totals));
             }
         });
-        done.are_idle.store(true, Ordering::Relaxed);
+        totals.are_workers_done.store(true, Ordering::Relaxed);
     });
-    done.print(begun);
-    u8::from(done.is_wrong.load(Ordering::Relaxed)).into()
+    totals.print(start);
+    u8::from(totals.has_failed.load(Ordering::Relaxed)).into()
 }

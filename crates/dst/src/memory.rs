@@ -148,7 +148,8 @@ impl Memory {
         (address - base < area.pages.len() * PAGE).then_some(area.uffd)
     }
 
-    /// Changes the state of the page at an address, and the number of present pages.
+    /// Changes the state of the page at an address, and the number of present pages. A page that is
+    /// no longer present gets the next generation, and has no users.
     fn set_state(&mut self, address: usize, state: PageState) {
         let page = self.page(address).expect("the address is in an area");
         let old_state = std::mem::replace(&mut page.state, state);
@@ -221,6 +222,7 @@ impl World {
                 }
                 Some(PageState::Absent) => {}
             }
+            // The touch waits until the pager wakes it, and is then tried again.
             let uffd = memory.uffd_of(address).expect("the address is in an area");
             let task = self.task().0;
             memory.touches.push(WaitingTouch { uffd, address, flags, task, is_reported: false });
@@ -363,7 +365,7 @@ impl World {
         }
     }
 
-    /// Wakes the touches that wait for a page of the range.
+    /// Wakes the touches that wait for a page of the range of `bytes` bytes at `address`.
     fn wake_range(&self, address: usize, bytes: usize) {
         let memory = self.memory();
         let range = address..address + bytes;
@@ -404,6 +406,7 @@ impl World {
         match result {
             Ok(()) => (bytes_done as i64, Ok(())),
             Err(errno) if bytes_done == 0 => (-i64::from(errno.raw_os_error()), Err(errno)),
+            // After a part of the range, the kernel reports this error for any reason.
             Err(_) => (bytes_done as i64, Err(Errno::AGAIN)),
         }
     }
@@ -519,6 +522,7 @@ impl World {
             }
         }
         let now_ns = self.now_ns();
+        // The pages are moved one by one, until one cannot be moved.
         let (bytes_or_errno, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();

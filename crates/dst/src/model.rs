@@ -55,7 +55,8 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Creates the model of a run at its start.
+    /// Creates the model of a run at its start. With one thread, no readahead and no background
+    /// reads, no page can be in flight while a file changes.
     pub(super) fn new(scenario: &Scenario) -> Model {
         let has_no_background_reads = |action: &Action| {
             !matches!(
@@ -63,6 +64,7 @@ impl Model {
                 Action::Prefetch(..) | Action::Advise(..) | Action::Batch(..) | Action::Futures(..)
             )
         };
+        // Another thread may change a file while a page of it is in flight.
         let [thread] = &scenario.threads[..] else {
             let cannot_overlap_changes = false;
             return Model::for_scenario(scenario, cannot_overlap_changes);
@@ -98,7 +100,8 @@ impl Model {
         ReadStart { visible_state, offset, bytes, change, dropped_range_count }
     }
 
-    /// Records that the cached pages of a read's range were dropped, at the start of that read.
+    /// Records that the cached pages of a read's range were dropped, at the start of that read. No
+    /// effect if the range has no page of the file.
     pub(super) fn record_drop(&mut self, read_start: &ReadStart) {
         let ReadStart { visible_state: VisibleState { inode, bytes, .. }, offset, change, .. } =
             *read_start;
@@ -184,6 +187,7 @@ impl Model {
                 fill_content(inode, position, change, &mut expected[..part_bytes]);
                 expected[..part_bytes] == unchecked[..part_bytes]
             };
+            // The first permitted change that wrote these bytes.
             let write_index = writes.iter().position(|&change| is_expected(change));
             // A few bytes may be the same after several changes.
             let is_unambiguous = writes.iter().filter(|&&change| is_expected(change)).count() == 1;
@@ -197,6 +201,7 @@ impl Model {
                     file.changes,
                 ));
             };
+            // The file had these bytes from this change to the next write of the page.
             if is_unambiguous {
                 first_change = first_change.max(writes[write_index]);
                 last_change =

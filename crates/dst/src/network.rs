@@ -95,7 +95,8 @@ impl World {
         self.random_latency_ns(&faults)
     }
 
-    /// Applies an event to its connection, and wakes the threads that sleep for connections.
+    /// Applies an event to its connection, and wakes the threads that sleep for connections. An
+    /// event of a closed or lost connection has no other effect.
     pub(super) fn on_event(&self, NetworkEvent { connection, kind }: NetworkEvent) {
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
@@ -169,11 +170,12 @@ impl World {
     }
 
     /// Appends an answer to the received stream of the connection. A part may arrive later, or the
-    /// connection may be cut within the answer.
+    /// connection may be cut within the answer. No effect on a connection that was cut before.
     fn deliver_answer(&self, connection: usize, mut answer: Vec<u8>) {
         let mut network = self.network.borrow_mut();
         let cut_one_in = network.server.cut_one_in;
         let connection_state = &mut network.connections[connection];
+        // After a cut, nothing follows.
         if connection_state.is_ending {
             return;
         }
@@ -185,6 +187,7 @@ impl World {
             self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Lost(errno));
             network = self.network.borrow_mut();
         }
+        // In one of four cases, a part of the bytes arrives later.
         let connection_state = &mut network.connections[connection];
         let arrived_now = match self.random_below(4) {
             0 => self.random_below(answer.len() as u64 + 1) as usize,
@@ -244,7 +247,7 @@ impl World {
     }
 
     /// Sends the first of the bytes to the server, and returns their number: 0 while the connection
-    /// accepts none. Complete calls are put in transit.
+    /// accepts none. Complete calls are put in transit. Fails once the connection is lost.
     fn send(&self, connection: usize, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         self.preemption_point();
         let short_one_in = self.disk.borrow().faults().short_one_in;
@@ -256,6 +259,7 @@ impl World {
         if connection_state.is_full {
             return Ok(0);
         }
+        // By a fault, half of the bytes are accepted, and no more until `Sendable`.
         let mut accepted_bytes = bytes.len();
         if self.happens_one_in(short_one_in) {
             connection_state.is_full = true;
@@ -491,6 +495,7 @@ pub(crate) fn sleep_on(
     let until_ns = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
     let spurious_wake_one_in = world.disk.borrow().faults().spurious_wake_one_in;
     world.preemption_point();
+    // Each event wakes the task, which checks if one of its objects is ready.
     loop {
         let mut ready = match socket {
             Some(Socket::Simulated(connection)) => world.ready_events(*connection, wants_write),

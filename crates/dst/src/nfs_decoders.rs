@@ -19,6 +19,7 @@ pub fn decode_stream(bytes: &[u8]) {
         (1 + usize::from(first_byte & 0x1f), u32::from(first_byte) << 8);
     let mut records = Records::new(RECORD_BYTES_MAX);
     while !unreceived.is_empty() {
+        // The data of a READ whose head is complete, and then bytes into the buffer.
         let direct_bytes = records.direct_bytes().min(unreceived.len()).min(piece_bytes);
         records.record_direct(direct_bytes);
         let buffer = records.receive_buffer(0);
@@ -34,6 +35,7 @@ pub fn decode_stream(bytes: &[u8]) {
                 Ok(Some(RecordStep::Data(_) | RecordStep::End { .. })) => {}
             }
         }
+        // If the head of a READ is complete and its data is not, the data bypasses the buffer.
         let incomplete = records.incomplete_record().and_then(|incomplete| {
             let reply = read_reply(incomplete).ok()?;
             let (head, data) = decode_read_head(reply.results.ok()?, requested_bytes)?;
@@ -50,7 +52,8 @@ pub fn decode_stream(bytes: &[u8]) {
     }
 }
 
-/// Runs every decoder on the results of a reply, as for a READ of `requested_bytes` bytes.
+/// Runs every decoder on the results of a reply, as for a READ of `requested_bytes` bytes. No
+/// effect if the record is no reply with results.
 fn decode_record(record: &[u8], requested_bytes: u32) {
     let Ok(results) = read_reply(record).map(|reply| reply.results) else { return };
     let Ok(results) = results else { return };

@@ -185,6 +185,7 @@ impl PagedShared {
                 }
             }
             MappingTouch::Write(first, count, part) => {
+                // A mapping is only read.
                 for page in first..(first + count).min(self.pages) {
                     let writes_page = matches!(self.memory_object, MemoryObject::Region(_));
                     if self.touch_and_check(world, page, writes_page) {
@@ -232,7 +233,8 @@ impl PagedShared {
         }
     }
 
-    /// Drops the memory of `count` pages of a mapping from page `first` on.
+    /// Drops the memory of `count` pages of a mapping from page `first` on. If it can be checked,
+    /// none of them is delegated afterwards. No effect on a region.
     fn discard_from_mapping(&self, world: &World, first: u64, count: u64) {
         if let MemoryObject::Mapping(mapping) = &self.memory_object {
             let (offset, bytes) = self.byte_range(first, count);
@@ -278,6 +280,7 @@ impl PagedShared {
                 let is_consistent = stats.poisoned_pages >= failed_pages
                     && stats.memory_pages <= stats.memory_pages_max;
                 let check = region.check();
+                // A failed touch must also fail this check.
                 if check.is_ok() && failed_pages > 0 {
                     world.fail_run(format!(
                         "all is well, though {failed_pages} touches have failed"
@@ -321,8 +324,9 @@ impl PagedShared {
         }
     }
 
-    /// Touches a page, for writing if `writes_page` is true, and checks its bytes. Returns false
-    /// after a bus error that may happen. The bytes may be used until the next touch.
+    /// Touches a page, for writing if `writes_page` is true, and checks its bytes. They may be used
+    /// until the next touch. Returns false after a bus error that is permitted; any other bus error
+    /// fails the run.
     fn touch_and_check(&self, world: &World, page: u64, writes_page: bool) -> bool {
         let touched = world.touch(self.address(page), writes_page);
         let is_delegated = world.memory.borrow_mut().is_delegated(self.address(page));
@@ -381,7 +385,8 @@ impl PagedShared {
         Ok(())
     }
 
-    /// Writes new content to a part of a page that was touched for writing, and to the copy.
+    /// Writes new content to a part of a page that was touched for writing, and to the copy. No
+    /// effect on a mapping.
     fn write(&self, page: u64, part: usize) {
         let MemoryObject::Region(_) = self.memory_object else { return };
         let write = self.write_count.get() + 1;
@@ -394,7 +399,8 @@ impl PagedShared {
     }
 
     /// Uses a page in a system call for `use_us` microseconds, and checks that it stays in its
-    /// place. If `writes_page` is true, the call writes to the page at its end.
+    /// place. If `writes_page` is true, the call writes to the page at its end. No effect past the
+    /// end of the memory, or after a bus error.
     fn use_in_system_call(&self, world: &World, page: u64, writes_page: bool, use_us: u64) {
         let writes_page = writes_page && matches!(self.memory_object, MemoryObject::Region(_));
         if page >= self.pages || !self.touch_and_check(world, page, writes_page) {
@@ -528,7 +534,7 @@ fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// Ends the run as failed after a failed check, whose text describes the failure.
+/// Ends the run as failed if the check has failed; the text of its error describes the failure.
 fn assert_ok(world: &World, result: Result<(), String>) {
     if let Err(failure) = result {
         world.fail_run(failure);

@@ -47,12 +47,14 @@ impl<T> Mutex<T> {
                 }
                 // The lock is taken in spite of the panic, which is a failure of the run by itself.
                 Err(TryLockError::Poisoned(_)) => self.inner.clear_poison(),
+                // Sleeps until the lock is released.
                 Err(TryLockError::WouldBlock) => drop(world.block(self.address(), None)),
             }
         }
     }
 
-    /// Returns the locked value if the lock is free, and `None` otherwise. Does not wait.
+    /// Returns the locked value if the lock is free and not poisoned, and `None` otherwise. Does
+    /// not wait.
     pub(crate) fn peek(&self) -> Option<std::sync::MutexGuard<'_, T>> {
         self.inner.try_lock().ok()
     }
@@ -129,6 +131,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
+    /// See `std::sync::Condvar::new`.
     pub(crate) fn new() -> Condvar {
         Condvar::default()
     }
@@ -137,7 +140,10 @@ impl Condvar {
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         match self.wait_until(guard, None) {
             Ok((guard, _)) => Ok(guard),
-            Err(poisoned) => Err(PoisonError::new(poisoned.into_inner().0)),
+            Err(poisoned) => {
+                let (guard, _) = poisoned.into_inner();
+                Err(PoisonError::new(guard))
+            }
         }
     }
 
@@ -158,6 +164,7 @@ impl Condvar {
         timeout: Option<Duration>,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
         let mutex = guard.mutex;
+        // Outside a simulation, the standard library waits; poison is passed on.
         let Some(world) = world() else {
             let inner = guard.inner.take().expect(PRESENT);
             let result = match timeout {
@@ -181,6 +188,7 @@ impl Condvar {
                 .map(to_result)
                 .map_err(|poisoned| PoisonError::new(to_result(poisoned.into_inner())));
         };
+        // No other task runs between the release and the sleep, so no notification is missed.
         guard.unlock(&world);
         let deadline_ns = timeout.map(|timeout| world.now_ns() + timeout.as_nanos() as u64);
         let has_timed_out = !world.block(std::ptr::from_ref(self).addr(), deadline_ns);
@@ -225,6 +233,7 @@ impl Thread {
         }
     }
 
+    /// See `std::thread::Thread::id`.
     pub(crate) fn id(&self) -> ThreadId {
         match self {
             Thread::Real(thread) => ThreadId::Real(thread.id()),
@@ -254,6 +263,7 @@ pub(crate) enum JoinHandle<T> {
 }
 
 impl JoinHandle<()> {
+    /// See `std::thread::JoinHandle::thread`.
     pub(crate) fn thread(&self) -> Thread {
         match self {
             JoinHandle::Real(handle) => Thread::Real(handle.thread().clone()),

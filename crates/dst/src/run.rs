@@ -5,28 +5,24 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, IoSliceMut, Seek, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
 
 use readpath_core::readahead::Advice::{self, DontNeed, Normal, Random, Sequential, WillNeed};
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::Disk;
 use super::model::{Guard, Model, ReadStart, VisibleState};
-use super::panicking_callers::{PanickingBuffer, TaskWaker};
 use super::scenario::{Action, Scenario, ScenarioRead};
-use super::world::{Deliberate, Report, ScheduleRates, TaskId, World, world};
+use super::world::{Report, ScheduleRates, TaskId, World, world};
 use super::{build_path, paged};
 use crate::file::File;
-use crate::future::ReadFuture;
 use crate::page_cache::own::LazyEngine;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
 use crate::target::Coherence;
+
+mod concurrent_reads;
 
 impl Scenario {
     /// Runs the scenario to its end or to the first failure.
@@ -70,7 +66,7 @@ struct RunShared {
     surviving_guards: RefCell<Vec<Guard>>,
 }
 
-/// Ends the run as failed after a failed check, whose text describes the failure.
+/// Ends the run as failed if the check has failed; the text of its error describes the failure.
 fn assert_ok(result: Result<(), String>) {
     if let Err(failure) = result {
         world().expect("a task runs in its world").fail_run(failure);
@@ -82,7 +78,8 @@ fn read_error_of(error: &io::Error) -> Option<&ReadError> {
     error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>())
 }
 
-/// Main thread: builds the path, starts the other threads, and checks for leaks.
+/// Main thread: builds the path, starts the other threads, and checks for leaks. Ends early if the
+/// server's file could not be opened for an expected reason.
 fn run_read_scenario(scenario: &Rc<Scenario>) {
     let Some((path, server_file)) = build_path::build(scenario) else { return };
     let shared = Rc::new(RunShared {
@@ -94,11 +91,13 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
         guard_counts: RefCell::default(),
         surviving_guards: RefCell::default(),
     });
+    // For the report of a run that hangs.
     let world = world().expect("this is a task");
     let engine = Arc::downgrade(shared.path.engine());
     let describe_in_flight =
         move || engine.upgrade().map_or_else(String::new, |engine| engine.describe_in_flight());
     *world.describe_engine.borrow_mut() = Some(Box::new(describe_in_flight));
+    // The threads of the scenario run to their end.
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|thread_index| {
             let shared = Rc::clone(&shared);
@@ -111,6 +110,8 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
     else {
         world.fail_run("a thread has not let go of what all share".to_owned());
     };
+    // The engine has no work left and no leak, unless the simulated kernel has died. Guards outlive
+    // the path.
     let surviving_guards = surviving_guards.into_inner();
     if scenario.faults.dies_after == 0 {
         let engine: &LazyEngine = path.engine();
@@ -159,13 +160,13 @@ impl Thread {
         let (mut surviving_guards, guards) =
             (self.shared.surviving_guards.borrow_mut(), std::mem::take(&mut self.guards));
         let (surviving, dropped): (Vec<_>, Vec<_>) =
-            guards.into_iter().enumerate().partition(|(index, _)| index % 3 == 2);
+            guards.into_iter().enumerate().partition(|&(index, _)| index % 3 == 2);
         surviving_guards.extend(surviving.into_iter().map(|(_, guard)| guard));
         drop(surviving_guards);
         dropped.into_iter().for_each(|(_, guard)| self.drop_guard(guard));
     }
 
-    /// Returns the file with this index, opened on first use, with the state that it may show.
+    /// Returns the file with this index, opened on first use, and the state that it may show.
     fn file(&mut self, file_index: usize) -> (File, VisibleState) {
         if self.handles[file_index].is_none() {
             self.open_file(file_index);
@@ -192,7 +193,9 @@ impl Thread {
     /// Returns the state of `file` at its opening. Fails the run if it is older than `earliest`.
     fn state_of_open_file(&self, earliest: VisibleState, file: &File) -> VisibleState {
         let identity = file.handle().file.identity;
-        let (inode, opened_at_change) = (identity.inode as u32, identity.modified.1 as u64);
+        // A simulated file has the number of its changes in its time stamp, as nanoseconds.
+        let (_, change_count) = identity.modified;
+        let (inode, opened_at_change) = (identity.inode as u32, change_count as u64);
         if inode == earliest.inode && opened_at_change < earliest.opened_at_change {
             self.world.fail_run(format!("{identity:?} was found after {earliest:?}"));
         }
@@ -220,6 +223,7 @@ impl Thread {
         assert_ok(checked);
     }
 
+    /// Checks the number of bytes of a read.
     fn check_length(&self, read_start: &ReadStart, bytes: usize) {
         let model = self.shared.model.borrow();
         assert_ok(model.check_length(&self.world.disk.borrow(), read_start, bytes as u64));
@@ -241,6 +245,7 @@ impl Thread {
         }
     }
 
+    /// Checks the bytes of a read, or its error.
     fn check_result(&self, read_start: &ReadStart, result: io::Result<&[u8]>) {
         match result {
             Ok(bytes) => self.check_bytes(read_start, bytes),
@@ -261,10 +266,12 @@ impl Thread {
                 }
             }
             Action::Prefetch((file_index, offset, bytes)) => {
-                self.file(file_index).0.prefetch(offset, bytes);
+                let (file, _) = self.file(file_index);
+                file.prefetch(offset, bytes);
             }
             Action::Advise(file_index, advice_index) => {
-                self.file(file_index).0.advise(ADVICE[usize::from(advice_index)]);
+                let (file, _) = self.file(file_index);
+                file.advise(ADVICE[usize::from(advice_index)]);
             }
             Action::Invalidate(range) => {
                 let (file_index, offset, bytes) = range;
@@ -383,12 +390,15 @@ impl Thread {
         guard_counts[first_count..].iter().copied().max().unwrap_or(0)
     }
 
-    /// Takes a guard on the page of byte `offset`, and checks its bytes or its error.
+    /// Takes a guard on the page of byte `offset`, and checks its bytes or its error. The refusal
+    /// of a guard is permitted only if there were more guards than pages for them at some time
+    /// meanwhile.
     fn take_guard(&mut self, file_index: usize, offset: u64) {
         let (file, visible_state) = self.file(file_index);
         let bytes = PAGE_BYTES - offset % PAGE_BYTES;
         let read_start = self.start_read(visible_state, (file_index, offset, bytes));
         let first_count = self.shared.guard_counts.borrow().len();
+        // The guard counts from before the call: the page may be pinned at any time in it.
         self.record_guard_count(self.shared.guards_now.get() + 1);
         match file.page(offset) {
             Ok(guard) => {
@@ -466,110 +476,6 @@ impl Thread {
         }
     }
 
-    /// Reads several ranges in a batch and waits for `wait_count` of them. While a result is
-    /// borrowed, reads `concurrent_read`, and checks that the result does not change.
-    fn read_batch(
-        &mut self,
-        ranges: &[ScenarioRead],
-        wait_count: usize,
-        concurrent_read: Option<ScenarioRead>,
-    ) {
-        let mut batch = self.shared.path.batch();
-        let mut read_starts = Vec::new();
-        for (ticket, &range) in ranges.iter().enumerate() {
-            let (file_index, offset, bytes) = range;
-            let (file, visible_state) = self.file(file_index);
-            read_starts.push(self.start_read(visible_state, range));
-            match batch.read(&file, offset, bytes, ticket as u64) {
-                Ok(()) => {}
-                Err(ReadError::TooLarge { bytes_max, .. }) if bytes > bytes_max => {}
-                Err(error) => self.check_read_error(&read_starts[ticket], error),
-            }
-        }
-        for _ in 0..wait_count {
-            let read = match batch.wait() {
-                Ok(None) => break,
-                Ok(Some(read)) => read,
-                Err(error) => {
-                    self.check_read_error(&read_starts[0], error);
-                    break;
-                }
-            };
-            let read_start = &read_starts[read.ticket() as usize];
-            match read.slices() {
-                Ok(slices) => {
-                    let bytes: Vec<u8> = slices.flatten().copied().collect();
-                    self.check_bytes(read_start, &bytes);
-                    if let Some(range) = concurrent_read {
-                        self.read(range);
-                        let bytes_again: Vec<u8> =
-                            read.slices().into_iter().flatten().flatten().copied().collect();
-                        if bytes != bytes_again {
-                            self.world
-                                .fail_run(format!("what is delegated has changed: {read_start:?}"));
-                        }
-                    }
-                }
-                Err(error) => self.check_read_error(read_start, error),
-            }
-        }
-    }
-
-    /// Polls several reads as futures, in `polls` rounds at most, or until all are done for 0. The
-    /// buffers and wakers panic at the call at which `countdown` ends; never for 0.
-    fn poll_futures(&mut self, ranges: &[ScenarioRead], polls: u64, countdown: u64) {
-        let task_waker =
-            Arc::new(TaskWaker { task: self.world.task(), countdown: AtomicU64::new(countdown) });
-        let waker = Waker::from(Arc::clone(&task_waker));
-        let mut context = Context::from_waker(&waker);
-        let buffer_countdown = Rc::new(Cell::new(countdown));
-        let mut reads = Vec::new();
-        for &range in ranges {
-            let (file_index, offset, bytes) = range;
-            let (file, visible_state) = self.file(file_index);
-            let countdown = Rc::clone(&buffer_countdown);
-            let buffer = PanickingBuffer { bytes: vec![0; bytes as usize], countdown };
-            reads.push(Some(FutureInProgress {
-                range,
-                visible_state,
-                read_start: None,
-                read: file.read_at_async(buffer, offset),
-            }));
-        }
-        for round in 1.. {
-            for read in &mut reads {
-                let Some(future_read) = read else { continue };
-                let read_start = match future_read.read_start {
-                    Some(read_start) => read_start,
-                    None => self.start_read(future_read.visible_state, future_read.range),
-                };
-                future_read.read_start = Some(read_start);
-                let pinned = Pin::new(&mut future_read.read);
-                let polled = catch_unwind(AssertUnwindSafe(|| pinned.poll_once(&mut context)));
-                match polled {
-                    Ok(Poll::Pending) => continue,
-                    Ok(Poll::Ready((result, buffer))) => match result {
-                        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                            // The reactor's thread could not be started.
-                            if self.shared.scenario.settings.refuse_thread_one_in == 0 {
-                                self.world.fail_run(format!("{error} of {read_start:?}"));
-                            }
-                        }
-                        result => self
-                            .check_result(&read_start, result.map(|count| &buffer.bytes[..count])),
-                    },
-                    Err(payload) if payload.is::<Deliberate>() => {}
-                    Err(payload) => resume_unwind(payload),
-                }
-                *read = None;
-            }
-            if reads.iter().all(Option::is_none) || round == polls {
-                return;
-            }
-            self.world.park(None);
-        }
-    }
-
     /// Checks that the statistics of the path are within its limits.
     fn check_stats(&self) {
         let stats = self.shared.path.stats();
@@ -582,19 +488,5 @@ impl Thread {
         {
             self.world.fail_run(format!("{settings:?}: {stats:?}"));
         }
-    }
-}
-
-struct FutureInProgress {
-    range: ScenarioRead,
-    visible_state: VisibleState,
-    /// Set by the first poll.
-    read_start: Option<ReadStart>,
-    read: ReadFuture<PanickingBuffer>,
-}
-
-impl<B: AsMut<[u8]> + Unpin> ReadFuture<B> {
-    fn poll_once(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(io::Result<usize>, B)> {
-        Future::poll(self, context)
     }
 }

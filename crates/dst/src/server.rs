@@ -132,7 +132,7 @@ impl<'a> RpcCall<'a> {
         call
     }
 
-    /// Decodes the next word of four bytes.
+    /// Decodes the next word of four bytes. Panics at the end of the call.
     fn take_word(&mut self) -> u32 {
         let (word, undecoded) = self.undecoded.split_first_chunk().expect("a call is whole");
         self.undecoded = undecoded;
@@ -148,7 +148,7 @@ impl<'a> RpcCall<'a> {
     }
 }
 
-/// Encodes an answer.
+/// Encodes an answer: its bytes so far.
 #[derive(Default)]
 struct AnswerWriter(Vec<u8>);
 
@@ -178,7 +178,8 @@ impl AnswerWriter {
     }
 }
 
-/// Returns the handle of a file by its number. Handles of some files are longer.
+/// Returns the handle of a file by its number: the number in four bytes. The handles of three of
+/// four files are longer.
 fn handle_of_inode(inode: u32) -> Vec<u8> {
     let mut handle = inode.to_be_bytes().to_vec();
     handle.resize(4 + 20 * (inode as usize % 4), 7);
@@ -217,6 +218,7 @@ impl World {
         } else {
             answer.0.extend(self.results_of(server, &mut call).0);
         }
+        // The answer is garbled or not, and then split into fragments, each behind its record mark.
         let mut answer = answer.0;
         if self.happens_one_in(server.garble_one_in) {
             self.garble(&mut answer, is_read);
@@ -245,6 +247,7 @@ impl World {
     /// Decodes the arguments of a call and returns the results that a server without faults would
     /// send. A call of an unknown procedure fails the run.
     fn results_of(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
+        // The first word of most results is a status, which is 0 for success.
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
             // MNT: status, handle, and two ways of authentication; or the status "no such entry".
@@ -275,6 +278,7 @@ impl World {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file_handle,
                     b"directory" if directory == ROOT => DIRECTORY,
+                    // No such entry; no attributes.
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
                 results.push_words(&[0]).push_opaque(handle_found);
@@ -344,6 +348,7 @@ impl World {
         if self.happens_one_in(short_one_in) {
             let unit = if server.has_unaligned_short_answers { 1 } else { BLOCK };
             if bytes > unit {
+                // At least one unit, and less than requested.
                 bytes = (1 + self.random_below((bytes - 1) / unit)) * unit;
             }
         }
@@ -416,6 +421,7 @@ impl World {
             && word(answer, REPLY_STATUS) == 0
             && answer.len() > count_offset + 12
             && word(answer, RESULTS) == 0;
+        // The last three kinds of faults need the data of a READ.
         match self.random_below(if has_data { 8 } else { 5 }) {
             // An undefined status.
             0 => put_word(answer, RESULTS, 9_999),
@@ -474,7 +480,7 @@ impl World {
     }
 }
 
-/// Returns the number of the file with this handle.
+/// Returns the number of the file with this handle: its first four bytes.
 fn inode_of_handle(handle: &[u8]) -> u32 {
     u32::from_be_bytes(*handle.first_chunk().expect("the handle was made by `handle_of_inode`"))
 }

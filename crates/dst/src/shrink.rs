@@ -20,14 +20,14 @@ impl Scenario {
 
     /// Like [`shrunk`](Scenario::shrunk), with a separate function that runs a scenario.
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
-        let mut shortest = (self.clone(), run(self));
+        let (mut shortest, mut report) = (self.clone(), run(self));
+        // Until neither fewer faults nor fewer actions fail.
         loop {
-            let length_before = shortest.0.scenario_length();
-            shortest = shortest.0.without_faults(shortest.1, run);
-            let (scenario, report) = shortest;
-            shortest = scenario.without_actions(report, run);
-            if shortest.0.scenario_length() == length_before {
-                return shortest;
+            let length_before = shortest.scenario_length();
+            (shortest, report) = shortest.without_faults(report, run);
+            (shortest, report) = shortest.without_actions(report, run);
+            if shortest.scenario_length() == length_before {
+                return (shortest, report);
             }
         }
     }
@@ -79,7 +79,8 @@ impl Scenario {
 
     /// Removes faults while the scenario still fails. `report` is the report of its last run.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
-        let mut shortest = (self.clone(), report);
+        // The shortest failing scenario so far, and its report.
+        let (mut shortest, mut report) = (self.clone(), report);
         let fault_removals: [fn(&mut Scenario); 13] = [
             |scenario| scenario.faults.error_one_in = 0,
             |scenario| scenario.faults.short_one_in = 0,
@@ -96,53 +97,55 @@ impl Scenario {
             |scenario| scenario.settings.refuse_thread_one_in = 0,
         ];
         for remove_fault in fault_removals {
-            let mut shorter = shortest.0.clone();
+            let mut shorter = shortest.clone();
             remove_fault(&mut shorter);
-            shortest = shorter.first_failure(run).unwrap_or(shortest);
+            (shortest, report) = shorter.first_failure(run).unwrap_or((shortest, report));
         }
         let server_faults = self.server.clone().map_or(0, |mut server| server.faults().len());
         for fault_index in 0..server_faults {
-            let mut shorter = shortest.0.clone();
+            let mut shorter = shortest.clone();
             if let Some(server) = &mut shorter.server {
                 *server.faults()[fault_index] = 0;
             }
-            shortest = shorter.first_failure(run).unwrap_or(shortest);
+            (shortest, report) = shorter.first_failure(run).unwrap_or((shortest, report));
         }
-        shortest
+        (shortest, report)
     }
 
     /// Removes threads and actions while the scenario still fails. `report` is the report of its
     /// last run.
     fn without_actions(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
-        let mut shortest = (self, report);
+        // The shortest failing scenario so far, and its report. First whole threads are removed.
+        let (mut shortest, mut report) = (self, report);
         let mut thread = 0;
-        while thread < shortest.0.threads.len() {
-            let mut shorter = shortest.0.clone();
+        while thread < shortest.threads.len() {
+            let mut shorter = shortest.clone();
             shorter.threads.remove(thread);
             match shorter.first_failure(run) {
-                Some(failing) => shortest = failing,
+                Some(failing) => (shortest, report) = failing,
                 None => thread += 1,
             }
         }
-        for thread in 0..shortest.0.threads.len() {
-            let mut removed_count = shortest.0.threads[thread].len();
+        // Then parts of the actions of each thread, and reads of the remaining ones.
+        for thread in 0..shortest.threads.len() {
+            let mut removed_count = shortest.threads[thread].len();
             while removed_count > 0 {
                 let mut action_index = 0;
-                while action_index < shortest.0.threads[thread].len() {
-                    let mut shorter = shortest.0.clone();
+                while action_index < shortest.threads[thread].len() {
+                    let mut shorter = shortest.clone();
                     let actions = &mut shorter.threads[thread];
                     actions.drain(action_index..(action_index + removed_count).min(actions.len()));
                     match shorter.first_failure(run) {
-                        Some(failing) => shortest = failing,
+                        Some(failing) => (shortest, report) = failing,
                         None => action_index += removed_count,
                     }
                 }
                 // Long parts are tried first, and then halves of them.
                 removed_count /= 2;
             }
-            shortest = shortest.0.with_fewer_reads(thread, shortest.1, run);
+            (shortest, report) = shortest.with_fewer_reads(thread, report, run);
         }
-        shortest
+        (shortest, report)
     }
 
     /// Removes reads from each batch and each group of futures of a thread while the scenario still
@@ -153,11 +156,12 @@ impl Scenario {
         report: Report,
         run: ScenarioRunner<'_>,
     ) -> (Scenario, Report) {
-        let mut shortest = (self, report);
-        for action in 0..shortest.0.threads[thread].len() {
+        // The shortest failing scenario so far, and its report.
+        let (mut shortest, mut report) = (self, report);
+        for action in 0..shortest.threads[thread].len() {
             let mut read_index = 0;
             loop {
-                let mut shorter = shortest.0.clone();
+                let mut shorter = shortest.clone();
                 let (Action::Batch(ranges, ..) | Action::Futures(ranges, ..)) =
                     &mut shorter.threads[thread][action]
                 else {
@@ -168,12 +172,12 @@ impl Scenario {
                 }
                 ranges.remove(read_index);
                 match shorter.first_failure(run) {
-                    Some(failing) => shortest = failing,
+                    Some(failing) => (shortest, report) = failing,
                     None => read_index += 1,
                 }
             }
         }
-        shortest
+        (shortest, report)
     }
 }
 

@@ -142,7 +142,7 @@ thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// World of the calling thread, if it is a task of one.
+/// World of the calling thread; `None` if the thread is no task of one.
 #[inline]
 pub fn world() -> Option<Rc<World>> {
     WORLD.with(|world| world.borrow().clone())
@@ -198,6 +198,7 @@ impl World {
         let previous_world =
             WORLD.with(|current_world| current_world.borrow_mut().replace(Rc::clone(&world)));
         assert!(previous_world.is_none(), "a thread runs one world at a time");
+        // Task by task, until all have ended or the run has failed.
         world.spawn(main);
         let run = || while world.failure.borrow().is_none() && world.run_one_task() {};
         // A panic here comes from the world itself, and not from a task.
@@ -224,6 +225,7 @@ impl World {
     /// false once all have ended, or after a failure.
     fn run_one_task(&self) -> bool {
         self.handle_due_events();
+        // Timeouts that are over make their tasks ready.
         let mut ready = [0u32; TASKS_MAX];
         let mut ready_count = 0;
         let (mut next_wake_ns, mut are_done) = (u64::MAX, true);
@@ -255,7 +257,9 @@ impl World {
             }
             return self.advance_time(next_wake_ns);
         }
+        // The seed selects one of the ready tasks.
         let id = ready[self.random_below(ready_count as u64) as usize];
+        // Each step takes less than a microsecond.
         self.ns.set(self.ns.get() + self.random_below(800));
         self.add_to_hash(u64::from(id));
         self.run_task(id);
@@ -315,10 +319,10 @@ impl World {
         }
     }
 
-    /// Creates a ready task that will run `body`, and returns its id.
+    /// Creates a ready task that will run `body`, and returns its id. A panic of the task is a
+    /// failure of the run.
     ///
-    /// # Panics
-    /// The limit of tasks is reached.
+    /// # Panics The limit of tasks is reached.
     pub(crate) fn spawn(&self, body: Box<dyn FnOnce()>) -> TaskId {
         let stack = STACKS.with(|stacks| stacks.borrow_mut().pop()).unwrap_or_else(|| {
             DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack")
@@ -434,7 +438,8 @@ impl World {
         }
     }
 
-    /// Counts a step. Another task may run before it returns, or time may pass.
+    /// Counts a step. Another task may run before it returns, or time may pass. No effect during a
+    /// panic.
     #[inline]
     pub fn preemption_point(&self) {
         // No switch during unwinding: the flag of a panic belongs to the whole thread of the
@@ -502,6 +507,7 @@ impl World {
         let has_token = std::mem::take(&mut self.tasks.borrow_mut()[id].has_token);
         if !has_token && !self.happens_one_in(SPURIOUS_UNPARK_ONE_IN) {
             self.block(PARKED, until_ns);
+            // Unparks between the end of the sleep and this point count as the one that ended it.
             self.tasks.borrow_mut()[id].has_token = false;
         }
     }
@@ -538,18 +544,18 @@ impl World {
     fn handle_due_events(&self) {
         loop {
             let mut events = self.events.borrow_mut();
-            match events.first_entry() {
-                Some(first) if first.key().0 <= self.ns.get() => {
-                    let event = first.remove();
-                    drop(events);
-                    let mark_of_an_event = 0xe7e7;
-                    self.add_to_hash(mark_of_an_event);
-                    match event {
-                        WorldEvent::Answered(answered) => self.on_answered(answered),
-                        WorldEvent::Connection(event) => self.on_event(event),
-                    }
-                }
-                _ => return,
+            let Some(first) = events.first_entry() else { return };
+            let (due_ns, _) = *first.key();
+            if due_ns > self.ns.get() {
+                return;
+            }
+            let event = first.remove();
+            drop(events);
+            let mark_of_an_event = 0xe7e7;
+            self.add_to_hash(mark_of_an_event);
+            match event {
+                WorldEvent::Answered(answered) => self.on_answered(answered),
+                WorldEvent::Connection(event) => self.on_event(event),
             }
         }
     }

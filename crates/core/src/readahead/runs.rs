@@ -280,8 +280,9 @@ impl RunsPolicy {
         }
     }
 
-    /// Adds the absent pages of the next `pages_max` pages of the run at `index`, and sets the
-    /// marks. The window ends earlier if memory is short.
+    /// Adds the absent pages of the next `pages_max` pages of the run at `index`. Marks the last of
+    /// them, the middle of the window if the run may go on behind it, and further pages if the
+    /// length of the run is measured. The window ends earlier if memory is short.
     fn read_window(
         &mut self,
         index: usize,
@@ -293,7 +294,6 @@ impl RunsPolicy {
         let run = self.runs[index];
         let file_positions = run.order.convert_range(PageRange::new(0, read.file_pages()));
         let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
-        // The middle is marked only if the run may go on behind this window.
         let may_go_on = self.is_stream(index, run.pages_so_far())
             || !self.is_longest(index, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;

@@ -70,6 +70,7 @@ pub(crate) fn slots_to_add(count: usize) -> usize {
 impl RequestTable {
     /// Adds a request, and returns its identifier.
     pub fn open(&mut self, request: Request) -> RequestId {
+        // Grows by a quarter, and is not doubled: see `slots_to_add`.
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact(slots_to_add(self.slots.len()));
         }

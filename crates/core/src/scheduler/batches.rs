@@ -48,7 +48,8 @@ impl DeadlineTunables {
         DeadlineTunables::from_known_keys(spec)
     }
 
-    /// Parses the same keys. Ignores all others, which the caller has checked.
+    /// Parses the same keys: times of up to an hour. Ignores all others, which the caller has
+    /// checked.
     pub(super) fn from_known_keys(spec: &Spec) -> Result<DeadlineTunables, SpecError> {
         Ok(DeadlineTunables {
             read_expire: Time::from_ms(spec.integer("read_expire", 500, 0..=3_600_000)?),

@@ -160,6 +160,7 @@ impl QueuedRequests {
             self.only = Some((key, waiting));
             return key;
         }
+        // With a second request, both go to the two orders.
         for (key, waiting) in self.only.take().into_iter().chain([(key, waiting)]) {
             self.by_arrival.push(key.arrival, waiting);
             self.insert_by_sector(key, waiting, requests);

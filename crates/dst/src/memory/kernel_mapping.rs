@@ -180,6 +180,7 @@ impl World {
             return Some(Err(Bus));
         }
         if !self.memory().kernel_memory.cached.contains(&page) {
+            // The page is read. Meanwhile the window may be taken back, or the file truncated.
             self.pause(self.random_latency_ns(&faults));
             if self.memory().delegated_page(address) != Some(page) || is_past_end() {
                 return None;
@@ -190,6 +191,7 @@ impl World {
             self.read_around(page);
             return None;
         }
+        // The page becomes mapped, and shows the current bytes of the file.
         let mut memory = self.memory();
         if let Some(Page { state: PageState::Delegated { is_mapped, .. }, .. }) =
             memory.page(address)
@@ -256,6 +258,7 @@ impl World {
         }
         let is_merge_drawn = self.random_below(2) == 0;
         let mut memory = self.memory();
+        // The range leaves its place, and its pages replace the pages of the window.
         let uffd = memory.areas.remove(&from).expect("the moved range is a registered area").uffd;
         if memory.uffd_of(to) != Some(uffd) {
             self.record_failure("memory is moved to where another userfaultfd has it".to_owned());

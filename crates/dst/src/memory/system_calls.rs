@@ -42,6 +42,7 @@ pub(crate) unsafe fn make_ioctl(
     // each argument.
     let answer = unsafe {
         match u32::from(call.to_le_bytes()[0]) {
+            // While a move waits for its report, these calls fail.
             raw::_UFFDIO_COPY
             | raw::_UFFDIO_ZEROPAGE
             | raw::_UFFDIO_MOVE
@@ -71,7 +72,8 @@ pub(crate) unsafe fn make_ioctl(
 }
 
 /// Reads pending messages of a simulated userfaultfd into `buffer`, and marks their touches and
-/// moves as reported. Returns the number of bytes; `None` outside a simulation.
+/// moves as reported. Returns the number of bytes, or the error EAGAIN without a message; `None`
+/// outside a simulation.
 pub(crate) fn read_messages(
     uffd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -86,6 +88,7 @@ pub(crate) fn read_messages(
         touch.is_reported = true;
         message.fill(0);
         message[0] = raw::UFFD_EVENT_PAGEFAULT as u8;
+        // Flags, address and thread, at their offsets in the struct.
         message[8..16].copy_from_slice(&u64::from(touch.flags).to_ne_bytes());
         message[16..24].copy_from_slice(&(touch.address as u64).to_ne_bytes());
         message[24..28].copy_from_slice(&touch.task.to_ne_bytes());
@@ -157,7 +160,8 @@ pub(crate) fn clear_event_fd(event_fd: RawFd) -> bool {
     true
 }
 
-/// Returns true if mincore(2) would report a page as present; `None` outside a simulation.
+/// Returns true if mincore(2) would report a page as present. A page in memory is sometimes
+/// reported as absent, by the fault `swapped_out_one_in`. `None` outside a simulation.
 pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
     // The kernel reports swapped-out pages as not in memory (mincore(2)).
@@ -172,7 +176,7 @@ pub(crate) fn is_present(address: usize) -> Option<bool> {
     }))
 }
 
-/// Panics if a page that the pager reads is not present.
+/// Panics if a page that the pager reads is not present. No effect outside a simulation.
 pub(crate) fn assert_readable(address: usize) {
     let Some(world) = world() else { return };
     let state = world.memory().page(address).map(|page| page.state);

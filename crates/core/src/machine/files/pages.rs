@@ -208,7 +208,8 @@ impl FilePages<'_> {
     }
 
     /// Adds absent pages, of folios of one order, with the mark on the first `marked_pages` of
-    /// them. Either all of them are requested pages, which this read pins, or none is.
+    /// them. Either all of them are requested pages, which this read pins, or none is. Counts them
+    /// in the budget and in the evidence, and adds them to the runs to be sent.
     pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked_pages: u64) {
         let is_ahead = !self.demand.contains(run.first);
         let entry = RunEntry { order, marked: marked_pages, is_ahead, is_pinned: !is_ahead };

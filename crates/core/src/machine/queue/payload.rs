@@ -95,6 +95,7 @@ impl Payloads {
             Some(old_payload) => *old_payload = payload,
             // A new identifier is the next number: identifiers are assigned in order.
             None => {
+                // Grows by a quarter, as the table of requests does.
                 if self.by_id.len() == self.by_id.capacity() {
                     self.by_id.reserve_exact(slots_to_add(self.by_id.len()));
                 }

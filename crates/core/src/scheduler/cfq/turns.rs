@@ -223,6 +223,7 @@ impl Cfq {
         self.log.log_with(now, || Decision::SliceEnd { queue: id.0, why, left_ms, dispatched });
         queue.is_device_idle_for_it = false;
         queue.is_waited_for = false;
+        // With `seeky=history`, a joined queue that is seeky at the end of a slice is split.
         queue.must_split |= queue.is_shared && !queue.seek.uses_mean() && queue.seek.is_seeky();
         if let Some(left_ms) = left_ms.filter(|_| is_timed) {
             queue.residual = left_ms;
@@ -260,6 +261,7 @@ impl Cfq {
         if let Some(position) = queue.position.take() {
             self.trees.remove(position);
         }
+        // The idle class is served in order. Preemption puts a queue a second before the first one.
         let key = if class == Class::Idle {
             self.trees.last_idle_key().unwrap_or(now) + slices::IDLE_DELAY
         } else if is_first {
