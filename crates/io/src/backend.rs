@@ -95,6 +95,7 @@ impl BackendKind {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => Box::new(UringBackend::new(depth)?),
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
+                // `first_available` never passes `Auto`.
                 _ => Box::new(ThreadPoolBackend::new(depth)),
             })
         })
@@ -104,7 +105,7 @@ impl BackendKind {
     /// of them while another queues.
     ///
     /// # Errors
-    /// As [`build`](BackendKind::build).
+    /// As [`build`](BackendKind::build), or `depth` exceeds [`SHARED_DEPTH_MAX`].
     pub(crate) fn build_shared(
         self,
         depth: u32,

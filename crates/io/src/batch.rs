@@ -96,8 +96,9 @@ impl Batch {
     /// in flight) are reported by [`BatchRead`].
     ///
     /// # Errors
-    /// The read is larger than the memory allows ([`ReadError::TooLarge`]). Or the batch was
-    /// created before a `fork`, and this is the child ([`ReadError::Forked`]).
+    /// The read is larger than the memory allows ([`ReadError::TooLarge`]). The batch was created
+    /// before a `fork`, and this is the child ([`ReadError::Forked`]). The check of the file for a
+    /// change failed. The system lacks memory or a backend for a read past the kernel page cache.
     ///
     /// # Panics
     /// The file belongs to another path.
@@ -125,6 +126,7 @@ impl Batch {
                 self.kernel_reads.push(unstarted, residency);
                 return Ok(());
             }
+            // Succeeds on a path with a cache of its own, for pages in the kernel page cache.
             if let Some(copy) =
                 handle.copy_resident(offset, bytes_in_file, || self.free_buffers.pop())
             {
@@ -150,6 +152,7 @@ impl Batch {
         }
         let engine = Arc::clone(&self.engine);
         drop(self.release_and_submit(&engine));
+        // After the lock's release: dropping the last handle of a file takes the lock.
         self.unstarted.clear();
     }
 
@@ -157,6 +160,7 @@ impl Batch {
     /// lock. Returns the engine's locked state and the batch's queue in it. Requires a built
     /// engine.
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
+        // Without the lock, which the registration of a handle takes.
         self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
         let mut state = engine.lock();
         let open_queue = || state.in_flight.open_queue(QueueOwner::Thread);
@@ -342,7 +346,8 @@ impl Batch {
 }
 
 impl Drop for Batch {
-    /// Releases the pages of completed reads, and abandons the reads in flight.
+    /// Releases the pages of completed reads, and abandons the reads in flight. Does nothing if no
+    /// read went to the engine.
     fn drop(&mut self) {
         let (Some(engine), Some(queue)) = (self.engine.existing_engine(), self.queue) else {
             return;

@@ -159,7 +159,8 @@ impl File {
     }
 
     /// True if a read of the range would now find all bytes in memory, in this path's cache or in
-    /// the kernel page cache. A [`prefetch`](File::prefetch) would then have no effect.
+    /// the kernel page cache. A [`prefetch`](File::prefetch) would then have no effect. False in a
+    /// child made by `fork` that cannot have a path of its own.
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
         let Ok(handle) = self.handle().current_unchecked() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
@@ -374,6 +375,7 @@ impl File {
     /// a read that begins afterwards sees the change. Guards and reads in progress keep their
     /// bytes.
     pub fn invalidate(&self, offset: u64, bytes: u64) {
+        // A child that cannot have a path of its own has no cached pages.
         let Ok(handle) = self.handle.current_unchecked() else { return };
         let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
@@ -436,6 +438,7 @@ impl File {
             .kernel_file()
             .is_none()
             .then(|| probes::begin_read(offset, buffer.len() as u64));
+        // With the fast path, `read_at` looks up shared frames. Without it, they are looked up here.
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
         {

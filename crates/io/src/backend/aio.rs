@@ -515,7 +515,7 @@ impl Backend for Aio {
     ) -> Result<(), BackendError> {
         let count_before = answers.len();
         if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
-            // This thread would sleep, so it executes a job of the pool itself.
+            // This thread would sleep without a limit, so it executes a job of the pool itself.
             self.context.pool.execute_one_job();
         }
         self.context.submit_queued();

@@ -373,7 +373,7 @@ impl Backend for ThreadPoolBackend {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         if sleep == Sleep::UntilAnswered && !self.has_answers() {
-            // This thread would sleep, so it executes a job itself.
+            // This thread would sleep without a limit, so it executes a job itself.
             self.pool.execute_one_job();
         }
         self.pool.start_queued_jobs();

@@ -195,6 +195,7 @@ impl UringBackend {
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
         self.newest_tokens.push_back(entry.get_user_data());
+        // Tokens of submitted entries are forgotten: only `stop_using_ring` needs the others.
         let queued_entries = self.submission_queue().len();
         let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
         self.newest_tokens.drain(..submitted_count);
@@ -441,8 +442,9 @@ impl Backend for UringBackend {
 impl UringBackend {
     /// Stops using the ring after the kernel has rejected the system call with `errno` (a sandbox
     /// now forbids it), and returns that error. Entries that were never submitted are answered with
-    /// `errno`. Submitted ones end as usual and their answers arrive by themselves. The exception
-    /// is a ring with deferred completion: there the kernel keeps their memory.
+    /// `errno`. Submitted ones end as usual, and their answers arrive by themselves and are
+    /// awaited. The exception is a ring with deferred completion: their answers would need the
+    /// call, so they stay unanswered, and the kernel may go on to use their memory.
     fn stop_using_ring(
         &mut self,
         errno: i32,
@@ -457,6 +459,7 @@ impl UringBackend {
             self.newest_tokens.drain(..).skip(submitted_count).filter(is_transfer).collect();
         self.unanswered -= unsubmitted_tokens.len() as u32;
         self.take_answers(answers);
+        // `SINGLE_ISSUER` marks a ring with deferred completion.
         while self.unanswered > 0 && !self.ring.params().is_setup_single_issuer() {
             std::thread::sleep(DRAIN_POLL_INTERVAL);
             self.take_answers(answers);

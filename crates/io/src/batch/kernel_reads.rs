@@ -140,8 +140,9 @@ impl KernelReads {
         Some((unstarted, status))
     }
 
-    /// Polls the oldest reads once and removes the first completed one. Returns `None` if none has
-    /// completed. Reads of up to `copied_bytes_max` bytes are copied into memory of `free_buffers`.
+    /// Polls each read that a thread makes, and the [`CHECKS_MAX`] oldest reads without a method of
+    /// waiting, once. Removes the first completed one. Returns `None` if none has completed. Reads
+    /// of up to `copied_bytes_max` bytes are copied into memory of `free_buffers`.
     fn take_first_completed(
         &mut self,
         copied_bytes_max: u64,
@@ -157,6 +158,7 @@ impl KernelReads {
                 }
                 ReadWait::Unassigned if check_count < CHECKS_MAX => {
                     check_count += 1;
+                    // `None` if the read has to wait.
                     handle.poll_submitted(
                         *offset,
                         *bytes,
@@ -194,7 +196,8 @@ impl KernelReads {
     }
 
     /// Queues reads in the ring while it has room. A full ring may contain only stuck reads of one
-    /// file. Threads therefore wait for the reads of files that have none in a full ring.
+    /// file. Threads therefore wait for the reads of files that have none in a full ring. Without a
+    /// ring, threads wait for all reads. `free_buffers` has memory for reuse.
     fn queue_in_ring(&mut self, free_buffers: &mut Vec<AlignedBytes>) {
         if self.thread_reads == self.reads.len() {
             return;
@@ -219,6 +222,7 @@ impl KernelReads {
             if !has_room && files_in_ring.contains(&open_file) {
                 continue;
             }
+            // `file_for_ring` returns `None` if the kernel would wait for the file with threads.
             match has_room.then(|| handle.file_for_ring()).flatten() {
                 Some(file) => {
                     handle.record_wait(*bytes);
@@ -259,6 +263,7 @@ impl KernelReads {
                     Err(_) => return false,
                 }
             }
+            // A read that has not ended unparks this thread when it ends.
             has_ended |= match &kernel_read.wait {
                 ReadWait::Thread(read) => read.poll(&waker),
                 ReadWait::Unassigned | ReadWait::Ring { .. } => false,

@@ -64,7 +64,9 @@ impl Caller for ClosureCaller<'_> {
         }
     }
 
+    /// Does nothing: without READs there is no data.
     fn copy_data(&mut self, _: CallId, _: usize, _: &[u8]) {}
 
+    /// Adds no memory: without READs there is no data.
     fn data_memory(&self, _: CallId, _: usize, _: usize, _: &mut Vec<libc::iovec>) {}
 }

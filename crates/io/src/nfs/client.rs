@@ -350,7 +350,7 @@ impl Client {
 
     /// Processes `bytes` received bytes: first the [direct data](Client::direct_data), then the
     /// bytes in the [`receive_buffer`](Client::receive_buffer). Informs the caller of ended calls.
-    /// Garbled or postponed calls are sent again.
+    /// Garbled or postponed calls are sent again. No effect while the connection must be closed.
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
         if self.link == (ClientLink::Up { must_close: true }) {
             return;
@@ -364,8 +364,10 @@ impl Client {
         self.last_byte_at = now;
         loop {
             match self.records.next() {
+                // A reply as a whole.
                 Ok(Some(RecordStep::Record(record))) => {
                     let Ok(reply) = read_reply(record) else { return self.mark_for_closing() };
+                    // An answer to no call is dropped.
                     let Some(index) = slot_of_xid(&self.slots, reply.xid) else { continue };
                     if is_postponed(self.slots[index as usize].procedure, reply.results) {
                         self.record_answer();
@@ -373,6 +375,7 @@ impl Client {
                         continue;
                     }
                     let decoded = match reply.results {
+                        // The server could not decode the call.
                         Err(CallError::Garbled) => Err(Garbled),
                         results => {
                             caller.on_call_end(CallId(index), results.map(CallResults::Whole))
@@ -380,6 +383,7 @@ impl Client {
                     };
                     self.on_answer(now, index, decoded, caller);
                 }
+                // Direct data that came with other bytes, in the buffer.
                 Ok(Some(RecordStep::Data(data))) => {
                     if let Some(reply) = &mut self.direct_reply {
                         let call = CallId(reply.slot_index);
@@ -388,6 +392,7 @@ impl Client {
                     }
                 }
                 Ok(Some(RecordStep::End { is_whole })) => {
+                    // Without its reply the call has ended earlier.
                     let Some(reply) = self.direct_reply.take() else { continue };
                     let (call, results) =
                         (CallId(reply.slot_index), CallResults::DataInPlace(reply.head));
@@ -395,6 +400,7 @@ impl Client {
                         if is_whole { caller.on_call_end(call, Ok(results)) } else { Err(Garbled) };
                     self.on_answer(now, call.0, decoded, caller);
                 }
+                // More bytes must arrive. The rest of an incomplete reply may bypass the buffer.
                 Ok(None) => {
                     if !self.begin_direct_reply() {
                         return;
@@ -470,6 +476,7 @@ impl Client {
                 CallState::Waiting { sent_at, repeat_at }
                     if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
+                    // The server has sent nothing since.
                     if self.last_byte_at <= sent_at {
                         self.mark_for_closing();
                     } else {

@@ -112,7 +112,8 @@ impl Connection {
         unsafe { socket.receive(pieces) }
     }
 
-    /// Sets the number of received bytes that end a sleep. The end of the stream also ends it.
+    /// Sets the number of received bytes that end a sleep. The end of the stream also ends it. No
+    /// system call without a socket, or if the number is the present one.
     pub(crate) fn set_wake_bytes(&mut self, bytes: usize) {
         if let Some(socket) = self.socket.as_ref().filter(|_| bytes != self.wake_bytes) {
             socket.set_wake_bytes(bytes);
@@ -123,7 +124,8 @@ impl Connection {
     /// Sleeps until bytes are available, or can be sent if `until_writable` is true. `timeout`
     /// limits the sleep; `None` is no limit. Returns the events that ended the sleep.
     pub(crate) fn wait(&self, until_writable: bool, timeout: Option<Duration>) -> Ready {
-        sleep_on(self.socket.as_deref(), until_writable, None, timeout)
+        let no_event_fd = None;
+        sleep_on(self.socket.as_deref(), until_writable, no_event_fd, timeout)
     }
 
     /// Returns the socket, on which another thread may sleep. `None` without a connection.

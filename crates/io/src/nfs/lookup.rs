@@ -77,6 +77,7 @@ impl ExportPath {
         let mut walked_files: Vec<RegularFile> = Vec::new();
         let mut link_count = 0;
         while let Some(name) = names_left.pop() {
+            // A name behind a file that is no directory.
             if walked_files.last().is_some_and(|file| file.attributes.kind != FileKind::Directory) {
                 return Err(missing());
             }
@@ -108,6 +109,7 @@ impl ExportPath {
                 .split(|&byte| byte == b'/')
                 .filter(|name| !name.is_empty() && *name != b".")
                 .collect();
+            // An absolute target is walked from the export again, without the export's own names.
             if target[0] == b'/' {
                 let export = &self.url.path_names()[..self.export_names];
                 if !target_names.starts_with(export) {

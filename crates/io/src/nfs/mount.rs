@@ -43,6 +43,7 @@ pub(crate) fn decode_mount(results: &[u8]) -> CallResult<FileHandle> {
         return Ok(Err(failure));
     }
     let handle = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
+    // The server's authentication flavors are skipped, a word each.
     let flavor_count = reader.u32()? as usize;
     reader.fixed(flavor_count.checked_mul(4).ok_or(Garbled)?)?;
     reader.expect_end()?;

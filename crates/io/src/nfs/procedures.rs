@@ -38,7 +38,7 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// Creates a handle of at most 64 bytes.
+    /// Creates a handle of at most [`HANDLE_BYTES_MAX`] bytes. More bytes are `Garbled`.
     pub(crate) fn new(bytes: &[u8]) -> Result<FileHandle, Garbled> {
         let mut handle = FileHandle { bytes: [0; HANDLE_BYTES_MAX], used_bytes: bytes.len() as u8 };
         handle.bytes.get_mut(..bytes.len()).ok_or(Garbled)?.copy_from_slice(bytes);

@@ -352,6 +352,7 @@ impl CallServer for &NfsShared {
         state.calls.purposes[call.0 as usize] = Some(CallPurpose::Question(Box::new(on_end)));
         loop {
             let now = state.link.clock().now();
+            // The socket on which another thread sleeps, if it does.
             let WakeEvents { socket: old_socket, .. } = state.link.prepare_sleep();
             state.exchange(Some(now));
             let WakeEvents { socket, until_writable } = state.link.prepare_sleep();

@@ -170,6 +170,8 @@ fn export_name_count(
     if exports.is_empty() {
         return Ok(names.len() - 1);
     }
+    // Number of names of an export that contains the path. The path of the file is longer than its
+    // export's. `None` for any other export.
     let leading_names = |export: &Vec<u8>| {
         let export_names = export.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         let export_names: Vec<&[u8]> = export_names.collect();

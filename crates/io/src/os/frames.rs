@@ -84,7 +84,8 @@ impl FrameMemory {
         advise_huge_pages(self.base, self.frame_count as usize * PAGE_BYTES as usize);
     }
 
-    /// Returns the memory of `count` unused frames from `first_frame` on to the system.
+    /// Returns the memory of `count` unused frames, at least one, from `first_frame` on to the
+    /// system.
     pub(crate) fn release_memory(&self, first_frame: u32, count: usize) {
         let last_frame = first_frame + count as u32 - 1;
         let (start, last) = (self.address(first_frame), self.address(last_frame));
@@ -141,7 +142,8 @@ fn advise_huge_pages(base: NonNull<u8>, bytes: usize) {
     let _ = unsafe { mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxHugepage) };
 }
 
-/// True if the program has all new mappings locked in memory: `MCL_FUTURE` of mlockall(2).
+/// True if the program has all new mappings locked in memory: `MCL_FUTURE` of mlockall(2). A page
+/// that was mapped and not touched is then in memory. False if no page can be mapped.
 pub(crate) fn locks_future_mappings() -> bool {
     let Ok(base) = map_zeroed(PAGE_BYTES as usize) else { return false };
     let mut is_in_core = 0u8;

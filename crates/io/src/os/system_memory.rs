@@ -117,7 +117,8 @@ fn read_number(path: &Path) -> Option<u64> {
 }
 
 /// Returns the control groups of a line of `/proc/self/cgroup` that limit memory, innermost first,
-/// each with the file names of its version.
+/// each with the file names of its version. There are none if the line has another form or is of
+/// version 1 and other controllers.
 fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
     let mut parts = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
