@@ -438,7 +438,7 @@ impl File {
             .kernel_file()
             .is_none()
             .then(|| probes::begin_read(offset, buffer.len() as u64));
-        // With the fast path, `read_at` looks up shared frames. Without it, they are looked up here.
+        // With the fast path, `read_at` looks up shared frames. Without it, this does.
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
         {

@@ -477,6 +477,7 @@ fn direct_alignment_bytes(
     file: &File,
     reported_bytes: Option<u32>,
 ) -> Result<u32, BufferedBecause> {
+    // The ioctl answers only for a block device.
     let bytes = match reported_bytes.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,

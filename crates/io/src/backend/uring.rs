@@ -485,8 +485,6 @@ fn segment_bytes(segment: &libc::iovec) -> u32 {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::fd::AsRawFd;
-    use std::time::Duration;
 
     use super::*;
 

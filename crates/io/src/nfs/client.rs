@@ -225,12 +225,6 @@ impl Client {
         }
     }
 
-    /// Number of further calls that can be made now.
-    #[cfg(test)]
-    pub(crate) fn free_slot_count(&self) -> u32 {
-        self.free_slots.len() as u32
-    }
-
     /// Number of calls in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free_slots.len()) as u32
@@ -364,7 +358,6 @@ impl Client {
         self.last_byte_at = now;
         loop {
             match self.records.next() {
-                // A reply as a whole.
                 Ok(Some(RecordStep::Record(record))) => {
                     let Ok(reply) = read_reply(record) else { return self.mark_for_closing() };
                     // An answer to no call is dropped.

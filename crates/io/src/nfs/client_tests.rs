@@ -14,6 +14,13 @@ use direct_data::{data_reply, in_fragments, pattern_bytes};
 const TIMING: Timing =
     Timing { repeat_after: Time::from_ms(1_000), give_up_after: Time::from_ms(10_000) };
 
+impl Client {
+    /// Number of further calls that can be made now.
+    fn free_slot_count(&self) -> u32 {
+        self.free_slots.len() as u32
+    }
+}
+
 /// A client with its recorded results. The test provides the received bytes and the time.
 struct ClientBench {
     client: Client,

@@ -227,6 +227,7 @@ impl Engine {
                 park_timeout(idle_timeout);
                 let was_unparked = now().duration_since(park_start) < idle_timeout;
                 if !was_unparked {
+                    // The leader may be stalled.
                     self.sleeper.drain_kernel_answers();
                 }
                 state = self.lock();
@@ -248,6 +249,7 @@ impl Engine {
         let had_no_answer = self.sleeper.execute_pooled_transfer();
         let mut state = self.lock();
         if let Some(had_no_answer) = had_no_answer {
+            // Without an answer at the start, all completions have just arrived.
             state.collect_completions(Ok(had_no_answer));
         }
         state.relock()

@@ -35,7 +35,8 @@ const SERVICE_TIME_PER_PAGE: Duration = Duration::from_nanos(2_500);
 /// Number of test reads. The shortest one counts.
 const TEST_READS: u64 = 2;
 
-/// True if the kernel's own mapping of the file is no slower than a served one.
+/// True if the kernel's own mapping of the file is no slower than a served one. False without
+/// direct I/O, and if the device or the free memory is not known.
 pub(super) fn is_kernel_mapping_as_fast(target: &Target) -> bool {
     let Some(queue) = target.queue().filter(|_| target.mode() == Mode::Direct) else {
         return false;
@@ -47,7 +48,7 @@ pub(super) fn is_kernel_mapping_as_fast(target: &Target) -> bool {
 }
 
 /// True if the device returns a readahead window of the kernel within the serving time of its
-/// pages.
+/// pages. False without direct I/O, and if the window is not known.
 pub(super) fn is_device_fast(target: &Target) -> bool {
     let window_bytes = target.queue().map_or(0, |queue| queue.read_ahead_bytes);
     target.mode() == Mode::Direct
@@ -74,6 +75,7 @@ fn page_read_time(target: &Target) -> Option<Duration> {
         let bytes = unsafe { execute_transfer(target.transfer_fd(), Op::Read, offset, &[segment]) };
         (bytes >= 0).then(|| now().duration_since(started))
     };
+    // The `None` of a failed read is less than any duration.
     (0..TEST_READS).map(time_test_read).min().flatten()
 }
 

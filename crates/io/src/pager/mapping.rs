@@ -35,6 +35,8 @@ const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// Least memory in pages. One instruction may touch many pages, all of which must be present at
 /// once: an unaligned move of bytes touches two, and a gather of 16 numbers across page borders 32.
 const MEMORY_PAGES_MIN: u64 = 64;
+/// Divisor of the memory: the default readahead window takes at most this part.
+const WINDOW_MEMORY_DIVISOR: u64 = 8;
 
 /// Options of a mapping: [`Mapping::builder`], then [`open`](MappingBuilder::open).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +122,8 @@ impl MappingBuilder {
         self
     }
 
-    /// Memory to use in bytes. The default is limited to half of the free memory, so that it fits
-    /// into a small control group.
+    /// Memory to use in bytes. The default, or a named size equal to it, is limited to half of the
+    /// free memory, so that it fits into a small control group.
     fn effective_memory_bytes(&self) -> u64 {
         let is_default = self.memory_bytes == DEFAULT_MEMORY_BYTES;
         let memory = if is_default { SystemMemory::measure() } else { None };
@@ -184,25 +186,7 @@ impl MappingBuilder {
         if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
             return map_by_kernel(fork_local, user, KernelMappingReason::KernelIsFast);
         }
-        let memory_limit_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
-        let memory_bytes_used = memory_limit_bytes.min(pages * PAGE_BYTES);
-        if !can_allocate_page_metadata(memory_bytes_used / PAGE_BYTES) {
-            let errno = libc::ENOMEM;
-            return Err(PagerError::AddressSpace { bytes: memory_bytes_used, errno });
-        }
-        let window_bytes_max = self
-            .window_bytes_max
-            .unwrap_or_else(|| device_window_bytes(&target).min(memory_limit_bytes / 8));
-        let setup = MappingSetup {
-            target,
-            user_area: Arc::clone(&user),
-            shadow_area: shadow,
-            memory_bytes: memory_bytes_used,
-            readahead,
-            window_bytes_max,
-            backend: self.backend,
-            delegated_windows_drop_behind: self.delegated_windows_drop_behind(bytes),
-        };
+        let setup = self.server_setup(target, Arc::clone(&user), shadow, readahead)?;
         let started =
             PagerLink::start("readpath-map", move |inbox| MappingServer::new(setup, inbox));
         match started {
@@ -214,6 +198,42 @@ impl MappingBuilder {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+impl MappingBuilder {
+    /// Returns the parameters of the server for `target`: the memory, which need not exceed the
+    /// file, and the readahead window, which leaves most of the memory to other pages. The server
+    /// fills `user_area` by way of `shadow_area`.
+    ///
+    /// # Errors
+    /// The system cannot provide the metadata of the memory's pages.
+    fn server_setup(
+        &self,
+        target: Target,
+        user_area: Arc<AnonymousArea>,
+        shadow_area: AnonymousArea,
+        readahead: Spec,
+    ) -> Result<MappingSetup, PagerError> {
+        let (bytes, file_pages) = (target.bytes(), target.bytes().div_ceil(PAGE_BYTES));
+        let memory_limit_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
+        let memory_bytes = memory_limit_bytes.min(file_pages * PAGE_BYTES);
+        if !can_allocate_page_metadata(memory_bytes / PAGE_BYTES) {
+            return Err(PagerError::AddressSpace { bytes: memory_bytes, errno: libc::ENOMEM });
+        }
+        let window_bytes_max = self.window_bytes_max.unwrap_or_else(|| {
+            device_window_bytes(&target).min(memory_limit_bytes / WINDOW_MEMORY_DIVISOR)
+        });
+        Ok(MappingSetup {
+            target,
+            user_area,
+            shadow_area,
+            memory_bytes,
+            readahead,
+            window_bytes_max,
+            backend: self.backend,
+            delegated_windows_drop_behind: self.delegated_windows_drop_behind(bytes),
+        })
     }
 }
 

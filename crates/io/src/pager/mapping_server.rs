@@ -155,6 +155,7 @@ struct Areas {
     zeros: Vec<u8>,
     handle: HandleId,
     file_bytes: u64,
+    /// Largest piece of a read for the owner: a quarter of the memory, within limits.
     piece_bytes_max: u64,
     /// Page of each frame of the machine.
     frame_pages: Vec<Option<u64>>,
@@ -258,6 +259,7 @@ fn machine_config(
         // instead of 295, with no fewer bytes read.
         eviction: Spec::plain("two-lists"),
         limits,
+        // No fault is rejected because of other faults in progress.
         open_reads_max: u32::MAX,
         ..Config::new(caps)
     }

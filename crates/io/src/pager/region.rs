@@ -396,6 +396,7 @@ impl Region {
             // The last page belongs to the region alone, even if the region uses only part of it.
             end: if end == self.bytes { end.div_ceil(PAGE_BYTES) } else { end / PAGE_BYTES },
         };
+        // The parts of pages at both ends are filled with zeros instead.
         let edges = if whole_pages.first < whole_pages.end {
             self.link.request(|reply| RegionCommand::Discard { range: whole_pages, reply });
             [offset..whole_pages.first * PAGE_BYTES, (whole_pages.end * PAGE_BYTES).min(end)..end]

@@ -221,12 +221,14 @@ impl RegionServer {
             ..Config::new(caps)
         };
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
+        let start_sector = 0;
         let swap = SwapConfig {
             policy: swapin,
+            // The eviction policy selects the pages of the region that leave.
             by_policy: true,
             second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR).min(SECOND_CHANCE_PAGES_MAX)
                 as u32,
-            ..SwapConfig::new(0, slots)
+            ..SwapConfig::new(start_sector, slots)
         };
         machine.add_swap(&swap).map_err(PagerError::Swap)?;
         let memory = machine.add_memory(pages, MemoryKind::Private).map_err(PagerError::Swap)?;
@@ -322,8 +324,7 @@ impl Areas {
         tag: u64,
     ) {
         let fault = MemoryFault { memory: self.memory, page, access, process: PROCESS, tag };
-        let result = machine.fault(now, fault);
-        result.expect("the machine has no limit of open faults");
+        machine.fault(now, fault).expect("the machine has no limit of open faults");
     }
 
     /// Executes a command of the owner. A load or discard that has to wait is answered later.

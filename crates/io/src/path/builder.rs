@@ -357,33 +357,11 @@ impl Builder {
             depth_max: self.depth.unwrap_or(DEFAULT_DEPTH),
             ..Config::new(caps)
         };
-        let mut plan = match memory_bytes {
+        let plan = match memory_bytes {
             Some(bytes) => MemoryPlan::fixed(bytes, self.pinned_bytes_max),
             None => MemoryPlan::elastic(self.pinned_bytes_max),
         };
-        let pages_max = plan.bytes_max / PAGE_BYTES;
-        // With more pages than a `u32` can number, `Machine::new` below reports the error.
-        if pages_max < u64::from(u32::MAX) && !can_allocate_page_metadata(pages_max) {
-            let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
-            return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
-        }
-        let (mut machine, frame_cache) = loop {
-            let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
-            let machine = machine::Machine::new(Config {
-                memory_bytes: plan.limit_bytes,
-                memory_bytes_max: plan.bytes_max,
-                pinned_bytes_max: held_pages * PAGE_BYTES,
-                ..config.clone()
-            });
-            let machine = machine.map_err(BuildError::Config)?;
-            let pages_max = plan.bytes_max / PAGE_BYTES;
-            match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
-                (Ok(frame_cache), _) => break (machine, Arc::new(frame_cache)),
-                // Address space is shorter than memory: ulimit(1) or strict overcommit. Try half.
-                (Err(_), Some(halved)) => plan = halved,
-                (Err(error), None) => return Err(BuildError::Memory(error)),
-            }
-        };
+        let (mut machine, frame_cache, plan) = build_machine(&config, plan)?;
         machine.readahead_decisions().set_enabled(self.logs_decisions);
         if let Some(log) = machine.scheduler_decisions() {
             log.set_enabled(self.logs_decisions);
@@ -391,6 +369,41 @@ impl Builder {
         machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
         let engine = Engine::new(machine, storage_backend, sleeper, frame_cache, clock);
         Ok(engine.with_memory(Elastic::from_plan(plan)))
+    }
+}
+
+/// Builds the machine and the frames of a memory plan. If the system cannot provide the addresses
+/// of an elastic plan, half of them are tried, and so on. Returns them with the plan that was used.
+/// `config` has the other options of the machine.
+///
+/// # Errors
+/// The machine rejects an option or the size, or the system cannot provide the memory.
+fn build_machine(
+    config: &Config,
+    mut plan: MemoryPlan,
+) -> Result<(machine::Machine, Arc<FrameCache>, MemoryPlan), BuildError> {
+    let pages_max = plan.bytes_max / PAGE_BYTES;
+    // With more pages than a `u32` can number, `Machine::new` below reports the error.
+    if pages_max < u64::from(u32::MAX) && !can_allocate_page_metadata(pages_max) {
+        let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
+        return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
+    }
+    loop {
+        let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
+        let machine = machine::Machine::new(Config {
+            memory_bytes: plan.limit_bytes,
+            memory_bytes_max: plan.bytes_max,
+            pinned_bytes_max: held_pages * PAGE_BYTES,
+            ..config.clone()
+        });
+        let machine = machine.map_err(BuildError::Config)?;
+        let pages_max = plan.bytes_max / PAGE_BYTES;
+        match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
+            (Ok(frame_cache), _) => return Ok((machine, Arc::new(frame_cache), plan)),
+            // Address space is shorter than memory: ulimit(1) or strict overcommit. Try half.
+            (Err(_), Some(halved)) => plan = halved,
+            (Err(error), None) => return Err(BuildError::Memory(error)),
+        }
     }
 }
 

@@ -108,6 +108,7 @@ pub(super) struct OverwriteGuard<'b> {
 }
 
 impl Drop for OverwriteGuard<'_> {
+    /// Invalidates the range again, and waits for its requests in flight.
     fn drop(&mut self) {
         if let Ok(handle) = self.invalidator.current_handle() {
             handle.invalidate(self.range);

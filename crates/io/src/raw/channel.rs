@@ -295,6 +295,7 @@ impl Channel {
             self.read_edges(memory, &requested, file_bytes)?;
             self.transfer_chunks(Op::Write, memory, requested)
         };
+        // Also after an error: whole blocks may have extended the file.
         let bytes_done = result.as_ref().map_or(0, |transfer_end| transfer_end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
         self.restore_length(file_bytes, offset + bytes_done, covered_end)?;
@@ -328,6 +329,7 @@ impl Channel {
         let mut in_flight = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
+            // Bytes behind the end of the file are zeros.
             let address = self.buffers.edge(index);
             // SAFETY: an edge is a page and a block is at most a page; no request is in flight on
             // it.
@@ -343,6 +345,7 @@ impl Channel {
                 };
             }
         }
+        // Wait for all of them, also after a fault.
         let mut fault = None;
         while in_flight.transfers.in_flight() > 0 {
             in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
@@ -353,6 +356,7 @@ impl Channel {
             }
         }
         drop(in_flight);
+        // Copy the new bytes over the content.
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let part = layout.requested_in(&(block..block + block_bytes));
@@ -495,6 +499,7 @@ impl TransfersInFlight<'_> {
 }
 
 impl Drop for TransfersInFlight<'_> {
+    /// Cancels the transfers and waits until they have ended.
     fn drop(&mut self) {
         self.transfers.drain();
         while self.transfers.next_ended().is_some() {}

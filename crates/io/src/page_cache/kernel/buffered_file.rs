@@ -106,6 +106,7 @@ impl BufferedFile {
     /// false if the file ends before or the device fails.
     #[inline]
     pub(in crate::page_cache) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        // A call that is interrupted or stops early is made again from the start.
         let bytes_done = 0;
         pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
             || self.read_rest(
@@ -124,6 +125,7 @@ impl BufferedFile {
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
+        // As in `read_blocking`.
         let bytes_done = 0;
         preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
             || self.read_rest(offset, bytes_done, KernelReadahead::Enabled, buffers)

@@ -222,13 +222,15 @@ impl PathKernelReadahead {
     /// Updates the estimated cost of a device request by a read of `bytes` bytes that lasted from
     /// `started` to `ended`. The read must have had the device to itself, as far as known.
     fn record_request_cost(&self, started: Time, ended: Time, bytes: u64) {
+        // This is the only request that the estimate sees at this time, so any id identifies it.
         let estimate = &mut self.evidence().estimate;
         estimate.on_dispatch(started, RequestId(0), None);
         estimate.on_completion(ended, ended, RequestId(0), bytes);
     }
 
     /// Starts the kernel's readahead of these ranges without waiting for the pages, and counts
-    /// their bytes. With `must_not_wait`, threads make the call where it may block.
+    /// their bytes. With `must_not_wait`, threads make the call where it may block. Stops at the
+    /// first part that the kernel rejects, or for which there is no thread.
     fn advise(&self, target: &Target, advised_ranges: &[PageRange], must_not_wait: bool) {
         let KernelWindow { advice_pages_max, may_block, .. } = self.device_window(target);
         for range in advised_ranges {
@@ -297,6 +299,7 @@ impl Drop for FileKernelReadahead {
 }
 
 impl Drop for KernelReadTimer<'_> {
+    /// Counts the read as ended.
     fn drop(&mut self) {
         self.kernel_readahead.reads_in_progress.fetch_sub(1, Ordering::Relaxed);
         self.kernel_readahead.reads_ended.fetch_add(1, Ordering::Relaxed);
@@ -324,7 +327,8 @@ impl KernelWindow {
         first_window_pages(request.count(), self.window_pages).saturating_sub(request.count())
     }
 
-    /// Creates the window of a device with this queue. Without a queue, the defaults apply.
+    /// Creates the window of a device with this queue. Without a queue, the kernel's default window
+    /// applies. Smaller values of a queue are raised to it.
     fn from_queue(queue: Option<&QueueLimits>) -> KernelWindow {
         let default_window = ReadaheadLimits::default().window_pages_max;
         let [window_pages, request_pages] = queue
@@ -443,8 +447,10 @@ impl FileKernelReadahead {
     /// Ends the streams of a closed handle in its policy.
     pub(super) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
+        // The last page is not known, because resident reads bypass the policy.
+        let last_page = None;
         policy.lock().expect(POISON).on_close(
-            None,
+            last_page,
             file_pages,
             &mut self.path_readahead.evidence(),
         );
@@ -466,6 +472,7 @@ impl FileKernelReadahead {
             Advice::WillNeed => {
                 let range = range.clipped(target.bytes().div_ceil(PAGE_BYTES));
                 let range = range.clipped(range.first.saturating_add(hint_pages_max(range)));
+                // The range is known from now on: the policy does not advise it again.
                 advised.read(range, &mut device);
                 drop((advised, device));
                 let must_not_wait = true;

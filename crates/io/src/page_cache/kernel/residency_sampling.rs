@@ -139,7 +139,7 @@ impl ResidencySampler {
     }
 
     /// Returns the method of a read that was found to be prefetching, but need not be shown to the
-    /// policy first.
+    /// policy first. It is never trusted.
     pub(crate) fn without_prefetching(&self) -> ReadState {
         match self.state() {
             SamplerState::Missing => ReadState::Missing,

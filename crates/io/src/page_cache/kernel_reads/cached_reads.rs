@@ -186,8 +186,8 @@ impl Handle {
     }
 
     /// Starts the kernel's I/O for a read that is [polled](Handle::poll_submitted) later, unless
-    /// the sampler or a check finds the range resident. Returns the residency, or `None` if the
-    /// kernel does not cache the pages.
+    /// the sampler or a check finds the range resident. Returns the residency. Returns `None` if
+    /// the kernel does not cache the pages, or if the second open file is missing.
     pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<SubmittedResidency> {
         let file = self.file.pages.kernel_file()?;
         // Before any I/O is in flight: on some file systems an open waits for it.
@@ -245,6 +245,7 @@ impl Handle {
         };
         let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };
         let KernelFile { target, readahead: file_readahead, .. } = file;
+        // An earlier call has started a thread.
         if let Some(blocking_read) = blocking_read {
             if !blocking_read.poll(waker) {
                 return Poll::Pending;
@@ -279,6 +280,7 @@ impl Handle {
         }
         let new_read =
             blocking_read.insert(Arc::new(buffered_file.new_blocking_read(offset, bytes)));
+        // Stores the waker before the read can end.
         new_read.poll(waker);
         match file_readahead.start_blocking_read(Arc::clone(new_read)) {
             Ok(()) => Poll::Pending,

@@ -47,7 +47,8 @@ pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Prefetches the first [`PREFETCHED_BYTES`] bytes into the processor's caches.
+/// Prefetches the first [`PREFETCHED_BYTES`] bytes into the processor's caches. The last step may
+/// also prefetch lines behind `bytes`, which has no effect on their content.
 #[inline]
 fn prefetch_page_start(bytes: &[u8]) {
     for lines in

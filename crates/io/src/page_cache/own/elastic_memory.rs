@@ -138,7 +138,8 @@ impl MemoryPlan {
     }
 
     /// Returns the plan with half the address space, for a second attempt after a failed
-    /// reservation. `None` if the result is smaller than the fixed default.
+    /// reservation. `None` if the result is smaller than the floor or the fixed default, and for a
+    /// plan of fixed size.
     pub(crate) fn halved(self) -> Option<MemoryPlan> {
         let bytes_max = round_down_to_page(self.bytes_max / 2);
         let is_enough =
@@ -183,12 +184,14 @@ impl Elastic {
         Some(Elastic { plan, floor_bytes, last_check: Mutex::default() })
     }
 
-    /// Number of bytes in use at which the limit is set for the first time.
+    /// Number of bytes in use at which the limit is set for the first time: at most half of the
+    /// initial limit, so that a small memory is checked before it is full.
     pub(super) fn first_check_bytes(&self) -> u64 {
         FIRST_CHECK_BYTES.min(self.plan.limit_bytes / 2)
     }
 
-    /// Number of bytes that come into use before the limit is set again.
+    /// Number of bytes that come into use before the limit is set again: at most an eighth of the
+    /// largest limit.
     fn check_step_bytes(&self) -> u64 {
         CHECK_STEP_BYTES.min(self.plan.bytes_max / 8)
     }
@@ -239,6 +242,7 @@ impl Engine {
         state.memory_check_bytes = used_bytes + elastic.check_step_bytes();
         // A higher limit is set at once. A lower one is set step by step without this lock.
         if limit_bytes >= old_limit_bytes {
+            // A growth withdraws no frames, so the list is empty.
             state.with_machine(|machine, now| drop(machine.resize(now, limit_bytes)));
         }
         drop(state);
@@ -254,14 +258,14 @@ impl Engine {
         while step_bytes > limit_bytes {
             step_bytes = step_bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
             let mut withdrawn: Vec<FrameId> = Vec::new();
-            let bytes_left = self.lock().with_machine(|machine, now| {
+            let reached_limit_bytes = self.lock().with_machine(|machine, now| {
                 withdrawn = machine.resize(now, step_bytes);
-                let [bytes_left, _used_bytes] = machine.memory_bytes();
-                bytes_left
+                let [reached_limit_bytes, _used_bytes] = machine.memory_bytes();
+                reached_limit_bytes
             });
             self.frame_cache.release_memory(&mut withdrawn);
             self.lock().machine.on_withdrawn(&withdrawn);
-            if bytes_left > step_bytes {
+            if reached_limit_bytes > step_bytes {
                 // The remaining pages are in use.
                 return;
             }

@@ -334,30 +334,40 @@ impl Drop for PinnedPage {
 pub(crate) struct FrameSharer(pub(crate) Arc<FrameCache>);
 
 impl PageSharer for FrameSharer {
+    /// Shares pages from `first` on in `frames`. The bits of `marked` select pages with the
+    /// readahead mark.
     fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         self.0.index.share(file, first, frames, marked);
     }
 
+    /// Removes the readahead mark of the page in `frame`.
     fn unmark(&mut self, frame: FrameId) {
         self.0.index.unmark(frame.0);
     }
 
+    /// Returns and resets the uses of the page in `frame`.
     fn take_uses(&mut self, frame: FrameId) -> UseCount {
         self.0.index.take_uses(frame.0)
     }
 
+    /// Like `take_uses`, for the frames from `first` on whose bits are set. Returns two bit sets:
+    /// the used frames, and the frames used more than once.
     fn take_uses_of(&mut self, first: FrameId, selected_frames: u64) -> [u64; 2] {
         self.0.index.take_uses_of(first.0, selected_frames)
     }
 
+    /// True if the page in `frame` was used since its uses were taken.
     fn is_used(&self, frame: FrameId) -> bool {
         self.0.index.is_used(frame.0)
     }
 
+    /// Ends the sharing of the page in `frame`. Returns false, without effect, if it is in use.
     fn recall(&mut self, frame: FrameId) -> bool {
         self.0.index.recall(frame.0)
     }
 
+    /// Ends the sharing of the pages in up to 64 `frames`. Returns the bits of the pages that stay
+    /// shared because they are in use.
     fn recall_all(&mut self, frames: &[FrameId]) -> u64 {
         self.0.index.recall_all(frames)
     }

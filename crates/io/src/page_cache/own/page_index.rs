@@ -412,6 +412,7 @@ impl<A: Atomics> PageIndex<A> {
         let hash = spread(key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2));
         let groups_log2 = self.heads.len().trailing_zeros();
         let extents_log2 = groups_log2.saturating_sub(EXTENT_GROUPS_LOG2);
+        // In an index of one memory page the shift would be 64 bits, and all groups are there.
         let first_group = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_GROUPS_LOG2;
         let position_mask = (1 << EXTENT_GROUPS_LOG2.min(groups_log2)) - 1;
         let group_in_extent = (key >> GROUP_LOG2 ^ hash) & position_mask;
@@ -419,7 +420,8 @@ impl<A: Atomics> PageIndex<A> {
     }
 }
 
-/// Number of groups of heads for `frames` frames: a power of two.
+/// Number of groups of heads for `frames` frames: a power of two, with at least two heads for each
+/// frame.
 fn group_count(frames: u32) -> usize {
     (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2
 }

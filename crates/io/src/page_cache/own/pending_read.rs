@@ -65,6 +65,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let queue = self.open_queue(&mut state, QueueOwner::Thread);
             let inline_request = state.start_inline(&self.handle, self.offset, bytes, queue);
             let mut done = None;
+            // This thread executes one request of its read.
             if let Some(mut inline_request) = inline_request.map_err(ReadError::from_machine)? {
                 drop(state);
                 // SAFETY: only this request writes to its frames, and no thread reads them until it
@@ -79,6 +80,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                     state.step_until_idle(now);
                 }
             }
+            // The storage or other threads execute the rest.
             if done.is_none() {
                 let (locked, waited) = engine.wait(state, queue, engine.can_execute_inline);
                 state = locked;
@@ -178,6 +180,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         };
         let bytes = result.unwrap_or(0) as usize;
         if reader_guard.is_none() && bytes > 0 {
+            // The pages stay pinned while they are copied, or the bytes are detached.
             state.step_until_idle(now);
             drop(state);
             // Its drop releases the pages, even if `deliver` runs code of the program and panics.
@@ -185,6 +188,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             slices(frame_cache, &pinned.completed).for_each(deliver);
             return Ok(());
         }
+        // The pages are protected, or there are none after an error: they are released first.
         let mut protected_frames = [FrameId(0); GROUP_PAGES as usize];
         let protected_frames = &mut protected_frames[..frames.len().min(GROUP_PAGES as usize)];
         protected_frames.copy_from_slice(&frames[..protected_frames.len()]);

@@ -259,6 +259,7 @@ impl EngineState {
             Some(read) => {
                 PageRange::new(self.machine.offset(read) / PAGE_BYTES, frames.len() as u64)
             }
+            // A failed or detached read was released in the machine before, and with it its range.
             None => ALL_PAGES,
         };
         frames.clear();

@@ -294,7 +294,7 @@ impl Areas {
         true
     }
 
-    /// Takes windows back until the others fit into the budget.
+    /// Takes windows back until the others fit into the budget, or until each is still in use.
     pub(super) fn take_back_surplus(&mut self) {
         let budget = self.delegated_windows.budget;
         let total_pages_max = budget.map_or(0, |budget| budget.total_pages_max);

@@ -39,6 +39,7 @@ impl FileKernelReadahead {
         let request = PageRange::covering(access.offset, access.bytes);
         let PolicyWindows { mut advised_ranges, target_pages, has_advised_part } =
             self.ask_policy(policy, now, file_bytes, access);
+        // The kernel's readahead is off if the policy wants less than the kernel would read.
         let is_kernel_readahead_off = match target_pages {
             // The kernel reads nothing ahead of a read that continues no run, but it will for the
             // next one.
@@ -48,7 +49,8 @@ impl FileKernelReadahead {
             None => access.was_without_readahead,
         };
         if is_kernel_readahead_off && !is_submitted {
-            // The check has already started the kernel's I/O.
+            // A check, which has found the first absent byte, has already started the kernel's I/O.
+            // Without a check the read becomes part of the window behind it.
             if access.first_absent.is_none() {
                 merge_into_next(request, &mut advised_ranges);
             }
@@ -62,6 +64,7 @@ impl FileKernelReadahead {
         if is_continuation && !is_submitted {
             remove_kernel_ranges(&mut advised_ranges, window, request);
         }
+        // No other call starts the I/O of a submitted read.
         if is_submitted && !merge_into_next(request, &mut advised_ranges) {
             advised_ranges.insert(0, request);
         }
@@ -114,6 +117,7 @@ impl FileKernelReadahead {
                     advised_ranges: &mut advised_ranges,
                 },
             );
+            // Target of the latest stream, if it has one.
             target_pages = Some(policy.wanted_anywhere());
         }
         advised.read(request, &mut device);
@@ -140,6 +144,7 @@ fn remove_kernel_ranges(
     let is_in_kernel_window = |range: &PageRange, window_pages| {
         range.first >= request.end && range.end <= request.end + window_pages
     };
+    // The default is the smallest window. Often it suffices, and the device is not looked up.
     advised_ranges.retain(|range| !is_in_kernel_window(range, default_window));
     if !advised_ranges.is_empty() {
         let window_pages_max = window().window_pages;
