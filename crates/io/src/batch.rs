@@ -198,6 +198,7 @@ impl Batch {
         if self.ready.is_empty() {
             self.wait_for_kernel_read()?;
         }
+        // Among these are reads that have just failed in the kernel page cache.
         if self.ready.is_empty() && (self.queue.is_some() || !self.unstarted.is_empty()) {
             self.wait_for_engine_reads()?;
         }

@@ -266,6 +266,7 @@ impl File {
         // Slow path: read all absent pages first, then copy each part to its buffer.
         let handle = handle.current()?;
         let bytes = bytes_in_file(&handle);
+        // The kernel page cache is read only into whole buffers, and so not past the end.
         if bytes == requested_bytes && handle.read_from_kernel(offset, bytes, buffers) {
             return Ok(bytes as usize);
         }

@@ -191,19 +191,17 @@ impl Target {
         let has_direct = reported_bytes.is_some_and(|bytes| bytes > 0)
             && (is_direct || options.direct == Direct::Late);
         let is_in_memory = !is_block_device && !has_direct && is_file_in_memory(path, &file)?;
+        if options.direct == Direct::Late && reported_bytes.is_none() {
+            // Only an open with O_DIRECT finds out.
+            drop(file);
+            let direct = OpenOptions { direct: Direct::Preferred, ..options };
+            return Target::open_or_create(path, direct, creates);
+        }
         let alignment_or_reason = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
-            Direct::Late if reported_bytes.is_none() => {
-                // Only an open with O_DIRECT finds out.
-                drop(file);
-                let direct = OpenOptions { direct: Direct::Preferred, ..options };
-                return Target::open_or_create(path, direct, creates);
-            }
             _ if is_in_memory => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
-            Direct::Preferred | Direct::Required | Direct::Late => {
-                direct_alignment_bytes(&file, reported_bytes)
-            }
+            _ => direct_alignment_bytes(&file, reported_bytes),
         };
         let (mode, alignment_bytes) = match alignment_or_reason {
             Ok(bytes) => (Mode::Direct, bytes),
@@ -212,12 +210,14 @@ impl Target {
             }
             Err(why) => (Mode::Buffered(why), 1),
         };
+        // The open file gets the flags of its mode.
         if is_direct && mode != Mode::Direct {
             let flags = rustix::fs::fcntl_getfl(&file).map_err(open_error)?;
             rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(open_error)?;
         }
         let bytes = length_bytes(path, &file, &stat, is_block_device)?;
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
+        // Transfers of a file that is opened late go through another open file.
         if has_nonblock && !is_late {
             clear_nonblock(&file).map_err(open_error)?;
         }

@@ -486,7 +486,8 @@ impl Backend for Aio {
         Ok(false)
     }
 
-    /// Cancels queued requests only. The kernel does not cancel submitted ones.
+    /// Cancels queued requests, and jobs that no thread has begun. The kernel does not cancel
+    /// submitted requests.
     fn cancel(&mut self, token: u64) {
         let mut queued = self.context.lock_queued();
         if let Some(index) = queued.iter().position(|request| request.token == token) {

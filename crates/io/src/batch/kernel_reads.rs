@@ -185,6 +185,7 @@ impl KernelReads {
         let needs_threads = self.thread_reads > 0;
         match &mut self.ring {
             RingState::Open(ring) if !ring.is_empty() => {
+                // With reads in both, the sleep is for the threads, and the ring is checked often.
                 ring.wait(if needs_threads { Sleep::Never } else { Sleep::UntilAnswered });
                 !needs_threads || self.wait_on_threads(Some(RING_CHECK_INTERVAL))
             }

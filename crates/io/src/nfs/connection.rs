@@ -63,6 +63,7 @@ impl Connection {
                 match Socket::connect(self.address, Some(port)) {
                     // The port is in use, or still belongs to a recent connection.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
+                    // The system permits no reserved port.
                     Err(Errno::ACCESS | Errno::PERM) => break,
                     started => {
                         let is_from_reserved_port = true;
@@ -76,7 +77,7 @@ impl Connection {
     }
 
     /// Returns the state of the connection that was started. Closes the socket if the attempt has
-    /// failed.
+    /// failed. Without a socket the state is a failure with `ENOTCONN`.
     pub(crate) fn connect_state(&mut self) -> ConnectState {
         let Some(socket) = &self.socket else { return ConnectState::Failed(libc::ENOTCONN) };
         let connect_state = socket.connect_state();
@@ -99,7 +100,7 @@ impl Connection {
     }
 
     /// Receives available bytes into the pieces in order. Returns their number, or `None` if there
-    /// are none.
+    /// are none. Fails with `ENOTCONN` without a socket.
     ///
     /// # Safety
     /// The pieces, at most 1,024, are valid for writes and not used by other code meanwhile.

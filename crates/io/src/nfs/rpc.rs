@@ -67,7 +67,7 @@ const AUTH_BYTES_MAX: usize = 400;
 const XID_RANGE: std::ops::Range<usize> = 4..8;
 
 impl Credentials {
-    /// Encodes the body of the credential for every call.
+    /// Encodes the body of the credential for every call, within the limits of RFC 5531.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         let name = self.machine.as_bytes();
         let mut body = Vec::new();

@@ -369,7 +369,8 @@ impl CallServer for ServerLink {
                 });
                 Ok(())
             };
-            self.exchange(None, &mut ClosureCaller(&mut on_end));
+            let no_deadline = None;
+            self.exchange(no_deadline, &mut ClosureCaller(&mut on_end));
         }
         answer.expect("the loop ends with an answer")
     }

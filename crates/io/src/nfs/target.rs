@@ -164,6 +164,7 @@ fn export_name_count(
     let no_arguments = |_: &mut Vec<u8>| {};
     let exports = match link.ask(mount::EXPORT, no_arguments, mount::decode_exports) {
         Ok(exports) => exports,
+        // A server without this procedure lists no exports.
         Err(CallError::Unavailable) => Vec::new(),
         Err(error) => return Err(NfsError::from_call(NfsStep::Mount, error)),
     };

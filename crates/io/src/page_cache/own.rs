@@ -136,6 +136,7 @@ impl OpenFile {
         file_number: u32,
     ) -> OpenFile {
         let pages = path_pages.new_file_pages(storage_file.local(), file_number);
+        // Reads of a file in the kernel page cache use direct I/O only after a failure there.
         let mode = match storage_file.mode() {
             Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
             mode => mode,
@@ -248,6 +249,7 @@ impl Engine {
         drop(state);
         let had_no_answer = self.sleeper.execute_pooled_transfer();
         let mut state = self.lock();
+        // Otherwise another thread has taken the transfer.
         if let Some(had_no_answer) = had_no_answer {
             // Without an answer at the start, all completions have just arrived.
             state.collect_completions(Ok(had_no_answer));
@@ -318,6 +320,7 @@ impl Engine {
         let reactor = self.reactor.lock().expect("nothing panics under this lock").take();
         let Some(reactor) = reactor else { return };
         self.lock().is_closing = true;
+        // The reactor sleeps on the condition variable, or as the leader in the storage.
         self.reactor_wake.notify_one();
         self.sleeper.wake();
         // The reactor may itself drop the engine's owner, and cannot wait for itself.

@@ -192,7 +192,7 @@ impl ForkReplacement {
         Some(stat.st_size as u64)
     }
 
-    /// Gives advice for the pages of a range by madvise(2).
+    /// Gives advice for the pages of a range by madvise(2). Does nothing for an empty range.
     fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         let start = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;

@@ -131,8 +131,8 @@ impl MappingBuilder {
     }
 
     /// Returns `None` if the kernel must not serve windows of long runs. Otherwise true if the page
-    /// cache of these windows is dropped behind the run, because the file is larger than the free
-    /// memory.
+    /// cache of these windows is dropped behind the run, because a file of `bytes` bytes is larger
+    /// than the free memory, or the free memory is unknown.
     fn delegated_windows_drop_behind(&self, bytes: u64) -> Option<bool> {
         let may_delegate = self.uses_kernel_cache
             && self.readahead == DEFAULT_POLICY

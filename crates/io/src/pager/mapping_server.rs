@@ -195,7 +195,8 @@ impl MappingServer {
         let (caps, file_bytes) = (target.caps(), target.bytes());
         let config = machine_config(caps, memory_bytes, readahead, window_bytes_max);
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
-        let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
+        let start_sector = 0;
+        let file = machine.add_file(file_bytes, start_sector).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
         let uffd = Uffd::open_reporting_moves().map_err(PagerError::Uffd)?;
         user.register(&uffd, RangeRegistration::Missing)?;

@@ -167,18 +167,19 @@ impl RegionBuilder {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Policy)?;
         let eviction = Spec::parse(&self.eviction).map_err(PagerError::Policy)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
-        // With memory of twice the region's length, an amount equal to the length is always free.
-        // This exceeds the free frames that are kept, so no page has to be evicted.
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| {
             SystemMemory::measure().map_or(DEFAULT_MEMORY_BYTES, |memory| {
                 DEFAULT_MEMORY_BYTES.min(memory.available_bytes / 2)
             })
         });
+        // With memory of twice the region's length, an amount equal to the length is always free.
+        // This exceeds the free frames that are kept, so no page has to be evicted.
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
         if !can_allocate_page_metadata(memory_pages) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
         }
+        // The storage may be larger than needed, but not smaller than the region.
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
         let target = Target::open(path, options).map_err(PagerError::Open)?;
         let slots = (target.bytes() / PAGE_BYTES).min(slot_count(bytes));

@@ -202,17 +202,8 @@ impl RegionServer {
         setup: RegionSetup,
         inbox: Arc<Inbox<RegionCommand>>,
     ) -> Result<RegionServer, PagerError> {
-        let RegionSetup {
-            target,
-            user_area: user,
-            pages,
-            frames: frame_area,
-            memory_pages,
-            slots,
-            swapin,
-            eviction,
-            backend,
-        } = setup;
+        let RegionSetup { target, user_area: user, frames: frame_area, backend, .. } = setup;
+        let RegionSetup { pages, memory_pages, slots, swapin, eviction, .. } = setup;
         let caps = target.caps();
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
@@ -300,6 +291,7 @@ impl Areas {
                 }
                 _ => false,
             };
+            // A page that the program has dropped itself gets zeros, and its fault goes on.
             if is_stale && !self.zero_dropped_page(machine, page) {
                 self.wake(page);
                 continue;
@@ -496,6 +488,7 @@ impl IoBackend for Areas {
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         };
         let (zeros, area, frame_states) = (self.zeros.address(), &self.frame_area, &self.frames);
+        // A page that was mapped again before its write is not here: zeros are written instead.
         let address = |frame: u32| match frame_states[frame as usize] {
             Frame { presence: FramePresence::Mapped { .. }, is_present_twice: false, .. } => zeros,
             _ => area.address(u64::from(frame)),
@@ -505,6 +498,7 @@ impl IoBackend for Areas {
         unsafe {
             self.transfers.start(start, frames, |frames, segments| {
                 for &frame in frames {
+                    // Frames that are adjacent in memory form one segment.
                     let address = address(frame) as *mut libc::c_void;
                     match segments.last_mut() {
                         Some(libc::iovec { iov_base, iov_len })

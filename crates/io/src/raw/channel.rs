@@ -348,7 +348,8 @@ impl Channel {
         // Wait for all of them, also after a fault.
         let mut fault = None;
         while in_flight.transfers.in_flight() > 0 {
-            in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
+            let no_deadline = None;
+            in_flight.transfers.wait(no_deadline).map_err(RawFault::Backend)?;
             while let Some(ended) = in_flight.transfers.next_ended() {
                 if let Outcome::Failed(error) = ended.completion.outcome {
                     fault = Some(device_fault(Op::Read, ended.context.chunk.offset, 0, error));
@@ -409,7 +410,8 @@ impl Channel {
             if transfer.is_over() {
                 return Ok(transfer.end());
             }
-            chunks.in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
+            let no_deadline = None;
+            chunks.in_flight.transfers.wait(no_deadline).map_err(RawFault::Backend)?;
             while let Some(ended) = chunks.in_flight.transfers.next_ended() {
                 // SAFETY: the caller's contract for its memory.
                 unsafe { chunks.finish(ended.context, ended.bytes) };

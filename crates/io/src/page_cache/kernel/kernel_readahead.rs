@@ -151,7 +151,8 @@ pub(crate) struct KernelReadTotals {
 
 impl PathKernelReadahead {
     /// Creates the state without measured costs. The policy logs decisions if `logs_decisions` is
-    /// true. A file that is read as a whole may fill `whole_file_bytes_max` bytes of memory.
+    /// true. A file that is read as a whole may fill `whole_file_bytes_max` bytes of memory. `None`
+    /// is the default, a part of the available memory.
     pub(crate) fn new(
         clock: Clock,
         logs_decisions: bool,

@@ -206,6 +206,7 @@ impl Elastic {
         refault_bytes: u64,
         memory: SystemMemory,
     ) -> u64 {
+        // The useful amount, then the available one: see the module.
         let target_bytes = FIXED_BYTES.saturating_add(2 * refault_bytes).max(self.floor_bytes);
         let limit_bytes =
             self.plan.available_limit_bytes(self.floor_bytes, used_bytes, memory).min(target_bytes);

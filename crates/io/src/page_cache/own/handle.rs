@@ -175,6 +175,7 @@ impl Handle {
         let reopen = || self.reopen_in_child().map(Arc::new);
         let child_handle =
             self.child_handle.get_or_init(reopen).map_err(|why| ReadError::Forked { why })?;
+        // A grandchild inherits the child's handle, and replaces it in turn.
         child_handle.of_this_process()
     }
 
@@ -376,8 +377,8 @@ impl Handle {
         true
     }
 
-    /// Pins a page and returns it. Returns `None` if it is not shared, or if the policy must see
-    /// every hit.
+    /// Pins a page and returns it. Returns `None` if it is not shared, if the policy must see its
+    /// use (a marked page) or every hit, or while pinning is paused.
     ///
     /// # Errors
     /// The limit of pinned pages is reached.

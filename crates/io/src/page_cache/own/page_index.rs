@@ -261,6 +261,7 @@ impl<A: Atomics> PageIndex<A> {
             entry.next.store(head.load(Relaxed), Relaxed);
             let mark = if marked >> position & 1 == 0 { 0 } else { MARKED };
             entry.state.store(SHARED | mark, Release);
+            // Stored last: a reader that follows the head sees the whole entry.
             head.store(frame + 1, Release);
         }
     }

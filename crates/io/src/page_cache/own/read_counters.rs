@@ -268,9 +268,9 @@ impl KernelReadCounters<'_> {
         (start <= offset && self.last_end() == Some(offset)).then_some(start)
     }
 
-    /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues. `None`
-    /// if the policy has seen the last read of the run, or if the run is not shorter than this
-    /// read. The run is then a header and its record, and not a stream.
+    /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues, if the
+    /// run is a header and the read its content: the run is shorter than the read, and the policy
+    /// has not seen its last read. Returns `None` otherwise, also if the read continues no run.
     pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
         let start = self.counters.run_start.load(Ordering::Relaxed);
         // A read from the path's own cache meanwhile may have ended before the run.

@@ -116,6 +116,14 @@ impl EngineState {
         in_flight.deferred.drops.extend(closed_queue.parked.map(DeferredDrop::Parked));
     }
 
+    /// Makes the machine take back the invalidated frames that readers have left meanwhile: reads
+    /// that wait for memory may go on. Returns the present time.
+    fn take_returned_frames(&mut self) -> Time {
+        let now = self.clock.now();
+        self.machine.take_returned(now);
+        now
+    }
+
     /// Starts a read of `bytes` bytes from byte `offset` on in a queue, and submits its requests.
     ///
     /// # Errors
@@ -127,8 +135,7 @@ impl EngineState {
         bytes: u64,
         queue: QueueId,
     ) -> Result<(), ReadError> {
-        let now = self.clock.now();
-        self.machine.take_returned(now);
+        let now = self.take_returned_frames();
         self.begin_with_retry(now, handle, offset, bytes, queue)?;
         self.step_until_idle(now);
         Ok(())
@@ -147,8 +154,7 @@ impl EngineState {
         bytes: u64,
         queue: QueueId,
     ) -> Result<Option<InlineRequest>, ReadError> {
-        let now = self.clock.now();
-        self.machine.take_returned(now);
+        let now = self.take_returned_frames();
         let read = self.begin_with_retry(now, handle, offset, bytes, queue)?;
         self.in_flight.inline_read = self.in_flight.storage.can_execute_inline().then_some(read);
         self.step_until_idle(now);
@@ -192,11 +198,13 @@ impl EngineState {
         if handle.file.pages.stay_in_own_cache() {
             handle.file.has_pages.store(true, Ordering::Relaxed);
         }
+        // The policy learns of reads that bypassed the machine.
         handle
             .take_unreported_ends(|end| self.machine.record_shared_reads(machine_ids.handle, end));
         let id = self.in_flight.reads.vacant_key();
         let (process, tag) = (ProcessId(machine_ids.handle.0), id as u64);
         let transfer = Transfer { handle: machine_ids.handle, process, offset, bytes, tag };
+        // The increase of the machine's counters is the part of this read.
         let meter_before = self.machine.meter();
         let (requested_before, hit_before) = (meter_before.requested_bytes, meter_before.hit_bytes);
         let read = self.machine.read(now, ReadAccess::Buffered, transfer)?;
@@ -216,8 +224,7 @@ impl EngineState {
     /// Applies `change` to the machine at the present time, submits the resulting requests, and
     /// returns the result of `change`.
     pub(crate) fn with_machine<T>(&mut self, change: impl FnOnce(&mut Machine, Time) -> T) -> T {
-        let now = self.clock.now();
-        self.machine.take_returned(now);
+        let now = self.take_returned_frames();
         let result = change(&mut self.machine, now);
         self.step_until_idle(now);
         result
@@ -235,7 +242,8 @@ impl EngineState {
         self.release_in_machine(now, id);
     }
 
-    /// Releases a completed read with its pages, and closes its queue, which has no other reads.
+    /// Releases a completed read with its pages, and closes its queue, which has no other reads. A
+    /// queue of `None` was closed before.
     pub(super) fn release_completed_and_close(
         &mut self,
         now: Time,
@@ -282,6 +290,7 @@ impl EngineState {
                 break;
             }
         }
+        // The leader must wake up for the machine's next timed work.
         let leader = &self.in_flight.leader;
         if leader.is_active
             && let Some(wake) = self.machine.next_wake()
@@ -431,6 +440,7 @@ impl EngineState {
             }
             in_flight.completions.push_back(completion);
         }
+        // As in `take_returned_frames`.
         self.machine.take_returned(now);
         self.step_until_idle(now);
         has_some

@@ -155,7 +155,8 @@ impl DelegatedWindows {
 
     /// Returns the budget if `pages` more pages fit into it at time `now`. Windows that are left or
     /// abandoned do not count: they can be taken back. The first call measures the device by test
-    /// reads. On a slow device, no window is delegated any more.
+    /// reads. On a slow device, no window is delegated any more. Returns `None` then, and if the
+    /// pages do not fit.
     fn budget_for(&mut self, target: &Target, now: Time, pages: u64) -> Option<DelegationBudget> {
         let budget = self.budget.as_mut()?;
         if !budget.is_device_measured {
@@ -235,6 +236,7 @@ impl Areas {
             return false;
         };
         let now = self.now();
+        // The window must fit into the budget, and have no locked or poisoned page.
         let Some(budget) = self.delegated_windows.budget_for(&self.target, now, range.count())
         else {
             return false;
@@ -242,13 +244,14 @@ impl Areas {
         let is_adjoining = |window: &DelegatedWindow| {
             window.range.end == range.first || window.range.first == range.end
         };
-        // The memory locks were checked when the run began.
+        // The memory locks were checked when the first window of the run was delegated.
         let mut windows = self.delegated_windows.windows.iter();
         let adjoining_window = windows.find(|&window| is_adjoining(window)).copied();
         let is_memory_locked = adjoining_window.is_none() && has_locked_memory();
         if is_memory_locked || self.poisoned.range(range.pages()).next().is_some() {
             return false;
         }
+        // The thread that takes windows back must run, and the machine must leave its memory.
         if !self.start_take_back_thread()
             || !self.limit_machine_memory(machine, budget.machine_pages)
         {
@@ -259,13 +262,8 @@ impl Areas {
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }
-        let drops_cache = match adjoining_window {
-            Some(adjoining_window) => !adjoining_window.cache_drop_range.is_empty(),
-            None => {
-                self.delegated_windows.drops_cache_behind
-                    && resident_page_count(&self.target, range) == Some(0)
-            }
-        };
+        let readahead_pages = budget.readahead_pages;
+        let cache_drop_range = self.cache_drop_range(range, adjoining_window, readahead_pages);
         if self.user.map_file(range, self.target.as_fd()).is_err() {
             // The system has too many mappings, or the file system rejects the mapping.
             self.delegated_windows.budget = None;
@@ -274,14 +272,6 @@ impl Areas {
         for window in &mut self.delegated_windows.windows {
             window.has_successor |= is_adjoining(window);
         }
-        let cache_drop_range = match adjoining_window {
-            _ if !drops_cache => PageRange::default(),
-            Some(_) => range,
-            // The kernel starts with the pages around the touched one.
-            None => {
-                PageRange { first: range.first.saturating_sub(budget.readahead_pages), ..range }
-            }
-        };
         self.delegated_windows.windows.push_back(DelegatedWindow {
             range,
             delegated_at: now,
@@ -294,7 +284,32 @@ impl Areas {
         true
     }
 
-    /// Takes windows back until the others fit into the budget, or until each is still in use.
+    /// Returns the range of the page cache to drop with a new window `range`. It is empty if the
+    /// cache keeps the pages, or had some of them before. A window of the same run decides for the
+    /// next one.
+    fn cache_drop_range(
+        &self,
+        range: PageRange,
+        adjoining_window: Option<DelegatedWindow>,
+        readahead_pages: u64,
+    ) -> PageRange {
+        let drops_cache = match adjoining_window {
+            Some(adjoining_window) => !adjoining_window.cache_drop_range.is_empty(),
+            None => {
+                self.delegated_windows.drops_cache_behind
+                    && resident_page_count(&self.target, range) == Some(0)
+            }
+        };
+        match adjoining_window {
+            _ if !drops_cache => PageRange::default(),
+            Some(_) => range,
+            // The kernel starts with the pages around the touched one.
+            None => PageRange { first: range.first.saturating_sub(readahead_pages), ..range },
+        }
+    }
+
+    /// Takes windows back until the others fit into the budget, or until each is still in use. If
+    /// windows are not delegated any more, the budget is 0.
     pub(super) fn take_back_surplus(&mut self) {
         let budget = self.delegated_windows.budget;
         let total_pages_max = budget.map_or(0, |budget| budget.total_pages_max);

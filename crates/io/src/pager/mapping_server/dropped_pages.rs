@@ -29,6 +29,7 @@ impl Areas {
         self.make_present(range);
         let offset = page * PAGE_BYTES;
         let start = TransferStart {
+            // Not used, because the request does not go through the machine.
             id: RequestId(0),
             file: transfers::TransferFile::from_target(&self.target),
             op: Op::Read,

@@ -15,6 +15,7 @@ impl IoBackend for Areas {
             PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
         let (frame_pages, resident, evicted) =
             (&mut self.frame_pages, &mut self.resident, &mut self.page_scratch);
+        // The frames' previous pages are evicted.
         let mut page = range.first;
         machine.request_buffers(request.id, |buffer| {
             let Buffer::Frame(frame) = buffer else { unreachable!("every read fills frames") };
@@ -36,6 +37,7 @@ impl IoBackend for Areas {
             page += 1;
         });
         self.evict();
+        // The request's pages are in the frames now.
         let mut page = range.first;
         let resident = &mut self.resident;
         machine.request_buffers(request.id, |buffer| {

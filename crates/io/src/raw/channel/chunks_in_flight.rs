@@ -24,7 +24,8 @@ pub(super) struct ChunksInFlight<'l> {
 }
 
 impl ChunksInFlight<'_> {
-    /// Starts to move a chunk. A buffer of the ring must be free.
+    /// Starts to move a chunk. A buffer of the ring must be free. The index of the buffer
+    /// identifies the transfer, so a chunk that is moved directly takes one too.
     ///
     /// # Safety
     /// The caller's memory is valid until the chunk has ended. Other code does not access it (for a

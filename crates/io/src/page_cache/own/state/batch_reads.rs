@@ -79,8 +79,7 @@ impl EngineState {
         unstarted: &[UnstartedRead],
         ready: &mut VecDeque<SharedRead>,
     ) {
-        let now = self.clock.now();
-        self.machine.take_returned(now);
+        let now = self.take_returned_frames();
         returned.drain(..).for_each(|shared| self.release_shared(now, shared));
         for UnstartedRead { handle, offset, bytes, ticket } in unstarted {
             if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
