@@ -212,7 +212,8 @@ impl Batch {
 
     /// Like [`wait`](Batch::wait), but copies the bytes to the start of a buffer. `buffer_for`
     /// returns the buffer for the ticket and the number of bytes. Bytes in the kernel page cache
-    /// are copied there directly, without the intermediate copy of `wait`.
+    /// are copied there directly, without the intermediate copy of `wait`. `None` if the batch is
+    /// empty.
     ///
     /// ```
     /// # let folder = std::env::temp_dir();

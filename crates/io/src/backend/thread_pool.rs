@@ -312,6 +312,7 @@ impl Sleeper for ThreadsSleeper {
         pool.start_queued_jobs();
         let waits_for_answer = sleep != Sleep::Never && !pool.has_answers();
         let must_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_wake_pending;
+        // A pending `wake` is used up by this sleep.
         pool.sleep(sleep, must_wait).is_wake_pending = false;
         Ok(waits_for_answer)
     }

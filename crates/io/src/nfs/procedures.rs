@@ -215,7 +215,7 @@ fn decode_status<'a, T>(
     Ok(Ok(value))
 }
 
-/// Decodes optional attributes (`post_op_attr`).
+/// Decodes optional attributes (`post_op_attr`). Returns `None` if the server left them out.
 fn decode_optional_attributes(reader: &mut XdrReader<'_>) -> Result<Option<Attributes>, Garbled> {
     reader.bool()?.then(|| decode_attributes(reader)).transpose()
 }

@@ -81,8 +81,8 @@ impl NfsUrl {
     }
 }
 
-/// Splits `HOST[:PORT]` or `[IPV6][:PORT]` into the host without brackets and the port. The error
-/// describes the wrong part.
+/// Splits `HOST[:PORT]` or `[IPV6][:PORT]` into the host without brackets and the port, if one is
+/// given. The error describes the wrong part.
 fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {

@@ -513,7 +513,8 @@ impl IoBackend for Areas {
         }
     }
 
-    /// Removes the next ended transfer, updates its frames, and returns its completion.
+    /// Removes the next ended transfer, updates its frames, and returns its completion. `None` if
+    /// none has ended.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let ended = self.transfers.next_ended()?;
         self.on_transfer_end(ended.op, ended.context);

@@ -242,6 +242,7 @@ impl Builder {
                 reject_set_options(&cache_options).and_then(|_| reject_set_options(&kernel_options))
             }
             PageCache::Own { bytes } => match self.memory_bytes {
+                // The two options name different sizes.
                 Some(_) if self.memory_bytes != bytes => {
                     Err(OptionError { option: "memory", page_cache })
                 }

@@ -260,7 +260,8 @@ impl KernelReadTimer<'_> {
     /// Ends a read of `bytes` bytes and returns the number of awaited bytes: all or none.
     /// `has_missed` is true if a page was certainly absent. Otherwise the duration decides if the
     /// read has waited. The estimated cost of a request is updated if the read had the device
-    /// alone: no other read was in progress, and no part was advised before (`has_advised_part`).
+    /// alone: no other read was in progress or ended meanwhile, and no part was advised before
+    /// (`has_advised_part`).
     /// An advised part may have been in flight already.
     pub(in crate::page_cache) fn finish(
         self,

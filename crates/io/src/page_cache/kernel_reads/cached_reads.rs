@@ -300,6 +300,7 @@ impl Handle {
         first_absent: Option<u64>,
     ) -> PolicyAccess {
         let reads = self.read_counters.kernel_reads();
+        // A first read continues a run if it begins at the start of the file.
         let is_continuation = reads.last_end().map_or(offset == 0, |end| end == offset);
         let (shown_start, end) = (no_readahead_from.unwrap_or(offset), offset + bytes);
         reads.record_policy_end(end);

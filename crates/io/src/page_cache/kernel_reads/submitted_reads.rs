@@ -151,7 +151,8 @@ impl Handle {
 
     /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
     /// content comes from the thread, or is copied from resident pages into memory of
-    /// `free_buffers`. Counts the read.
+    /// `free_buffers`. Counts the read. Without `RWF_NOWAIT` the caller copies the pages. If pages
+    /// were evicted again, or could not be read, the read must bypass the kernel page cache.
     pub(crate) fn take_waited(
         &self,
         blocking_read: &BlockingRead,

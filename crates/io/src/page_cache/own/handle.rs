@@ -100,6 +100,7 @@ impl Handle {
         machine_ids: Option<MachineIds>,
     ) -> Handle {
         let needs_every_hit = machine_ids.is_some_and(|machine_ids| machine_ids.needs_every_hit);
+        // No hit may bypass such a policy, or the check of each read.
         let has_fast_path = !needs_every_hit && engine.coherence != Coherence::EachRead;
         Handle {
             engine: Arc::clone(engine),

@@ -353,7 +353,7 @@ impl IoBackend for InFlight {
         self.deferred.has_unsubmitted_requests = true;
     }
 
-    /// Removes and returns the next collected completion, for the machine.
+    /// Removes and returns the next collected completion, for the machine. `None` if there is none.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let completion = self.completions.pop_front();
         if probes::ARE_COMPILED_IN

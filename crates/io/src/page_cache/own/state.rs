@@ -156,6 +156,7 @@ impl EngineState {
     ) -> Result<Option<InlineRequest>, ReadError> {
         let now = self.take_returned_frames();
         let read = self.begin_with_retry(now, handle, offset, bytes, queue)?;
+        // The next step keeps this request for the thread instead of submitting it.
         self.in_flight.inline_read = self.in_flight.storage.can_execute_inline().then_some(read);
         self.step_until_idle(now);
         self.in_flight.inline_read = None;
@@ -314,6 +315,7 @@ impl EngineState {
     fn end_abandoned_reads(&mut self) -> bool {
         let mut has_some = false;
         while let Some(handle) = self.in_flight.abandoned.pop() {
+            // The read was released in the machine, and with it its range.
             self.on_read_end(handle, ALL_PAGES);
             has_some = true;
         }
@@ -352,6 +354,7 @@ impl EngineState {
             |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_completed(read));
         let completed: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
+        // Not `any`, which would stop at the first one.
         completed
             .into_iter()
             .map(|id| self.detach(now, id))
@@ -359,8 +362,8 @@ impl EngineState {
     }
 
     /// Copies the bytes of a completed read out of their frames, and releases its pages in the
-    /// machine. Returns false without an effect if this was done before. `step_until_idle` must
-    /// follow.
+    /// machine. Returns false without an effect if this was done before, or if the read failed.
+    /// `step_until_idle` must follow.
     pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };

@@ -175,7 +175,8 @@ impl DelegatedWindows {
 
 impl DelegationBudget {
     /// Computes the budget of a mapping with `memory_pages` pages of memory on a device with
-    /// `ahead_pages` pages of kernel readahead. Returns `None` if the memory is too small.
+    /// `ahead_pages` pages of kernel readahead. Returns `None` if the memory is too small, or if
+    /// the kernel reads nothing ahead.
     fn for_memory(memory_pages: u64, ahead_pages: u64) -> Option<DelegationBudget> {
         let share_pages = memory_pages / WINDOW_MEMORY_DIVISOR;
         let folio_pages = large_folio_pages();

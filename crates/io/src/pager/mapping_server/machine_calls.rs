@@ -63,7 +63,8 @@ impl IoBackend for Areas {
         unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
     }
 
-    /// Removes the next ended transfer, updates its pages, and returns its completion.
+    /// Removes the next ended transfer, updates its pages, and returns its completion. `None` if
+    /// none has ended.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let ended = self.transfers.next_ended()?;
         self.on_transfer_end(ended.context, ended.completion.outcome);

@@ -83,6 +83,7 @@ impl ChunksInFlight<'_> {
                     true => self.buffers.edge(index),
                     false => self.buffers.chunk(buffer),
                 };
+                // Empty for an edge outside of this chunk.
                 let part = intersection(&self.layout.requested_in(&piece), &moved_range);
                 let from = from.wrapping_add((part.start - piece.start) as usize);
                 self.counters.copied_bytes += range_bytes(&part);
