@@ -141,6 +141,7 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             *bytes_done += part.len();
         });
         if polled.is_pending() {
+            // The task does not sleep in the engine: the reactor takes in the completion.
             self.handle.engine.start_reactor()?;
         }
         polled.map_err(io::Error::from)

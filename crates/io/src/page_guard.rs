@@ -71,6 +71,10 @@ impl PageGuard {
 impl Deref for PageGuard {
     type Target = [u8];
 
+    /// Returns the bytes of the guard.
+    ///
+    /// # Panics
+    /// The guard pins a page, and this is a child made by `fork` after its creation.
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.bytes {

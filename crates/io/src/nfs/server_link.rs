@@ -364,6 +364,7 @@ impl CallServer for ServerLink {
             let mut on_end = |ended_call: CallId, results: Result<&[u8], CallError>| {
                 debug_assert_eq!(ended_call, call, "only this call is in flight");
                 answer = Some(match results {
+                    // Without decoding there is no answer yet: the call is sent again.
                     Ok(results) => Ok(decode(results)?),
                     Err(error) => Err(error),
                 });

@@ -101,7 +101,8 @@ impl NfsStorage {
     #[cfg(inside)]
     pub fn for_one_thread(target: NfsTarget) -> NfsStorage {
         let regular_file = target.file;
-        let mut storage = NfsStorage::without_files(target, None);
+        let no_event_fd = None;
+        let mut storage = NfsStorage::without_files(target, no_event_fd);
         storage.add(regular_file);
         storage
     }

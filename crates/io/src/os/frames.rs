@@ -98,6 +98,7 @@ impl FrameMemory {
 }
 
 impl Drop for FrameMemory {
+    /// Unmaps all frames.
     fn drop(&mut self) {
         let bytes = self.frame_count as usize * PAGE_BYTES as usize;
         // SAFETY: mapped by `new` with this size; by the owner's contract no reference is left.

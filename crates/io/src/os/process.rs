@@ -160,6 +160,7 @@ impl<T> ProcessOwned<T> {
 }
 
 impl<T> Drop for ProcessOwned<T> {
+    /// Drops the value in the process that created it. In any other process the value leaks.
     fn drop(&mut self) {
         if self.is_of_this_process() {
             // SAFETY: dropped once, here, and not used afterwards.
@@ -250,6 +251,7 @@ impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for ForkLocal<T> {
 }
 
 impl<T: Send + Sync> Drop for ForkLocal<T> {
+    /// Drops the value, if it was created.
     fn drop(&mut self) {
         let value_pointer = *self.value_pointer.get_mut();
         if !value_pointer.is_null() {

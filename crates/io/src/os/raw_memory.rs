@@ -147,6 +147,7 @@ impl DerefMut for RawMemory {
 }
 
 impl Drop for SharedMapping {
+    /// Unmaps the memory of all its buffers.
     fn drop(&mut self) {
         // SAFETY: the mapping made by `several`, of this size, of which no buffer is left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes) };

@@ -294,7 +294,8 @@ impl Engine {
         let mut state = self.lock();
         while !state.is_closing {
             if state.in_flight.is_reactor_due() {
-                state = self.lead(state, None);
+                let no_queue = None;
+                state = self.lead(state, no_queue);
             } else if state.in_flight.has_tasks() {
                 let guard = state.into_guard();
                 let wait_result = self.reactor_wake.wait_timeout(guard, IDLE_TIMEOUT_MAX);

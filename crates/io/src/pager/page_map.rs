@@ -23,6 +23,7 @@ const BLOCK_ORDER: u32 = 9;
 pub(super) struct PageHasher(u64);
 
 impl Hasher for PageHasher {
+    /// Hashes a page number. Adjacent pages of a block get adjacent hashes.
     fn write_u64(&mut self, page: u64) {
         // 2^64 divided by the golden ratio, odd.
         let block_hash = (page >> BLOCK_ORDER).wrapping_mul(splitmix::STEP);

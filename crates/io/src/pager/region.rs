@@ -361,7 +361,7 @@ impl Region {
     }
 
     /// Prefetches the swapped-out pages of `bytes` bytes at `offset`, in parallel and in the
-    /// device's largest requests. The caller does not wait.
+    /// device's largest requests. The caller does not wait. No effect in a child made by `fork`.
     ///
     /// At most half of the memory is used for such prefetches: the first part of a long range, and
     /// the latest of several ranges. An unreadable page is reported to the thread that touches it.

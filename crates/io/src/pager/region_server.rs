@@ -207,6 +207,7 @@ impl RegionServer {
         let caps = target.caps();
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
+            // No fault is rejected because of other faults in progress.
             open_reads_max: u32::MAX,
             eviction,
             ..Config::new(caps)

@@ -270,6 +270,7 @@ impl Builder {
                     self.whole_file_bytes_max,
                 );
                 let pages = PathPages::Kernel(Arc::new(readahead));
+                // The engine is built when a read first needs it.
                 let owner = LazyEngine::with_builder(coherence, pages, Box::new(self));
                 return Ok(ReadPath::from_engine(Arc::new(owner)));
             }

@@ -200,7 +200,7 @@ impl<'f> RawBatch<'f> {
     /// # Errors
     /// As [`wait`](RawBatch::wait).
     pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<RawMoved>, RawError> {
-        // Half of the largest time, so that the sum below does not overflow.
+        // A timeout beyond the largest `Time` becomes half of that, because of the sum below.
         let timeout = Time(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2));
         self.wait_until(Some(self.clock.now() + timeout))
     }

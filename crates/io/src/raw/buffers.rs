@@ -61,6 +61,7 @@ impl Buffers {
 }
 
 impl Drop for Buffers {
+    /// Unmaps the buffers.
     fn drop(&mut self) {
         let bytes = mapped_bytes(self.chunk_bytes * self.count);
         // SAFETY: the mapping made by `new`, of this size. The ring that registered it with the

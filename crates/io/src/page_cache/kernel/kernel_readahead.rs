@@ -192,7 +192,8 @@ impl PathKernelReadahead {
         decisions.extend(std::iter::from_fn(|| evidence.log.poll()));
     }
 
-    /// Memory that the policy assumes, in pages; looked up at first use.
+    /// Memory that the policy assumes, in pages; looked up at first use. At most a quarter of the
+    /// process's total, if the system reports that.
     fn memory_pages(&self) -> u64 {
         *self.memory_pages.get_or_init(|| {
             total_memory().map_or(POLICY_MEMORY_BYTES, |total| POLICY_MEMORY_BYTES.min(total / 4))
@@ -290,8 +291,9 @@ impl KernelReadTimer<'_> {
     }
 }
 
-/// Advised pages of a closed file have no reader: they must not count against other files.
 impl Drop for FileKernelReadahead {
+    /// Counts the advised pages of the closed file as evicted. They have no reader, and must not
+    /// count against other files.
     fn drop(&mut self) {
         let advised = self.advised.get_mut().unwrap_or_else(PoisonError::into_inner);
         let device = self.path_readahead.evidence.lock();
@@ -309,7 +311,7 @@ impl Drop for KernelReadTimer<'_> {
 }
 
 /// Largest number of pages to advise for a hint of `range`: all of a range of up to 32 MiB, and
-/// half of the available memory for a larger one.
+/// half of the available memory for a larger one. If that memory is unknown, 64 MiB.
 fn hint_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
     let hint_memory_bytes =

@@ -268,6 +268,7 @@ impl Handle {
             file_readahead.show_read(&self.kernel_policy, target, access);
         };
         if is_prefetching {
+            // Before the check, so no absent page is known.
             show_read(None);
         }
         let checked_bytes = buffered_file.read_nowait(offset, KernelReadahead::Enabled, buffers);

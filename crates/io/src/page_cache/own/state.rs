@@ -354,7 +354,7 @@ impl EngineState {
             |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_completed(read));
         let completed: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
-        // Not `any`, which would stop at the first one.
+        // Every read is detached, not only the first one that can be.
         completed
             .into_iter()
             .map(|id| self.detach(now, id))

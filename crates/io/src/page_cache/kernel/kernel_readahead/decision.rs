@@ -106,6 +106,7 @@ impl FileKernelReadahead {
                 true => self.path_readahead.spare.spare_pages(now),
                 false => 0,
             };
+            // At least this read: a read of a task is not counted as in progress.
             device.open_reads =
                 self.path_readahead.reads_in_progress.load(Ordering::Relaxed).max(1);
             policy.read(
