@@ -78,7 +78,8 @@ static SUBMITTED: [SubmittedRead; 4096] = [const { SubmittedRead::free() }; 4096
 
 /// Returns the entries in the table that a request may have, in the order of the attempts.
 fn candidate_entries(request: u64) -> impl Iterator<Item = &'static SubmittedRead> {
-    // Multiplicative hash of the address, without the six bits below the size of a request.
+    // Multiplicative hash of the address, without the six bits below the size of a request. Its
+    // upper 24 bits depend on all bits of the address.
     let first = (request >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let index = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
     (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(index(nth)))
@@ -110,7 +111,7 @@ fn enter_read(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) 
 }
 
 /// Copies memory of the program, whose addresses may be wrong. Returns false if the kernel could
-/// not read all of it.
+/// not read all of it, or if it is larger than `to`.
 fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) -> bool {
     if from.bytes > size_of_val(to) {
         return false;
@@ -145,6 +146,7 @@ fn enter_reads(ring: RecordRing, count: usize, requests: *const u64) {
                 return;
             }
             let [request] = request;
+            // An address of `FREE` or `TAKEN` would be mistaken for the state of an entry.
             if address > TAKEN && matches!(request.operation, READ | VECTORED_READ) {
                 enter_read(ring, address, &request, begin_ns);
             }

@@ -123,7 +123,8 @@ fn call_sigaltstack(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> s
     result
 }
 
-/// Calls `syscall(2)`, and handles the calls of AIO, of sandboxes and of signal stacks.
+/// Calls `syscall(2)`, and handles the calls of AIO, of sandboxes and of signal stacks. The tuple
+/// has the first four arguments of the call `number`.
 #[inline(always)]
 fn call_syscall(
     number: c_long,

@@ -136,6 +136,7 @@ fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes
 fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
     let attributes = file_attributes(ring, descriptor)?;
     let (device, inode) = (attributes.device, attributes.inode);
+    // The lowest bit distinguishes a hash from an empty entry, so the index does not use it.
     let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
     let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
     if reported.load(Ordering::Relaxed) != hash {
@@ -161,6 +162,7 @@ fn report_name(ring: RecordRing, descriptor: c_int, attributes: &FileAttributes)
             let length = c::readlink(link.as_ptr().cast(), path.cast(), path_room);
             (length.max(0) as u64, c::fcntl(descriptor, c::F_GETFL))
         };
+        // A path that fills its cell may have been cut.
         let is_complete = cells == Cells::Long || length < path_room as u64;
         let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
         set(&name.device, attributes.device);

@@ -111,7 +111,7 @@ pub struct Head {
 #[repr(C)]
 #[derive(Default)]
 pub struct RingSlot {
-    /// Owner of the cell.
+    /// Turn of the cell, which decides its owner (see the head of this file).
     pub turn: AtomicU64,
     /// Begin of the call, by `CLOCK_MONOTONIC`.
     pub begin_ns: AtomicU64,
@@ -136,7 +136,7 @@ pub struct RingSlot {
 /// A file that was read, at a descriptor. Its path follows.
 #[repr(C)]
 pub struct Name {
-    /// Owner of the cell.
+    /// Turn of the cell, as in [`RingSlot`].
     pub turn: AtomicU64,
     /// Device, as in [`RingSlot`].
     pub device: AtomicU64,

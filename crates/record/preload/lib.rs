@@ -84,6 +84,7 @@ extern "C" fn map_shared_memory() {
             address = c::mmap64(null_mut(), BYTES as usize, protection, flags, descriptor, 0);
         }
         c::close(descriptor);
+        // -1: the mapping failed.
         if address.is_null() || address as isize == -1 {
             return;
         }
@@ -94,6 +95,7 @@ extern "C" fn map_shared_memory() {
         } else {
             c::pthread_atfork(None, None, Some(on_fork_in_child));
         }
+        // Last: from now on the calls of all threads find the memory.
         RING.store(address.cast(), Ordering::Release);
     }
 }
@@ -132,14 +134,15 @@ fn has_entered_sandbox(ring: RecordRing) -> bool {
     is_entered
 }
 
-/// Draws a ticket for a free cell of a ring. Returns `None` and counts a lost read when the ring is
-/// full.
+/// Draws a ticket for a free cell of a ring: one whose turn is the ticket. Returns `None` and counts
+/// a lost read when the ring is full.
 fn take_ticket(ring: RecordRing, cells: Cells) -> Option<u64> {
     let (head, order) = (ring.head(), Ordering::Relaxed);
     let next = head.tickets.get(cells as usize)?;
     let mut ticket = next.load(order);
     loop {
         let turn = ring.turn(cells, ticket).load(Ordering::Acquire);
+        // The recorder has not yet taken the cell's last report.
         if turn < ticket {
             head.lost.fetch_add(1, order);
             return None;
@@ -156,7 +159,7 @@ fn take_ticket(ring: RecordRing, cells: Cells) -> Option<u64> {
     }
 }
 
-/// Releases the written cell of a ticket to the recorder.
+/// Releases the written cell of a ticket to the recorder, which waits for the turn `ticket + 1`.
 fn publish(ring: RecordRing, cells: Cells, ticket: u64) {
     ring.turn(cells, ticket).store(ticket + 1, Ordering::Release);
 }
@@ -217,7 +220,7 @@ enum ReadPosition {
 
 impl RecordedCall {
     /// Calls the C library's function (`real`), records the call with its times, and returns the
-    /// result. The error number stays as the function left it.
+    /// result. The error number stays as the function left it. Failed advice is not recorded.
     #[inline(always)]
     fn call_and_record(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
         let Some(ring) = ring() else { return real() };

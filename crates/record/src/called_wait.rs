@@ -10,8 +10,8 @@ const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 const EIO: u32 = 5;
 
 /// Returns the time in nanoseconds that a read of `bytes` bytes has waited for a device. It is the
-/// part of its duration beyond the usual time without a wait. A read that ended by a signal or an
-/// empty queue has not waited for a device.
+/// part of its duration beyond the usual time without a wait. A read with another error than EIO
+/// has waited 0 ns: a signal or an empty queue ended it, not a device.
 pub(crate) fn wait_of_call(read: &ReadRecord, bytes: u64) -> u64 {
     match read.outcome {
         ReadOutcome::Bytes(_) | ReadOutcome::Error(EIO) => {

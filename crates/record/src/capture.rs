@@ -139,6 +139,7 @@ impl Recorder {
         let wall_ns = wall_ns();
         let start_ns = now_ns();
         let mut tracker = TaskTracker::new(system, start_ns);
+        // Without the tracer, reads by AIO and io_uring are only counted.
         if tracing.submissions.is_some() {
             tracker.expect_submissions();
         }
@@ -170,10 +171,10 @@ impl Recorder {
         first_record(RecordingMethod::Tracepoints, self.wall_ns, program)
     }
 
-    /// Starts a program and records it with all its children.
+    /// Starts a program and records it with all its children. The recording begins with it.
     ///
     /// # Errors
-    /// The program cannot be started or recorded.
+    /// The program cannot be started, or the recorder has a program or an attached process already.
     pub fn spawn(&mut self, command: Command) -> io::Result<Child> {
         let started_before = || io::Error::other("this recorder has its program");
         let (child, begun) = self.starter.take().ok_or_else(started_before)?.spawn(command)?;
@@ -257,8 +258,9 @@ impl Recorder {
         Ok(processes.len())
     }
 
-    /// Begins the recording at a time of the monotonic clock and of the wall clock. The kernel
-    /// takes a tenth of a second until it reports the events of the first task.
+    /// Moves the start of the recording to a later time of the monotonic clock and of the wall
+    /// clock, when its first task begins. The preparation takes the kernel a tenth of a second,
+    /// which is no part of the recording.
     fn begin_at(&mut self, (start_ns, wall_ns): (u64, u64)) {
         (self.start_ns, self.wall_ns) = (start_ns, wall_ns);
         self.tracker.begin_at(start_ns);
@@ -269,7 +271,8 @@ impl Recorder {
         self.tracker.has_no_tasks()
     }
 
-    /// Sleeps for `span`. Meanwhile advised programs are served as soon as events arrive.
+    /// Sleeps for `span`. While the advisor is awake, it gets the events as soon as they arrive.
+    /// Otherwise it gets them once, at the end.
     ///
     /// # Errors
     /// The buffers cannot be read.
@@ -291,13 +294,15 @@ impl Recorder {
         }
     }
 
-    /// Reads the events of the recorded tasks and passes them to the advisor.
+    /// Reads the events of the recorded tasks and passes them to the advisor, which then also
+    /// continues its whole-file prefetches. Without an advisor the events are only kept.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
         self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
         let new_events = &mut self.events[old_count..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new_events.is_empty()) {
             let (names, mappings) = self.tracker.names_and_mappings();
+            // Names of the files opened since then.
             names.read_reports();
             new_events.sort_by_key(|event| event.at_ns);
             advisor.on_task_events(new_events, names, mappings, now_ns());
@@ -322,8 +327,9 @@ impl Recorder {
         now_ns().saturating_sub(self.start_ns)
     }
 
-    /// Passes the records of the events since the last call to `on_record`. To be called as often
-    /// as [`record`](Recorder::record).
+    /// Passes the records of the events since the last call to `on_record`. Events of the last
+    /// millisecond (`MARGIN_NS`) stay for the next call. The advisor, if there is one, judges its
+    /// advice. To be called as often as [`record`](Recorder::record).
     ///
     /// # Errors
     /// The buffers cannot be read, or `on_record` failed.
@@ -364,6 +370,7 @@ impl Recorder {
         has_exited: bool,
     ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
+        // The kernel adds no event while the remaining ones are read.
         for instance in [&mut self.tracing.tasks, &mut self.tracing.system] {
             instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
             instance.read(&mut self.sub_buffer, &mut self.events)?;
@@ -377,6 +384,7 @@ impl Recorder {
         let mut write = |record| writer.put(record);
         self.pass_on_records(records, &mut write)?;
         self.put_lost(&mut write)?;
+        // The records at the end of the recording: times by activity, requests of other tasks, end.
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let end_ns = self.ended_ns.unwrap_or(end_ns);
         let at_ns = end_ns.saturating_sub(self.start_ns);

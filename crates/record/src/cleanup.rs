@@ -352,6 +352,7 @@ fn file_identity(path: &Path) -> io::Result<String> {
 
 /// Replaces the escapes in a path of the files of proc(5) about mounts: `\\` and three digits.
 pub(crate) fn unescaped(path: &str) -> String {
+    // The backslash comes last: it must not form an escape with the digits behind it.
     let path = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
     path.replace("\\134", "\\")
 }

@@ -16,7 +16,7 @@ use readpath_core::readahead::{
     AdaptiveReadahead, KernelCachedPages, KernelPageView, PageView, ReadRequest, ReadaheadLimits,
     ReadaheadPolicy,
 };
-use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
+use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use readpath_trace::recording::Record;
 
 use super::event::{EventData, Inode, TraceEvent};
@@ -201,10 +201,11 @@ impl Advisor {
 
     /// Processes an event of any task. Reads of a device update the estimate of its costs. Evicted
     /// pages leave the record of known pages, and count as lost if they were prefetched and not
-    /// used.
+    /// used. Events of devices and files without advice have no effect.
     pub fn on_device_event(&mut self, event: &TraceEvent) {
         let at = Time(event.at_ns);
         match &event.data {
+            // R marks a read.
             EventData::Issue { device, sector, bytes, flags }
                 if flags.contains('R') && *bytes > 0 =>
             {
@@ -214,7 +215,7 @@ impl Advisor {
             }
             EventData::Complete { device, sector, sectors } => {
                 if let Some(device) = self.devices.get_mut(device) {
-                    device.record_completed(at, *sector, sectors * 512);
+                    device.record_completed(at, *sector, sectors * SECTOR_BYTES);
                 }
             }
             EventData::Evict { inode, first, count } => {
@@ -230,7 +231,8 @@ impl Advisor {
         }
     }
 
-    /// Learns from a record: names of files, and waits for files with absent pages.
+    /// Learns from a record: names of files, and waits for files with absent pages. Where the
+    /// requests of a device are not reported, its costs are learned from these waits.
     pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -265,7 +267,9 @@ impl Advisor {
         }
     }
 
-    /// Ends the advice and evicts the unused pages. Returns its result.
+    /// Ends the advice and evicts the unused pages. Returns its result. Pages of the last requests
+    /// count as used. The stop reason is [`StopReason::Unused`] too if credit ran out and less than
+    /// half of the prefetched bytes were used.
     pub fn finish(mut self) -> AdviceResult {
         for task in self.requested_ranges.keys().copied().collect::<Vec<u32>>() {
             self.mark_used_up_to(task, None, 0);
@@ -279,11 +283,13 @@ impl Advisor {
         }
         self.result.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
         (self.result.without, self.result.with) = self.credit.waits_without_and_with();
+        // At time 0 no pause has expired, so the state does not change.
         self.result.is_stopped = self.credit.state_at(0) == AdviceState::Stopped;
         self.result
     }
 
-    /// Updates the maximum of the unused pages that are resident.
+    /// Updates the maximum of the unused pages that are resident. At most `COUNTED_RANGES_MAX`
+    /// ranges are counted. A file without a count of the kernel adds no page.
     fn update_resident_max(&mut self) {
         let mut pages = 0;
         for unused in self.ledger.unused_ranges().take(COUNTED_RANGES_MAX) {
@@ -294,13 +300,15 @@ impl Advisor {
         self.result.resident_bytes_max = self.result.resident_bytes_max.max(pages * PAGE_BYTES);
     }
 
-    /// Processes pages that a task requested. It marks them as used, and prefetches a large range.
+    /// Processes pages that a task requested, and calls the policy. A small range counts as used at
+    /// once. A large one is prefetched once, and counts as used as its read goes on.
     fn on_request(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, Some((inode, range)), at_ns);
         let continued = self
             .requested_ranges
             .get(&task)
             .filter(|requested| requested.continues_request(inode, range));
+        // The pages of a continued request were counted at its start.
         if continued.is_none() {
             let rest = self.whole_file_rest(inode);
             self.credit.record_access(range.count(), rest);
@@ -316,15 +324,15 @@ impl Advisor {
         self.run_policy(inode, range, at_ns);
     }
 
-    /// Returns the unused part of a file, if the prefetch of the whole file has begun.
+    /// Returns the unused part of a file. `None` if no prefetch of the whole file has begun.
     fn whole_file_rest(&self, inode: Inode) -> Option<WholeFileRest> {
         let file = self.files.get(&inode).filter(|file| file.file_use.has_prefetch_begun())?;
         let prefetched_pages = self.ledger.pages_of_file(file.number);
         Some(WholeFileRest { pages: file.file_use.rest_pages(), prefetched_pages })
     }
 
-    /// Processes pages mapped by a fault, which count as used. The policy is called, unless some
-    /// are known as cached and none is marked.
+    /// Processes pages mapped by a fault, which count as used. The policy is called, unless it
+    /// knows some of them as cached and has marked none of them to be called again.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
         let rest = self.whole_file_rest(inode);
@@ -343,7 +351,8 @@ impl Advisor {
         }
     }
 
-    /// Handles a task's miss: absent pages were added for it. The first miss of a file adds it.
+    /// Handles a task's miss: absent pages were added for it. The first miss of a file adds it. A
+    /// large request of the task for this file is prefetched, unless that was done before.
     fn on_miss(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         self.last_miss_ns.insert(task, at_ns);
         let requested =
@@ -413,7 +422,8 @@ impl Advisor {
         });
     }
 
-    /// Marks a task's last requested range as used, up to the start of its continuation `next`.
+    /// Marks a task's last requested range as used. If `next` continues the request, only the pages
+    /// before `next` are marked. `None`: the request is over, and is forgotten.
     fn mark_used_up_to(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
         let Some(requested) = self.requested_ranges.get(&task).copied() else { return };
         let range = match next {
@@ -429,7 +439,8 @@ impl Advisor {
     }
 
     /// Records the use of pages. Returns the number of pages used for the first time, or all of
-    /// `range` for a file that is not followed.
+    /// `range` for a file whose use is not followed. If prefetched pages were used, events are
+    /// processed at once for `AWAKE_NS`.
     fn record_used(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
         let Some(file) = self.files.get_mut(&inode) else { return range.count() };
         let rest_before = file.file_use.rest_pages();

@@ -282,7 +282,8 @@ impl PageEvent {
     fn decode(self, fields: &[EventField; 4], bytes: &[u8]) -> EventData {
         let [device, number, first, last] = fields.each_ref().map(|field| field.value(bytes));
         let inode = Inode { device, number };
-        // The last field of an insertion and of an eviction is the order of the folio.
+        // The last field of an insertion and of an eviction is the order of the folio: the binary
+        // logarithm of its pages. A shift by more than 63 bits would panic.
         let folio_pages = 1 << last.min(63);
         let end = last.saturating_add(1);
         match self {
@@ -397,8 +398,9 @@ impl Decoder {
     }
 
     /// Decodes the bytes of an event of the time `at_ns`. Returns `None` for an event that was not
-    /// enabled.
+    /// enabled or has fewer than 8 bytes.
     pub fn decode(&self, at_ns: u64, bytes: &[u8]) -> Option<TraceEvent> {
+        // Each event begins with its number (2 bytes), two bytes of flags, and its task (4 bytes).
         let id = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let task = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
         let data = match self.kinds.get(&id)? {
@@ -510,6 +512,7 @@ fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'stati
         "task_newtask" => {
             (EventKind::NewTask(["pid", "comm", "clone_flags"].map(field)), &["pid", "clone_flags"])
         }
+        // The filter of these events needs `error_code`.
         "page_fault_user" | "page_fault_kernel" => {
             (EventKind::PageFault(field("address")), &["address", "error_code"])
         }
@@ -530,6 +533,7 @@ fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'stati
         "io_uring_complete" => {
             (EventKind::UringComplete(["req", "res"].map(field)), &["req", "res"])
         }
+        // The two names of the submission to io_uring.
         _ => (EventKind::UringSubmit(["req", "op_str"].map(field)), &["req", "op_str"]),
     }
 }

@@ -42,7 +42,7 @@ struct FileFolios {
 
 impl Folios {
     /// Records that a folio was added to the kernel page cache. It replaces older folios with its
-    /// pages.
+    /// pages. All folios are forgotten first if there are `RANGES_MAX` ranges.
     pub fn insert(&mut self, inode: Inode, folio: PageRange) {
         if self.range_count >= RANGES_MAX {
             *self = Folios::default();
@@ -63,7 +63,8 @@ impl Folios {
         self.files.get(&inode).is_some_and(|file| range_containing(&file.known, page).is_some())
     }
 
-    /// Extends a range by the known large folios at its ends.
+    /// Extends a range by the known large folios at its ends. Returns an empty range, and a range
+    /// of a file without known folios, unchanged.
     pub fn covering(&self, inode: Inode, range: PageRange) -> PageRange {
         let Some(file) = self.files.get(&inode).filter(|_| !range.is_empty()) else { return range };
         let first_folio = range_containing(&file.large, range.first);
@@ -91,7 +92,7 @@ fn remove_overlapping(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     }
 }
 
-/// Adds a range to disjoint ranges and merges neighbours.
+/// Adds a range to disjoint ranges, and merges it with the ranges that overlap or touch it.
 fn insert_merged(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     let PageRange { mut first, mut end } = range;
     while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {

@@ -242,6 +242,7 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::Issue { device, sector, bytes, flags } => {
                 self.on_issue(at_ns, (device, sector), bytes, &flags);
             }
+            // Only the requests of other programs need the task's name from this event.
             EventData::Queue { device, sector, sectors, name } if !self.is_recorded(event.task) => {
                 self.set_other_name(event.task, name);
                 let disk = self.disk_number(device);
@@ -267,6 +268,7 @@ impl<N: FileNames> TaskTracker<N> {
             // The kernel adds the stack to the event of a sleep: the task sleeps on. The task of a
             // wake-up may be any.
             EventData::Stack { .. } | EventData::Wake { .. } => {}
+            // With the tracer of submissions, `UringEnds` reports the same completion.
             EventData::UringComplete { request, result } => {
                 if !self.has_submissions {
                     self.on_uring_completion(at_ns, request, None, result);
@@ -284,6 +286,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let sleep_start_ns =
                     self.tasks.get(&event.task).and_then(|task| task.sleep_since_ns);
                 if let Some(since_ns) = sleep_start_ns {
+                    // The last completion of its requests has ended the sleep, if it lies within.
                     let completion_ns = self.tasks[&event.task].last_completion_ns;
                     let woken_ns = if completion_ns > since_ns { completion_ns } else { at_ns };
                     self.on_wakeup(woken_ns, event.task);
@@ -306,6 +309,7 @@ impl<N: FileNames> TaskTracker<N> {
             }
             EventData::CacheRead { inode, first, .. } => {
                 let is_asynchronous = self.on_cache_read(at_ns, task, (inode, first));
+                // Otherwise the call in progress reads the file, from its first such event on.
                 let state = self.tasks.get_mut(&task).filter(|_| !is_asynchronous);
                 if let Some(call) = state.and_then(|state| state.call.as_mut()) {
                     call.cache.get_or_insert((inode, first));
@@ -318,6 +322,7 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::PageFault { address } => self.on_exception(at_ns, task, address),
             EventData::Fault { inode, page } => self.on_filemap_fault(at_ns, task, inode, page),
             EventData::MapPages { inode, first, end } => {
+                // `end` is 1 for a kernel whose event has no last page.
                 self.on_map_pages(at_ns, task, inode, PageRange { first, end: end.max(first + 1) });
             }
             EventData::NewTask { task: new_task, name, is_thread, shares_files } => {
@@ -360,7 +365,7 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Records that `task` began a system call at `at_ns`.
+    /// Records that `task` began a system call at `at_ns`. It ends the open fault of the task.
     fn on_call_begin(
         &mut self,
         at_ns: u64,
@@ -407,7 +412,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Sets the name of a recorded task. A changed name of a task with records becomes a name
-    /// record.
+    /// record. An empty name, and a task that is not recorded, have no effect.
     fn rename_task(&mut self, task: u32, name: String) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         if state.name != name && !name.is_empty() {
@@ -456,7 +461,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Queues the pending record of evicted pages, if any.
+    /// Queues the pending record of evicted pages, if any. `at_ns` is its time in the order of the
+    /// records, which may be later than the eviction.
     fn put_evicted(&mut self, at_ns: u64) {
         if let Some(evicted) = self.evicted.take() {
             self.out.put(at_ns, Record::Evict(evicted));
@@ -464,7 +470,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Returns the records that are final after all events up to `now_ns` of the kernel's clock. No
-    /// earlier record can follow them.
+    /// earlier record can follow them. Faults without a wait end here after their timeout.
     pub fn take_final_records(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let elapsed_ns = now_ns.saturating_sub(self.start_ns);
         for task in self.timed_out_faults(elapsed_ns) {

@@ -57,6 +57,7 @@ fn is_of_fuse(mount: &Mount<'_>) -> bool {
 
 /// Returns true if the file system has files of programs.
 fn has_files(mount: &Mount<'_>) -> bool {
+    // Without a block device the major number is 0.
     let has_block_device = mount.device >> 20 != 0;
     has_block_device || is_of_fuse(mount) || WITHOUT_BLOCK_DEVICE.contains(&mount.file_system)
 }
@@ -91,6 +92,7 @@ fn kernel_device(device: u64) -> u64 {
 /// `metadata` are the attributes of that file.
 pub(super) fn inode_at(path: &Path, metadata: &Metadata) -> Inode {
     let from_stat = Inode { device: kernel_device(metadata.dev()), number: metadata.ino() };
+    // A block device has one number only. Otherwise the mount decides, as for btrfs.
     if major(metadata.dev()) != 0 {
         return from_stat;
     }

@@ -59,7 +59,7 @@ pub(super) trait FileNames {
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
 
     /// Returns the contiguous mapped pages around `page`, within a huge page. `None` if the page
-    /// itself is not mapped or the page table cannot be read.
+    /// itself is not mapped, or the page table cannot be read or has been read too often.
     fn mapped(&mut self, page: &MappedPage) -> Option<PageRange>;
 
     /// Returns the disk of a device, which may be a partition. `device` is the kernel's number.
@@ -171,6 +171,7 @@ fn watch_served_file_systems(fanotify: &Arc<Fanotify>, paths: Vec<PathBuf>) {
 /// Watches the file system at a path, where that is allowed. Its root is not opened.
 fn watch_file_system(fanotify: &Fanotify, path: &Path) {
     let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
+    // The call needs the descriptor of a folder, which has no effect on an absolute path.
     if let Ok(root) = File::open("/") {
         let _ = fanotify.mark(flags, MaskFlags::FAN_OPEN, &root, Some(path));
     }
@@ -217,6 +218,7 @@ impl FileNames for System {
     }
 
     fn disk(&mut self, device: u64) -> DeviceRecord {
+        // The major number of a file system without a block device of its own is 0.
         if device >> 20 == 0
             && let Some(disk) = mounts::disk_of_btrfs(device)
         {
@@ -282,7 +284,7 @@ pub(super) fn open_page_table(process: u32) -> Option<File> {
 }
 
 /// Returns one flag for each of `count` pages of addresses from page number `first` on: true if it
-/// is resident and mapped. `None` if the process has ended.
+/// is resident and mapped. `None` if the table cannot be read, as after the end of the process.
 pub(super) fn mapped_flags(page_table: &File, first: u64, count: u64) -> Option<Vec<bool>> {
     let mut bytes = vec![0; (count * ENTRY_BYTES) as usize];
     page_table.read_exact_at(&mut bytes, first * ENTRY_BYTES).ok()?;
@@ -295,7 +297,8 @@ pub(super) fn mapped_flags(page_table: &File, first: u64, count: u64) -> Option<
 fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
     let page_table = open_page_table(touched.process)?;
     let page_number = touched.address / PAGE_BYTES;
-    // Folios of files are aligned by their offset in the file.
+    // Folios of files are aligned by their offset in the file. `first` is a page of the file,
+    // `page_number` counts pages of addresses.
     let pages_before = (touched.page % HUGE_PAGES).min(touched.page - touched.pages.first);
     let first = touched.page - pages_before;
     let end = (touched.page / HUGE_PAGES + 1) * HUGE_PAGES;

@@ -214,15 +214,16 @@ impl Preload {
         self.ring.head().programs.load(Ordering::Relaxed)
     }
 
-    /// Writes the reads since the last call to a recording. Returns true when a ring was more than
-    /// a quarter full, so the next call should come soon.
+    /// Writes the reads since the last call to a recording, with the sampled ones and the count of
+    /// lost reads. The advisor, if there is one, sees the reads and judges its advice. Returns true
+    /// when a ring was more than a quarter full, so the next call should come soon.
     ///
     /// # Errors
     /// The recording cannot be written.
     pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<bool> {
         let ring = self.ring;
         let mut slots: Vec<RingSlot> = Vec::new();
-        // A program may write as fast as this loop reads.
+        // At most one ring: a program may write as fast as this loop reads.
         while slots.len() < Cells::Slots.count() as usize
             && let Some(ticket) = self.slot_reader.next_ticket(ring)
         {
@@ -241,12 +242,14 @@ impl Preload {
             advisor.judge_periodically(now_ns());
             advisor.continue_whole_files(now_ns());
         }
+        // A program that overwrites the count cannot lower it.
         let lost = ring.head().lost.load(Ordering::Relaxed).max(self.lost);
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
             writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
             self.lost = lost;
         }
+        // Cells taken from each ring.
         let counts =
             [(Cells::Slots, slots.len() as u64), (Cells::Short, short), (Cells::Long, long)];
         Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
@@ -288,7 +291,8 @@ impl Preload {
         })
     }
 
-    /// Writes the names of one ring to the recording. Returns the number of cells taken.
+    /// Writes the names of one ring to the recording. Returns the number of cells taken, including
+    /// abandoned ones, which have no name.
     fn take_names<W: Write>(
         &mut self,
         cells: Cells,
@@ -346,7 +350,8 @@ impl Preload {
         writer.put(open)
     }
 
-    /// Records the read or the advice that a program reported in a slot.
+    /// Records the read or the advice that a program reported in a slot. A report with impossible
+    /// values counts as lost.
     fn record_slot<W: Write>(
         &mut self,
         slot: &RingSlot,
@@ -375,7 +380,8 @@ impl Preload {
         Ok(())
     }
 
-    /// Returns the read or the advice in a slot, of this file and thread of the recording.
+    /// Returns the read or the advice in a slot, of this file and thread of the recording. Its wait
+    /// is 0: the library sees only the duration of the call.
     fn record_of_slot(&self, slot: &RingSlot, file: u32, thread: u32) -> Record {
         let number = get(&slot.method_and_descriptor);
         let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
@@ -384,6 +390,7 @@ impl Preload {
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
         match METHODS.get(method_number as usize) {
             Some(&method) => {
+                // Results from -4095 to -1 are negated error numbers.
                 let result = get(&slot.result);
                 let outcome = match result.wrapping_neg() {
                     errno if result as i64 >= 0 || errno >= ERRNO_MAX => ReadOutcome::Bytes(result),
@@ -421,7 +428,8 @@ impl Preload {
         }
     }
 
-    /// Shows a read to the advisor, if there is one. `slot` contains the report of the read.
+    /// Shows a read to the advisor, if there is one. `slot` contains the report of the read. A read
+    /// of no bytes only counts with its wait.
     fn advise_after(&mut self, slot: &RingSlot, read: &ReadRecord) {
         let Some(advisor) = &mut self.advisor else { return };
         let waited_ns = wait_of_call(read, read.bytes_read());
@@ -490,8 +498,8 @@ fn temporary_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Creates a folder that only this user may enter, on a file system from which libraries may be
-/// loaded.
+/// Creates a folder in `parent` that only this user may enter. Fails on a file system from which no
+/// library may be loaded, or after 100 names that exist already.
 fn create_private_folder(parent: &Path) -> io::Result<PathBuf> {
     let mount = rustix::fs::statvfs(parent)?;
     if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {

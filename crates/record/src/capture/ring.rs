@@ -30,6 +30,8 @@ pub(super) fn for_each_event(page: &[u8], mut on_event: impl FnMut(u64, &[u8])) 
         let (kind, since_ns) = (event_head & 31, u64::from(event_head >> 5));
         // Bytes between head and event data, and the length of the data.
         let (head_bytes, data_bytes) = match kind {
+            // Without a time, padding fills the rest of the page. Otherwise it is one discarded
+            // event.
             PADDING if since_ns == 0 => return Some(()),
             PADDING => (4, word_at(rest, 4)? as usize),
             TIME_EXTEND => {

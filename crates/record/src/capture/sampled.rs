@@ -317,7 +317,8 @@ pub(super) fn open_if_residency_is_shown(path: &Path, inode: Inode) -> Option<Fi
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()
 }
 
-/// Returns one flag per page of a file: true if it is resident. `None` where that is unavailable.
+/// Returns one flag per page of a file: true if it is resident. `None` if the kernel does not report
+/// it, or for a file of more than `FILE_PAGES_MAX` pages.
 pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {

@@ -269,6 +269,7 @@ fn attach_program(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     set_field(&mut attributes, 16, &(license.as_ptr() as u64).to_ne_bytes());
     let loaded = bpf(PROG_LOAD, &mut attributes)?;
     // struct perf_event_attr: type, size, config, sample_period.
+    // The kernel runs the program at this tracepoint on all processors, so one event is enough.
     set_field(&mut attributes, 0, &[0; 128]);
     set_field(&mut attributes, 0, &PERF_TYPE_TRACEPOINT.to_ne_bytes());
     set_field(&mut attributes, 4, &128_u32.to_ne_bytes());
@@ -327,6 +328,7 @@ impl DropCounter {
     /// Creates the kernel's array with one number, 0, and maps it read-only.
     fn new() -> io::Result<DropCounter> {
         let mut attributes = [0; 128];
+        // union bpf_attr: type, bytes of a key and of a value, number of values, flags.
         let (key_bytes, value_bytes, count) = (4_u32, 8_u32, 1_u32);
         let fields = [MAP_TYPE_ARRAY, key_bytes, value_bytes, count, MAP_IS_MAPPABLE];
         fields
@@ -401,8 +403,8 @@ impl Ring {
         Ok(Ring { map, consumer, producer, page_bytes })
     }
 
-    /// Calls `on_record` with the bytes of each record since the last call, and returns their
-    /// space.
+    /// Calls `on_record` with the bytes of each record since the last call, and returns their space
+    /// to the programs. Ends at a record that is still being written. Discarded ones are skipped.
     fn read(&mut self, mut on_record: impl FnMut(&[u8])) {
         // SAFETY: each of the two pages begins with a position and lives as long as the mapping.
         let (consumed, produced) =

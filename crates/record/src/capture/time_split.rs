@@ -56,6 +56,8 @@ impl TimeSplit {
                 if self.is_recorded(*from) || self.is_recorded(*to) =>
             {
                 self.count_until(event.at_ns);
+                // The stack of a sleep follows and shows its activity. A task without a sleep was
+                // preempted.
                 let activity =
                     if sleep.is_some() { Activity::Unknown } else { Activity::ProcessorQueue };
                 self.set_if_recorded(*from, activity);
@@ -63,6 +65,7 @@ impl TimeSplit {
             }
             EventData::Wake { task } if self.is_recorded(*task) => {
                 self.count_until(event.at_ns);
+                // A task that runs may be woken before it has gone to sleep.
                 if self.activities[task] != Activity::Processor {
                     self.set_if_recorded(*task, Activity::ProcessorQueue);
                 }

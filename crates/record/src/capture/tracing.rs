@@ -114,6 +114,7 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Closes all descriptors but these.
 fn close_all_except(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
+    // The numbers from `first` to before each kept descriptor, and at last to the largest number.
     let mut first = 0;
     for end in kept.into_iter().map(|descriptor| descriptor as u32).chain([u32::MAX]) {
         if first < end {
@@ -216,8 +217,9 @@ impl TraceInstance {
         }
     }
 
-    /// Reads the buffers of all processors and appends their events. `buffer`: space for a
-    /// sub-buffer.
+    /// Reads the buffers of all processors and appends their events, processor by processor.
+    /// `buffer`: space for a sub-buffer. Events of unknown kinds are left out. A buffer of unknown
+    /// layout is an error.
     pub fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
         for pipe in &mut self.pipes {
             loop {

@@ -131,6 +131,7 @@ pub(super) fn charge_waits(gathered: &RecordingData) -> ChargedWaits {
                         add_charge(WaitCause::ManyFiles, ns);
                     }
                 }
+                // The rest of these waits has no cause.
                 None => add_charge(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
                     add_charge(over_read_cause, ns * lost_share);

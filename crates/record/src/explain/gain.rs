@@ -161,6 +161,7 @@ impl Trial {
             Err(reason) => return Some(Gain::Unknown(reason)),
         };
         let recorded_seconds = sample.waited_seconds / sample.waits.max(1) as f64;
+        // Fewer rounds need fewer runs.
         let counts = |rounds| Some((rounds, self.run_counts(&runs, rounds, recorded_seconds)?));
         let Some((rounds, counts)) = counts(ROUNDS).or_else(|| counts(ROUNDS_MIN)) else {
             let reason = "reads of files that are still there are too few to measure";
@@ -248,6 +249,7 @@ impl Trial {
         let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
         let runs_per_round = runs.len() / rounds;
+        // As recorded: at most a third of the runs, except for the minimum.
         let count = aimed_count.clamp(count_min, (runs_per_round / 3).max(count_min));
         let remedy_count = (runs_per_round.saturating_sub(count))
             .min((3 * aimed_count).clamp(remedy_count_min, 8 * remedy_count_min));

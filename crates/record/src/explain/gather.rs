@@ -89,7 +89,7 @@ pub(super) struct FileData {
 
 impl FileData {
     /// Records that bytes of the file were fetched from the device. Returns the number of those
-    /// that had been fetched before.
+    /// that had been fetched before. If they are more than half, all pages count as refetched.
     fn record_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
         let added = self.fetched.add(first, end);

@@ -45,9 +45,9 @@ pub(super) fn is_readahead_wait(wait: &ReadWait) -> bool {
     wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !has_own_ahead
 }
 
-/// Returns the waits for readahead if they are long enough for a finding. `remaining_shares`: the
-/// part of each file's waits that other causes leave. `passed_per_waited`: the
-/// passed time for each second of waiting threads.
+/// Returns the waits for readahead, or `None` if they are too short or too few for a finding. Files
+/// with direct reads are left out. `remaining_shares`: the part of each file's waits that other
+/// causes leave. `passed_per_waited`: the passed time for each second of waiting threads.
 pub(super) fn reportable_waits(
     gathered: &RecordingData,
     remaining_shares: &BTreeMap<u32, f64>,
@@ -143,6 +143,7 @@ fn build_finding(
 
 /// Returns the name of the disk or file system whose setting has this path in sysfs.
 fn disk_name(setting: &Path) -> String {
+    // `NAME/queue/read_ahead_kb` of a disk, or `NAME/read_ahead_kb` of another file system.
     let is_queue = setting.parent().is_some_and(|folder| folder.ends_with("queue"));
     let name = setting.ancestors().nth(if is_queue { 2 } else { 1 }).and_then(Path::file_name);
     name.map_or_else(|| "the device".to_owned(), |name| name.to_string_lossy().into_owned())

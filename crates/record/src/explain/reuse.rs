@@ -101,7 +101,7 @@ fn page_key(file: u32, page: u64) -> u64 {
 }
 
 /// Returns 0 or 1: the half of a page group that remains when the groups of `level` are halved. A
-/// hash decides.
+/// hash decides. The level is in its highest bits, where file numbers are small.
 fn remaining_half(file: u32, group: u64, level: u32) -> u64 {
     splitmix::mixed(page_key(file, group) ^ u64::from(level).rotate_right(8)) & 1
 }

@@ -57,8 +57,10 @@ impl AdvisedFile {
     /// again. `devices` are all devices by their numbers.
     pub(super) fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
         let device = devices.entry(self.disk).or_default();
+        // The old policy records the ends of its runs in the estimates of the device.
         self.policy.on_close(None, 0, &mut device.evidence);
         self.policy = AdaptiveReadahead::default();
+        // Ends at the last page with an offset in 64 bits.
         let all = PageRange { first: 0, end: u64::MAX / PAGE_BYTES };
         self.advised.on_evicted(all, &mut device.evidence);
         self.advised = KernelCachedPages::new(self.number);
@@ -86,7 +88,8 @@ impl AdvisedDevice {
         self.evidence.estimate.on_dispatch(at, id, None);
     }
 
-    /// Records that the device completed `bytes` bytes of the request at `sector`.
+    /// Records that the device completed `bytes` bytes of the request at `sector`, which then
+    /// counts as complete. A request whose start was not recorded is ignored.
     pub(super) fn record_completed(&mut self, at: Time, sector: u64, bytes: u64) {
         if let Some(id) = self.requests_in_progress.remove(&sector) {
             self.free_ids.push(id);
@@ -95,7 +98,7 @@ impl AdvisedDevice {
     }
 
     /// Adds a read of `bytes` bytes to the cost estimate, as if it were one request. A read that
-    /// began before the end of the previous one is left out.
+    /// began before the end of the previous one is left out: its time includes a wait for that one.
     pub(super) fn learn_from_read(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
         if begin_ns >= self.learned_until_ns {
             self.evidence.estimate.on_dispatch(Time(begin_ns), RequestId(0), None);

@@ -155,11 +155,13 @@ impl AdviceTarget {
         file.is_read(page)
     }
 
-    /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
+    /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses,
+    /// or if the pages begin before the mapping by which the file is advised.
     pub fn prefetch(&self, range: PageRange) -> bool {
         match &self.access {
             TargetAccess::Opened(file) => file.read_ahead(range),
             TargetAccess::Mapped { process, offset: mapping_offset, address } => {
+                // Calls for parts of the range, until one returns false.
                 for_each_call(range, CALL_BYTES_MIN, |offset, bytes| {
                     // The pages before the mapping have no address.
                     offset >= *mapping_offset
@@ -169,7 +171,8 @@ impl AdviceTarget {
         }
     }
 
-    /// Evicts these pages from the kernel page cache, except dirty and mapped pages.
+    /// Evicts these pages from the kernel page cache, except dirty and mapped pages. No effect on a
+    /// file that is advised by its mapping.
     pub fn evict(&self, range: PageRange) {
         if let (TargetAccess::Opened(file), Some(bytes)) =
             (&self.access, std::num::NonZero::new(range.count() * PAGE_BYTES))
@@ -198,6 +201,7 @@ fn open_inode(path: &Path, inode: Inode) -> Option<AdviceTarget> {
 fn largest_mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     let maps = fs::read_to_string(folder.join("maps")).ok()?;
     let mappings = maps.lines().filter_map(parse_mapping);
+    // Each one is its first address, the mapping with its end address, and the name of its file.
     let of_file = mappings.filter(|(_, mapping, _)| mapping.inode == inode);
     let (address, mapping, _) = of_file.max_by_key(|(first, mapping, _)| mapping.end - first)?;
     let status = fs::read_to_string(folder.join("status")).ok()?;

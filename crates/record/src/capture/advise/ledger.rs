@@ -88,7 +88,7 @@ impl Ledger {
         })
     }
 
-    /// Returns the last range that shares a page with `range`, or `None`.
+    /// Returns the file's last range that shares a page with `range`, or `None`.
     fn last_overlapping(&self, file: u32, range: PageRange) -> Option<UnusedRange> {
         if range.is_empty() {
             return None;

@@ -150,6 +150,7 @@ impl Touches {
                 self.folios.insert(inode, range);
                 on_touch(PageTouch::Missed { task, inode, range });
                 let Some(fault) = self.faults.get_mut(&task) else { return };
+                // The added pages belong to the fault from its page on, without a gap.
                 let next_page = fault.inserted_end.unwrap_or(fault.page);
                 if fault.inode == inode && range.contains(next_page) {
                     fault.inserted_end = Some(range.end);
@@ -206,11 +207,12 @@ impl Touches {
     }
 
     /// Ends the fault in progress of a task, and reports the pages that it mapped. Without a fault
-    /// nothing is reported.
+    /// nothing is reported. A fault without added pages found its page resident, and has mapped it.
     fn end_fault(&mut self, task: u32, on_touch: &mut impl FnMut(PageTouch)) {
         let Some(FaultRecord { inode, page, inserted_end }) = self.faults.remove(&task) else {
             return;
         };
+        // The kernel maps no page behind the next multiple of 64 KiB, except in a large folio.
         let around_end = (page / AROUND_PAGES + 1) * AROUND_PAGES;
         let end = inserted_end.map_or(page + 1, |end| end.min(around_end));
         let folio_end = self.folios.covering(inode, PageRange::new(page, 1)).end;

@@ -150,11 +150,10 @@ impl FileUse {
         credit_pages < CHUNK_PAGES_MIN && has_rest
     }
 
-    /// Returns the next part of the file to prefetch at `at_ns`. `is_read` says whether a page has
-    /// been read, if that is known. The rest of the file must fit into
-    /// the room at first, and each part into room and credit. Returns `None` if no prefetch is due.
-    /// Otherwise pass the number of absent pages to
-    /// [`record_prefetched`](FileUse::record_prefetched).
+    /// Returns the next part of the file to prefetch at `at_ns`, or `None` if no prefetch is due.
+    /// The rest of the file must fit into the room at first, and each part into room and credit.
+    /// `is_read` returns true if a page has been read, and `None` if that is unknown. Pass the
+    /// number of absent pages in the part to [`record_prefetched`](FileUse::record_prefetched).
     pub fn next_chunk(
         &mut self,
         estimate: &DeviceEstimate,

@@ -24,6 +24,7 @@ impl Advisor {
     }
 
     /// Prefetches the next chunk of a file that is read once, in pieces, within budget and credit.
+    /// Without a due chunk only a lack of credit is recorded.
     fn prefetch_next_chunk(&mut self, inode: Inode, at_ns: u64) {
         // Chunks without absent pages are skipped. The loop ends at the end of the file at latest.
         loop {
@@ -39,6 +40,7 @@ impl Advisor {
                 self.credit.record_credit_refusal();
             }
             let Some(chunk) = chunk else { return };
+            // Found before the prefetch, after which no page is absent.
             let target = file.advice_target.as_ref();
             let middle_page = target.map_or(chunk.first, |target| target.middle_absent_page(chunk));
             let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);

@@ -33,7 +33,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the record of an `madvise` call on the file mapping at `address`. `behaviour` is the
-    /// third argument of the call. Memory without a known file has no record.
+    /// third argument of the call. Memory without a known file has no record. The record names the
+    /// file at `address` for all `bytes` bytes, even if the range contains further mappings.
     pub(super) fn on_madvise(
         &mut self,
         at_ns: u64,
@@ -60,8 +61,8 @@ impl<N: FileNames> TaskTracker<N> {
         self.put_advice(at_ns, task, file, (offset, bytes), hint, is_of_mapping);
     }
 
-    /// Queues a record of advice on `bytes` bytes from `offset` of a file. `is_of_mapping`: true
-    /// for `madvise`.
+    /// Queues a record of advice on `bytes` bytes from `offset` of a file, cut at the largest
+    /// offset of a recording. `is_of_mapping`: true for `madvise`.
     fn put_advice(
         &mut self,
         at_ns: u64,

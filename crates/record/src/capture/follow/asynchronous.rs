@@ -181,8 +181,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Sets the file and the range of a read from its submission at `at_ns`. The file of an unknown
-    /// descriptor stays `None`.
+    /// Sets the file and the range of a read from its submission at `at_ns`. The file stays `None`
+    /// for an unknown descriptor and for a file registered with io_uring.
     fn set_range(&mut self, at_ns: u64, read: &mut AsyncRead, submitted: SubmittedRead) {
         read.bytes = submitted.bytes;
         read.offset = Some(submitted.offset).filter(|offset| *offset <= OFFSET_MAX);
@@ -207,6 +207,7 @@ impl<N: FileNames> TaskTracker<N> {
         if !is_read || self.pending.uring.len() >= ASYNC_READS_MAX {
             return;
         }
+        // The program that copies the range may have reported the same submission first.
         let by_program = ReportSources { by_event: false, by_program: true };
         match self.pending.uring.get_mut(&request) {
             Some(read) if read.reported == by_program && read.task == task => {
@@ -268,8 +269,8 @@ impl<N: FileNames> TaskTracker<N> {
             read.cached_span.is_none()
                 && read.offset.is_none_or(|offset| offset / PAGE_BYTES == page.1)
         };
+        // No submitted read waits for this page: it belongs to the read that has begun.
         if !state.submitted_reads.iter().any(matches_page) {
-            // The current read continues.
             if let Some((_, last)) =
                 state.submitted_reads.iter_mut().find_map(|read| read.cached_span.as_mut())
             {
@@ -277,6 +278,8 @@ impl<N: FileNames> TaskTracker<N> {
             }
             return true;
         }
+        // The first event of the next read. It began where the previous one ended, or with the
+        // call.
         let start = CallMoment { at_ns: call.begin_ns, waited_ns: 0 };
         let begin = self.end_cached_read(task, None).unwrap_or(start);
         let mut reads =
@@ -390,6 +393,7 @@ impl<N: FileNames> TaskTracker<N> {
         call: &ActiveCall,
         result: i64,
     ) {
+        // A buffered read cannot continue without the device, even if no sleep was reported.
         let waited_ns = call.waited_ns.max(call.device_ns);
         self.end_cached_read(task, Some(CallMoment { at_ns, waited_ns }));
         let Some(state) = self.tasks.get_mut(&task) else { return };
@@ -425,6 +429,7 @@ impl<N: FileNames> TaskTracker<N> {
         if result <= 0 {
             return;
         }
+        // Adds only the wait: the reads were counted at their submission.
         if !self.has_submissions {
             self.count_missing(task, ReadMethod::Aio, 0, call.waited_ns);
         }
@@ -472,11 +477,13 @@ impl<N: FileNames> TaskTracker<N> {
         self.take_over_inserted(&read);
         self.put_inserted(end_ns, read.task);
         let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during_ns(end_ns, &read));
+        // The page cache's event names the file and the first page, where the submission does not.
         if let Some((inode, page)) = read.cache {
             read.file.get_or_insert_with(|| self.file_number(inode, None));
             read.offset.get_or_insert(page * PAGE_BYTES);
         }
         let (Some(file), Some(offset)) = (read.file, read.offset) else {
+            // A failed or empty read only adds its wait.
             let is_read = result.is_none_or(|result| result > 0);
             self.count_missing(read.task, read.method, u64::from(is_read), waited_ns);
             return;
@@ -488,6 +495,7 @@ impl<N: FileNames> TaskTracker<N> {
             None => Ok(read.bytes.unwrap_or(read.device_bytes).min(bytes_to_end)),
         };
         let known_bytes = read_bytes.unwrap_or(0);
+        // The lengths of vectors are unknown: the result stands for them.
         let asked_bytes =
             read.bytes.unwrap_or(known_bytes).max(known_bytes).min(OFFSET_MAX - offset);
         let outcome = match read_bytes {
@@ -528,7 +536,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Moves the pages that io_uring's worker threads added to the cache to the task of the read.
+    /// Moves the pages that io_uring's worker threads (`iou-wrk-…`) of the process added to the
+    /// cache to the task of the read. No effect for AIO.
     fn take_over_inserted(&mut self, read: &AsyncRead) {
         if read.method != ReadMethod::Uring {
             return;

@@ -226,7 +226,8 @@ impl<N: FileNames> TaskTracker<N> {
     ) {
         let ReadCall { method, descriptor, offset, requested_bytes } = read;
         let Some(state) = self.tasks.get(&task) else { return };
-        // A read of absent pages cannot continue without the device.
+        // The wait: a read of absent pages cannot continue without the device, even if no sleep was
+        // reported. A read without an event of the page cache (direct I/O) counts as one.
         let is_missed = call.cache.is_none_or(|(inode, page)| {
             state
                 .inserted
@@ -237,6 +238,7 @@ impl<N: FileNames> TaskTracker<N> {
             0 if is_missed => call.device_ns,
             slept_ns => slept_ns,
         };
+        // The file, and the offset at which the read began.
         let file_state = self.tables.file_state(state.table, descriptor);
         let position = file_state.borrow().position;
         let accessed_inode = call.cache.map(|(inode, _)| inode);
@@ -244,9 +246,10 @@ impl<N: FileNames> TaskTracker<N> {
         else {
             return;
         };
-        // `/proc` reports the position of an older descriptor after this read.
+        // `position` was taken before `/proc` was read, which reports the position after this read.
         let position = position.or_else(|| call.cache.map(|(_, page)| page * PAGE_BYTES));
         let Some(begin_offset) = offset.or(position) else { return };
+        // The result, and the position after it.
         let outcome = match u64::try_from(result) {
             Ok(bytes) => ReadOutcome::Bytes(bytes),
             Err(_) => ReadOutcome::Error(result.unsigned_abs() as u32),
@@ -294,6 +297,7 @@ impl<N: FileNames> TaskTracker<N> {
             DescriptorTarget::File(inode) => accessed_inode.or(Some(inode)),
             _ => accessed_inode,
         };
+        // `/proc` is read for a file without a name, or for a descriptor without a known file.
         let is_unknown = target == DescriptorTarget::Unknown;
         let must_identify = is_unknown && accessed_inode.is_none();
         if self.has_no_name(known_inode) || must_identify {
@@ -310,6 +314,7 @@ impl<N: FileNames> TaskTracker<N> {
             }
             proc_name = open_file.map(|file| file.named);
         }
+        // The event of this access is newer than the state of the descriptor.
         if let Some(inode) = accessed_inode {
             file_state.borrow_mut().target = DescriptorTarget::File(inode);
         }
@@ -343,7 +348,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Assigns the file reported by the task's last open call to its descriptor.
+    /// Assigns the file reported by the task's last open call to its descriptor. No effect if none
+    /// was reported since the last assignment.
     fn assign_opened(&mut self, task: u32) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let Some((descriptor, target, flags)) = state.opened.take() else { return };
@@ -409,7 +415,7 @@ impl<N: FileNames> TaskTracker<N> {
             self.maps.remove(process, address, end);
             return;
         }
-        let descriptor = descriptor & 0xffff_ffff;
+        let descriptor = descriptor_in(descriptor);
         let file_state = self.tables.file_state(state.table, descriptor);
         let found = match self.file_number_of(end_ns, task, descriptor, &file_state, None) {
             Some(file) => match file_state.borrow().target {

@@ -178,7 +178,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Identifies the unknown file of a mapping by the first `filemap` event after an exception in
-    /// it, and opens the fault of that exception.
+    /// it, and opens the fault of that exception. No effect if the task had no such exception, or
+    /// if its page is not one of the event's `pages`.
     fn identify_mapped_file(&mut self, task: u32, inode: Inode, pages: PageRange) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let exception =
@@ -186,8 +187,8 @@ impl<N: FileNames> TaskTracker<N> {
         let Some((mapped_page, begin_ns)) = exception else { return };
         let file = self.file_number(inode, None);
         self.maps.set_file(mapped_page.process, mapped_page.address, inode, file);
+        let page = mapped_page.page;
         let mapped_page = Some(MappedPage { inode, ..mapped_page });
-        let page = mapped_page.map_or(pages.first, |mapped_page| mapped_page.page);
         self.open_fault(task, OpenFault { mapped_page, ..OpenFault::new(inode, page, begin_ns) });
     }
 
@@ -286,6 +287,7 @@ impl<N: FileNames> TaskTracker<N> {
             if !self.folios.is_known(fault.inode, fault.page) {
                 // The folio was added before the recording, so the page table is read.
                 let present = self.names.mapped(&mapped_page);
+                // A fault that maps a huge folio has no event but its exception.
                 let has_exception_only = fault.window.is_none() && !fault.is_missed;
                 let huge_range = if has_exception_only { mapped_page.huge } else { None };
                 range = enclosing_range(range, present.or(huge_range).unwrap_or(touched));
@@ -322,7 +324,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the records of pages that a task mapped, split at the maximum size of a record.
-    /// `file` is the number of `inode` in the recording, if it is known.
+    /// `file` is the number of `inode` in the recording; `None` to look it up or to assign one.
     pub(super) fn put_mapped(
         &mut self,
         at_ns: u64,

@@ -53,6 +53,7 @@ impl<N: FileNames> TaskTracker<N> {
             Some('W') => DeviceOperation::Write,
             _ => DeviceOperation::Other,
         };
+        // A marks readahead.
         let is_ahead = flags.contains('A');
         let queued = self.queued.range(..=start).next_back();
         let queued = queued.filter(|((queued_disk, _), (end_sector, _))| {
@@ -71,7 +72,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Records that `task` requested `sectors` sectors (512 bytes). `start` is their disk and first
-    /// sector.
+    /// sector. All older ranges are discarded if there are `QUEUED_MAX`.
     pub(super) fn on_queue(&mut self, task: u32, start: (u64, u64), sectors: u64) {
         if self.queued.len() >= QUEUED_MAX {
             self.queued.clear();
@@ -91,7 +92,7 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Queues the record of a device request of which `sectors` sectors are complete. A completed
     /// read may count as a wait of its task. Zero sectors complete the whole request. The rest of a
-    /// partial completion remains in progress.
+    /// partial completion remains in progress. A request whose start was not recorded is ignored.
     pub(super) fn on_complete(&mut self, at_ns: u64, device: u64, sector: u64, sectors: u64) {
         let Some(issued) = self.issued.remove(&(device, sector)) else { return };
         let bytes = match sectors * 512 {

@@ -11,6 +11,7 @@ use super::Preload;
 
 impl Preload {
     /// Returns the number of a file in the recording. The first call for it writes a name record.
+    /// `inode`: device and inode. `named`: path and length in bytes; without it the path is empty.
     pub(super) fn file_number<W: Write>(
         &mut self,
         inode: (u64, u64),
@@ -25,6 +26,7 @@ impl Preload {
         self.files.insert(inode, file);
         let (path, bytes) = named.unzip();
         let (path, (device, inode)) = (path.unwrap_or_default(), inode);
+        // An unknown length is passed as the largest number.
         let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
         let record = FileRecord { file, device: disk, inode, bytes, path };
         if let Some(advisor) = &mut self.advisor {
@@ -37,7 +39,7 @@ impl Preload {
     }
 
     /// Returns the number of the disk of a device, which may be a partition. The first call for a
-    /// disk writes its name.
+    /// disk writes its name, and starts the samples of other programs' requests to it.
     pub(super) fn disk_number<W: Write>(
         &mut self,
         device: u64,

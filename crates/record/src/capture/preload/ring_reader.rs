@@ -23,7 +23,8 @@ impl RingReader {
         RingReader { cells, ticket: 0, stuck_since_ns: None }
     }
 
-    /// Returns the next written cell, or `None`. Counts a killed writer's cell as lost.
+    /// Returns the ticket of the next cell if it is written, or `None`. The turn of a written cell
+    /// is its ticket + 1. A killed writer's cell counts as lost and is skipped.
     pub fn next_ticket(&mut self, ring: RecordRing) -> Option<u64> {
         loop {
             let ticket = self.ticket;
@@ -38,13 +39,14 @@ impl RingReader {
         }
     }
 
-    /// Returns a cell to the writers.
+    /// Returns a cell to the writers, for the ticket one round of the ring later.
     pub fn release_cell(&mut self, ring: RecordRing, ticket: u64) {
         ring.turn(self.cells, ticket).store(ticket + self.cells.count(), Ordering::Release);
         (self.ticket, self.stuck_since_ns) = (ticket + 1, None);
     }
 
-    /// Returns true if the writer of the next ticket was killed.
+    /// Returns true if the writer of the next ticket was killed: the ticket was drawn more than
+    /// `STUCK_TIMEOUT_NS` ago, and the cell is not written yet.
     fn is_stuck(&mut self, ring: RecordRing) -> bool {
         let next_drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
         if next_drawn <= self.ticket {

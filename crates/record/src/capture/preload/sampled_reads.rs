@@ -20,6 +20,7 @@ impl Preload {
         &mut self,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
+        // Without samples there is nothing to write.
         let Some(states) = &self.states else { return Ok(()) };
         let (reads, faults, touches) =
             (states.take_uring_reads(), states.take_faults(), states.take_touches());
@@ -41,6 +42,7 @@ impl Preload {
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
         // The recorder does not know which thread sent the request: the first one stands for all.
+        // Its number is the number of its process, in both halves of the task.
         let process = u64::from(read.process);
         let thread = self.thread(process << 32 | process, writer)?;
         let begin_ns = read.begin_ns.saturating_sub(self.start_ns);

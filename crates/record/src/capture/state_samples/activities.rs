@@ -10,7 +10,7 @@ use readpath_trace::recording::Activity;
 use super::Process;
 use super::call_kind::{CallKind, call_kind};
 
-/// Present activity of a thread. `None` if the thread has ended.
+/// Present activity of a thread. `None` if the thread has ended, or is an idle worker of io_uring.
 pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Activity> {
     let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
     let call = match call {
@@ -32,6 +32,7 @@ pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Ac
         return Some(match state_letter(process, thread) {
             Some('D') if is_kernel_worker => Activity::AsyncIo,
             _ if is_kernel_worker => return None,
+            // With memory in the swap area, the fault may be one of that memory.
             Some('D') if !traits.has_swapped => Activity::Fault,
             // Stopped by a signal or a debugger.
             Some('T' | 't') => Activity::Others,

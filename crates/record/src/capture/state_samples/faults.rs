@@ -148,6 +148,7 @@ impl FaultSamples {
     /// windows. `fault_ns` is the time that threads spent in faults. The sent ranges share it
     /// equally. Without it no fault is sent.
     fn sample(&mut self, processes: &[u32], fault_ns: u64) {
+        // Major faults and added pages since the last sample, also when no fault is sent.
         let counted: BTreeMap<u32, u64> = processes
             .iter()
             .filter_map(|&process| Some((process, major_faults(process)?)))
@@ -170,6 +171,7 @@ impl FaultSamples {
         let fault_count = fault_count.max(1);
         let pages: u64 = added.iter().map(|(_, range)| range.count()).sum();
         let pages_per_fault = pages.div_ceil(fault_count).max(1);
+        // A part of more than half a window counts as a whole one.
         let mut parts = Vec::new();
         let mut window_count = 0;
         for (inode, range) in added {

@@ -63,6 +63,7 @@ pub(super) fn file_mappings(process: u32, pages_max: u64) -> Vec<MappingPages> {
 }
 
 impl MappingPages {
+    /// Creates the state of a mapping of these pages of a file, none of them mapped so far.
     fn new(address: u64, inode: Inode, named: NamedFile, pages: PageRange) -> MappingPages {
         let is_mapped = vec![false; pages.count() as usize];
         let mapped_counts = vec![0; pages.count().div_ceil(CHUNK_PAGES) as usize];

@@ -83,6 +83,7 @@ impl TouchSamples {
         self.sample(if is_whole { LookScope::All } else { LookScope::Active }, fault_ns);
         let end = Instant::now();
         let pause = (end - begin) * PAUSE_PER_SAMPLE;
+        // A sample of all pages delays only the next one of all pages.
         match is_whole {
             true => self.next_whole_sample = end + pause,
             false => self.next_sample = end + PAUSE_MIN.max(pause),

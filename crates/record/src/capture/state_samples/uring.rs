@@ -180,7 +180,8 @@ impl UringSamples {
 }
 
 impl DescriptorFiles {
-    /// File of a descriptor. `None` if it is closed or has no offsets.
+    /// File of a descriptor. `None` if it is closed or has no offsets. Within `DESCRIPTOR_NS` of a
+    /// look-up its answer is repeated.
     fn file(&mut self, process: u32, descriptor: u64, at_ns: u64) -> FoundFile {
         let entry = self.files.get(&(process, descriptor));
         if let Some((looked_ns, file)) = entry
@@ -211,6 +212,8 @@ impl Layout {
         // SAFETY: the descriptor is new and has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         let offset = |index: usize| parameters[index] as usize;
+        // Fields of `struct io_sqring_offsets` and `struct io_cqring_offsets`: head 0, tail 1,
+        // number of entries 3, results 5.
         Some(Layout {
             request_head: offset(REQUEST_OFFSETS),
             request_entries: offset(REQUEST_OFFSETS + 3),
@@ -304,7 +307,7 @@ impl Ring {
         let first_result = std::mem::replace(&mut self.completed, completed);
         let request_count = taken.wrapping_sub(first_request);
         let result_count = completed.wrapping_sub(first_result);
-        // A ring that was created again at the same number.
+        // The counts went back: a ring was created again at the same number.
         if request_count > 1 << 30 || result_count > 1 << 30 {
             self.in_flight.clear();
             return;
@@ -383,7 +386,7 @@ impl Ring {
         }
     }
 
-    /// True if the oldest request in flight has a known entry.
+    /// True if the oldest request in flight has a known entry. False if there is no request.
     fn is_oldest_known(&self) -> bool {
         let unknown_ns = self.overwritten.front().copied().unwrap_or(u64::MAX);
         self.in_flight.front().is_some_and(|request| request.begin_ns <= unknown_ns)
@@ -391,7 +394,8 @@ impl Ring {
 
     /// Ends the request of result number `number`, and returns it if it is a read. `None` for other
     /// requests. If the ring has overwritten the result (`is_overwritten`), the oldest request in
-    /// flight counts as ended.
+    /// flight counts as ended. If the entry of the request was overwritten, it counts as a read of
+    /// unknown file.
     fn complete(
         &mut self,
         number: u32,

@@ -72,6 +72,8 @@ fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String),
     if word(0)? & 0xffff != MAGIC {
         return None;
     }
+    // Head of the file: length of the head 4, types 8 and their length 12, strings 16. The offsets
+    // of types and strings count from the end of the head.
     let head_bytes = word(4)? as usize;
     let (types, types_bytes) = (head_bytes + word(8)? as usize, word(12)? as usize);
     let strings = head_bytes + word(16)? as usize;

@@ -36,8 +36,9 @@ const PROBE_READ_USER: i32 = 112;
 const PROBE_READ_KERNEL: i32 = 113;
 const RINGBUF_OUTPUT: i32 = 130;
 
-/// Encodes an instruction. `to` and `from` are registers, `offset` is for memory and jumps, `value`
-/// is a constant.
+/// Encodes an instruction. `code` is its operation, a number of the kernel's
+/// `Documentation/bpf/standardization/instruction-set.rst`. `to` and `from` are registers, `offset`
+/// is for memory and jumps, `value` is a constant.
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
     code as u64
         | (to as u64) << 8
@@ -173,7 +174,8 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
         move_value(3, bytes),
         move_value(4, 0),
         call(RINGBUF_OUTPUT),
-        // Without space, 1 is added to the number in the array.
+        // Without space, 1 is added to the number in the array. Otherwise the four instructions of
+        // this addition are skipped.
         jump_if_equal(0, 0, 4),
         load_map_values(1, output.dropped),
         0,
@@ -187,6 +189,7 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
 pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
+        // The record ends 8 bytes below the end of the stack.
         let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
         let base = -8 - bytes;
         let mut body = vec![
@@ -212,6 +215,8 @@ pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Progra
         // An unreadable request is skipped.
         body[7] = jump_if_not_equal(0, 0, end - 8);
         body[13] = jump_if_not_equal(0, 0, end - 14);
+        // r7 = number of requests, r8 = iocbpp, r9 = index of the request. The loop ends behind the
+        // body and the two instructions that continue it.
         let mut program = vec![
             copy(6, 1),
             load_word(7, 6, count),
@@ -221,6 +226,7 @@ pub(super) fn aio_program(layout: &EventLayout, output: Output) -> Option<Progra
             jump_if_at_least(9, 7, end + 2),
         ];
         program.extend(body);
+        // The jump goes back over itself, the addition, the body and the two conditions.
         program.extend([add(9, 1), jump(-(end + 4)), move_value(0, 0), EXIT]);
         Some(program)
     }
@@ -234,6 +240,7 @@ pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Prog
         let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
         let base = -8 - bytes;
         let copy_offset = base + HEAD_BYTES as i16;
+        // r7 = address of the request, r8 = operation, r9 = user_data.
         let mut rest = vec![
             load_word(7, 6, request),
             store_word(FRAME, base + 24, 7),
@@ -263,8 +270,8 @@ pub(super) fn uring_program(layout: &EventLayout, output: Output) -> Option<Prog
     }
 }
 
-/// Appends a read of `bytes` bytes of kernel memory to a slot on the stack. The address is the
-/// pointer in r8 plus `offset`.
+/// Appends instructions that read `bytes` bytes of kernel memory into the stack at `slot`. The
+/// address is the pointer in r8 plus `offset`.
 fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
     program.extend([
         copy(1, FRAME),
@@ -278,7 +285,7 @@ fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
 }
 
 /// Appends instructions that write inode number, device, flags and mode of the file in r8 into the
-/// record at `base` on the stack.
+/// record at `base` on the stack. They overwrite r8, and the 8 bytes below the record.
 fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
     let copy_offset = base + HEAD_BYTES as i16;
     let [number, device, flags, mode] = [0, 8, 16, 24].map(|offset| copy_offset + offset);
@@ -314,6 +321,7 @@ pub(super) fn open_program(
     let mut program = vec![copy(6, 1)];
     program.extend(clear_record());
     let pointer = FILE_BASE - 8;
+    // r7 = the descriptor. r8 follows the pointers from the task to its array of open files.
     let mut rest = vec![store_word(FRAME, FILE_BASE + 24, 7), call(GET_CURRENT_TASK), copy(8, 0)];
     for offset in [offsets.task_files, offsets.files_table, offsets.table_list] {
         push_kernel_read(&mut rest, pointer, offset, 8);

@@ -84,6 +84,8 @@ impl RecordingData {
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
     pub(super) fn on_read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
+        // The bytes that the read used, and the range that it requested: for a fault, the pages
+        // that it mapped.
         let retried_step = self.retried_fault_step(read);
         let is_fault = read.way == ReadMethod::Fault && retried_step.is_none();
         let fault = is_fault.then(|| self.mapped.fault(read));
@@ -154,7 +156,8 @@ impl RecordingData {
     }
 
     /// Claims the pages that the reading thread inserted into the cache within this read, and
-    /// returns their bytes. Pages inserted earlier were written.
+    /// returns the bytes of the read's own file among them. Pages inserted earlier were written,
+    /// except the readahead of the thread's last fault.
     ///
     /// The read requests the bytes from `begin` to `end`, exclusive.
     fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
@@ -288,7 +291,8 @@ fn is_caused_by(advice: &AdviceGiven, inserted: &Inserted) -> bool {
 }
 
 /// Moves the waits of a run to [`WaitCause::Advice`] once it is long enough to show that the
-/// hint is wrong. A shorter run may be a record that is read whole.
+/// hint is wrong. A shorter run may be a record that is read whole: its waits are collected in
+/// `provisional`, which a read that is not in order, or without a random hint, clears.
 fn charge_run_to_advice(
     file: &mut FileData,
     provisional: &mut Vec<(Option<WaitCause>, WaitSum)>,
