@@ -138,6 +138,7 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)
     let (device, inode) = (attributes.device, attributes.inode);
     // The lowest bit distinguishes a hash from an empty entry, so the index does not use it.
     let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
+    // The mask keeps the index within the table.
     let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
     if reported.load(Ordering::Relaxed) != hash {
         report_name(ring, descriptor, &attributes)?;

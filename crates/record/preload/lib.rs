@@ -134,8 +134,8 @@ fn has_entered_sandbox(ring: RecordRing) -> bool {
     is_entered
 }
 
-/// Draws a ticket for a free cell of a ring: one whose turn is the ticket. Returns `None` and counts
-/// a lost read when the ring is full.
+/// Draws a ticket for a free cell of a ring: one whose turn is the ticket. Returns `None` and
+/// counts a lost read when the ring is full.
 fn take_ticket(ring: RecordRing, cells: Cells) -> Option<u64> {
     let (head, order) = (ring.head(), Ordering::Relaxed);
     let next = head.tickets.get(cells as usize)?;

@@ -2,8 +2,8 @@
 //!
 //! A function that finds enough bytes in the stream's buffer makes no read, and passes at once. The
 //! buffer is known from the first fields of the C library's `FILE`, which programs compiled against
-//! it use as well (`getc_unlocked` is a macro), so their places are fixed. Another thread may change
-//! them meanwhile. The values only choose the recorded reads.
+//! it use as well (`getc_unlocked` is a macro), so their places are fixed. Another thread may
+//! change them meanwhile. The values only choose the recorded reads.
 //!
 //! A read through several fills of the buffer is recorded as one. Formatted input (`fscanf`) and
 //! wide characters are not recorded.

@@ -129,7 +129,8 @@ impl Recorder {
     }
 
     /// Prepares a recording. `enable_events` enables the events of the recorded tasks and returns
-    /// their decoder. `time_split`: the state for times by activity, if they are wanted.
+    /// their decoder. `time_split`: the state for times by activity, if they are wanted. Fails if
+    /// the kernel refuses tracing or lacks an event that is required.
     fn start_with(
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
         time_split: Option<TimeSplit>,
@@ -203,6 +204,7 @@ impl Recorder {
         if tasks.is_empty() {
             return Ok(());
         }
+        // The kernel reports events of these tasks from the write on.
         let list: Vec<String> = tasks.iter().map(|(task, _)| task.to_string()).collect();
         // The first attached tasks replace the starting thread in the list.
         let mut options = fs::OpenOptions::new();
@@ -220,6 +222,7 @@ impl Recorder {
                 times.add_running(now_ns(), task);
             }
         }
+        // The files that the process has open, for reads by their descriptors.
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
         let numbers =
             descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -246,7 +249,8 @@ impl Recorder {
         self.attach_processes(&group::all_processes()?)
     }
 
-    /// Records processes with their later children. Returns the length of `processes`.
+    /// Records processes with their later children, up to the first error. A process that has ended
+    /// is no error. Returns the length of `processes`.
     fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
         for &process in processes {
             match self.attach(process) {
@@ -288,6 +292,7 @@ impl Recorder {
             if remaining.is_zero() {
                 return Ok(());
             }
+            // Returns as soon as a buffer has events.
             self.tracing.tasks.sleep(remaining)?;
             self.advise_on_new_events()?;
             std::thread::sleep(READ_INTERVAL_MIN.min(remaining));
@@ -295,7 +300,8 @@ impl Recorder {
     }
 
     /// Reads the events of the recorded tasks and passes them to the advisor, which then also
-    /// continues its whole-file prefetches. Without an advisor the events are only kept.
+    /// continues its whole-file prefetches. Without an advisor the events are only kept. Fails if a
+    /// buffer cannot be read.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
         self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
@@ -407,7 +413,8 @@ impl Recorder {
         Ok((summary, self.tracing))
     }
 
-    /// Reads the events without a task, and passes them to the advisor.
+    /// Reads the events without a task, and passes them to the advisor. Fails if a buffer cannot be
+    /// read.
     fn read_global_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
         self.tracing.system.read(&mut self.sub_buffer, &mut self.events)?;
@@ -456,7 +463,8 @@ impl Recorder {
         }
     }
 
-    /// Passes on a record of the events lost since the last call, if any.
+    /// Passes on a record of the events lost since the last call, if any. Returns the error of
+    /// `on_record`.
     fn put_lost(&mut self, on_record: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
         let submissions = self.tracing.submissions.as_ref().map_or(0, submitted::Submissions::lost);
         let traced = self.tracing.tasks.instance.lost() + self.tracing.system.instance.lost();

@@ -109,7 +109,7 @@ impl Record {
     }
 
     /// Writes a record of an existing object into `folder`. Tries it several times, because another
-    /// run may remove the empty folder.
+    /// run may remove the empty folder. Returns the last error, or the one of a missing object.
     fn create_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
         let identity = match kind {
@@ -244,8 +244,8 @@ fn remove_record(record: &Path) {
     }
 }
 
-/// Removes one object, and returns a text about the action. Returns `None` when the object is gone
-/// or differs from the recorded one.
+/// Removes one object, and returns a text about the action, or the error of the removal. Returns
+/// `None` when the object is gone or differs from the recorded one.
 fn remove_object(
     kind: CleanupKind,
     recorded_identity: &[u8],
@@ -292,7 +292,8 @@ const BUSY_WAIT: Duration = Duration::from_secs(1);
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Removes a folder of the kernel, with attempts for up to [`BUSY_WAIT`] while it is in use.
-/// Children of a killed run may have its files open for a while.
+/// Children of a killed run may have its files open for a while. Returns the error of the last
+/// attempt.
 fn remove_kernel_folder(path: &Path) -> io::Result<()> {
     let start = Instant::now();
     loop {
@@ -332,7 +333,8 @@ fn record_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns true when the folder belongs to this user and no other user can write to it.
+/// Returns true when the folder belongs to this user and no other user can write to it. Fails if
+/// nothing is there.
 fn is_private(folder: &Path) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(folder)?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
@@ -340,7 +342,7 @@ fn is_private(folder: &Path) -> io::Result<bool> {
 }
 
 /// Identity of a file: device, inode and, where the file system stores it, the creation time. A
-/// later file of the same name has another identity.
+/// later file of the same name has another identity. Fails if there is no file.
 fn file_identity(path: &Path) -> io::Result<String> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let attributes = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;

@@ -71,8 +71,8 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
 }
 
 /// Writes a file back and drops its cached pages, in up to [`ATTEMPTS`] attempts with a [`PAUSE`]
-/// between two. Returns the pages that remain resident. Stops with `Interrupted` if
-/// `should_continue` returns false. Moves the file position to the end.
+/// between two. Returns the pages that remain resident, or the first error of a system call. Stops
+/// with `Interrupted` if `should_continue` returns false. Moves the file position to the end.
 fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = page_count(file)?;

@@ -325,6 +325,7 @@ impl Explainer {
         self.data.length_ns = self.data.length_ns.saturating_sub(self.begin_ns);
         let gathered = &self.data;
         let length_ns = gathered.length_ns.max(1) as f64;
+        // The cost of each cause.
         let mut charges: BTreeMap<WaitCause, f64> = BTreeMap::new();
         let charged = cause::charge_waits(gathered);
         for &(cause, ns) in &charged.by_cause {
@@ -339,6 +340,7 @@ impl Explainer {
             (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
             (WaitCause::Sync, gathered.spent_ns(Activity::Write)),
         ]);
+        // The causes that cost enough become findings.
         let hidden = cause::hidden_waits(gathered);
         let hidden_ns = hidden.as_ref().map_or(0.0, |hidden| hidden.unrecorded_ns);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {

@@ -137,6 +137,7 @@ impl LiveReads {
         for thread in names {
             explainer.take(&Record::Thread(thread.clone()));
         }
+        // Opens and hints of earlier intervals hold on.
         if let Some(known_files) = self.process_files.get(&process) {
             for ((file, _), open) in &known_files.opens {
                 if files.contains(file) {

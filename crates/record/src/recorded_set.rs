@@ -251,7 +251,7 @@ fn sorted_and_joined(batch: &[FileRange]) -> Vec<FileRange> {
 
 impl RecordedFile {
     /// Opens the file for readahead by these calls only. Returns `None` if its inode or length has
-    /// changed since the recording.
+    /// changed since the recording, and the error of an open that failed.
     fn open(&self) -> io::Result<Option<ReadaheadFile>> {
         let is_unchanged = |metadata: &Metadata| {
             (self.inode == 0 || metadata.ino() == self.inode)

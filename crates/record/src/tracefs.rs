@@ -105,7 +105,8 @@ impl Instance {
         ChangeLock::wait_for(&self.tracefs.path)
     }
 
-    /// Creates an instance in this tracefs, and removes the instances of killed processes.
+    /// Creates an instance in this tracefs, and removes the instances of killed processes. An
+    /// instance that cannot be entered in the cleanup journal is removed again, as an error.
     fn create_in(tracefs: Tracefs) -> Result<Instance, TracefsError> {
         let instances = tracefs.path.join("instances");
         remove_abandoned(&instances);
@@ -194,7 +195,8 @@ pub struct ChangeLock {
 }
 
 impl ChangeLock {
-    /// Waits for the lock of the tracefs at `path`.
+    /// Waits for the lock of the tracefs at `path`. Where the folder cannot be opened or locked,
+    /// the result holds no lock.
     fn wait_for(path: &Path) -> ChangeLock {
         let folder = fs::File::open(path.join("instances")).ok();
         let locked = folder.filter(|folder| {
@@ -214,7 +216,8 @@ struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds the mounted tracefs, or mounts one in a temporary folder.
+    /// Finds the mounted tracefs, or mounts one in a temporary folder. Fails if the kernel refuses
+    /// the mount, as it does without root.
     fn find() -> Result<Tracefs, TracefsError> {
         for mount_point in MOUNT_POINTS.map(PathBuf::from) {
             if mount_point.join("instances").is_dir() {
@@ -254,7 +257,7 @@ impl Drop for Tracefs {
 }
 
 /// Adds the object at `path` to the cleanup journal, for removal after a kill. The object stays in
-/// the journal while the result lives.
+/// the journal while the result lives. Fails if the journal cannot be written.
 fn write_cleanup_record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
     Record::write_record(kind, path).map_err(|source| TracefsError::Unavailable {
         action: "keep a record of",
@@ -278,7 +281,8 @@ fn remove_abandoned(instances: &Path) {
     }
 }
 
-/// Creates a trace instance with the first free number of this process.
+/// Creates a trace instance with the first free number of this process. Returns its folder, or the
+/// error of the kernel.
 fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
     // A process may trace several files, so the first free number is taken.
     for number in 0.. {

@@ -210,7 +210,8 @@ impl<R: BufRead> TraceReader<R> {
         }
     }
 
-    /// Returns a note for the results: the event that replaced queued requests, if any.
+    /// Returns a note for the results: the event that replaced queued requests. `None` if queued
+    /// requests count, or before the choice.
     pub fn note(&self) -> Option<&'static str> {
         self.event_filter.note()
     }
@@ -226,12 +227,14 @@ impl<R: BufRead> TraceReader<R> {
     }
 
     /// Returns the next request, or `None` at the end. Lines without data are counted as skipped.
+    /// Fails at a line or record that cannot be read or has another form.
     fn read_request(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
             if let Some(held_event) = self.event_filter.next_held() {
                 let raw = held_event.as_raw_request();
                 return self.origin.convert_request(raw, held_event.line).map(Some);
             }
+            // The end of the trace may turn held events into requests, which the loop then returns.
             let request = match self.format {
                 TraceFormat::Blktrace => self.read_record()?,
                 TraceFormat::Recording => self.read_recorded_read()?,
@@ -247,7 +250,8 @@ impl<R: BufRead> TraceReader<R> {
         }
     }
 
-    /// Reads the next record of blktrace.
+    /// Reads the next record of blktrace. An event that does not represent its request, or may yet
+    /// be chosen to, counts as [`TraceRead::Nothing`].
     ///
     /// # Errors
     /// The record is malformed or cut off.
@@ -306,11 +310,13 @@ impl<R: BufRead> TraceReader<R> {
     }
 
     /// Reads the next line, in the source's buffer if it contains the whole line. A line that
-    /// crosses the end of the buffer is copied.
+    /// crosses the end of the buffer is copied, up to `LINE_BYTES_MAX` bytes: its rest counts as
+    /// the next line. A line of another form is an error.
     fn read_line(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
             unreachable!("the format of a recording has a reader of its own");
         };
+        // The last line stayed in the buffer while it was in use.
         source.consume(std::mem::take(&mut self.read_bytes));
         let buffer = source.fill_buf().map_err(TraceError::unread)?;
         let line = match fields::line_end(buffer) {

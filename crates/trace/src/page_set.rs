@@ -50,7 +50,8 @@ impl PagePiece {
         }
     }
 
-    /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
+    /// Adds the pages from `first` up to `end`, exclusive, counted from the start of the chunk.
+    /// Returns the number of new pages.
     fn add(&mut self, first: u64, end: u64) -> u64 {
         let added =
             word_masks(first, end).map(|(index, mask)| (mask & !self.word(index)).count_ones());

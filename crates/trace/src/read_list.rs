@@ -88,7 +88,8 @@ fn parse_number(expected: &str, text: &str, maximum: u64) -> Result<u64, String>
     }
 }
 
-/// Formats one step so that [`parse_steps`] can read it.
+/// Formats one step so that [`parse_steps`] can read it. The exception is `advice willneed`: it has
+/// no entry in the table of names.
 pub fn format_step(step: &HandleStep) -> String {
     match step {
         HandleStep::Read { offset, bytes } => format!("{offset} {bytes}"),
@@ -123,7 +124,8 @@ impl fmt::Display for FolioRuns<'_> {
     }
 }
 
-/// Parses the folios of a line such as `4..20 20..80x4`, at most `folios_max`.
+/// Parses the folios of a line such as `4..20 20..80x4`. `nothing` stands for none. More than
+/// `folios_max` folios are an error, which is found before they take memory.
 fn parse_runs(text: &str, folios_max: usize) -> Result<Vec<Folio>, String> {
     let mut folios = Vec::new();
     for run in text.split_whitespace().filter(|&run| run != "nothing") {
@@ -141,6 +143,7 @@ fn parse_runs(text: &str, folios_max: usize) -> Result<Vec<Folio>, String> {
         let (first, end, size) = bounds.ok_or_else(|| {
             format!("`{run}` is no run of pages `FIRST..END` or `FIRST..ENDxFOLIO`")
         })?;
+        // Binary logarithm of the pages of a folio.
         let order = size.trailing_zeros() as u8;
         if (end - first) / size > (folios_max - folios.len()) as u64 {
             return Err(format!(
@@ -188,6 +191,7 @@ pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), Trace
         let parse_value = |maximum| parse_number(key, value, maximum).map_err(&to_error);
         match key {
             "system" => recording.system = value.to_owned(),
+            // Up to 1 TiB, and up to folios of 2 MiB.
             "read_ahead_kb" => *window_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
             "max_sectors_kb" => *request_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
             "file_bytes" => recording.file_bytes = parse_value(OFFSET_MAX)?,

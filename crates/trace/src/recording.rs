@@ -516,8 +516,8 @@ impl Record {
         }
     }
 
-    /// Returns a function that creates an empty record of the type `tag`. `None` for an unknown
-    /// type.
+    /// Returns a function that creates an empty record of the type `tag`, for the decoder to fill
+    /// in. `None` for an unknown type.
     const fn constructor_of(tag: u8) -> Option<fn() -> Record> {
         Some(match tag {
             1 => || Record::Start(RecordingStart::default()),

@@ -181,7 +181,8 @@ fn not_text_error(line: u64) -> TraceError {
 /// Result of a line: a range of blocks, or the description of an error.
 type LineBlocks = Result<PageRange, String>;
 
-/// Adds the blocks of each line, up to the maximum. `parse_blocks` parses a line.
+/// Adds the blocks of each line, up to the maximum. `parse_blocks` parses a line. A line that it
+/// rejects, or that is no text, is an error.
 fn add_lines(
     bytes: &[u8],
     trace: &mut TraceBlocks,
@@ -221,7 +222,8 @@ fn parse_arc(text: &str) -> LineBlocks {
     block_range(parse_number(first, "the first block")?, parse_number(count, "how many blocks")?)
 }
 
-/// Adds the pages of all requests. Each device has its own range of page numbers.
+/// Adds the pages of all requests, up to the maximum. Each device has its own range of page
+/// numbers. A malformed request, or one beyond this range, is an error.
 fn add_requests(
     bytes: &[u8],
     format: block_trace::TraceFormat,
@@ -253,6 +255,7 @@ fn add_requests(
 const DEVICE_PAGES: u64 = 1 << 40;
 
 /// Adds the pages of a list of reads and touches, up to the maximum. Advice and reopening add none.
+/// A line that is no step is an error.
 fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let valid_part = &bytes[..error.valid_up_to()];
@@ -276,7 +279,7 @@ fn parse_number(text: &str, expected: &str) -> Result<u64, String> {
 
 /// Returns `count` blocks from `first` on. A count that is too large for one request is an error.
 fn block_range(first: u64, count: u64) -> LineBlocks {
-    // An implausibly long range indicates another format.
+    // An implausibly long range indicates another format, and would fill the memory.
     match first.checked_add(count).filter(|_| count <= REQUEST_BLOCKS_MAX) {
         Some(end) => Ok(PageRange { first, end }),
         None => Err(format!("{count} blocks from {first} on are more than one request can be for")),

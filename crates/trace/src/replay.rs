@@ -141,6 +141,7 @@ impl RecordingInput {
     /// Returns the reads for the replay, one list for each thread, and their files in the order of
     /// the first read. `None` if there is no suitable read.
     pub fn finish(self) -> Option<RecordedProgram> {
+        // Files in the order of the first read, and their positions in it.
         let (mut file_numbers, mut file_indexes): (Vec<u32>, BTreeMap<u32, usize>) =
             Default::default();
         for read in self.reads_by_thread.values().flatten() {
@@ -225,6 +226,7 @@ impl RecordingInput {
             files[file_index].bytes = files[file_index].bytes.max(end);
             given_reads.push(GivenRead { file: FileId(file_index as u32), offset, bytes });
         }
+        // The thread replays all of its reads by the mechanism of most of them.
         let engine = if faults * 2 > reads.len() {
             JobEngine::Mmap
         } else if depth_max > 1 {

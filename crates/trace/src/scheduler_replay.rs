@@ -210,7 +210,8 @@ impl ReplayState {
     }
 
     /// Processes one event of the list. An arrival enters the policy. A dispatch is compared with
-    /// the policy, and so is a completion without a dispatch. `line` is the line number, from 1.
+    /// the policy, and so is a completion without a dispatch. An event that is impossible for its
+    /// request is an error of `line`, the line number from 1.
     fn process_event(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -221,6 +222,7 @@ impl ReplayState {
             ListEvent::Arrive(name, request) => {
                 let open_request =
                     self.open_requests.get(&name).map(|open_request| open_request.stage);
+                // A name is free again once the policy has completed its request.
                 if !matches!(open_request, None | Some(RequestStage::CompletedWith(_))) {
                     let RequestId(id) = name;
                     let reason = format!("request {id} is there already; name this one otherwise");
@@ -248,6 +250,7 @@ impl ReplayState {
                 match open_request.stage {
                     RequestStage::InDevice => self.complete_request(scheduler, name),
                     RequestStage::CompletedWith(_) => drop(self.open_requests.remove(&name)),
+                    // The policy completes it later.
                     RequestStage::Queued | RequestStage::MergedInto(_) => {
                         self.open_request_mut(name).has_completed = true
                     }
@@ -277,6 +280,8 @@ impl ReplayState {
         self.open_requests.insert(name, state);
         let inserted = scheduler.insert(self.now, id, &mut self.requests);
         let Inserted::Merged { into, with } = inserted else { return };
+        // `with`: another request that the new one connects to `into`. It is merged as well, and so
+        // are the requests that were merged into it.
         let into = self.name_of(into);
         self.open_request_mut(name).stage = RequestStage::MergedInto(into);
         if let Some(merged_away) = with.map(|merged_away| self.name_of(merged_away)) {
@@ -350,7 +355,8 @@ impl ReplayState {
     }
 
     /// Lets the policy dispatch requests while the device accepts them, and logs the policy's
-    /// decisions. Sets `wake_at`, the time at which the policy wants to be called again.
+    /// decisions. Sets `wake_at`, the time at which the policy wants to be called again. A request
+    /// that the list has completed already completes at once.
     fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake_at = None;
         while self.in_device < self.depth_max {
@@ -365,6 +371,7 @@ impl ReplayState {
                     let open_request = self.open_request_mut(name);
                     open_request.stage = RequestStage::InDevice;
                     let ReplayedRequest { is_judged, has_completed, .. } = *open_request;
+                    // The list has not reached the dispatch of this request yet.
                     if !is_judged {
                         self.dispatched_ahead.push(name);
                     }
@@ -376,6 +383,7 @@ impl ReplayState {
                     unreachable!("a list has no speculative requests to withdraw")
                 }
                 Dispatch::WaitUntil(wake) => {
+                    // A time that has passed would repeat this call for ever.
                     self.wake_at = Some(wake).filter(|&wake| wake > self.now);
                     break;
                 }

@@ -151,7 +151,7 @@ impl Advisor {
     }
 
     /// Processes a read of which only the call was seen, reported at `at_ns`. Its pages count as
-    /// used, and the policy chooses pages to prefetch.
+    /// used, and the policy chooses pages to prefetch. A read that waited counts as a miss.
     pub fn on_call(&mut self, call: CalledRead, names: &mut impl FileNames, at_ns: u64) {
         let CalledRead { task, inode, range, has_waited } = call;
         if has_waited {
@@ -177,6 +177,7 @@ impl Advisor {
         mappings: TaskMappings<'_>,
         at_ns: u64,
     ) {
+        // Collected first, because `on_miss` needs `names` as well.
         let mut touches = Vec::new();
         let mut tables = SystemTables { names, mappings };
         self.touches.process_events(events, &mut tables, |touch| touches.push(touch));
@@ -251,7 +252,8 @@ impl Advisor {
         }
     }
 
-    /// Judges the advice, at most once per `CHECK_INTERVAL_NS`. A negative verdict pauses it.
+    /// Judges the advice, at most once per `CHECK_INTERVAL_NS`. A negative verdict pauses it. Also
+    /// counts the resident pages, and forgets misses older than `STALE_NS`.
     pub fn judge_periodically(&mut self, at_ns: u64) {
         if at_ns < self.last_check_ns + CHECK_INTERVAL_NS {
             return;
@@ -341,6 +343,7 @@ impl Advisor {
         self.credit.record_access(new_pages, rest);
         let Some(file) = self.files.get_mut(&inode) else { return };
         let device = &mut self.devices.entry(file.disk).or_default().evidence;
+        // This view only answers questions about the range, so it ends there.
         let (advised, file_pages) = (&mut file.advised, range.end);
         let pages = KernelPageView { advised, device, file_pages, advised_ranges: &mut Vec::new() };
         let knows_some = range.pages().any(|page| pages.is_cached(page));
@@ -359,6 +362,7 @@ impl Advisor {
             self.requested_ranges.get(&task).copied().filter(|requested| requested.inode == inode);
         if !self.files.contains_key(&inode) {
             self.add_file(task, inode, names, at_ns);
+            // The request that misses came before its file was known.
             if let Some(requested) = requested {
                 self.run_policy(inode, requested.range, at_ns);
             }
@@ -465,6 +469,7 @@ impl Advisor {
     /// chosen ranges. The policy is not asked about pages it knows as read or advised (`is_quiet`).
     fn run_policy(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.last_miss_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
+        // The task of this read counts, even if it does not wait.
         let waiting_readers = waiting.count().max(1) as u64;
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.last_read_ns = at_ns;
@@ -496,13 +501,14 @@ impl Advisor {
     }
 
     /// Prefetches the absent pages of a range within budget and credit. Returns their number, 0
-    /// while the advice is off. If a part was not prefetched, the policy is informed that the pages
-    /// beyond the limits are absent.
+    /// while the advice is off or for a file without a target. If a part was not prefetched, the
+    /// policy is informed that the pages beyond the limits are absent.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
         if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;
         }
         self.make_room(range.count(), at_ns);
+        // The part of the range within the budget and the credit, from its start on.
         let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
         let Some(target) = &mut file.advice_target else { return 0 };

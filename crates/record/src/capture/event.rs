@@ -282,8 +282,8 @@ impl PageEvent {
     fn decode(self, fields: &[EventField; 4], bytes: &[u8]) -> EventData {
         let [device, number, first, last] = fields.each_ref().map(|field| field.value(bytes));
         let inode = Inode { device, number };
-        // The last field of an insertion and of an eviction is the order of the folio: the binary
-        // logarithm of its pages. A shift by more than 63 bits would panic.
+        // The last field is the last page, but of an insertion and of an eviction the order of the
+        // folio: the binary logarithm of its pages. A shift by more than 63 bits would overflow.
         let folio_pages = 1 << last.min(63);
         let end = last.saturating_add(1);
         match self {
@@ -298,7 +298,9 @@ impl PageEvent {
 
 impl Decoder {
     /// Enables the events of recorded tasks in an instance, with the kernel's stack at each sleep.
-    /// Returns their decoder.
+    /// Returns their decoder. Fails as
+    /// [`of_tasks_without_stacks`](Decoder::of_tasks_without_stacks) does: a kernel without stacks
+    /// only adds a gap.
     pub fn of_tasks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::of_tasks_without_stacks(instance)?;
         if decoder.add_stacks(instance).is_err() {
@@ -331,7 +333,7 @@ impl Decoder {
     }
 
     /// Enables the events without a task (device requests, evicted pages) in an instance. Returns
-    /// their decoder.
+    /// their decoder. Fails if the kernel lacks a required event.
     pub fn of_system(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         decoder.add_events(instance, &REQUIRED_GLOBAL_EVENTS, &OPTIONAL_GLOBAL_EVENTS)?;
@@ -355,6 +357,7 @@ impl Decoder {
                     continue;
                 }
             };
+            // An optional event in an unknown form counts as missing.
             let (kind, names) = event_kind(name, &layout);
             if !layout.has_fields(names) {
                 if !required.contains(name) {
@@ -370,7 +373,7 @@ impl Decoder {
     }
 
     /// Makes the kernel add its stack to each sleep of a recorded task. Call it after the events of
-    /// the tasks are enabled.
+    /// the tasks are enabled. Fails if the kernel has no such event, or in an unknown form.
     fn add_stacks(&mut self, instance: &impl EventFiles) -> Result<(), TracefsError> {
         let text = instance.read(&format!("events/{STACK}/format"))?;
         let has_fields = |layout: &EventLayout| layout.has_fields(&["size", "caller"]);
@@ -490,8 +493,8 @@ impl Sleep {
     }
 }
 
-/// Returns the kind of an event with its fields, and the names of the fields that it requires.
-/// `name` is one of the enabled events.
+/// Returns the kind of an event with its fields, and the names of the fields that it requires. Any
+/// other field that the kernel lacks has the value 0. `name` is one of the enabled events.
 fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
     let field = |name| layout.field(name);
     let pages = |event, last_field| {
@@ -538,7 +541,8 @@ fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'stati
     }
 }
 
-/// Enables an event in an instance and returns its layout. `name` is its group and its name.
+/// Enables an event in an instance and returns its layout. `name` is its group and its name. Fails
+/// if the kernel lacks it or describes it in an unknown form.
 fn enable_event(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {
     let text = instance.read(&format!("events/{name}/format"))?;
     let layout = EventLayout::parse(&text)

@@ -326,6 +326,7 @@ impl<N: FileNames> TaskTracker<N> {
                 self.on_map_pages(at_ns, task, inode, PageRange { first, end: end.max(first + 1) });
             }
             EventData::NewTask { task: new_task, name, is_thread, shares_files } => {
+                // A thread shares the mappings of its process, a child process has a copy.
                 let (process, table) = (state.process, state.table);
                 let table = if shares_files { table } else { self.tables.copy(table) };
                 let process = match is_thread {
@@ -338,6 +339,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let new_state = RecordedTask { process, table, name, ..RecordedTask::default() };
                 self.tasks.insert(new_task, new_state);
             }
+            // The new program has none of the mappings, and keeps the descriptors.
             EventData::Exec => {
                 let process = state.process;
                 self.end_fault(task, None);
@@ -536,7 +538,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// Returns the name in the recording of a file whose path is unknown.
     fn placeholder_name(&mut self, inode: Inode) -> String {
         let device_text = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
-        // The inode number of a block device's own pages is the device number.
+        // A block device's own pages have an inode of no device (major number 0), whose number is
+        // the number of the block device.
         let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);
         match disk.filter(|name| !name.is_empty()) {
             Some(name) => format!("(blocks of {name} that are of no file)"),

@@ -55,6 +55,7 @@ impl Maps {
     /// mappings with their addresses. Parts outside the range stay.
     pub fn remove(&mut self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get_mut(&process) else { return Vec::new() };
+        // The mapping that begins before the range may reach into it.
         let previous = maps.range(..first).next_back().map(|(start, _)| *start);
         let within = maps.range(first..end.max(first)).map(|(start, _)| *start);
         let candidates: Vec<u64> = previous.into_iter().chain(within).collect();
@@ -132,7 +133,8 @@ impl Maps {
         parts.collect()
     }
 
-    /// Sets the file of the mapping at an address. `file` is its number in the recording.
+    /// Sets the file of the mapping at an address: the last one that begins there or before. `file`
+    /// is its number in the recording.
     pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {

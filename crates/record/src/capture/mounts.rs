@@ -88,8 +88,8 @@ fn kernel_device(device: u64) -> u64 {
     u64::from(major(device)) << 20 | u64::from(minor(device))
 }
 
-/// Returns the inode of the file at a path, with the device number of the kernel's events.
-/// `metadata` are the attributes of that file.
+/// Returns the inode of the file at a path, with the device number of the kernel's events. Without
+/// a known mount it is the number of `stat(2)`. `metadata` are the attributes of that file.
 pub(super) fn inode_at(path: &Path, metadata: &Metadata) -> Inode {
     let from_stat = Inode { device: kernel_device(metadata.dev()), number: metadata.ino() };
     // A block device has one number only. Otherwise the mount decides, as for btrfs.

@@ -229,6 +229,7 @@ impl FileNames for System {
         // A mount of a server is no block device, but has a readahead size.
         let readahead_bytes =
             ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
+        // A device without a folder in sysfs is its own disk, and has no name.
         let unknown = DeviceRecord { device, readahead_bytes, ..DeviceRecord::default() };
         let Ok(folder) = fs::canonicalize(device_folder(number)) else { return unknown };
         // The folder of a partition lies in the folder of its disk.

@@ -117,6 +117,7 @@ impl Preload {
     /// # Errors
     /// No folder of temporary files has enough space and allows programs to be loaded from it.
     pub fn start(library: &[u8]) -> io::Result<Preload> {
+        // The first folder of temporary files in which everything succeeds.
         let mut failures = Vec::new();
         let folder_and_ring = temporary_folders().into_iter().find_map(|parent| {
             let created = create_private_folder(&parent).and_then(|folder| {
@@ -291,8 +292,8 @@ impl Preload {
         })
     }
 
-    /// Writes the names of one ring to the recording. Returns the number of cells taken, including
-    /// abandoned ones, which have no name.
+    /// Writes the names of one ring to the recording, or returns the error of a write. Returns the
+    /// number of cells taken, including abandoned ones, which have no name.
     fn take_names<W: Write>(
         &mut self,
         cells: Cells,
@@ -325,7 +326,8 @@ impl Preload {
 
     /// Records the open of a file. `opened`: open flags in the upper half, descriptor in the lower.
     /// The library does not see the open itself: it reports a file at its first read. The record's
-    /// time is the present time, so it may be later than that read.
+    /// time is the present time, so it may be later than that read. Fails if the recording cannot
+    /// be written.
     fn put_name<W: Write>(
         &mut self,
         inode: (u64, u64),
@@ -351,7 +353,7 @@ impl Preload {
     }
 
     /// Records the read or the advice that a program reported in a slot. A report with impossible
-    /// values counts as lost.
+    /// values counts as lost. Any other error of the writer is returned.
     fn record_slot<W: Write>(
         &mut self,
         slot: &RingSlot,

@@ -270,7 +270,8 @@ impl TrackedFile {
         Some(tracked)
     }
 
-    /// Counts the changes of the resident pages since the last sample.
+    /// Counts the changes of the resident pages since the last sample. No effect on a file whose
+    /// residency is not reported.
     fn sample(&mut self) {
         let (Some((file, previous)), Some(cache)) = (&mut self.last_sample, &mut self.result.cache)
         else {
@@ -317,8 +318,8 @@ pub(super) fn open_if_residency_is_shown(path: &Path, inode: Inode) -> Option<Fi
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()
 }
 
-/// Returns one flag per page of a file: true if it is resident. `None` if the kernel does not report
-/// it, or for a file of more than `FILE_PAGES_MAX` pages.
+/// Returns one flag per page of a file: true if it is resident. `None` if the kernel does not
+/// report it, or for a file of more than `FILE_PAGES_MAX` pages.
 pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {
@@ -335,6 +336,7 @@ pub(super) fn page_residency(file: &File) -> Option<Vec<bool>> {
 /// Returns inode and path of each file in the text of `/proc/PID/maps`, without files that have an
 /// executable part.
 pub(super) fn mapped_files(maps: &str) -> Vec<(Inode, String)> {
+    // Path of each file, and true if one of its mappings is executable.
     let mut files: BTreeMap<Inode, (String, bool)> = BTreeMap::new();
     for line in maps.lines() {
         let Some((_, mapping, named)) = parse_mapping(line) else { continue };

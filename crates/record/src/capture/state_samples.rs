@@ -94,6 +94,7 @@ impl StateSampler {
         first_state.ok()?;
         let is_ending = Arc::new(AtomicBool::new(false));
         let must_end = Arc::clone(&is_ending);
+        // The sampling thread sends its findings, and receives the disks to watch.
         let (uring_sender, uring_reads) = mpsc::channel();
         let (fault_sender, faults) = mpsc::channel();
         let (touch_sender, touches) = mpsc::channel();
@@ -332,6 +333,7 @@ impl Sampling {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
             self.search();
         }
+        // Threads by activity, and the processor time of the running ones since their last sample.
         let mut threads = [0_u32; Activity::ALL.len()];
         let mut processor_time = ProcessorTime::default();
         for (&number, process) in &self.processes {
@@ -350,6 +352,7 @@ impl Sampling {
         let now = Instant::now();
         let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;
         self.last_sample = now;
+        // All threads in faults count here, and one activity of the program below.
         self.fault_ns += u64::from(threads[Activity::Fault as usize]) * passed_ns;
         let first = threads.iter().position(|&count| count > 0);
         let activity = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
@@ -381,8 +384,8 @@ impl Sampling {
         self.processor_times.retain(|thread, _| threads.contains(thread));
     }
 
-    /// Adds a process, or updates its threads. Removes it if it has ended, or if there would be more
-    /// than `THREADS_MAX` threads.
+    /// Adds a process, or updates its threads. Removes it if it has ended, or if there would be
+    /// more than `THREADS_MAX` threads.
     fn add_process(&mut self, process: u32) {
         let threads = threads_of(process);
         let others = self.processes.iter().filter(|(number, _)| **number != process);

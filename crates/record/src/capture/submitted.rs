@@ -234,7 +234,8 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
     Some(TraceEvent { at_ns, task, data })
 }
 
-/// Makes the system call `bpf(2)` with a command that returns a descriptor.
+/// Makes the system call `bpf(2)` with a command that returns a descriptor. Returns the system's
+/// error if the kernel refuses.
 fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
     // SAFETY: the length is correct, and the pointers in the attributes outlive the call.
     let result = unsafe {
@@ -259,6 +260,7 @@ fn set_field(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
 
 /// Loads a program and runs it at each event with the number `event`, on all processors. Returns
 /// the descriptors of the event and of the program. The program runs until the event is closed.
+/// Returns the system's error of the step that failed.
 fn attach_program(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
     // union bpf_attr: type, number of instructions, instructions, license.
@@ -325,7 +327,8 @@ struct DropCounter {
 }
 
 impl DropCounter {
-    /// Creates the kernel's array with one number, 0, and maps it read-only.
+    /// Creates the kernel's array with one number, 0, and maps it read-only. Returns the system's
+    /// error if one of them fails.
     fn new() -> io::Result<DropCounter> {
         let mut attributes = [0; 128];
         // union bpf_attr: type, bytes of a key and of a value, number of values, flags.
@@ -355,8 +358,8 @@ impl Drop for DropCounter {
     }
 }
 
-/// Maps `bytes` bytes of a BPF map from `offset` on, and returns their address. `protection`:
-/// access flags of `mmap`.
+/// Maps `bytes` bytes of a BPF map from `offset` on, and returns their address or the system's
+/// error. `protection`: access flags of `mmap`.
 fn map_pages(
     map: &OwnedFd,
     bytes: usize,

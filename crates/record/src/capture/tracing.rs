@@ -47,7 +47,8 @@ impl Drop for Tracing {
 
 impl Tracing {
     /// Creates the objects. `enable_events` enables the events of the recorded tasks and returns
-    /// their decoder. Also returns the thread that can start the program.
+    /// their decoder. Also returns the thread that can start the program. Fails if one of the
+    /// instances cannot be prepared.
     pub(super) fn start(
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
     ) -> Result<(Tracing, Starter), TracefsError> {
@@ -177,7 +178,8 @@ pub(super) struct TraceInstance {
 
 impl TraceInstance {
     /// Prepares an instance with its events. `only_task`: it reports this task, its children, and
-    /// tasks that are added later. `None`: it reports all tasks.
+    /// tasks that are added later. `None`: it reports all tasks. Fails if the kernel refuses a step
+    /// other than the size of the sub-buffers.
     fn start(
         instance: Instance,
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
@@ -206,7 +208,8 @@ impl TraceInstance {
         Ok(TraceInstance { pipes, decoder, instance })
     }
 
-    /// Sleeps until a buffer has data, at most for `timeout` and for one second.
+    /// Sleeps until a buffer has data or a signal comes, at most for `timeout` and for one second.
+    /// Returns the error of poll(2).
     pub fn sleep(&self, timeout: Duration) -> io::Result<()> {
         let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
         let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();

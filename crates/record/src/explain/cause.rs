@@ -226,6 +226,7 @@ pub(super) fn program_limit(
 ) -> (ProgramLimit, String) {
     let waited_ns = gathered.waits.union_ns();
     let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
+    // Reads that were not recorded: no verdict on the others is possible.
     let hidden_text = || hidden.map(|hidden| hidden.text.clone());
     if let Some(text) = unseen_reads_text(gathered).or_else(hidden_text) {
         return (ProgramLimit::Unseen, text);
@@ -256,6 +257,7 @@ pub(super) fn program_limit(
         );
         return (ProgramLimit::Program, text);
     }
+    // The program waited for devices: their rate shows how well they were used.
     let busy_ns: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
     let read_bytes: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
     if read_bytes == 0 {

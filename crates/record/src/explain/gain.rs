@@ -178,6 +178,7 @@ impl Trial {
             if start.elapsed() > TIME_MAX && saved_per_read.len() >= ROUNDS_MIN {
                 break;
             }
+            // Each round has runs of its own, since a repeated read may come out of a cache.
             let (round_runs, later_runs) = untried_runs.split_at(counts[0] + counts[1]);
             untried_runs = later_runs;
             let round = match self.measure_round(&files, round_runs.split_at(counts[0])) {
@@ -197,7 +198,7 @@ impl Trial {
         {
             return Some(Gain::Unknown(reason));
         }
-        // Other findings may have taken a part of the waits.
+        // Waits at the same time overlap, and other findings may have taken a part of them.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
         let share_left = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
         let total_seconds = |saved_per_read: f64| saved_per_read * sample.waits as f64 * share_left;
@@ -214,6 +215,7 @@ impl Trial {
     }
 
     /// Repeats the reads of one round: the first runs as recorded, the others with the remedy.
+    /// Fails if one of the reads fails.
     fn measure_round(
         &self,
         files: &[File],
@@ -245,7 +247,8 @@ impl Trial {
         let run_seconds = (recorded_seconds * reads).max(1e-9);
         let aimed_count = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
         // The first requests of a queue have no others in front of them. More requests than the
-        // depth reduce their part of the time. The remedy gets up to three times as many runs.
+        // depth reduce their part of the time. The remedy gets up to three times as many runs, at
+        // most eight times its minimum.
         let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
         let runs_per_round = runs.len() / rounds;

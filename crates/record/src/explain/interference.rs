@@ -138,8 +138,9 @@ impl Interference {
         }
     }
 
-    /// Returns the part of the waits for a device that is lost to others. `None` if nothing is
-    /// lost, or if the waits are too few.
+    /// Returns the part of the waits for a device that is lost to others: in each size class, the
+    /// excess of the delayed waits over the baseline. A class with too few waits, or with a mean of
+    /// less than twice the baseline, loses nothing. `None` if nothing is lost.
     pub fn lost_waits(&self, device: u64, baseline: Baseline) -> Option<LostWaits> {
         let (mut lost_ns, mut all_ns, mut delayed_ns, mut delayed, mut baseline_ns) =
             (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -179,7 +180,8 @@ pub(super) fn duration_class(ns: u64) -> u32 {
     (f64::log2(ns.max(1) as f64) * 8.0) as u32
 }
 
-/// Returns the longest wait of the fastest tenth of all waits of a class, in nanoseconds.
+/// Returns the longest wait of the fastest tenth of all waits of a size class, in nanoseconds: the
+/// lower bound of its duration class.
 fn fastest_tenth_ns(histogram: &WaitHistogram) -> f64 {
     let mut counts = histogram.alone.clone();
     for (class, count) in &histogram.delayed {

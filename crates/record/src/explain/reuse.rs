@@ -83,10 +83,12 @@ impl ReuseSample {
             let policy = Spec::plain("lru");
             let misses =
                 references::misses(&trace, &policy, blocks).expect("the policy lru is known");
+            // The sampled pages stand for 2^`halvings` times as many.
             let point = ReusePoint {
                 bytes: (u64::from(blocks) << self.halvings) * PAGE_BYTES,
                 miss_ratio: misses as f64 / trace.references.len() as f64,
             };
+            // Shares of few pages round up to the same size.
             if points.last().is_none_or(|last| last.bytes < point.bytes) {
                 points.push(point);
             }

@@ -67,7 +67,7 @@ impl StallHistogram {
             // Waits in the class of the limit itself may be shorter than the limit.
             let stalled = durations.range(duration_class(least_ns as u64) + 1..);
             let (stall_count, stall_ns) =
-                stalled.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
+                stalled.fold((0, 0), |(sum, sum_ns), (_, (count, ns))| (sum + count, sum_ns + ns));
             waits += size_waits;
             median_sum_ns += median_ns * size_waits as f64;
             if stall_count as f64 > STALLED_SHARE_MAX * size_waits as f64 {

@@ -53,7 +53,8 @@ pub fn is_start(start: &[u8]) -> bool {
 }
 
 /// Reads the next record: a request, or `Nothing` for other events, `Bad` for malformed or
-/// truncated data, and `End`. `buffer` receives the data after it.
+/// truncated data and for a time or an offset beyond the limits, and `End`. `buffer` receives the
+/// data after it. An error is one of `source`.
 pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
     if source.fill_buf()?.is_empty() {
         return Ok(BlktraceRecord::End);
@@ -90,6 +91,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
     // Offsets of the fields in `struct blk_io_trace`.
     let (time_ns, sector, bytes, action, device) =
         (number_64(8), number_64(16), number_32(24), number_32(28), number_32(36));
+    // The lower half of the action is the event, the upper half the categories.
     let event = EVENTS.iter().find(|(number, _)| *number == action & 0xffff);
     let Some(&(_, event)) = event else { return Ok(BlktraceRecord::Nothing) };
     let op = match action {

@@ -97,7 +97,8 @@ impl EventFilter {
         self.held.pop_front()
     }
 
-    /// Returns the event that replaces queued requests, if there are none.
+    /// Returns a text about the event that replaces queued requests. `None` if queued requests
+    /// count, or before the choice.
     pub fn note(&self) -> Option<&'static str> {
         match self.event? {
             Event::Queued => None,

@@ -88,6 +88,7 @@ pub fn detect_format(line: &[u8]) -> Option<TraceFormat> {
         5 if (0..5).all(is_whole_number) => return Some(TraceFormat::Tencent),
         _ => {}
     }
+    // No commas between the columns: words.
     let (words, count) = first_words::<6>(line);
     match &words[..count] {
         [device, _, _, seconds, ..]
@@ -192,6 +193,7 @@ fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
         let is_summary = SUMMARY_PREFIXES.iter().any(|start| text.starts_with(start.as_bytes()));
         return (is_event || is_summary).then_some(TraceLine::Nothing);
     };
+    // The first letter of these decides. D is a discard, which moves no data.
     let op = match kind.iter().find(|letter| b"RWD".contains(letter)) {
         Some(b'R') => Op::Read,
         Some(b'W') => Op::Write,

@@ -77,8 +77,8 @@ fn digit_value(byte: u8) -> Option<u64> {
     Some(u64::from(byte.wrapping_sub(b'0'))).filter(|digit| *digit < 10)
 }
 
-/// Parses a time in units of `unit_ns` nanoseconds, with decimals down to 1 ns. Returns `None` for
-/// other text and beyond 146 years.
+/// Parses a time in units of `unit_ns` nanoseconds, with decimals. Digits below 1 ns are cut off.
+/// Returns `None` for other text and beyond 146 years.
 pub fn parse_time(text: &[u8], unit_ns: u64) -> Option<Time> {
     let ns = match whole_number(text) {
         Some(units) => units.checked_mul(unit_ns)?,

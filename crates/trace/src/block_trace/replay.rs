@@ -107,7 +107,7 @@ impl TracePlacement {
     }
 
     /// Returns the position of a request on the storage, or `None` if it is larger than the
-    /// storage.
+    /// storage. A request that would end beyond the storage wraps around, in whole sectors.
     fn storage_offset(&self, request: &TraceRequest) -> Option<u64> {
         let offset = self.device_starts[request.device as usize] + request.offset;
         let last_offset = self.bytes.checked_sub(request.bytes)?;
@@ -122,7 +122,7 @@ impl TracePlacement {
 /// Creates the workload of a trace with the options of `job`. The job's depth limits the
 /// requests in flight, and due requests beyond it wait. With `speed_milli`, requests are issued
 /// at the trace's times, accelerated by this factor in thousandths. With `None`, each is issued
-/// as soon as possible.
+/// as soon as possible. A request that is larger than the storage is left out.
 pub fn trace_workload(
     job: &Job,
     summary: &TraceSummary,
@@ -138,7 +138,8 @@ pub fn trace_workload(
             Some(milli) => {
                 let ns = match request.at.ns().checked_mul(1000) {
                     Some(product) => product / milli,
-                    // The product has more than 64 bits.
+                    // The product has more than 64 bits. If the quotient has as well, it becomes
+                    // 146 years, the limit of a trace's times.
                     None => {
                         let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
                         u64::try_from(ns).unwrap_or(u64::MAX / 4)

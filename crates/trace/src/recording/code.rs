@@ -2,6 +2,9 @@
 //!
 //! A block is the unit of a recording that can be decoded alone. Its *reference values* are the
 //! last time and the ends of the last ranges.
+//!
+//! A function fails if its encoding cannot express the value, or if the bytes of the block end
+//! early or stand for no value.
 
 use std::collections::BTreeMap;
 
@@ -139,7 +142,8 @@ pub(super) fn code_flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<
     Ok(())
 }
 
-/// Writes or reads one of several values, encoded by its index in `values`.
+/// Writes or reads one of several values, encoded by its index in `values`, which contains all
+/// values of the type.
 pub(super) fn code_choice<T: Copy + PartialEq>(
     code: &mut impl FieldCodec,
     value: &mut T,
@@ -173,7 +177,7 @@ fn code_difference(
     reference: u64,
     value: &mut u64,
 ) -> Result<(), RecordProblem> {
-    // 0, -1, 1 and -2 are encoded as 0, 1, 2 and 3.
+    // 0, -1, 1 and -2 are encoded as 0, 1, 2 and 3, so that small differences are short.
     let signed_difference = value.wrapping_sub(reference) as i64;
     let mut number = (signed_difference << 1 ^ signed_difference >> 63) as u64;
     code.number(&mut number)?;

@@ -1,4 +1,5 @@
-//! The fields of each record type in order, for both writing and reading.
+//! The fields of each record type in order, for both writing and reading. Each function stops at
+//! the first field with an error: a value without an encoding, or bytes without a value.
 
 use super::code::{
     FieldCodec, RecordProblem, code_choice, code_flag, code_optional_number, code_range,
@@ -220,7 +221,7 @@ fn code_others_sampled(
 }
 
 /// Writes or reads the result of a read that requested `requested_bytes` bytes: twice the missing
-/// bytes, or an odd number with the error.
+/// bytes, or an odd number with the error. A result of more bytes than requested is an error.
 fn code_outcome(
     code: &mut impl FieldCodec,
     requested_bytes: u64,

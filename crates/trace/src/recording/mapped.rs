@@ -62,7 +62,9 @@ impl MappedUse {
         self.next_ranges.insert(mapped.thread, (mapped.file, range));
     }
 
-    /// Records the read of a fault. Returns the pages that it shows to be used.
+    /// Records the read of a fault. Returns the pages that it shows to be used. The fault has
+    /// mapped the range that [`map`](MappedUse::map) kept for its thread, if the touched page lies
+    /// in it.
     pub fn fault(&mut self, read: &ReadRecord) -> FaultUse {
         let touched = PageRange::new(read.offset / PAGE_BYTES, 1);
         // Recordings of version 1 have the range that was mapped in the read itself.
@@ -78,6 +80,8 @@ impl MappedUse {
         // A stream next needs the first page that is not mapped. Windows of random touches may lie
         // next to each other as well.
         let continues = |last: &StreamRange| follows(last.mapped.end, touched.first);
+        // Backward, a touch of the first page precedes the last range with all mapped pages, any
+        // other touch with its own page.
         let touched_end = if touched.first == mapped.first { mapped.end } else { touched.end };
         let precedes = |last: &StreamRange| follows(touched_end, last.mapped.first);
         let index = ranges.iter().position(|last| continues(last) || precedes(last));

@@ -62,6 +62,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
     /// Fails if a recording has no start record or no time of day, or was made by another method
     /// or with another page size than the first: [`TraceError::Unmergeable`].
     pub fn new(recordings: Vec<I>) -> Result<MergedRecords<I>, TraceError> {
+        // The first record of each, compared with the first of all.
         let mut starts: Vec<RecordingStart> = Vec::new();
         let mut parts = Vec::new();
         for (index, mut records) in recordings.into_iter().enumerate() {
@@ -98,6 +99,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
                 end: None,
             });
         }
+        // Times count from the earliest start.
         let start = starts.iter().min_by_key(|start| start.wall_ns).cloned();
         if let Some(first) = &start {
             for (part, start) in parts.iter_mut().zip(&starts) {
@@ -105,6 +107,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
                 part.read_next(part.time_offset_ns);
             }
         }
+        // A name that the recordings do not share is left empty.
         let start = start.map(|first| {
             let is_common = |value: fn(&RecordingStart) -> &str| {
                 starts.iter().all(|start| value(start) == value(&first))
@@ -158,8 +161,8 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
         self.recent_records.push_back((at_ns, index, record));
     }
 
-    /// Returns the end record: the latest end and the sum of processor times. Returns `None` if any
-    /// recording is truncated.
+    /// Returns the end record: the latest end and the sum of processor times, which is unknown if
+    /// one of them is. Returns `None` if any recording is truncated.
     fn merged_end(&mut self) -> Option<RecordingEnd> {
         let ends: Option<Vec<&RecordingEnd>> =
             self.parts.iter().map(|part| part.end.as_ref()).collect();
@@ -186,6 +189,7 @@ impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
             if let Some((at_ns, index, record)) = next {
                 self.buffer_or_merge(at_ns, index, record);
             }
+            // Twice the accuracy: a duplicate that follows still finds the record.
             let is_due = |(at_ns, ..): &(u64, usize, Record)| at_ns + 2 * ALIGNMENT_NS < now_ns;
             if self.recent_records.front().is_some_and(|recent| is_over || is_due(recent)) {
                 return self.recent_records.pop_front().map(|(_, _, record)| record);
@@ -275,7 +279,8 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
         Some(record)
     }
 
-    /// Returns the number of a device in the merged recording.
+    /// Returns the number of a device in the merged recording. The number of a device without a
+    /// name (0 for an unknown one) stays.
     fn merged_device(&self, own_number: u64) -> u64 {
         self.devices.get(&own_number).copied().unwrap_or(own_number)
     }
@@ -356,7 +361,8 @@ fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     Some(*end_ns)
 }
 
-/// Returns true if two records describe the same request.
+/// Returns true if two records describe the same request: equal properties, and times that differ
+/// by at most [`ALIGNMENT_NS`].
 fn is_same_request(first: &RequestRecord, second: &RequestRecord) -> bool {
     let properties =
         |request: &RequestRecord| (request.device, request.work, request.place, request.bytes);

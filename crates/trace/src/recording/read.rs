@@ -46,8 +46,9 @@ impl<R: io::Read> RecordingReader<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// Fails if the source is not a recording or has another version.
+    /// Fails if the source is not a recording, ends within the header, or has another version.
     pub fn new(mut source: R) -> Result<RecordingReader<R>, TraceError> {
+        // The magic bytes (8) and the version (4).
         let mut head = [0; 12];
         let length =
             fill_buffer(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
@@ -102,10 +103,11 @@ impl<R: io::Read> RecordingReader<R> {
     }
 
     /// Reads the next block and checks its length and its checksum. Returns false at the end of the
-    /// file.
+    /// file. A file that ends within the block, and a failed check, are errors.
     fn read_block(&mut self) -> Result<bool, TraceError> {
         self.block_start = self.next_block_start;
         let block_start = self.block_start;
+        // The length of the records (4 bytes) and their checksum (4).
         let mut head = [0; 8];
         match fill_buffer(&mut self.source, &mut head)
             .map_err(|error| unread_error(block_start, &error))?
@@ -139,7 +141,8 @@ impl<R: io::Read> RecordingReader<R> {
         Ok(true)
     }
 
-    /// Decodes the next record of the block: its type number, then its fields.
+    /// Decodes the next record of the block: its type number, then its fields. Fails if the type is
+    /// unknown or a field is malformed.
     fn decode_record(&mut self) -> Result<Record, RecordProblem> {
         let rest = &self.block[self.decoded_bytes..];
         let mut decoder = FieldDecoder { rest, reference: &mut self.reference };
@@ -154,7 +157,7 @@ impl<R: io::Read> RecordingReader<R> {
     }
 
     /// Checks that a record may follow the preceding ones, and that the names in it are known. Adds
-    /// it to the names and the sums.
+    /// it to the names and the sums. The error describes the first failed check.
     fn check_and_add(&mut self, record: &Record) -> Result<(), &'static str> {
         match (self.state, record) {
             (ReaderState::Begins, Record::Start(_)) => self.state = ReaderState::Within,
@@ -163,6 +166,7 @@ impl<R: io::Read> RecordingReader<R> {
             (ReaderState::Over | ReaderState::Failed, _) => return Err("a record after the last"),
             (ReaderState::Within, _) => {}
         }
+        // The numbers that the record uses, each of which must have been named.
         let (mut file, mut thread, mut device) = (None, None, None);
         match record {
             Record::Device(device) => {
@@ -224,7 +228,8 @@ impl<R: io::Read> Iterator for RecordingReader<R> {
     }
 }
 
-/// Reads until the buffer is full or the source ends. Returns the number of bytes read.
+/// Reads until the buffer is full or the source ends. Returns the number of bytes read, or the
+/// error of the source.
 fn fill_buffer(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled_bytes = 0;
     while filled_bytes < buffer.len() {

@@ -98,7 +98,8 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
     parser.finish()
 }
 
-/// Reads a line, or its beginning if it is too long. Returns the number of bytes, 0 at the end.
+/// Reads a line, or its beginning if it is too long. Returns the number of bytes, 0 at the end, or
+/// the error of the source.
 fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     source.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }
@@ -207,6 +208,7 @@ impl StraceParser {
             page_bytes: 4096,
             ..RecordingStart::default()
         };
+        // Names precede all records that use them.
         let mut records = vec![Record::Start(start)];
         for (path, file) in self.files {
             records.push(Record::File(FileRecord { file, path, ..FileRecord::default() }));

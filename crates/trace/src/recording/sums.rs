@@ -26,7 +26,8 @@ impl RecordingSums {
         check_at_most(SUM_MAX, time_ns(record), TIME_OUT_OF_RANGE)
     }
 
-    /// Adds the times and counts of a record to the sums.
+    /// Adds the times and counts of a record to the sums. The error names the sum that exceeds
+    /// [`SUM_MAX`].
     fn add_values(&mut self, record: &Record) -> Result<(), &'static str> {
         /// Error for waits whose sum is beyond [`SUM_MAX`].
         const WAITS_OUT_OF_RANGE: &str = "waits of more than 36 years together";

@@ -27,7 +27,7 @@ impl<W: io::Write> RecordingWriter<W> {
         Ok(RecordingWriter { sink, block: FieldEncoder::default() })
     }
 
-    /// Appends a record.
+    /// Appends a record to the block, which is written once it has `BLOCK_BYTES` bytes.
     ///
     /// # Errors
     /// Returns the errors of `sink`, and [`io::ErrorKind::InvalidInput`] for an invalid record.
@@ -39,6 +39,7 @@ impl<W: io::Write> RecordingWriter<W> {
             .block
             .number(&mut tag)
             .and_then(|()| fields::code_fields(&mut record, &mut self.block));
+        // An encoder reports no other problem.
         if let Err(RecordProblem::Wrong(why)) = result {
             // The reference values include the fields already encoded, so a new block is needed.
             self.block.bytes.truncate(bytes_before);

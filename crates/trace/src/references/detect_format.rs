@@ -7,7 +7,7 @@ use crate::block_trace;
 const DETECTION_BYTES: usize = 4096;
 
 /// Returns the format indicated by a trace's name and first lines. Returns `None` if several are
-/// possible.
+/// possible, or none.
 pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     let name = name.to_ascii_lowercase();
     let has_ending = |end: &str| name.ends_with(end);
@@ -34,6 +34,7 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_number = |word: &str| word.parse::<u64>().is_ok();
     match words[..] {
+        // MSR Cambridge has seven columns.
         _ if line.split(',').count() >= 7 => {
             Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))
         }

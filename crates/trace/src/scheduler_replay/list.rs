@@ -1,7 +1,7 @@
 //! Parser of the replayed list: one event per line, `key=value` words.
 //!
 //! A *word* is a pair `key=value`. Each function that takes a word removes it, so that a rest is an
-//! unknown word.
+//! unknown word. A missing or malformed word is an error, returned as its text.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -82,6 +82,7 @@ impl AdvisedDevice {
         if self.requests_in_progress.contains_key(&sector) {
             return;
         }
+        // Without a free number, the requests in progress have all numbers below this one.
         let next = RequestId(self.requests_in_progress.len() as u32);
         let id = self.free_ids.pop().unwrap_or(next);
         self.requests_in_progress.insert(sector, id);

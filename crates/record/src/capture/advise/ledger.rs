@@ -55,7 +55,8 @@ impl Ledger {
         }
     }
 
-    /// Removes a range and returns the number of its pages that were in the ledger.
+    /// Removes a range and returns the number of its pages that were in the ledger. Parts of a
+    /// prefetched range outside of it stay, with their time.
     pub fn remove_range(&mut self, file: u32, range: PageRange) -> u64 {
         let pages_before = self.pages;
         while let Some(overlapping) = self.last_overlapping(file, range) {

@@ -118,6 +118,7 @@ impl Touches {
             event.data,
             EventData::MapPages { .. } | EventData::Fault { .. } | EventData::Insert { .. }
         );
+        // An exception without a further event of its fault has mapped its pages by now.
         let last_exception = self.last_exceptions.remove(&task);
         if let Some(mapped_page) = last_exception.filter(|_| !belongs_to_exception) {
             self.report_exception(task, &mapped_page, tables, on_touch);

@@ -113,6 +113,7 @@ impl FileUse {
         }
         let last = self.last_piece;
         let continues_piece = !last.is_empty() && (last.first..=last.end).contains(&range.first);
+        // Pages of the continued piece were counted with their first access.
         let known_end = if continues_piece { self.last_piece.end } else { range.first };
         for page in known_end.max(range.first)..range.end {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
@@ -172,6 +173,7 @@ impl FileUse {
         }
         let start = self.next_start.filter(|start| *start < self.file_pages)?;
         let first = (start..self.file_pages).find(|page| !self.is_used(*page));
+        // Without an unused page the chunk below is empty.
         let first = first.unwrap_or(self.file_pages);
         let allowed_pages = room_pages
             .min(credit_pages)
@@ -221,6 +223,7 @@ impl FileUse {
 
     /// Shortens a range so that it ends before the first long part already used.
     fn cut_at_used(&self, range: PageRange) -> PageRange {
+        // Behind the last unused page so far.
         let mut end = range.first;
         for page in range.pages() {
             if !self.is_used(page) {

@@ -220,6 +220,7 @@ impl AdviceCredit {
     /// time in picoseconds in which the device reads a page.
     pub fn room_pages(&self, reason: PrefetchReason, page_ps: u64) -> u64 {
         let waited_ns = self.without.waited_ns + self.with.waited_ns;
+        // A nanosecond has 1,000 picoseconds.
         let waited_pages = (waited_ns.saturating_mul(1000) / page_ps.max(1)) as i64;
         let whole_file_pages = waited_pages.max(WHOLE_FILE_CREDIT_PAGES);
         let extra_pages = match reason {
@@ -301,6 +302,7 @@ impl AdviceCredit {
     /// judged. The share of used pages is judged once, then the next refusal starts its count
     /// again.
     fn negative_verdict(&mut self, unused_pages: u64, stale_pages: u64) -> Option<StopReason> {
+        // The credit at the start of this trial, which each negative verdict halves.
         let pages_min = (self.start_pages >> self.consecutive_negative_verdicts).max(1);
         let gone_pages = self.lost_pages + stale_pages;
         if gone_pages >= pages_min && self.used_pages < gone_pages {

@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use readpath_core::unit::SECTOR_BYTES;
 use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord, Record, Unseen};
 
 use super::super::event::{AT_POSITION, Inode, SubmittedRead, SystemCall};
@@ -185,6 +186,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// for an unknown descriptor and for a file registered with io_uring.
     fn set_range(&mut self, at_ns: u64, read: &mut AsyncRead, submitted: SubmittedRead) {
         read.bytes = submitted.bytes;
+        // `AT_POSITION` is larger, and is replaced below.
         read.offset = Some(submitted.offset).filter(|offset| *offset <= OFFSET_MAX);
         read.descriptor = submitted.descriptor;
         let Some(state) = self.tasks.get(&read.task) else { return };
@@ -233,6 +235,7 @@ impl<N: FileNames> TaskTracker<N> {
         let read = self.pending.uring.remove(&submitted.request);
         let task_of_process =
             |(task, state): (&u32, &RecordedTask)| (state.process == process).then_some(*task);
+        // The task itself, the first thread of the process (which has its number), or any other.
         let reader = if self.tasks.contains_key(&task) {
             Some(task)
         } else if self.tasks.contains_key(&process) {
@@ -265,9 +268,10 @@ impl<N: FileNames> TaskTracker<N> {
             return false;
         };
         let now = CallMoment { at_ns, waited_ns: call.waited_ns };
+        let (_, first_page) = page;
         let matches_page = |read: &AsyncRead| {
             read.cached_span.is_none()
-                && read.offset.is_none_or(|offset| offset / PAGE_BYTES == page.1)
+                && read.offset.is_none_or(|offset| offset / PAGE_BYTES == first_page)
         };
         // No submitted read waits for this page: it belongs to the read that has begun.
         if !state.submitted_reads.iter().any(matches_page) {
@@ -314,8 +318,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Assigns a block request of `sectors` sectors (512 bytes) to the task's first direct read
-    /// with missing bytes. `disk` is the number of the block device.
+    /// Assigns a block request of `sectors` sectors from `sector` on to the task's first direct
+    /// read with missing bytes, if there is one. `disk` is the number of the block device.
     pub(super) fn on_aio_request(&mut self, task: u32, disk: u64, sector: u64, sectors: u64) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let lacks_bytes = |read: &&mut AsyncRead| {
@@ -323,7 +327,7 @@ impl<N: FileNames> TaskTracker<N> {
         };
         if let Some(read) = state.submitted_reads.iter_mut().find(lacks_bytes) {
             read.pending_sectors.push((disk, sector, sector + sectors));
-            read.device_bytes += sectors * 512;
+            read.device_bytes += sectors * SECTOR_BYTES;
         }
     }
 
@@ -559,8 +563,10 @@ impl<N: FileNames> TaskTracker<N> {
     /// Counts `count` reads of a task that are missing from the recording, with their wait.
     fn count_missing(&mut self, task: u32, method: ReadMethod, count: u64, waited_ns: u64) {
         let Some(thread) = self.thread_number(task) else { return };
-        let count_and_wait = self.pending.missing_reads.entry((thread, method)).or_default();
-        *count_and_wait = (count_and_wait.0 + count, count_and_wait.1 + waited_ns);
+        let missing = self.pending.missing_reads.entry((thread, method)).or_default();
+        let (missing_count, missing_wait_ns) = missing;
+        *missing_count += count;
+        *missing_wait_ns += waited_ns;
         self.pending.unseen_count += count;
     }
 

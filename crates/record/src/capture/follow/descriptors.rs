@@ -59,7 +59,7 @@ fn descriptor_in(argument: u64) -> u64 {
 
 impl<N: FileNames> TaskTracker<N> {
     /// Adds the files of the descriptors and mappings of a process that ran before the recording,
-    /// as `/proc` reports them.
+    /// as `/proc` reports them. A process without a recorded task has no effect.
     pub(in crate::capture) fn add_existing_files(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
@@ -417,6 +417,7 @@ impl<N: FileNames> TaskTracker<N> {
         }
         let descriptor = descriptor_in(descriptor);
         let file_state = self.tables.file_state(state.table, descriptor);
+        // The program may have closed the descriptor since: the mapping then shows the file.
         let found = match self.file_number_of(end_ns, task, descriptor, &file_state, None) {
             Some(file) => match file_state.borrow().target {
                 DescriptorTarget::File(inode) => Some((inode, file)),

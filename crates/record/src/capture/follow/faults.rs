@@ -103,7 +103,8 @@ impl OpenFault {
         }
     }
 
-    /// Returns the end of the fault and its wait, both in nanoseconds.
+    /// Returns the end of the fault and its wait, both in nanoseconds. The request that completed
+    /// while the task was awake counts only if the task has not slept for the page.
     fn end_and_wait_ns(&self) -> (u64, u64) {
         match self.awake_request {
             Some((since_ns, at_ns)) if !self.is_served => (at_ns, at_ns - since_ns),
@@ -113,7 +114,7 @@ impl OpenFault {
 }
 
 impl RecordedTask {
-    /// Returns the open fault if its page is one of `pages`.
+    /// Returns the open fault if its page is one of `pages` of this file, else `None`.
     fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut OpenFault> {
         self.fault.as_mut().filter(|fault| fault.inode == inode && pages.contains(fault.page))
     }
@@ -236,7 +237,7 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Handles the wake-up of a task at `at_ns`. Its sleep counts as a wait of its call and of its
-    /// fault.
+    /// fault. A task that was not asleep has no wait.
     pub(super) fn on_wakeup(&mut self, at_ns: u64, task: u32) {
         let begins_sleep = false;
         self.on_sleep_change(at_ns, task, begins_sleep);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use readpath_core::unit::SECTOR_BYTES;
 use readpath_trace::recording::{DeviceOperation, OthersRequests, Record, RequestRecord};
 
 use super::super::names::FileNames;
@@ -55,6 +56,7 @@ impl<N: FileNames> TaskTracker<N> {
         };
         // A marks readahead.
         let is_ahead = flags.contains('A');
+        // The queued range that contains the first sector, if there is one.
         let queued = self.queued.range(..=start).next_back();
         let queued = queued.filter(|((queued_disk, _), (end_sector, _))| {
             *queued_disk == disk && *end_sector > sector
@@ -95,7 +97,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// partial completion remains in progress. A request whose start was not recorded is ignored.
     pub(super) fn on_complete(&mut self, at_ns: u64, device: u64, sector: u64, sectors: u64) {
         let Some(issued) = self.issued.remove(&(device, sector)) else { return };
-        let bytes = match sectors * 512 {
+        // The completed part, and the rest as a request of its own.
+        let bytes = match sectors * SECTOR_BYTES {
             0 => issued.bytes,
             completed => completed.min(issued.bytes),
         };
@@ -103,8 +106,9 @@ impl<N: FileNames> TaskTracker<N> {
             let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
             self.issued.insert((device, sector + sectors), rest);
         }
-        let end_sector = sector + bytes / 512;
+        let end_sector = sector + bytes / SECTOR_BYTES;
         self.on_aio_completion(at_ns, device, sector, end_sector);
+        // A task with a number in the recording is recorded, any other one is of another program.
         let thread = issued.task.and_then(|task| self.thread_number(task));
         if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.on_own_completion(at_ns, task, issued.begin_ns);
@@ -121,7 +125,7 @@ impl<N: FileNames> TaskTracker<N> {
             device,
             work: issued.work,
             is_ahead: issued.is_ahead,
-            place: sector * 512,
+            place: sector * SECTOR_BYTES,
             bytes,
         };
         self.out.put(at_ns, Record::Request(request));

@@ -1,4 +1,5 @@
-//! Numbers of files, disks and threads in a recording. The first use of each writes its name.
+//! Numbers of files, disks and threads in a recording. The first use of each writes its name. The
+//! functions fail only if this write fails.
 
 use std::fs;
 use std::io::{self, Write};

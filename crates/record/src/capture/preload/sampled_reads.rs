@@ -1,5 +1,5 @@
 //! Records of the reads by io_uring, the page faults and the requests of other programs that were
-//! sampled.
+//! sampled. The functions fail only if the recording cannot be written.
 
 use std::io::{self, Write};
 

@@ -109,6 +109,7 @@ impl FaultSamples {
         let processes: Vec<u32> = processes.collect();
         let fault_ns = std::mem::take(fault_ns);
         self.sample(&processes, fault_ns);
+        // A file that is found now is compared from the next sample on.
         let is_recent = |last_search: Instant| last_search.elapsed() < SEARCH_PERIOD;
         if fault_ns > 0 || !self.last_search.is_some_and(is_recent) {
             self.last_search = Some(begin);

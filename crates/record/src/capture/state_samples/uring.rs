@@ -240,6 +240,7 @@ impl Ring {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let number = i32::try_from(descriptor).ok()?;
         let file = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).ok()?;
+        // The part before the results has the sizes of the rest.
         let head = Mapped::new(&file, MAP_RINGS, layout.results)?;
         let request_entries = head.word(layout.request_entries).load(Ordering::Acquire);
         let result_entries = head.word(layout.result_entries).load(Ordering::Acquire);
@@ -418,6 +419,7 @@ impl Ring {
         };
         let result = (!is_overwritten).then_some(result);
         let process = self.process;
+        // Without a known entry, the result may be one of a request whose entry was overwritten.
         let Some(request) = found.and_then(|index| self.in_flight.remove(index)) else {
             let begin_ns = self.overwritten.pop_front()?;
             let unknown = UringRead { process, begin_ns, end_ns, result, ..UringRead::default() };
@@ -432,6 +434,7 @@ impl Ring {
             true => files.file(process, request.descriptor, end_ns),
             false => None,
         };
+        // The lengths of the buffers in a list are in the program's memory.
         let asked_bytes = match request.operation {
             OP_READV => u64::try_from(result.unwrap_or(0)).unwrap_or(0),
             _ => request.bytes,

@@ -99,6 +99,7 @@ fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String),
                 offsets.entry(key).or_insert((bits / 8) as i32);
             }
         }
+        // Bytes of the data behind the head of the type.
         position += match kind {
             INT | VARIABLE | DECLARATION_TAG => 4,
             ARRAY => 12,

@@ -19,6 +19,7 @@ pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
 /// Returns a text about the main writer to a device, by bytes: a thread of the program, the kernel
 /// for the program, or another program. `written_bytes`: all bytes written to the device.
 fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -> String {
+    // A writer of at least half of the bytes is the main one: first the program's own threads.
     let by_thread = gathered.writes.bytes_by_thread(device);
     let own_bytes: u64 =
         by_thread.iter().filter(|(thread, _)| thread.is_some()).map(|(_, bytes)| bytes).sum();
@@ -33,6 +34,7 @@ fn main_writer_text(gathered: &RecordingData, device: u64, written_bytes: u64) -
             bytes_text(own_bytes as f64)
         );
     }
+    // Then the program by way of the page cache.
     let cached_bytes = gathered.written_bytes(device);
     if cached_bytes * 2 >= written_bytes {
         return format!(

@@ -84,20 +84,12 @@ impl RecordingData {
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
     pub(super) fn on_read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
-        // The bytes that the read used, and the range that it requested: for a fault, the pages
-        // that it mapped.
         let retried_step = self.retried_fault_step(read);
-        let is_fault = read.way == ReadMethod::Fault && retried_step.is_none();
-        let fault = is_fault.then(|| self.mapped.fault(read));
-        let got_bytes = fault.as_ref().map_or(read.bytes_read(), |fault| {
-            fault.used.iter().map(|range| range.count() * PAGE_BYTES).sum()
-        });
-        let (offset, end) = match &fault {
-            Some(fault) => (fault.mapped.first * PAGE_BYTES, fault.mapped.end * PAGE_BYTES),
-            None => (read.offset, read.offset + read.asked_bytes),
-        };
-        let mut fetched = self.claim_inserted(read, offset, end);
         let is_retry = retried_step.is_some();
+        let is_first_fault = read.way == ReadMethod::Fault && !is_retry;
+        let fault = is_first_fault.then(|| self.mapped.fault(read));
+        let (got_bytes, (offset, end)) = used_bytes_and_range(read, fault.as_ref());
+        let claimed = self.claim_inserted(read, offset, end);
         let step = retried_step.unwrap_or_else(|| self.record_step(read, offset, end));
         if !is_retry {
             self.count_read(read, got_bytes);
@@ -112,16 +104,13 @@ impl RecordingData {
         // Without root, insertions into the page cache are not seen, and the descriptor decides.
         let is_buffered = opened.is_some_and(|opened| self.buffered_opens.contains(&opened));
         let has_filled_cache =
-            fetched.bytes > 0 || (!has_measured_waits && is_buffered && waited_ns > 0);
+            claimed.bytes > 0 || (!has_measured_waits && is_buffered && waited_ns > 0);
         // Direct reads pass the cache. Insertions into it are reported only with measured waits.
         let is_fetch_unreported = is_direct || (!has_measured_waits && waited_ns > 0);
-        if got_bytes > 0 && fetched.bytes == 0 && is_fetch_unreported {
-            let file = self.files.entry(read.file).or_default();
-            (fetched.bytes, fetched.refetched_bytes) = match is_direct {
-                true => (got_bytes, file.record_fetch(read.offset, got_bytes)),
-                false => file.record_absent_fetch(read.offset, got_bytes),
-            };
-        }
+        let mut fetched = match got_bytes > 0 && claimed.bytes == 0 && is_fetch_unreported {
+            true => self.record_unreported_fetch(read, got_bytes, is_direct),
+            false => claimed,
+        };
         if !is_retry {
             self.record_used_pages(read, fault.as_ref(), step);
         }
@@ -155,6 +144,23 @@ impl RecordingData {
         self.charge_wait(read, &wait, waited_ns);
     }
 
+    /// Records the fetch of a read that returned `got_bytes` bytes, for which the recording reports
+    /// no insertion into the page cache. A direct read has fetched all of them. Another one
+    /// has fetched the pages that were not read before, or all if there are none.
+    fn record_unreported_fetch(
+        &mut self,
+        read: &ReadRecord,
+        got_bytes: u64,
+        is_direct: bool,
+    ) -> FetchedBytes {
+        let file = self.files.entry(read.file).or_default();
+        let (bytes, refetched_bytes) = match is_direct {
+            true => (got_bytes, file.record_fetch(read.offset, got_bytes)),
+            false => file.record_absent_fetch(read.offset, got_bytes),
+        };
+        FetchedBytes { bytes, refetched_bytes, prefetched_bytes: 0 }
+    }
+
     /// Claims the pages that the reading thread inserted into the cache within this read, and
     /// returns the bytes of the read's own file among them. Pages inserted earlier were written,
     /// except the readahead of the thread's last fault.
@@ -172,6 +178,7 @@ impl RecordingData {
             let is_of_last_fault = last_fault.is_some_and(|(fault_file, end_ns)| {
                 fault_file == file && at_ns.saturating_sub(end_ns) <= FAULT_READAHEAD_NS
             });
+            // Neither this read nor the last fault caused the insertion.
             if at_ns < read.begin_ns && !is_of_last_fault {
                 file_data.written_bytes += bytes;
                 continue;
@@ -250,8 +257,8 @@ impl RecordingData {
         }
         self.threads.entry(read.thread).or_default().waited_ns += waited_ns;
         self.waited_ns += waited_ns;
-        let span = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
-        self.waits.add(span.0, span.1);
+        let span @ (begin_ns, end_ns) = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
+        self.waits.add(begin_ns, end_ns);
         if fetched_bytes > 0 {
             self.writes.record_wait(file.device, span, fetched_bytes);
             self.other_reads.record_wait(file.device, span, fetched_bytes);
@@ -262,7 +269,8 @@ impl RecordingData {
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
     }
 
-    /// Marks the requested pages as used. For a fault, these are the pages that it can have used.
+    /// Marks the requested pages as used, and adds them to the sample of the miss-ratio curve. For
+    /// a fault, these are the pages that it can have used.
     fn record_used_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
         let called_pages = [PageRange::covering(read.offset, read.bytes_read())];
         let file = self.files.entry(read.file).or_default();
@@ -272,7 +280,8 @@ impl RecordingData {
         for pages in fault.map_or(&called_pages[..], |fault| &fault.used) {
             let is_fetched = file.fetched.has_any(pages.first, pages.end);
             let new_pages = file.requested.add(pages.first, pages.end);
-            // A part is a contiguous range that was both requested and fetched.
+            // A part is a contiguous range that was both requested and fetched. A read adjacent to
+            // the last one extends its part.
             if is_fetched && new_pages > 0 {
                 file.parts += u64::from(!step.is_adjacent);
                 file.part_bytes += new_pages * PAGE_BYTES;
@@ -280,6 +289,17 @@ impl RecordingData {
             self.reuse.add_references(read.file, *pages);
         }
     }
+}
+
+/// Returns the number of bytes that a read used, and the range that it requested: first byte and
+/// end (exclusive). A fault uses the pages that it shows to be used, and requests the pages that it
+/// mapped. `fault` is `None` for other reads and for a repeated fault.
+fn used_bytes_and_range(read: &ReadRecord, fault: Option<&FaultUse>) -> (u64, (u64, u64)) {
+    let Some(FaultUse { mapped, used, .. }) = fault else {
+        return (read.bytes_read(), (read.offset, read.offset + read.asked_bytes));
+    };
+    let used_pages: u64 = used.iter().map(|range| range.count()).sum();
+    (used_pages * PAGE_BYTES, (mapped.first * PAGE_BYTES, mapped.end * PAGE_BYTES))
 }
 
 /// Returns true if an advice caused the insertion of pages. Both have the same file, the ranges

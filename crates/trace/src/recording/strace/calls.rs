@@ -42,6 +42,7 @@ impl RequestedRead {
     /// Returns the read that a call requests, or `None` if it is not a read.
     fn of_call(call: &Call<'_>) -> Option<RequestedRead> {
         let method = read_method(call.name)?;
+        // Indexes of the arguments from 0, by the manual page of each call.
         let (descriptor_index, offset, bytes) = match call.name {
             "sendfile" | "sendfile64" => (1, call.pointed_offset(2), call.number(3)),
             "copy_file_range" | "splice" => (0, call.pointed_offset(1), call.number(4)),
@@ -140,7 +141,8 @@ impl StraceParser {
         self.table_of_task(task).open_files.insert(descriptor, OpenFile { path, position: 0 });
     }
 
-    /// Removes closed descriptors.
+    /// Removes closed descriptors, also after a failed call. `close_range` with the flag CLOEXEC
+    /// closes nothing now.
     fn import_close(&mut self, task: u32, call: &Call<'_>) {
         let Some((first, _)) = parse_descriptor(call.argument(0)) else { return };
         let last = match call.name {
@@ -165,7 +167,8 @@ impl StraceParser {
         }
     }
 
-    /// Copies a descriptor (`dup`, `F_DUPFD`).
+    /// Copies a descriptor (`dup`, `F_DUPFD`). The copy has a file position of its own from here
+    /// on. No effect if the call failed, or if the descriptor is unknown.
     fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
         if let (Some((original, _)), Some(copy)) =
             (parse_descriptor(call.argument(0)), call.success_value())
@@ -178,7 +181,7 @@ impl StraceParser {
     }
 
     /// Shares the descriptors and mappings of a task with its new task `new_task`: the same table
-    /// if `is_shared`, otherwise a copy.
+    /// if `is_shared`, otherwise a copy. `None` for a failed call has no effect.
     fn import_new_task(&mut self, task: u32, new_task: Option<u64>, is_shared: bool) {
         let Some(new_task) = new_task.and_then(|new_task| u32::try_from(new_task).ok()) else {
             return;
@@ -219,12 +222,14 @@ impl StraceParser {
             self.count_left_out(kind::NO_FILE);
             return Some(());
         }
+        // A read of a file. One without an offset moves the position.
         let read_bytes = u64::try_from(value).unwrap_or(0);
         let offset = requested.offset.unwrap_or(open_file.position);
         if requested.offset.is_none() {
             open_file.position = open_file.position.checked_add(read_bytes)?;
         }
         let path = open_file.path.clone();
+        // A copy of more than a call can move means the rest of the file.
         let asked_bytes = match requested.bytes {
             Some(bytes) if requested.method != ReadMethod::Copied || bytes <= CALL_BYTES_MAX => {
                 bytes.max(read_bytes)
@@ -278,7 +283,8 @@ impl StraceParser {
         *self.threads.entry(task).or_insert(threads)
     }
 
-    /// Advances the position of the file that a copy writes to.
+    /// Advances the position of the file that a copy writes to. No effect for another call, or for
+    /// a copy to an offset of its own.
     fn advance_copy_target(&mut self, task: u32, call: &Call<'_>) {
         let (target_index, offset) = match call.name {
             "sendfile" | "sendfile64" => (0, None),
@@ -328,7 +334,7 @@ impl StraceParser {
     }
 
     /// Adds the record of advice on a mapping (`madvise`). Advice on memory without a known file is
-    /// counted as left out, unless it releases memory.
+    /// counted as left out, unless it releases memory. A failed call has no effect.
     fn advise_mapping(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(0)) = (call.number(0), call.value()) else { return };
         let hint = parse_hint(call.argument(2));
@@ -366,7 +372,8 @@ impl StraceParser {
         self.records.push((at_ns, Record::Advice(advice)));
     }
 
-    /// Keeps the requests that `io_submit` accepted until they end.
+    /// Keeps the requests that `io_submit` accepted until they end. Requests that the text hides
+    /// count as one call left out. A failed call has no effect.
     fn import_submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
         let Some(accepted) = call.success_value() else { return };
         let Some((requests, _)) = syntax::split_structures(call.argument(2)) else {
@@ -411,8 +418,8 @@ impl StraceParser {
         Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
     }
 
-    /// Adds the records of reads that `io_getevents` completes. Returns `None` for malformed
-    /// results.
+    /// Adds the records of reads that `io_getevents` completes. Events without a kept read, and a
+    /// call without a list of events, have no effect. Returns `None` for malformed results.
     fn import_events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
         let Some((events, _)) = syntax::split_structures(call.argument(3)) else { return Some(()) };
         for event in &events {

@@ -104,7 +104,7 @@ pub fn field_value<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
 }
 
 /// Splits `[{…}, {…}, ...]` into elements and their fields. The flag is true if strace left
-/// elements out (`...`).
+/// elements out (`...`). Returns `None` for text without the outer brackets.
 pub fn split_structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
     let (elements, _) = split_at_commas(inside, None)?;
@@ -166,7 +166,8 @@ fn split_at_commas(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)>
     Some((split_parts, ""))
 }
 
-/// Returns true if a `<` begins the path of a descriptor, judged by the text around it.
+/// Returns true if a `<` begins the path of a descriptor, judged by the text around it. It follows
+/// a digit or the D of `AT_FDCWD`, and is no part of a shift or a comparison.
 fn begins_path(before: char, rest: &str) -> bool {
     (before.is_ascii_digit() || before == 'D') && !rest.starts_with(['<', ' ', '='])
 }
@@ -227,6 +228,7 @@ fn decode_escapes(text: &str) -> String {
         };
         rest_of_text = after_kind;
         bytes.push(match kind {
+            // An octal number begins with the byte behind the backslash itself.
             b'0'..=b'7' => decode_digits(rest, 8, 3, &mut rest_of_text),
             b'x' => decode_digits(after_kind, 16, 2, &mut rest_of_text),
             b'n' => b'\n',
