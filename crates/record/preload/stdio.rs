@@ -82,7 +82,8 @@ unsafe fn current_bytes(stream: *const Stream) -> usize {
     }
 }
 
-/// Returns the buffer of a stream. `None` if it cannot be known.
+/// Returns the buffer of a stream. `None` for a null stream, and for a C library whose `FILE` is
+/// not known.
 #[inline(never)]
 fn buffer_of(stream: *mut c_void) -> Option<Buffer> {
     if stream.is_null() || !IS_KNOWN.load(Ordering::Relaxed) {
@@ -94,6 +95,7 @@ fn buffer_of(stream: *mut c_void) -> Option<Buffer> {
         let end = (&raw const (*stream).read_end).read_volatile();
         let begin = (&raw const (*stream).read_begin).read_volatile();
         let mut available = current_bytes(stream);
+        // The bytes of the file then wait in the saved buffer.
         if (&raw const (*stream).flags).read_volatile() & IS_PUSHED_BACK != 0 {
             let end = (&raw const (*stream).saved_end).read_volatile();
             let begin = (&raw const (*stream).saved_begin).read_volatile();
@@ -104,8 +106,8 @@ fn buffer_of(stream: *mut c_void) -> Option<Buffer> {
     }
 }
 
-/// Returns true if the current buffer of a stream has fewer than `bytes` bytes. Functions that take
-/// single bytes ask this each time.
+/// Returns true if the current buffer of a stream has fewer than `bytes` bytes, false if the C
+/// library's `FILE` is not known. Functions that take single bytes ask this each time.
 #[inline(always)]
 pub fn lacks(stream: *mut c_void, bytes: usize) -> bool {
     if !IS_KNOWN.load(Ordering::Relaxed) {

@@ -189,6 +189,7 @@ impl Recorder {
     }
 
     /// Records a running process, and children that it starts later. Recorded tasks are skipped.
+    /// The first attachment begins the recording.
     ///
     /// # Errors
     /// The process does not exist or cannot be recorded.

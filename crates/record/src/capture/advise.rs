@@ -427,7 +427,8 @@ impl Advisor {
     }
 
     /// Marks a task's last requested range as used. If `next` continues the request, only the pages
-    /// before `next` are marked. `None`: the request is over, and is forgotten.
+    /// before `next` are marked. `None`: the request is over, and is forgotten. A task without a
+    /// request has no effect.
     fn mark_used_up_to(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
         let Some(requested) = self.requested_ranges.get(&task).copied() else { return };
         let range = match next {

@@ -23,7 +23,7 @@ pub(in super::super) struct HiddenWaits {
 }
 
 /// Returns the waits without recorded reads. `None` if they are short, or if the recording has all
-/// waits.
+/// waits or no times by activity.
 pub(in super::super) fn hidden_waits(gathered: &RecordingData) -> Option<HiddenWaits> {
     if gathered.has_measured_waits() || gathered.spent_ns.is_empty() {
         return None;

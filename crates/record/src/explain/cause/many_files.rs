@@ -55,6 +55,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         charge.ns += file_charge.ns;
     }
     let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
+    // The root folder says nothing about the files.
     let folder = match deepest_common_folder(&files) {
         Some((path, count)) if path.parent().is_some() => {
             format!("{count} of them below {}", path.display())
