@@ -15,7 +15,7 @@ use crate::progress::Interrupt;
 /// further piece starts, and the results are incomplete.
 ///
 /// # Errors
-/// The first error that a piece returned.
+/// The error of a piece. Its thread stops; the other threads still process the remaining pieces.
 pub fn process_all<T: Sync, R: Send>(
     pieces: &[T],
     work: &(dyn Fn(&T) -> Result<R, Failure> + Sync),

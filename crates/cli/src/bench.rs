@@ -58,7 +58,8 @@ struct BenchDocument<'a> {
     results: &'a [BenchCell],
 }
 
-/// Measures the matrix, or the chosen rows of it, and prints the result.
+/// Measures the matrix, or the chosen rows of it, and prints the result. A failed or interrupted
+/// measurement is returned after the results up to it are printed.
 pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
     let scale = chosen_scale(args);
@@ -209,7 +210,7 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
 }
 
 /// Returns the chosen states that this system can produce. Adds a note with the reason for each
-/// other state.
+/// other state. The failure is `Unavailable` if no state is left.
 fn possible_states(
     args: &BenchArgs,
     rows: &[Row],
@@ -229,6 +230,7 @@ fn possible_states(
             states.retain(|state| !is_excluded(state));
         }
     };
+    // One data file shows whether the kernel drops the pages of this file system.
     let (path, _) = rows[0].data.files(folder).swap_remove(0);
     let residency = make_cold(&path, &mut || !interrupt.is_signalled())?;
     if residency.resident > 0 {

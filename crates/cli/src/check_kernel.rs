@@ -37,8 +37,9 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
     let path = args.file.clone().map_or_else(|| make_scratch_file(&mut scratch), Ok)?;
     let kernel = oracle::record(&path, &steps).map_err(recording_failure)?;
     drop(scratch);
-    let policy = check_kernel::run_policy(&check_kernel::kernel_policy(&kernel), &steps, &kernel)
-        .map_err(Failure::usage)?;
+    // `ondemand` with the largest folio of the recorded kernel.
+    let policy_spec = check_kernel::kernel_policy(&kernel);
+    let policy = check_kernel::run_policy(&policy_spec, &steps, &kernel).map_err(Failure::usage)?;
     let report = check_kernel::compare(&steps, &kernel, &policy);
     if args.json {
         print_json(&[KernelComparison::new(&report, &kernel.system)], args.seed)?;
@@ -107,7 +108,8 @@ fn make_scratch_file(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Returns `TMPDIR`, or else `/var/tmp`. `/tmp` is often a tmpfs, which has no readahead.
+/// Returns `TMPDIR`, or else `/var/tmp`. `/tmp` is often a tmpfs, which has no readahead, and is
+/// returned only if both are missing.
 fn folder_for_large_files() -> PathBuf {
     let on_disk = PathBuf::from("/var/tmp");
     match std::env::var_os("TMPDIR") {

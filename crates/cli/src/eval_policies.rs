@@ -167,6 +167,7 @@ fn cells_in_set(args: &EvalPoliciesArgs, parts: &[&str]) -> Vec<MatrixCell> {
         (_, true) => CellSet::HeldOut,
         _ => CellSet::Whole,
     };
+    // The named devices, and the devices with parameters drawn from the seed.
     let candidates = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
     candidates.filter(|cell| set.has_cell(cell)).collect()
 }
@@ -265,6 +266,7 @@ fn print_results(
         let part: Vec<JudgedCell> = judged.iter().filter(is_in_set).cloned().collect();
         (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };
+    // One sentence for all cells, for the first runs on real storage, and for each set.
     let is_held_out = true;
     let (developed, held_out) = (summary_of(!is_held_out), summary_of(is_held_out));
     let parts = [("developed", &developed), ("held out", &held_out)];
@@ -323,7 +325,8 @@ fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
     )
 }
 
-/// Parses the pair of policies in `--policies`; `None` without the option.
+/// Parses the pair of policies in `--policies`; `None` without the option. The swap-in policy, for
+/// loads on memory, stays `adaptive`.
 fn parse_policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
     let Some(pair) = pair else { return Ok(None) };
     let specs = input::parse_specs(pair)?;

@@ -356,7 +356,8 @@ fn file_and_thread_tables(shape: &ReadShape) -> [Table; 2] {
     ]
 }
 
-/// Formats bytes in the largest unit up to the number, rounded down.
+/// Formats bytes in the largest unit up to the number. KiB and MiB are rounded down, GiB to one
+/// decimal.
 fn format_bytes(bytes: u64) -> String {
     match bytes {
         ..1024 => format!("{bytes} B"),

@@ -77,6 +77,7 @@ impl Page {
             escaped(caption)
         );
         for (column, name) in table.header().iter().enumerate() {
+            // The name is the text of the button that sorts by the column.
             let name = if name.is_empty() { "what" } else { name };
             let class_attribute = column_class(column, table);
             let name = escaped(name);
@@ -150,7 +151,7 @@ impl Page {
 }
 
 /// Refuses a path that is a folder or lies in no existing folder, before minutes are spent on the
-/// content of the file. Permissions are not checked.
+/// content of the file. Permissions are not checked. `None`, no requested file, is accepted.
 pub fn check_output_folder(path: Option<&Path>) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -176,7 +177,8 @@ fn column_class(column: usize, table: &Table) -> &'static str {
     if column >= table.numbers_from() { " class=\"number\"" } else { "" }
 }
 
-/// Sort key of a cell: its number, or a time in µs. `None` for other text.
+/// Sort key of a cell: its number, or a time in µs. A bound, marked by `<`, has the key of its
+/// number. `None` for other text.
 fn sort_key(cell: &str) -> Option<f64> {
     let cell = cell.trim().trim_start_matches('<');
     let (value, unit) = cell.split_once(' ').unwrap_or((cell, ""));

@@ -113,7 +113,9 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
     let shape = StorageShape {
         name: args.path.display().to_string(),
         bytes: storage_bytes(&args.path, bytes),
+        // The largest request of the cells.
         request_bytes_max: 1 << 20,
+        // A description knows only these two alignments.
         alignment_bytes: if file.alignment_bytes() > 512 { 4096 } else { 512 },
     };
     let description = describe(shape, &samples).expect("every cell was measured");

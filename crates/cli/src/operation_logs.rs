@@ -85,6 +85,7 @@ impl OperationLogs {
                 let sink = self.files.get(Path::new(&name))?.clone();
                 Some((kind, Box::new(sink) as Box<dyn LogSink>))
             });
+            // `None` for a job without logs.
             if let Some(log) = ProcessLog::new(job, &process.files(), files, sinks.collect()) {
                 process.keep_log(log);
             }

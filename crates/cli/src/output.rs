@@ -109,6 +109,7 @@ pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> Comman
 pub fn job_table(rows: &[ResultRow]) -> Table {
     let mut columns = ROW_COLUMNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {
+        // Before the engine, the last label column.
         columns.insert(3, ("raw", |row| text_or_dash(row.raw.as_ref())));
     }
     let label_columns = columns.len();

@@ -210,6 +210,7 @@ fn run(args: RecordPlan) -> CommandResult {
             return preloaded::run(&args, time_max, budget_bytes);
         }
         Err(error) => {
+            // Without root, a running process can be sampled; `None` if this user may not do that.
             let is_root = rustix::process::geteuid().is_root();
             let process = args.pid.filter(|_| !is_root && !args.is_advised);
             let sampled = process.and_then(|process| sampled::run(process, &args, time_max));
@@ -267,6 +268,7 @@ fn record_traced(
         std::thread::sleep(READ_INTERVAL);
         recorder.record(&mut writer).map_err(failure)?;
     }
+    // The processor time is known only of a child that has ended and was waited for.
     let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
     let (summary, tracing) = recorder.finish(writer, processor_ns, has_exited).map_err(failure)?;

@@ -116,8 +116,8 @@ fn format_figure(value: f64) -> String {
     number(Some(value), if value < 100.0 { 2 } else { 0 })
 }
 
-/// Published and modelled figures of one table, in pairs. Rows without a published figure are left
-/// out.
+/// Published and modelled figures of one table, in pairs: the ratio of each row to the first row,
+/// and each figure of a grid. Rows and figures without a published one are left out.
 fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
     let mut pairs = Vec::new();
     let mut add = |row: &str, published: Option<f64>, modelled: f64| {

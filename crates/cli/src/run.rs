@@ -54,7 +54,8 @@ pub fn run(args: &RunArgs) -> CommandResult {
     }
 }
 
-/// Prints the completed rows, even if a later one failed, and returns `outcome`.
+/// Prints the completed rows, even if a later one failed, and returns `outcome`. A failure before
+/// the first row prints nothing; an interrupt prints an empty table.
 fn print_completed<R>(
     rows: &[R],
     outcome: CommandResult,

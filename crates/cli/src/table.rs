@@ -92,6 +92,7 @@ impl Table {
         for column in self.numbers_from..self.header.len() {
             let block = blocks.last_mut().expect("the text has at least one block");
             block.push(column);
+            // A block keeps at least one column of numbers, even if that is too wide.
             if line_width(widths, block) > columns_max && block.len() > names.len() + 1 {
                 block.pop();
                 blocks.push(names.iter().copied().chain([column]).collect());
@@ -103,8 +104,9 @@ impl Table {
     }
 
     /// Text of the table with columns left out until it is at most `columns_max` characters wide.
-    /// Empty columns go first, then texts that are equal in all rows, then the last columns. A line
-    /// below the table names the columns that are left out. `widths` has the width of every column.
+    /// Empty columns go first, then texts that are equal in all rows, then the last numeric
+    /// columns. The first column stays. Lines below the table give the equal texts and the names of
+    /// the other columns left out. `widths` has the width of every column.
     fn without_least_columns(&self, widths: &[usize], columns_max: usize) -> String {
         let is_empty =
             |column: usize| self.rows.iter().all(|row| matches!(&*row[column], "" | "-"));

@@ -87,6 +87,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
     let mut end = Instant::now() + interval;
     while args.count.is_none_or(|count| shown < count) && !signals::is_interrupted() && !is_over() {
         collect_until(&mut recorder, &mut reads, end).map_err(Failure::usage)?;
+        // An interval whose end has passed already ends at once.
         end = (end + interval).max(Instant::now());
         // Later processes of the group are found here.
         if let Some(group) = &args.cgroup {
@@ -94,6 +95,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
         }
         let end_ns = recorder.elapsed_ns();
         let seconds = (end_ns - begin_ns) as f64 / 1e9;
+        // Files and hints of processes that are not alive are forgotten.
         let (processes, lost_events) = reads.end_interval(end_ns, is_alive);
         begin_ns = end_ns;
         print_interval(&processes, seconds, lost_events, args.json)?;
@@ -181,6 +183,7 @@ fn print_interval(
         true => {
             let height = tcgetwinsize(&output).map_or(0, |size| usize::from(size.ws_row));
             let height = if height == 0 { LINES_DEFAULT } else { height };
+            // The last line of the terminal stays free for the cursor.
             let lines: Vec<&str> = text.lines().take(height - 1).collect();
             // Cursor to the first line, and the screen cleared.
             format!("\x1b[H\x1b[2J{}\n", lines.join("\n"))

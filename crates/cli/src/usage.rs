@@ -63,6 +63,7 @@ fn expectation(source: &(dyn Error + 'static)) -> Option<String> {
     let (_, range) = text.split_once(" is not in ")?;
     let (min, max) = range.split_once("..")?;
     let max = max.trim_start_matches('=');
+    // The maximum of an integer type is no limit of the option.
     let is_unlimited = [u64::MAX, u64::from(u32::MAX), u64::from(u16::MAX), i64::MAX as u64]
         .iter()
         .any(|limit| max == limit.to_string());

@@ -100,6 +100,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let ratio_to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
     let ratio = ratio_to(best.map(|(.., seconds)| seconds));
     let cpu_ratio = best.and_then(|(_, figures, _)| Some(ours.cpu_seconds? / figures.cpu_seconds?));
+    // A goal without a baseline of its own is compared with the fastest one.
     let goal = cell.state.goal(cell.row.is_mapping());
     let best_baseline = best.map(|(baseline, ..)| baseline);
     let goal_baseline =
@@ -144,6 +145,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
 /// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
 /// `None` if there is none.
 fn cell_caveats(cell: &RowState<'_>) -> Option<String> {
+    // The library is the first contender.
     let library_note = cell.contenders[0].measured.iter().find_map(|run| run.note.clone());
     let stray_pages_note = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
         true => format!("not cold: up to {} pages stayed in memory", cell.stray_pages),
@@ -190,6 +192,7 @@ impl Figures {
     /// time. `bytes` is the number of bytes that the measured passes of a run request.
     fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
+        // `None` if one of the runs lacks the figure.
         let median_of = |figure: &dyn Fn(&super::one::Measurement) -> Option<f64>| {
             let values: Option<Vec<f64>> = measured.iter().map(figure).collect();
             values.and_then(median)

@@ -44,6 +44,7 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
     }
     let width = NAMES_WIDTH + FIELD_WIDTH * summaries.len() as f64 + 10.0;
     let bottom = TOP + LINE_HEIGHT * names.len() as f64;
+    // The labels of the scale and the legend are below the rows.
     let height = bottom + 46.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \

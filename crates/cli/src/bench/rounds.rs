@@ -205,6 +205,7 @@ impl<'r> Matrix<'_, 'r> {
             Failure::Run(format!("{}: {step}: {error}", cell.row.name))
         };
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
+        // A group comes with the list of groups of killed runs that it replaced, which is not used.
         let group = group.map_err(|error| failure_at("a memory group", &error))?;
         // Locals drop in reverse order: the process ends before its memory group is removed.
         let mut worker = WorkerProcess::start(WorkerTask::Bench)

@@ -177,6 +177,7 @@ impl Data {
 
 /// Returns all rows, in the order of the table. `scale` selects the sizes.
 pub fn rows(scale: Scale) -> Vec<Row> {
+    // `divisor` reduces the numbers of files, reads and touches.
     let (small_bytes, large_bytes, divisor) = match scale {
         Scale::Small => (MIB, 4 * MIB, 64),
         Scale::Usual | Scale::Full => (16 * MIB, 256 * MIB, 1),
@@ -315,7 +316,7 @@ fn mapped_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
     rows
 }
 
-/// Formats a size in the largest unit that divides it.
+/// Formats a size in the largest unit that divides it. Sizes of rows are whole KiB.
 pub fn format_size(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1024 * MIB) => format!("{}GiB", bytes >> 30),

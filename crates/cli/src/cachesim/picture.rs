@@ -91,6 +91,7 @@ pub fn curves(cells: &[MissCell]) -> Chart {
     }
     let area = PlotArea::new(
         Axis::logarithmic("memory in blocks", pages_min, pages_max, format_number),
+        // The axis reaches at least 1 %, also for a trace with hardly any miss.
         Axis::linear("miss ratio", highest.max(0.01), format_number),
         HEIGHT,
     );

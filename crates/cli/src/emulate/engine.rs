@@ -59,7 +59,7 @@ struct Pending {
     /// Number of unfinished parts.
     parts_left: u32,
     bytes: u64,
-    /// First error of any part.
+    /// Error of the part that failed last.
     result: Result<(), DeviceError>,
     answer: AnswerFn,
 }
@@ -102,6 +102,7 @@ impl RealTimeDevice {
     pub fn submit(&self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
+        // The model takes events in order of time: due completions precede the new request.
         state.advance(now);
         state.enqueue_parts(op, offset, bytes, answer);
         state.submit_waiting(now);

@@ -59,6 +59,7 @@ impl Mount {
         FileAttr {
             ino: inode,
             size: if is_file { self.bytes } else { 0 },
+            // stat(2) counts blocks of 512 bytes.
             blocks: if is_file { self.bytes.div_ceil(512) } else { 0 },
             atime: self.mounted_at,
             mtime: self.mounted_at,
@@ -137,7 +138,8 @@ impl Filesystem for Mount {
         reply.attr(&ATTRIBUTE_TTL, &self.attributes(inode));
     }
 
-    /// Reads the data from the backing file, and replies at the end of the modelled request.
+    /// Reads the data from the backing file, and replies at the end of the modelled request. A read
+    /// behind the end of the file gets no bytes, at once.
     fn read(
         &self,
         _request: &Request,
@@ -164,7 +166,8 @@ impl Filesystem for Mount {
         self.engine.submit(Op::Read, offset, bytes, Box::new(answer));
     }
 
-    /// Writes the data to the backing file, and replies at the end of the modelled request.
+    /// Writes the data to the backing file, and replies at the end of the modelled request. Only
+    /// the bytes before the end of the file are written; without any, the error is `ENOSPC`.
     fn write(
         &self,
         _request: &Request,
@@ -215,7 +218,7 @@ impl Filesystem for Mount {
         reply.ok();
     }
 
-    /// Lists the root folder.
+    /// Lists the root folder from the entry with index `offset` on, until the reply is full.
     fn readdir(
         &self,
         _request: &Request,

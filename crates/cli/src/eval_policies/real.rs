@@ -310,6 +310,7 @@ fn read_all(
     for read_counters in counters_by_process {
         total.add(&read_counters?);
     }
+    // Rows of modelled workloads without a job file have the same name.
     let job_name = "listed";
     Ok(ResultRow::new(job_name, storage, &total))
 }

@@ -85,6 +85,7 @@ fn split_by_wait(
         let name = name.to_owned();
         DotSeries { name, series, is_thin: has_waited, pieces: rectangles(has_waited) }
     };
+    // Reads that waited are drawn first, below the others, and translucent.
     let has_waited = true;
     [
         dot_series("waited for a device", colours::ORANGE, has_waited),

@@ -12,8 +12,8 @@ const UNKNOWN_SHARE_MIN: f64 = 0.1;
 /// Share of the duration below which activities are shown together.
 const SHOWN_SHARE_MIN: f64 = 0.01;
 
-/// Writes the wall time by activity. Without it, writes how much time is not explained by the waits
-/// and the processor time.
+/// Writes the wall time by activity. A recording without it gets a sentence about the time that
+/// waits and processor do not explain, if this is at least [`UNKNOWN_SHARE_MIN`].
 pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fmt::Result {
     if explanation.time.is_empty() {
         return match explanation.other_seconds {
@@ -55,6 +55,7 @@ pub(super) fn write_wall_time(out: &mut String, explanation: &Explanation) -> fm
 
 /// Longest activity with its time, if it is known and reads have no part in it.
 pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String> {
+    // The activities are in descending order of their times.
     let longest = explanation.time.first()?;
     let is_of_reads =
         matches!(longest.activity, Activity::Read | Activity::Fault | Activity::Unknown);

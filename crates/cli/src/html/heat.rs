@@ -36,6 +36,7 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
     let name_chars_max = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = 16.0 + CHARACTER_WIDTH * name_chars_max as f64;
     let column_width = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
+    // The names of the last columns lean to the right, and the legend needs 600 pixels.
     let (width, height) = (
         (left + column_width * map.columns.len() as f64 + 60.0).max(600.0),
         HEADER_HEIGHT + ROW_HEIGHT * map.rows.len() as f64 + 34.0,
@@ -86,6 +87,7 @@ fn open_square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
     let height = ROW_HEIGHT - 2.0;
+    // An exponent below 1 makes ratios near 1 stand out.
     let shape = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.0}\"");
     format!(
         "<g><rect class=\"even\" {shape}/><rect class=\"{class}\" {shape} fill-opacity=\"{:.2}\">",

@@ -78,7 +78,8 @@ fn most_bytes_per_us(description: &StorageDescription, line: &SizeCosts) -> f64 
     rates.map(|(depth, us)| f64::from(*depth) * line.bytes as f64 / us).fold(0.0, f64::max)
 }
 
-/// Costs of a request and of a KiB, from the smallest and the largest random requests.
+/// Costs of a request and of a KiB, from the smallest and the largest random requests with one in
+/// flight, the first depth.
 fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
     let kib = |costs: &SizeCosts| costs.bytes as f64 / 1024.0;
     let kib_us = (last.us[0] - first.us[0]) / (kib(last) - kib(first)).max(1.0);
@@ -104,8 +105,8 @@ fn summary(description: &StorageDescription) -> String {
     let lines = description.random.iter().chain(&description.following);
     let bytes_per_us_max =
         lines.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
-    // Requests per µs at the depth with this index. The summary names the smallest depth that
-    // reaches nine tenths of the best rate.
+    // Requests per µs at the depth with this index; index 0 is one in flight. The summary names the
+    // smallest depth that reaches nine tenths of the best rate.
     let rate = |index: usize| f64::from(description.depths[index]) / first.us[index];
     let best_rate = (0..first.us.len()).map(rate).fold(0.0, f64::max);
     let sufficient_index =

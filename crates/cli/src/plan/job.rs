@@ -142,6 +142,7 @@ impl JobPlan {
         }
         refuse_raw_combinations(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args.overwrite, &storages)?;
+        // The kernel's page cache does not have the size of `--memory`.
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
             simulate::check_memory(&run.jobs, memory_bytes).map_err(|error| {
                 Failure::usage_of(format!("--memory {memory}"), run.job_file_error(error))

@@ -236,7 +236,8 @@ fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResu
     Ok(())
 }
 
-/// Returns the value of `page_cluster` in `kernel,page_cluster=N`, if given.
+/// Returns the value of `page_cluster` in `kernel,page_cluster=N`; `None` without this parameter,
+/// where the default is not used.
 fn parse_page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
     policy.only(&["page_cluster"]).map_err(Failure::usage)?;
     let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
@@ -246,7 +247,7 @@ fn parse_page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
 }
 
 /// Checks that the storage of a region is a folder, a block device or missing. An existing regular
-/// file would be overwritten.
+/// file would be overwritten. [`check_swap_storage`] refuses a missing one.
 fn check_region_storage(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {

@@ -172,7 +172,8 @@ impl TraceSource {
         })
     }
 
-    /// Returns a job with the direction, engine and depth of the trace's operations.
+    /// Returns a job with the direction, engine and depth of the trace's operations. Its size is a
+    /// placeholder: offsets and sizes come from the trace.
     pub fn job(&self) -> JobFile {
         let rw = match self.summary.writes {
             0 => "read",

@@ -99,18 +99,7 @@ fn draw_readahead(policy: Spec) -> Scene {
     let name = policy.to_string();
     let setup = SimulationSetup { readahead: policy, ..SimulationSetup::new(Spec::plain("hdd")) };
     let (_, events) = simulate_job(job, &setup);
-    // The file starts at the device's first byte: offsets in both are equal.
-    let end_byte =
-        events.requests.iter().map(|request| device_range_mib(request).1 * MIB).fold(0.0, f64::max);
-    let mut is_used = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
-    for read in &events.reads {
-        let bytes = read.bytes.expect("a modelled disk without faults completes every read");
-        for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
-            if let Some(is_used) = is_used.get_mut(page as usize) {
-                *is_used = true;
-            }
-        }
-    }
+    let is_used = used_pages_of(&events);
     let mut marks = Vec::new();
     let (mut used_pages, mut unused_pages) = (0u64, 0u64);
     for request in &events.requests {
@@ -158,6 +147,24 @@ fn draw_readahead(policy: Spec) -> Scene {
         ),
         marks,
     }
+}
+
+/// Returns for each page of the device, up to the end of the last request, whether the program has
+/// read it.
+fn used_pages_of(events: &Events) -> Vec<bool> {
+    let end_byte =
+        events.requests.iter().map(|request| device_range_mib(request).1 * MIB).fold(0.0, f64::max);
+    let mut is_used = vec![false; (end_byte / PAGE_BYTES as f64) as usize + 1];
+    for read in &events.reads {
+        let bytes = read.bytes.expect("a modelled disk without faults completes every read");
+        // The file starts at the device's first byte: offsets in both are equal.
+        for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
+            if let Some(is_used) = is_used.get_mut(page as usize) {
+                *is_used = true;
+            }
+        }
+    }
+    is_used
 }
 
 /// Draws the swap area's requests of a sweep and of random touches.

@@ -58,6 +58,7 @@ pub fn run(
     let mut sampling = Sampled::start(child.id()).ok();
     let (mut samples, mut output_error, mut is_busy) = (None, OutputError::default(), false);
     while !signals::is_interrupted() && status.is_none() {
+        // Advice is given for each read at once while the advisor is awake.
         std::thread::sleep(match is_busy || preload.is_awake() {
             true => READ_INTERVAL_BUSY,
             false => READ_INTERVAL,
@@ -90,7 +91,8 @@ pub fn run(
         status.is_none(),
     );
     print_unrecorded(&recorded, counts);
-    program_failure(&name, status, true)
+    let is_recorded = true;
+    program_failure(&name, status, is_recorded)
 }
 
 /// Fails if this command contains no library to preload.

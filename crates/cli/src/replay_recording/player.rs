@@ -121,6 +121,7 @@ fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played,
                 let memory = memory.map_err(|error| error.to_string());
                 let (barrier, clock, has_failed) = (&barrier, &clock, &has_failed);
                 threads.push(scope.spawn(move || {
+                    // A worker without memory waits too: the barrier counts all workers.
                     barrier.wait();
                     let clock = *clock.get_or_init(Clock::start);
                     let result = memory.and_then(|mut memory| {

@@ -157,7 +157,8 @@ impl<'a> ReadMethods<'a> {
     }
 
     /// Returns a caveat about the figures: a mapping that the library does not serve, another
-    /// backend than the best one, or a memory limit for each file. `None` otherwise.
+    /// backend than the best one, or a memory limit for each file. `None` otherwise, and for reads
+    /// through the kernel.
     pub fn note(&self) -> Option<String> {
         let library = self.library.as_ref()?;
         let mut modes = library.mappings.values().map(|mapping| mapping.mode());

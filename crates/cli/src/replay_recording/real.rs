@@ -125,6 +125,7 @@ impl<'a> RealStorage<'a> {
         };
         // Locals drop in reverse order. The worker is therefore bound again after its group: the
         // process ends before the group is removed.
+        // The limit of the group covers the memory for pages and the memory of the process itself.
         let group = match (&row.policies, row.memory_bytes) {
             (None, Some(bytes)) => Some(memory_group(bytes + own_bytes)?),
             _ => None,

@@ -227,7 +227,9 @@ fn read_size(call: &[u8]) -> Option<u32> {
         return None;
     }
     let padded = |bytes: u32| bytes.next_multiple_of(4) as usize;
-    // The credentials, the verifier, the handle and the offset follow the header.
+    // The header is followed by the credentials at byte 24 and by the verifier, each with a flavor,
+    // a length and a body. Then come the handle (a length and its bytes), the offset of eight bytes
+    // and the size. `verifier` and `handle` are positions in the call.
     let verifier = 32 + padded(word(28)?);
     let handle = verifier + 8 + padded(word(verifier + 4)?);
     word(handle + 4 + padded(word(handle)?) + 8)

@@ -177,6 +177,7 @@ pub fn run_batch(
                 let ticket = in_flight.insert((operation, now)) as u64;
                 batch.read(file, offset, operation.bytes, ticket).map_err(Failure::usage)?;
                 if operation.is_batch_end {
+                    // Submits the reads that were added since the last batch.
                     batch.start();
                 }
             }
@@ -253,6 +254,7 @@ pub fn run_raw_batch(
                     _ => batch.wait(),
                 };
                 let result = completion.map_err(|error| Failure::Run(error.to_string()))?;
+                // `None`: no transfer has ended in this time.
                 let Some(RawMoved { ticket, memory, result }) = result else { continue };
                 let issued = in_flight.remove(ticket as usize);
                 let (operation, _) = issued;

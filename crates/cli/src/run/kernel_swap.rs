@@ -192,6 +192,7 @@ fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, RunAbort> {
 fn machine_caveats(is_page_cluster_set: bool, own_processes: &[u32]) -> Option<String> {
     let set_note =
         is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
+    // An unknown number counts as the load's own area alone.
     let areas = counters::swap_areas().unwrap_or(1);
     let shared_note = (areas > 1).then(|| {
         format!("{} other swap areas are in use: pages in and out are the machine's", areas - 1)

@@ -88,6 +88,7 @@ pub fn run(
     let library_run = LibraryRun::new(file, mapping, run.library.backend.unwrap_or_default());
     let name = format!("file:{}", path.display());
     let mut row = run_and_count(run, &name, path, library_run, workload, observers)?;
+    // Page cache of jobs that map the file. Other jobs have the page cache of the read path.
     let mapping_cache = match mapping_mode {
         Some(MappingMode::Served) => "own",
         _ => "kernel",

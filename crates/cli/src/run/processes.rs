@@ -159,7 +159,8 @@ impl ProcessFigures {
         }
     }
 
-    /// Records the end of the process, and a failure if it missed the job's latency or rate limits.
+    /// Records the end of the process. If it missed the job's latency or rate limits, it counts one
+    /// failed read.
     pub fn record_end(&mut self, process: &Process, now: Time) {
         self.trace_lateness = process.lateness();
         if let Some(failure) = process.failure() {
@@ -328,6 +329,7 @@ fn run_phase(
         while !phase_start.wait_for_end(Duration::from_millis(5)) {
             report_progress();
         }
+        // The last decisions and the final number of bytes.
         report_progress();
         threads
             .into_iter()

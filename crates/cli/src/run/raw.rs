@@ -31,6 +31,7 @@ pub fn run(
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let note = note::start_caveat(mode, &residency);
     let backend = run.library.backend.unwrap_or_default();
+    // Opened only to find out the backend in use.
     let probe_file = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = note::join(note, note::backend_caveat(probe_file.backend()));
     drop(probe_file);
