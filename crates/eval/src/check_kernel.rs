@@ -1,6 +1,6 @@
 //! Conformance check: compares the policy `ondemand` with the running kernel, read by read.
 //!
-//! The kernel (crate `readpath`, module `oracle`) and the policy ([`run_policy`]) execute the same
+//! The kernel (module [`oracle`](crate::oracle)) and the policy ([`run_policy`]) execute the same
 //! list of [`HandleStep`]s. The list comes from a file ([`parse_steps`]) or is generated
 //! ([`generate`], [`generate_mapped`]). Both return a [`Recording`]: the folios added to the page
 //! cache in each step. [`compare`] compares two recordings. A step is equal if the same folios were

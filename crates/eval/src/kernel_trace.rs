@@ -45,6 +45,7 @@ impl PageCacheTrace {
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
     pub fn start(device: u64, inode: u64) -> Result<PageCacheTrace, TracefsError> {
+        // The lock for changes of tracefs is held until the instance is set up.
         let (instance, _lock) = Instance::create_locked()?;
         // Device number in the kernel's format: 12 bits major, 20 bits minor.
         let kernel_device = u64::from(major(device)) << 20 | u64::from(minor(device));

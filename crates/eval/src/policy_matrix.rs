@@ -399,7 +399,9 @@ impl MatrixCell {
     ) -> Result<MatrixResult, SimulateError> {
         let setup = self.setup(policies, seed)?;
         let workload = pattern.workload(self.processes.into(), work_divisor, seed);
-        let row = simulate_workload(None, workload, &setup, observer)?;
+        // The workload has no job file, whose sections would be in the row.
+        let no_job = None;
+        let row = simulate_workload(no_job, workload, &setup, observer)?;
         Ok(MatrixResult::from_row(&row, pattern.is_direct()))
     }
 

@@ -133,7 +133,8 @@ impl Read for DirectStream {
 }
 
 impl Seek for DirectStream {
-    /// Sets the position of the next read, and returns it.
+    /// Sets the position of the next read, and returns it. A position before the start of the file
+    /// is the error `InvalidInput`.
     fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
         let position = match target {
             SeekFrom::Start(position) => Some(position),

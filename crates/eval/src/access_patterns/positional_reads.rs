@@ -75,8 +75,8 @@ impl AccessPattern {
         self.count * self.read_bytes
     }
 
-    /// Offsets of one thread in bytes. Random offsets are page-aligned, also for reads smaller than
-    /// a page.
+    /// Offsets of one thread in bytes. Each thread has an equal part of the reads, rounded down.
+    /// Random offsets are page-aligned, also for reads smaller than a page.
     pub fn of_thread(self, thread: u64) -> impl Iterator<Item = u64> {
         let AccessPattern { order, read_bytes, count, .. } = self;
         let slot_bytes = read_bytes.next_multiple_of(PAGE_BYTES);

@@ -155,6 +155,7 @@ impl StepGenerator {
     /// Appends repetitions of earlier reads, or of the start of the file.
     fn append_repetitions(&mut self, reads: usize) {
         for _ in 0..reads {
+            // The index behind the last step stands for the start of the file.
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
                 Some(&HandleStep::Read { offset, bytes }) => self.append_read(offset, bytes),
@@ -232,7 +233,7 @@ impl StepGenerator {
     }
 
     /// Draws a position in the arena, often page-aligned. Rarely it is the start of the file or
-    /// near its end.
+    /// near its end, at most a page behind it.
     fn draw_offset(&mut self) -> u64 {
         let offset = match self.random.below(16) {
             0 => 0,

@@ -205,6 +205,7 @@ fn reader_and_follower(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -
         first.append_steps(PAGE_BYTES, reads);
         second.append_steps(PAGE_BYTES, reads);
     };
+    // The first reader has read a quarter of the memory already, and ends with its file.
     reads.extend(collect_turns(turns - MEMORY_PAGES / 4, rng, &mut append_turn));
     reads
 }

@@ -234,6 +234,7 @@ fn phase_sequence(rng: &mut SeededRng, references: u64) -> Vec<u64> {
                     (0..length).map(|index| first + position_back_and_forth(index, walk_blocks)),
                 );
             }
+            // Blocks behind the blocks of all other phases.
             _ => blocks_read.extend(4 * blocks..4 * blocks + length / 4),
         }
         phase += 1;

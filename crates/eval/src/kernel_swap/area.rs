@@ -104,6 +104,7 @@ impl SwapArea {
             is_block_device: false,
             records: Vec::new(),
         };
+        // Always succeeds: no other run knows the new file.
         try_lock_file(&area.file);
         area.record(CleanupKind::File)?;
         rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
@@ -149,6 +150,7 @@ impl SwapArea {
             // The kernel opens the device exclusively, so the own exclusive handle is closed first.
             self.file = File::open(&self.path)
                 .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
+            // The lock was released with the exclusive handle.
             try_lock_file(&self.file);
         }
         self.record(CleanupKind::SwapArea)?;

@@ -63,6 +63,7 @@ impl MemoryGroup {
             let _ = fs::remove_dir(&path);
         });
         let directory = directory.map_err(|error| refused("open", error))?;
+        // Always succeeds: no other run knows the new group.
         try_lock_file(&directory);
         let record = Record::write_record(CleanupKind::KernelFolder, &path).inspect_err(|_| {
             let _ = fs::remove_dir(&path);

@@ -132,6 +132,7 @@ impl LoadMemory {
 
     /// First word of a page. Never 0, the value of untouched memory.
     fn first_word(&self, page: u64) -> u64 {
+        // A multiplier of the hash function MurmurHash3. The tag changes the upper half.
         (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ self.tag.rotate_left(32) | 1
     }
 }

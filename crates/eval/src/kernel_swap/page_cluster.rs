@@ -29,7 +29,8 @@ fn read_number(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Restores the value after a killed run. Returns `None` when there is nothing to restore.
+/// Restores the value after a killed run. Returns `None` without a record of one, while the run of
+/// the record lives, and if the value cannot be set.
 pub fn restore_abandoned() -> Option<CleanupEntry> {
     let (setting_path, record_path) = (Path::new(SETTING_PATH), Path::new(RECORD_PATH));
     let record = File::open(record_path).ok()?;

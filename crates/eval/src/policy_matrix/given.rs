@@ -73,6 +73,7 @@ impl GivenWorkload {
                 let setup = recorded.with_memory(setup, recorded.default_memory_bytes());
                 let (row, duration) = recorded.simulate(&setup, observer)?;
                 check_bytes(&row)?;
+                // The duration of the program, with the recorded time after its last read.
                 let seconds = duration.seconds();
                 let mib_per_s = row.bytes as f64 / f64::from(1 << 20) / seconds;
                 let result = MatrixResult::from_row(&row, self.is_direct());

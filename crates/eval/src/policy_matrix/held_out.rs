@@ -73,6 +73,7 @@ fn draw_device(number: u64, rng: &mut SeededRng) -> String {
     match number % 4 {
         1 => draw_disk(rng),
         2 => draw_solid_state(rng),
+        // Parameters of the member disks have the prefix `hdd.`.
         3 => format!("raid0:{}x{}", rng.between(2, 16), draw_disk(rng).replace(',', ",hdd.")),
         _ => {
             let (rtt_us, slots) = (rng.between(50, 10_000), rng.between(4, 128));

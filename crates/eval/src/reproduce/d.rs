@@ -203,6 +203,7 @@ fn table(
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let mut rows = Vec::new();
+    // The last policy, `adaptive`, has no published values.
     for ((label, policies), published) in
         POLICIES.into_iter().zip(published.iter().chain([&UNPUBLISHED_ROW]))
     {
