@@ -57,6 +57,7 @@ impl Awaited {
 struct WakeCall(Py<PyAny>);
 
 impl Wake for WakeCall {
+    /// Calls the function. An exception goes to Python's hook for unraisable exceptions.
     fn wake(self: Arc<Self>) {
         Python::attach(|py| {
             if let Err(error) = self.0.call0(py) {

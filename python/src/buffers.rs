@@ -14,35 +14,40 @@ use pyo3::types::PyBytes;
 pub struct Writable(Box<ffi::Py_buffer>);
 
 impl Writable {
-    /// Pins the memory of an object.
+    /// Pins the memory of an object until the value is dropped.
     ///
     /// Raises BufferError for read-only or non-contiguous memory, TypeError for an object without
     /// memory.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Writable> {
-        let refused = match Writable::held(object, ffi::PyBUF_WRITABLE) {
-            Ok(held) => return Ok(held),
-            Err(refused) => refused,
+        let writable_error = match Writable::pin(object, ffi::PyBUF_WRITABLE) {
+            Ok(pinned) => return Ok(pinned),
+            Err(error) => error,
         };
-        // Each kind of object has its own message for the two reasons.
-        let Ok(any) = Writable::held(object, ffi::PyBUF_FULL_RO) else { return Err(refused) };
-        Err(PyBufferError::new_err(match any.0.readonly {
+        // The messages of Python's objects for the two reasons differ. A buffer with any layout
+        // shows which one it is. An object without one keeps its own error.
+        let Ok(any_layout) = Writable::pin(object, ffi::PyBUF_FULL_RO) else {
+            return Err(writable_error);
+        };
+        Err(PyBufferError::new_err(match any_layout.0.readonly {
             0 => "the buffer is not in one piece; copy it first",
             _ => "the buffer is read-only; give a bytearray, say",
         }))
     }
 
-    fn held(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Writable> {
+    /// Pins the memory of an object that has the properties `flags`, `PyBUF_…` of the buffer
+    /// protocol. Raises the error of the object.
+    fn pin(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Writable> {
         let mut buffer = Box::new(ffi::Py_buffer::new());
         // SAFETY: the struct is empty and stays in its box, as required by some objects.
-        let answer = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) };
-        if answer != 0 {
+        let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) };
+        if status != 0 {
             return Err(PyErr::fetch(object.py()));
         }
         Ok(Writable(buffer))
     }
 
-    /// Address and number of bytes.
-    pub fn place(&self) -> (*mut u8, usize) {
+    /// Address of the memory, and its number of bytes.
+    pub fn memory(&self) -> (*mut u8, usize) {
         (self.0.buf.cast(), self.0.len as usize)
     }
 }
@@ -57,6 +62,8 @@ impl Drop for Writable {
 /// Creates a bytes object of the given size, and returns it with the address of its memory. The
 /// caller must write all bytes before the object is used. The memory is not cleared, which would
 /// take as long as a read of a large object.
+///
+/// Raises MemoryError without enough memory.
 pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, *mut u8)> {
     let size = ffi::Py_ssize_t::try_from(bytes).map_err(|_| {
         PyMemoryError::new_err(format!("{bytes} bytes are more than an object has"))
@@ -65,35 +72,35 @@ pub fn new_bytes(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, 
     unsafe {
         let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
         let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
-        let place = ffi::PyBytes_AsString(object.as_ptr()).cast();
-        Ok((object, place))
+        let address = ffi::PyBytes_AsString(object.as_ptr()).cast();
+        Ok((object, address))
     }
 }
 
-/// Returns zeros. The system allocates each page at its first use.
+/// Returns `bytes` zeros. The system allocates each page at its first use.
 ///
 /// Raises MemoryError without enough memory.
 pub fn zeroed(bytes: usize) -> PyResult<Vec<u8>> {
-    let no_room = || PyMemoryError::new_err(format!("there is no memory for {bytes} bytes"));
-    let layout = Layout::array::<u8>(bytes).map_err(|_| no_room())?;
+    let memory_error = || PyMemoryError::new_err(format!("there is no memory for {bytes} bytes"));
+    let layout = Layout::array::<u8>(bytes).map_err(|_| memory_error())?;
     if bytes == 0 {
         return Ok(Vec::new());
     }
     // SAFETY: the layout has at least one byte.
-    let place = unsafe { alloc_zeroed(layout) };
-    if place.is_null() {
-        return Err(no_room());
+    let address = unsafe { alloc_zeroed(layout) };
+    if address.is_null() {
+        return Err(memory_error());
     }
     // SAFETY: from the global allocator, with this layout, and all bytes are zero.
-    Ok(unsafe { Vec::from_raw_parts(place, bytes, bytes) })
+    Ok(unsafe { Vec::from_raw_parts(address, bytes, bytes) })
 }
 
-/// Appends to a vector.
+/// Appends an item to a vector.
 ///
 /// Raises MemoryError without enough memory.
-pub fn push<T>(all: &mut Vec<T>, one: T) -> PyResult<()> {
-    all.try_reserve(1).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-    all.push(one);
+pub fn push<T>(items: &mut Vec<T>, item: T) -> PyResult<()> {
+    items.try_reserve(1).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    items.push(item);
     Ok(())
 }
 

@@ -10,17 +10,18 @@ use readpath::nfs::NfsUrl;
 use readpath::{BackendKind, Builder, File, OpenFileError, PageCache, ReadPath, UnknownBackend};
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::failure::{not_built, not_opened};
+use crate::failure::{build_error, open_error};
 use crate::many::PIECE_BYTES_MAX;
 use crate::process::Own;
 use crate::spec::{Count, refused};
 
 /// A read path for any number of files: memory, policies and an I/O backend.
 #[pyclass(frozen, module = "readpath")]
-pub struct Engine(pub Arc<Remade>);
+pub struct Engine(pub Arc<ForkAwareReadPath>);
 
-/// A read path that is created again in a child of `fork`.
-pub struct Remade {
+/// A read path that is created again in a child of `fork`, at its first use there.
+pub struct ForkAwareReadPath {
+    /// Options of the read path in every process.
     options: Builder,
     /// Maximum size of a read in bytes. A larger read is split.
     pub piece_bytes: u64,
@@ -32,14 +33,15 @@ pub struct Remade {
     kept: Mutex<VecDeque<(PathBuf, Own<File>)>>,
 }
 
-impl Remade {
+impl ForkAwareReadPath {
     /// Returns the read path of this process. The first call in a forked child creates one.
     fn path(&self, _py: Python<'_>) -> PyResult<ReadPath> {
         let mut path = self.path.lock().expect("no build panics");
+        // `None` for a path of the parent process.
         if let Some(path) = path.get() {
             return Ok(path.clone());
         }
-        let built = self.options.clone().build().map_err(|error| not_built(&error))?;
+        let built = self.options.clone().build().map_err(|error| build_error(&error))?;
         *path = Own::new(built.clone());
         Ok(built)
     }
@@ -53,10 +55,10 @@ impl Remade {
             true => self.options.clone().open(name),
             false => path.open(name).map_err(OpenFileError::Open),
         });
-        let file = opened.map_err(|error| not_opened(&error))?;
+        let file = opened.map_err(|error| open_error(&error))?;
         if self.kept_max > 0 && !is_remote {
-            let left = self.keep(name, Own::new(file.clone()));
-            py.detach(|| drop(left));
+            let released = self.keep(name, Own::new(file.clone()));
+            py.detach(|| drop(released));
         }
         Ok(Own::new(file))
     }
@@ -65,14 +67,14 @@ impl Remade {
     /// files of a parent process, and the oldest files beyond `kept_max`.
     fn keep(&self, name: &Path, file: Own<File>) -> Vec<(PathBuf, Own<File>)> {
         let mut kept = self.kept.lock().expect("no thread panics while holding it");
-        let (mut left, still): (Vec<_>, Vec<_>) =
-            kept.drain(..).partition(|(of, file)| of == name || !file.is_ours());
-        kept.extend(still);
+        let (mut released, still_kept): (Vec<_>, Vec<_>) =
+            kept.drain(..).partition(|(path, file)| path == name || !file.is_ours());
+        kept.extend(still_kept);
         kept.push_back((name.to_path_buf(), file));
         while kept.len() > self.kept_max {
-            left.extend(kept.pop_front());
+            released.extend(kept.pop_front());
         }
-        left
+        released
     }
 }
 
@@ -101,16 +103,16 @@ impl Engine {
         // The builder refuses a depth beyond the ring's limit.
         let depth = depth.map(|depth| u32::try_from(depth.0).unwrap_or(u32::MAX));
         let mut options = ReadPath::builder();
-        options = given(options, page_cache, Builder::page_cache);
-        options = given(options, memory_bytes, Builder::memory);
-        options = given(options, readahead, Builder::readahead);
-        options = given(options, scheduler, Builder::scheduler);
-        options = given(options, eviction, Builder::eviction);
-        options = given(options, depth, Builder::depth);
-        options = given(options, kind, Builder::backend);
-        options = given(options, kernel_cache, Builder::kernel_cache);
-        options = given(options, whole_file_bytes, Builder::whole_file_memory);
-        let path = options.clone().build().map_err(|error| not_built(&error))?;
+        options = set_if_given(options, page_cache, Builder::page_cache);
+        options = set_if_given(options, memory_bytes, Builder::memory);
+        options = set_if_given(options, readahead, Builder::readahead);
+        options = set_if_given(options, scheduler, Builder::scheduler);
+        options = set_if_given(options, eviction, Builder::eviction);
+        options = set_if_given(options, depth, Builder::depth);
+        options = set_if_given(options, kind, Builder::backend);
+        options = set_if_given(options, kernel_cache, Builder::kernel_cache);
+        options = set_if_given(options, whole_file_bytes, Builder::whole_file_memory);
+        let path = options.clone().build().map_err(|error| build_error(&error))?;
         // A reader holds a piece and prefetches the next one. With an eighth of the memory for
         // each, several readers have space. Without a memory size only the maximum applies.
         let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
@@ -119,7 +121,7 @@ impl Engine {
         // More files than a `usize` counts are no limit.
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         let kept = Mutex::default();
-        Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
+        Ok(Engine(Arc::new(ForkAwareReadPath { options, piece_bytes, path, kept_max, kept })))
     }
 
     /// Name of the page cache: `kernel`, `own` or `none`.
@@ -132,7 +134,7 @@ impl Engine {
     /// the backend.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.0.path(py)?;
-        counted(py, &path)
+        stats_dict(py, &path)
     }
 
     /// The counters as numbers in Prometheus' text format, each with these labels. Raises
@@ -146,35 +148,39 @@ impl Engine {
     }
 }
 
-/// Counters of a read path.
-pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>> {
+/// Returns the counters of a read path as a dictionary.
+pub fn stats_dict<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>> {
     let stats = py.detach(|| path.stats());
-    let all = PyDict::new(py);
-    all.set_item("device_reads", stats.device_reads)?;
-    all.set_item("device_bytes", stats.device_bytes)?;
-    all.set_item("in_flight", stats.in_flight)?;
-    all.set_item("readahead_bytes", stats.readahead_bytes)?;
-    all.set_item("waste_bytes", stats.waste_bytes)?;
-    all.set_item("evicted_bytes", stats.evicted_bytes)?;
-    all.set_item("memory_bytes", stats.memory_bytes)?;
-    all.set_item("used_memory_bytes", stats.used_memory_bytes)?;
-    all.set_item("kernel_waits", stats.kernel_waits)?;
-    all.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
-    all.set_item("kernel_advised_bytes", stats.kernel_advised_bytes)?;
-    all.set_item("kernel_whole_file_bytes", stats.kernel_whole_file_bytes)?;
-    all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
-    Ok(all)
+    let dict = PyDict::new(py);
+    dict.set_item("device_reads", stats.device_reads)?;
+    dict.set_item("device_bytes", stats.device_bytes)?;
+    dict.set_item("in_flight", stats.in_flight)?;
+    dict.set_item("readahead_bytes", stats.readahead_bytes)?;
+    dict.set_item("waste_bytes", stats.waste_bytes)?;
+    dict.set_item("evicted_bytes", stats.evicted_bytes)?;
+    dict.set_item("memory_bytes", stats.memory_bytes)?;
+    dict.set_item("used_memory_bytes", stats.used_memory_bytes)?;
+    dict.set_item("kernel_waits", stats.kernel_waits)?;
+    dict.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
+    dict.set_item("kernel_advised_bytes", stats.kernel_advised_bytes)?;
+    dict.set_item("kernel_whole_file_bytes", stats.kernel_whole_file_bytes)?;
+    dict.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
+    Ok(dict)
 }
 
-/// Sets an option if it is given. None keeps the builder's default.
-fn given<T>(options: Builder, value: Option<T>, set: impl Fn(Builder, T) -> Builder) -> Builder {
+/// Sets an option by `set` if it is given. None keeps the builder's default.
+fn set_if_given<T>(
+    options: Builder,
+    value: Option<T>,
+    set: impl Fn(Builder, T) -> Builder,
+) -> Builder {
     match value {
         Some(value) => set(options, value),
         None => options,
     }
 }
 
-/// Returns the page cache of that name.
+/// Returns the page cache of that name. Raises ValueError for an unknown one.
 fn page_cache_named(name: &str) -> PyResult<PageCache> {
     match name {
         "kernel" => Ok(PageCache::Kernel),
@@ -186,7 +192,7 @@ fn page_cache_named(name: &str) -> PyResult<PageCache> {
     }
 }
 
-/// Returns the backend of that name.
+/// Returns the backend of that name. Raises ValueError for an unknown one.
 pub fn backend_named(name: &str) -> PyResult<BackendKind> {
     name.parse().map_err(|error: UnknownBackend| refused(error.to_string()))
 }

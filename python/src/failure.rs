@@ -16,9 +16,13 @@ use crate::spec::refused;
 
 /// Reason of a failed read.
 pub enum Failure {
+    /// The file is closed.
     Closed,
+    /// The read path reports an error.
     Read(ReadError),
+    /// A system call failed.
     System(io::Error),
+    /// A signal handler has raised this exception.
     Signal(PyErr),
 }
 
@@ -29,6 +33,7 @@ impl From<ReadError> for Failure {
 }
 
 impl From<io::Error> for Failure {
+    /// Takes the [`ReadError`] out of the error, if it contains one.
     fn from(error: io::Error) -> Failure {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>()) {
             Some(error) => Failure::Read(*error),
@@ -38,6 +43,8 @@ impl From<io::Error> for Failure {
 }
 
 impl From<Failure> for PyErr {
+    /// Raises ValueError for a closed file, like Python's own files. A read error becomes an
+    /// OSError, whose class Python selects by the error number.
     fn from(failure: Failure) -> PyErr {
         let error = match failure {
             Failure::Closed => return PyValueError::new_err("I/O operation on closed file."),
@@ -67,22 +74,23 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// Exception for a name that cannot be opened.
-pub fn not_opened(error: &OpenFileError) -> PyErr {
+/// Exception for a name that cannot be opened: a local one or a URL.
+pub fn open_error(error: &OpenFileError) -> PyErr {
     match error {
-        OpenFileError::Open(error) => not_opened_here(error),
-        OpenFileError::Nfs(error) => not_opened_there(error),
-        OpenFileError::Build(error) => not_built(error),
-        OpenFileError::Backend(error) => not_carried(error),
+        OpenFileError::Open(error) => local_open_error(error),
+        OpenFileError::Nfs(error) => nfs_open_error(error),
+        OpenFileError::Build(error) => build_error(error),
+        OpenFileError::Backend(error) => backend_error(error),
         OpenFileError::Forked { .. } => PyOSError::new_err((EIO, error.to_string())),
         _ => PyOSError::new_err((EIO, error.to_string())),
     }
 }
 
-/// Exception for a read path that cannot be built.
-pub fn not_built(error: &BuildError) -> PyErr {
+/// Exception for a read path that cannot be built: OSError if memory or the backend is not
+/// available, ValueError for an unusable option.
+pub fn build_error(error: &BuildError) -> PyErr {
     match error {
-        BuildError::Backend(error) => not_carried(error),
+        BuildError::Backend(error) => backend_error(error),
         BuildError::Memory(FrameMemoryError::Memory { errno, .. }) => {
             PyOSError::new_err((*errno, error.to_string()))
         }
@@ -90,8 +98,8 @@ pub fn not_built(error: &BuildError) -> PyErr {
     }
 }
 
-/// Exception for an unavailable backend.
-fn not_carried(error: &BackendError) -> PyErr {
+/// Exception for an unavailable backend. Only an unusable depth is a ValueError.
+fn backend_error(error: &BackendError) -> PyErr {
     let errno = match *error {
         BackendError::Depth { .. } => return refused(error),
         BackendError::OldRing => ENOSYS,
@@ -104,11 +112,12 @@ fn not_carried(error: &BackendError) -> PyErr {
     PyOSError::new_err((errno, error.to_string()))
 }
 
-/// Exception for paged memory that cannot be created.
-pub fn no_memory(error: &PagerError) -> PyErr {
+/// Exception for paged memory that cannot be created. If the folder or file is the reason, the
+/// OSError has its path as the filename, and the message no longer begins with it.
+pub fn pager_error(error: &PagerError) -> PyErr {
     let errno = match error {
-        PagerError::Open(error) => return not_opened_here(error),
-        PagerError::Backend(error) => return not_carried(error),
+        PagerError::Open(error) => return local_open_error(error),
+        PagerError::Backend(error) => return backend_error(error),
         PagerError::Policy(_) | PagerError::Config(_) | PagerError::Swap(_) => {
             return refused(error);
         }
@@ -132,8 +141,9 @@ const EIO: i32 = 5;
 const ENOSYS: i32 = 38;
 const EAGAIN: i32 = 11;
 
-/// Exception for a local name that cannot be opened. Python selects the class by the number.
-pub fn not_opened_here(error: &OpenError) -> PyErr {
+/// Exception for a local name that cannot be opened. Python selects the class by the number. The
+/// path becomes the filename of the exception, and the message no longer begins with it.
+pub fn local_open_error(error: &OpenError) -> PyErr {
     let (errno, path) = match error {
         OpenError::Missing { path } => (2, path),    // ENOENT
         OpenError::Directory { path } => (21, path), // EISDIR
@@ -153,9 +163,11 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
     PyOSError::new_err((errno, words, path.clone().into_os_string()))
 }
 
-/// Exception for a server's file that cannot be opened.
-fn not_opened_there(error: &NfsError) -> PyErr {
+/// Exception for a server's file that cannot be opened. The URL becomes the filename of the
+/// exception, as the path of a local file does.
+fn nfs_open_error(error: &NfsError) -> PyErr {
     let text = error.to_string();
+    // The name that the message begins with: a URL, an export or an address.
     let (errno, url) = (
         error.errno(),
         match error {

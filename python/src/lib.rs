@@ -9,10 +9,10 @@ use pyo3::pymodule;
 
 mod ask;
 mod awaited;
-mod beside;
 mod buffers;
 mod engine;
 mod failure;
+mod interruptible;
 mod local;
 mod many;
 mod memory;

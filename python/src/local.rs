@@ -19,10 +19,10 @@ use readpath::{Advice, File, ReadError};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::awaited::Awaited;
-use crate::beside::beside;
 use crate::buffers::{BufferMemory, Writable, new_bytes, zeroed};
-use crate::engine::{Engine, Remade, counted};
-use crate::failure::{Failure, not_opened};
+use crate::engine::{Engine, ForkAwareReadPath, stats_dict};
+use crate::failure::{Failure, open_error};
+use crate::interruptible::run_interruptible;
 use crate::many::{Offsets, Ranges, ReadRange, read_many};
 use crate::policy::advice_named;
 use crate::process::Own;
@@ -47,8 +47,8 @@ pub struct LocalFile {
     /// The file, or None once it is closed. Locked only with Python's lock held. A read owns a
     /// reference until it ends.
     state: Mutex<Option<Arc<Own<File>>>>,
-    engine: Arc<Remade>,
-    /// The engine's `ReadPath` object.
+    engine: Arc<ForkAwareReadPath>,
+    /// Python's object of the class ReadPath, to which the engine belongs.
     within: Py<PyAny>,
     /// Name of the file, any object.
     name: Mutex<Py<PyAny>>,
@@ -60,45 +60,48 @@ pub struct LocalFile {
 }
 
 impl LocalFile {
-    /// Runs `work` with the file, without Python's lock.
+    /// Runs `work` with the file, without Python's lock. Raises ValueError if the file is closed.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&File) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
         let file = self.file(py)?;
-        let done = py.detach(|| {
-            let done = work(file.get().expect("this process has opened it"));
+        let result = py.detach(|| {
+            let result = work(file.get().expect("this process has opened it"));
             // If another thread has closed the file, it is released here.
             drop(file);
-            done
+            result
         });
-        done.map_err(PyErr::from)
+        result.map_err(PyErr::from)
     }
 
-    /// Returns the file as opened by this process.
+    /// Returns the file as opened by this process. In a child of `fork`, the first call opens it
+    /// again. Raises ValueError if the file is closed.
     fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
-        let held = || -> PyResult<Arc<Own<File>>> {
+        let current = || -> PyResult<Arc<Own<File>>> {
             let state = self.state.lock().expect("no thread panics while holding it");
             state.as_ref().map(Arc::clone).ok_or_else(|| Failure::Closed.into())
         };
-        let file = held()?;
+        let file = current()?;
         if file.is_ours() {
             return Ok(file);
         }
-        let again = Arc::new(self.engine.open(py, &self.path)?);
+        let reopened = Arc::new(self.engine.open(py, &self.path)?);
+        // Another thread may have closed the file or opened it again meanwhile.
         let mut state = self.state.lock().expect("no thread panics while holding it");
         match &mut *state {
             None => Err(Failure::Closed.into()),
             Some(other) if other.is_ours() => Ok(Arc::clone(other)),
             stale => {
-                *stale = Some(Arc::clone(&again));
-                Ok(again)
+                *stale = Some(Arc::clone(&reopened));
+                Ok(reopened)
             }
         }
     }
 
-    /// Gives a hint about `bytes` bytes. The kernel takes long for a large range.
+    /// Gives a hint about `bytes` bytes by `hint`. The kernel takes long for a large range, which
+    /// is therefore announced on a separate thread while signals are handled.
     fn hint(
         &self,
         py: Python<'_>,
@@ -112,54 +115,65 @@ impl LocalFile {
             });
         }
         let file = self.file(py)?;
-        beside(py, move || hint(file.get().expect("this process has opened it")))
+        run_interruptible(py, move || hint(file.get().expect("this process has opened it")))
     }
 
-    fn left(&self, offset: u64, size: u64) -> u64 {
+    /// Number of the `size` bytes at `offset` that lie within the file.
+    fn bytes_within(&self, offset: u64, size: u64) -> u64 {
         size.min(self.size().saturating_sub(offset))
     }
 
-    fn fill(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let held = Writable::of(buffer)?;
-        let (place, room) = held.place();
-        let place = BufferMemory(place);
-        // SAFETY: `held` keeps the memory in place until the return. As with every `readinto`,
-        // another thread that uses the memory sees some of the new bytes.
-        let filled = unsafe { self.fill_place(py, offset, place, room) };
-        drop(held);
-        filled
-    }
-
-    /// Fills `room` bytes at `place` and returns their number. A long read is split, and the next
-    /// piece is prefetched during the current one. Signals are handled in between.
-    ///
-    /// # Safety
-    /// `room` bytes are writable there until the return.
-    unsafe fn fill_place(
+    /// Fills a writable buffer from `offset` and returns the number of bytes, fewer than its length
+    /// only at the end of the file. Raises BufferError or TypeError for an unusable buffer.
+    fn fill_buffer(
         &self,
         py: Python<'_>,
         offset: u64,
-        place: BufferMemory,
-        room: usize,
+        buffer: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let piece_bytes = self.engine.piece_bytes;
+        let pinned = Writable::of(buffer)?;
+        let (address, bytes) = pinned.memory();
+        let memory = BufferMemory(address);
+        // SAFETY: `pinned` keeps the memory in place until the return. As with every `readinto`,
+        // another thread that uses the memory sees some of the new bytes.
+        let filled = unsafe { self.fill_memory(py, offset, memory, bytes) };
+        drop(pinned);
+        filled
+    }
+
+    /// Fills `bytes` bytes of `memory` from `offset` and returns their number, fewer only at the
+    /// end of the file. A long read is split, and the next piece is prefetched during the current
+    /// one. Signals are handled in between.
+    ///
+    /// # Safety
+    /// `bytes` bytes are writable there until the return.
+    unsafe fn fill_memory(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        memory: BufferMemory,
+        bytes: usize,
+    ) -> PyResult<usize> {
+        let piece_bytes_max = self.engine.piece_bytes;
         let mut filled = 0;
         loop {
-            let at = offset.saturating_add(filled as u64);
-            let piece = (room - filled).min(piece_bytes as usize);
-            let is_last = filled + piece == room;
+            let piece_offset = offset.saturating_add(filled as u64);
+            let piece_bytes = (bytes - filled).min(piece_bytes_max as usize);
+            let is_last = filled + piece_bytes == bytes;
             // SAFETY: within the buffer.
-            let place = BufferMemory(unsafe { place.0.add(filled) });
-            let came = self.with(py, move |file| {
-                if !is_last && !file.is_cached(at.saturating_add(piece as u64), piece_bytes) {
-                    file.prefetch(at.saturating_add(piece as u64), piece_bytes);
+            let piece_memory = BufferMemory(unsafe { memory.0.add(filled) });
+            let bytes_read = self.with(py, move |file| {
+                let next_offset = piece_offset.saturating_add(piece_bytes as u64);
+                if !is_last && !file.is_cached(next_offset, piece_bytes_max) {
+                    file.prefetch(next_offset, piece_bytes_max);
                 }
                 // SAFETY: guaranteed by the caller.
-                let buffer = unsafe { place.slice(piece) };
-                Ok(file.read_at(buffer, at)?)
+                let buffer = unsafe { piece_memory.slice(piece_bytes) };
+                Ok(file.read_at(buffer, piece_offset)?)
             })?;
-            filled += came;
-            if is_last || came < piece {
+            filled += bytes_read;
+            // A short read has met the end of the file.
+            if is_last || bytes_read < piece_bytes {
                 return Ok(filled);
             }
             py.check_signals()?;
@@ -177,22 +191,22 @@ impl LocalFile {
         path: Bound<'_, PyAny>,
         within: Bound<'_, PyAny>,
     ) -> PyResult<LocalFile> {
-        let held = within.getattr(intern!(py, "_engine"))?;
-        let engine = &held.cast::<Engine>()?.get().0;
+        let engine_object = within.getattr(intern!(py, "_engine"))?;
+        let engine = &engine_object.cast::<Engine>()?.get().0;
         let name = file_system_path(path)?;
-        let given = match name.cast::<PyBytes>() {
+        let given_path = match name.cast::<PyBytes>() {
             Ok(name) => PathBuf::from(OsStr::from_bytes(name.as_bytes())),
             Err(_) => name.extract()?,
         };
-        check_name(&given)?;
-        let is_remote = given.to_str().is_some_and(NfsUrl::is_meant);
-        let (path, relative) = match is_remote || given.is_absolute() {
-            true => (given, None),
-            false => (std::path::absolute(&given)?, Some(given)),
+        check_name(&given_path)?;
+        let is_remote = given_path.to_str().is_some_and(NfsUrl::is_meant);
+        let (path, relative_path) = match is_remote || given_path.is_absolute() {
+            true => (given_path, None),
+            false => (std::path::absolute(&given_path)?, Some(given_path)),
         };
-        let file = match (engine.open(py, &path), relative) {
-            // The error names the file by the given name.
-            (Err(_), Some(given)) => engine.open(py, &given)?,
+        let file = match (engine.open(py, &path), relative_path) {
+            // A second attempt, whose error names the file by the given name.
+            (Err(_), Some(relative_path)) => engine.open(py, &relative_path)?,
             (opened, _) => opened?,
         };
         let bytes = file.get().expect("it was just opened").len();
@@ -207,6 +221,7 @@ impl LocalFile {
         })
     }
 
+    /// Visits the referenced objects, for Python's garbage collector.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.within)
     }
@@ -217,13 +232,15 @@ impl LocalFile {
         self.name.lock().expect("no thread panics while holding it").clone_ref(py)
     }
 
+    /// Assigns another name. The file stays the same.
     #[setter]
     fn set_name(&self, name: Py<PyAny>) {
-        let before = {
-            let mut held = self.name.lock().expect("no thread panics while holding it");
-            std::mem::replace(&mut *held, name)
+        let previous_name = {
+            let mut current_name = self.name.lock().expect("no thread panics while holding it");
+            std::mem::replace(&mut *current_name, name)
         };
-        drop(before);
+        // Dropping an object may run Python code, so the lock is released before.
+        drop(previous_name);
     }
 
     /// Read path of the file.
@@ -244,11 +261,13 @@ impl LocalFile {
         self.path.as_os_str()
     }
 
+    /// Returns the file itself. Raises ValueError if it is closed.
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         slf.get().tell()?;
         Ok(slf.clone())
     }
 
+    /// Closes the file, by the method `close` of the derived class.
     fn __exit__(
         slf: &Bound<'_, Self>,
         _kind: &Bound<'_, PyAny>,
@@ -258,10 +277,13 @@ impl LocalFile {
         slf.call_method0(intern!(slf.py(), "close")).map(drop)
     }
 
+    /// Returns the file itself as the iterator over its lines.
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         LocalFile::__enter__(slf)
     }
 
+    /// Returns the next line, by the method `readline` of the derived class. None, the end of the
+    /// iteration, for an empty line: only the end of the file has one.
     fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let line = slf.call_method0(intern!(slf.py(), "readline"))?;
         Ok(line.is_truthy()?.then_some(line))
@@ -273,15 +295,15 @@ impl LocalFile {
         self.state.lock().expect("no thread panics while holding it").is_none()
     }
 
-    /// Closes the file. Reads in flight on other threads end normally.
+    /// Closes the file. Reads in flight on other threads end normally. No effect if it is closed.
     fn close(&self, py: Python<'_>) {
         let file = self.state.lock().expect("no thread panics while holding it").take();
-        // The last reader of the file closes it.
+        // `None` while another thread reads it: the last reader then closes the file.
         let file = file.and_then(Arc::into_inner).and_then(Own::into_inner);
         py.detach(|| drop(file));
     }
 
-    /// The position.
+    /// The position. Raises ValueError if the file is closed.
     fn tell(&self) -> PyResult<u64> {
         if self.closed() { Err(Failure::Closed.into()) } else { Ok(self.position()) }
     }
@@ -301,11 +323,12 @@ impl LocalFile {
         offset: Count,
         size: Count,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (bytes, place) = new_bytes(py, self.left(offset.0, size.0) as usize)?;
-        let room = bytes.as_bytes().len();
+        let (bytes, address) = new_bytes(py, self.bytes_within(offset.0, size.0) as usize)?;
+        let byte_count = bytes.as_bytes().len();
         // SAFETY: the object is new and has no other user.
-        let filled = unsafe { self.fill_place(py, offset.0, BufferMemory(place), room)? };
-        if filled < room {
+        let filled = unsafe { self.fill_memory(py, offset.0, BufferMemory(address), byte_count)? };
+        // The object has no other length, so a file that became shorter is an error.
+        if filled < byte_count {
             return Err(
                 Failure::Read(ReadError::Shrunk { offset: offset.0 + filled as u64 }).into()
             );
@@ -320,20 +343,20 @@ impl LocalFile {
         offset: Count,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        self.fill(py, offset.0, buffer)
+        self.fill_buffer(py, offset.0, buffer)
     }
 
     /// Fills a writable buffer from the position and returns the number of bytes, fewer only at the
-    /// end.
+    /// end. Moves the position behind them.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let position = self.position();
-        let filled = self.fill(py, position, buffer)?;
+        let filled = self.fill_buffer(py, position, buffer)?;
         self._set(position + filled as u64);
         Ok(filled)
     }
 
-    /// Returns up to `size` bytes from the position, fewer only at the end. Without a size it
-    /// returns all remaining bytes.
+    /// Returns up to `size` bytes from the position, fewer only at the end, and moves the position
+    /// behind them. Without a size, or with a negative one, it returns all remaining bytes.
     #[pyo3(signature = (size=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
@@ -344,23 +367,26 @@ impl LocalFile {
     }
 
     /// Returns the bytes from the position to the next newline, inclusive, or to the end; at most
-    /// `size` if given.
+    /// `size` if given and not negative. Moves the position behind them.
     #[pyo3(signature = (size=None))]
     fn readline<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
-        let most = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
+        let bytes_max = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
         let (position, mut line, mut piece_bytes) = (self.position(), Vec::new(), LINE_BYTES);
         loop {
-            let known = line.len();
-            let at = position + known as u64;
-            let room = line.try_reserve(piece_bytes);
-            room.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-            line.resize(known + piece_bytes.min(most - known), 0);
-            let piece = &mut line[known..];
-            let came = self.with(py, move |file| Ok(file.read_at(piece, at)?))?;
-            let newline = line[known..known + came].iter().position(|&byte| byte == b'\n');
-            let is_last = known + came < line.len() || line.len() == most;
-            line.truncate(known + newline.map_or(came, |at| at + 1));
-            if newline.is_some() || is_last {
+            // The line so far has no newline. The next piece is read behind it.
+            let searched = line.len();
+            let piece_offset = position + searched as u64;
+            let reserved = line.try_reserve(piece_bytes);
+            reserved.map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+            line.resize(searched + piece_bytes.min(bytes_max - searched), 0);
+            let piece = &mut line[searched..];
+            let bytes_read = self.with(py, move |file| Ok(file.read_at(piece, piece_offset)?))?;
+            let piece = &line[searched..searched + bytes_read];
+            let newline_index = piece.iter().position(|&byte| byte == b'\n');
+            // A short read has met the end of the file.
+            let is_last = searched + bytes_read < line.len() || line.len() == bytes_max;
+            line.truncate(searched + newline_index.map_or(bytes_read, |index| index + 1));
+            if newline_index.is_some() || is_last {
                 self._set(position + line.len() as u64);
                 return Ok(PyBytes::new(py, &line));
             }
@@ -369,7 +395,8 @@ impl LocalFile {
         }
     }
 
-    /// Returns the bytes of each `(offset, size)`, submitted together.
+    /// Returns the bytes of each `(offset, size)`, submitted together. A range has fewer bytes only
+    /// at the end of the file.
     ///
     /// `ranges`: any number of pairs, or an array of 64-bit integers with two columns.
     fn readat_many<'py>(
@@ -377,17 +404,17 @@ impl LocalFile {
         py: Python<'py>,
         ranges: Ranges,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let mut all = Vec::with_capacity(ranges.0.len());
-        let mut parts = Vec::with_capacity(ranges.0.len());
+        let mut objects = Vec::with_capacity(ranges.0.len());
+        let mut reads = Vec::with_capacity(ranges.0.len());
         for (offset, size) in ranges.0 {
-            let (object, place) = new_bytes(py, self.left(offset, size) as usize)?;
+            let (object, address) = new_bytes(py, self.bytes_within(offset, size) as usize)?;
             let bytes = object.as_bytes().len();
-            parts.push(ReadRange { offset, place: BufferMemory(place), bytes });
-            all.push(object);
+            reads.push(ReadRange { offset, memory: BufferMemory(address), bytes });
+            objects.push(object);
         }
         // SAFETY: the objects are new, have these sizes, and have no other user.
-        self.with(py, move |file| unsafe { read_many(file, &parts) })?;
-        Ok(all)
+        self.with(py, move |file| unsafe { read_many(file, &reads) })?;
+        Ok(objects)
     }
 
     /// Fills a buffer from each offset, submitted together. Returns the number of bytes of each.
@@ -401,63 +428,69 @@ impl LocalFile {
         buffers: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let offsets = offsets.0;
-        let (held, places) = match Writable::of(buffers) {
+        // Address and length of the memory for each offset.
+        let (pinned, memories) = match Writable::of(buffers) {
             Ok(whole) => {
-                let places = parts_of(&whole, offsets.len())?;
-                (vec![whole], places)
+                let memories = equal_parts(&whole, offsets.len())?;
+                (vec![whole], memories)
             }
+            // One buffer, which is read-only or in several pieces.
             Err(error) if error.is_instance_of::<PyBufferError>(py) => return Err(error),
+            // No buffer: a sequence of buffers.
             Err(_) => {
-                let each = buffers.try_iter()?.map(|one| Writable::of(&one?));
-                let held = each.collect::<PyResult<Vec<Writable>>>()?;
-                let places = held.iter().map(Writable::place).collect();
-                (held, places)
+                let each = buffers.try_iter()?.map(|buffer| Writable::of(&buffer?));
+                let pinned = each.collect::<PyResult<Vec<Writable>>>()?;
+                let memories = pinned.iter().map(Writable::memory).collect();
+                (pinned, memories)
             }
         };
-        if places.len() != offsets.len() {
-            let (places, offsets) = (places.len(), offsets.len());
-            return Err(refused(format!("{places} buffers for {offsets} offsets")));
+        if memories.len() != offsets.len() {
+            let (buffers, offsets) = (memories.len(), offsets.len());
+            return Err(refused(format!("{buffers} buffers for {offsets} offsets")));
         }
-        let part = |(offset, (place, room)): (u64, (*mut u8, usize))| {
-            let bytes = self.left(offset, room as u64) as usize;
-            ReadRange { offset, place: BufferMemory(place), bytes }
+        let read = |(offset, (address, length)): (u64, (*mut u8, usize))| {
+            let bytes = self.bytes_within(offset, length as u64) as usize;
+            ReadRange { offset, memory: BufferMemory(address), bytes }
         };
-        let parts: Vec<ReadRange> = offsets.into_iter().zip(places).map(part).collect();
-        let counts = PyList::new(py, parts.iter().map(|part| part.bytes))?;
-        // SAFETY: `held` keeps the memory in place until the return. As with every `readinto`,
+        let reads: Vec<ReadRange> = offsets.into_iter().zip(memories).map(read).collect();
+        let counts = PyList::new(py, reads.iter().map(|read| read.bytes))?;
+        // SAFETY: `pinned` keeps the memory in place until the return. As with every `readinto`,
         // another thread that uses the memory sees some of the new bytes.
-        self.with(py, move |file| unsafe { read_many(file, &parts) })?;
-        drop(held);
+        self.with(py, move |file| unsafe { read_many(file, &reads) })?;
+        drop(pinned);
         Ok(counts)
     }
 
-    /// Checks for a change of the file since it was opened or last checked.
+    /// Checks for a change of the file since it was opened or last checked. Returns true after a
+    /// change.
     ///
     /// After a change it is read again with its new length. Raises the OSError of the system if the
     /// file is gone. The open file stays usable then.
     fn revalidate(&self, py: Python<'_>) -> PyResult<bool> {
-        let held = self.file(py)?;
-        let again = py.detach(|| {
-            let mut file = held.get().expect("this process has opened it").clone();
+        let file = self.file(py)?;
+        let changed_file = py.detach(|| {
+            let mut file = file.get().expect("this process has opened it").clone();
             file.revalidate().map(|has_changed| has_changed.then(|| Own::new(file)))
         });
-        let Some(again) = again.map_err(|error| not_opened(&error))? else { return Ok(false) };
-        self.bytes.store(again.get().expect("it was just opened").len(), Ordering::Relaxed);
-        let again = Arc::new(again);
+        let changed_file = changed_file.map_err(|error| open_error(&error))?;
+        let Some(changed_file) = changed_file else { return Ok(false) };
+        self.bytes.store(changed_file.get().expect("it was just opened").len(), Ordering::Relaxed);
+        let changed_file = Arc::new(changed_file);
         let stale = {
             let mut state = self.state.lock().expect("no thread panics while holding it");
             match &*state {
+                // Another thread has closed the file meanwhile.
                 None => return Err(Failure::Closed.into()),
-                Some(_) => state.replace(again),
+                Some(_) => state.replace(changed_file),
             }
         };
-        py.detach(|| drop((stale, held)));
+        py.detach(|| drop((stale, file)));
         Ok(true)
     }
 
-    /// Starts a read that is polled.
+    /// Starts a read that is polled. Its bytes are fewer than `size` only at the end of the file.
     fn _start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
-        let (offset, size) = (offset.0, self.left(offset.0, size.0) as usize);
+        let (offset, size) = (offset.0, self.bytes_within(offset.0, size.0) as usize);
         let buffer = zeroed(size)?;
         let future = self.with(py, |file| Ok(file.read_at_async(buffer, offset)))?;
         Ok(Awaited::new(future))
@@ -466,20 +499,21 @@ impl LocalFile {
     /// Gives a hint on this handle's reads, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str) -> PyResult<()> {
         let advice: Advice = advice_named(advice)?;
+        // Only `WillNeed` starts reads, of the whole file.
         let bytes = if let Advice::WillNeed = advice { self.size() } else { 0 };
         self.hint(py, bytes, move |file| file.advise(advice))
     }
 
     /// Starts to read a range that will be needed, without a wait.
     fn prefetch(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
-        let bytes = self.left(offset.0, size.0);
+        let bytes = self.bytes_within(offset.0, size.0);
         self.hint(py, bytes, move |file| file.prefetch(offset.0, size.0))
     }
 
     /// Like `prefetch`, for each `(offset, size)`.
     fn prefetch_many(&self, py: Python<'_>, ranges: Ranges) -> PyResult<()> {
         // Each range takes at least as long as a page.
-        let each = |&(offset, size): &(u64, u64)| self.left(offset, size).max(PAGE_BYTES);
+        let each = |&(offset, size): &(u64, u64)| self.bytes_within(offset, size).max(PAGE_BYTES);
         let bytes = ranges.0.iter().map(each).fold(0, u64::saturating_add);
         self.hint(py, bytes, move |file| {
             ranges.0.into_iter().for_each(|(offset, size)| file.prefetch(offset, size));
@@ -490,12 +524,12 @@ impl LocalFile {
     /// and bytes that the kernel read for reads that waited.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.with(py, |file| Ok(file.stats()))?;
-        let all = PyDict::new(py);
-        all.set_item("bytes", stats.bytes)?;
-        all.set_item("cached_bytes", stats.cached_bytes)?;
-        all.set_item("kernel_cached_bytes", stats.kernel_cached_bytes)?;
-        all.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
-        Ok(all)
+        let dict = PyDict::new(py);
+        dict.set_item("bytes", stats.bytes)?;
+        dict.set_item("cached_bytes", stats.cached_bytes)?;
+        dict.set_item("kernel_cached_bytes", stats.kernel_cached_bytes)?;
+        dict.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
+        Ok(dict)
     }
 
     /// State of the readahead policy for the file in one line: cost, probability, last window and
@@ -511,17 +545,19 @@ impl LocalFile {
     /// Counters of its read path for all files, as `ReadPath.stats`.
     fn path_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.with(py, |file| Ok(file.read_path()))?;
-        counted(py, &path)
+        stats_dict(py, &path)
     }
 }
 
 impl LocalFile {
+    /// Offset at which the next read without an offset begins.
     fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 }
 
-/// Returns the result of `os.fspath`: text or bytes.
+/// Returns the result of `os.fspath`: text or bytes. Text itself is returned without a call. Raises
+/// TypeError for an object that is no path.
 fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     if path.is_exact_instance_of::<PyString>() {
         return Ok(path);
@@ -530,13 +566,15 @@ fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(path.py(), PyOS_FSPath(path.as_ptr())) }
 }
 
-/// Splits a writable buffer into `count` equal parts.
-fn parts_of(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
-    let (place, bytes) = whole.place();
+/// Splits a writable buffer into `count` equal parts. Returns the address and the length of each.
+/// Raises ValueError if the parts would not be equal, or for no part.
+fn equal_parts(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
+    let (address, bytes) = whole.memory();
     if count == 0 || bytes % count != 0 {
         return Err(refused(format!("a buffer of {bytes} bytes can't be cut into {count} parts")));
     }
-    let part = bytes / count;
+    let part_bytes = bytes / count;
     // SAFETY: within the buffer.
-    Ok((0..count).map(|at| (unsafe { place.add(at * part) }, part)).collect())
+    let part = |index: usize| (unsafe { address.add(index * part_bytes) }, part_bytes);
+    Ok((0..count).map(part).collect())
 }

@@ -11,7 +11,7 @@ use crate::spec::{Count, refused};
 
 /// Maximum number of reads in flight per call. A path allows 65,536 for all callers. The storage
 /// takes 128 at a time by default, and the scheduler merges neighbours among these.
-const UNDER_WAY_MAX: usize = 8_192;
+const IN_FLIGHT_MAX: usize = 8_192;
 
 /// Number of bytes after which signals are handled: 8 ms at 1 GB/s.
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
@@ -23,6 +23,8 @@ pub struct Ranges(pub Vec<(u64, u64)>);
 impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
     type Error = PyErr;
 
+    /// Raises ValueError for an array of another shape and for negative numbers, TypeError for
+    /// other objects.
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Ranges> {
         if let Some((numbers, shape)) = integers(&object)? {
             if shape.len() != 2 || shape[1] != 2 {
@@ -32,7 +34,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
             }
             return Ok(Ranges(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()));
         }
-        // The object's own length is not trusted.
+        // Memory grows with the items, because the object's own length is not trusted.
         let mut ranges = Vec::new();
         for range in object.try_iter()? {
             let (Count(offset), Count(size)) = range?.extract()?;
@@ -48,6 +50,8 @@ pub struct Offsets(pub Vec<u64>);
 impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
     type Error = PyErr;
 
+    /// Raises ValueError for an array of several dimensions and for negative numbers, TypeError for
+    /// other objects.
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Offsets> {
         if let Some((numbers, shape)) = integers(&object)? {
             return match shape.len() {
@@ -63,23 +67,26 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
     }
 }
 
-/// Returns the numbers of an array and its shape, or None for other objects.
+/// Returns the numbers of an array in the order of its rows, and its shape. None for other objects.
+///
+/// Raises TypeError for an array of other numbers, ValueError for a negative number.
 fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)>> {
+    // Arrays of numpy have this attribute. Other buffers, such as bytes, are no arrays here.
     if !object.hasattr("__array_interface__")? {
         return Ok(None);
     }
     if let Ok(array) = PyBuffer::<u64>::get(object) {
-        let order = order_of(&array);
-        let numbers = array.to_vec(object.py())?.into_iter().map(order).collect();
+        let to_native = byte_order_conversion(&array);
+        let numbers = array.to_vec(object.py())?.into_iter().map(to_native).collect();
         return Ok(Some((numbers, array.shape().to_vec())));
     }
     let Ok(array) = PyBuffer::<i64>::get(object) else {
         let what = "an array of ranges or offsets: give 64-bit integers (`.astype('i8')`)";
         return Err(PyTypeError::new_err(what));
     };
-    let (shape, order) = (array.shape().to_vec(), order_of(&array));
+    let (shape, to_native) = (array.shape().to_vec(), byte_order_conversion(&array));
     let count = |number: i64| {
-        let number = order(number as u64) as i64;
+        let number = to_native(number as u64) as i64;
         let refused = |_| PyValueError::new_err(format!("{number}: give a number from 0 on"));
         u64::try_from(number).map_err(refused)
     };
@@ -89,7 +96,7 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)
 
 /// Returns the conversion from an array's byte order to the native one. The buffer protocol puts
 /// the order before the type, like the module struct.
-fn order_of<T: Element>(array: &PyBuffer<T>) -> fn(u64) -> u64 {
+fn byte_order_conversion<T: Element>(array: &PyBuffer<T>) -> fn(u64) -> u64 {
     match array.format().to_bytes().first() {
         Some(b'>' | b'!') => u64::from_be,
         Some(b'<') => u64::from_le,
@@ -102,66 +109,71 @@ pub struct ReadRange {
     /// Offset in the file.
     pub offset: u64,
     /// Destination of the bytes.
-    pub place: BufferMemory,
+    pub memory: BufferMemory,
     /// Number of bytes, all within the file.
     pub bytes: usize,
 }
 
-/// Fills each part, with the maximum number in flight.
+/// Fills the memory of each range, with the maximum number of reads in flight. A file that became
+/// shorter is the error `Shrunk`.
 ///
 /// # Safety
 /// Each destination has space for its bytes and no other user until the return.
-pub unsafe fn read_many(file: &File, parts: &[ReadRange]) -> Result<(), Failure> {
+pub unsafe fn read_many(file: &File, ranges: &[ReadRange]) -> Result<(), Failure> {
     let mut batch = file.read_path().batch();
-    // Parts that are too large for a batch, or refused because of other callers' reads.
-    let mut alone = Vec::new();
-    let (mut next, mut under_way, mut unheard) = (0, 0, 0);
+    // Indices of the ranges that are too large for a batch, or refused because of other callers'
+    // reads. They are read one after the other at the end.
+    let mut left_over = Vec::new();
+    let (mut next_index, mut in_flight, mut unchecked_bytes) = (0, 0, 0);
     loop {
-        while under_way < UNDER_WAY_MAX && next < parts.len() {
-            let ReadRange { offset, bytes, .. } = parts[next];
-            match batch.read(file, offset, bytes as u64, next as u64) {
-                Ok(()) => under_way += 1,
-                Err(ReadError::TooLarge { .. }) => alone.push(next),
+        while in_flight < IN_FLIGHT_MAX && next_index < ranges.len() {
+            let ReadRange { offset, bytes, .. } = ranges[next_index];
+            // The ticket of a read is the index of its range.
+            match batch.read(file, offset, bytes as u64, next_index as u64) {
+                Ok(()) => in_flight += 1,
+                Err(ReadError::TooLarge { .. }) => left_over.push(next_index),
                 Err(error) => return Err(error.into()),
             }
-            next += 1;
+            next_index += 1;
         }
-        let part_of = |ticket: u64| &parts[ticket as usize];
+        let range_of = |ticket: u64| &ranges[ticket as usize];
         // SAFETY: guaranteed by the caller.
-        let place = |ticket, _| unsafe { part_of(ticket).place.slice(part_of(ticket).bytes) };
-        let Some(read) = batch.wait_into(place)? else { break };
-        under_way -= 1;
-        let part = part_of(read.ticket);
-        let copied = match read.bytes {
+        let memory = |ticket, _| unsafe { range_of(ticket).memory.slice(range_of(ticket).bytes) };
+        // `None`: no read is in flight, and none is left.
+        let Some(read) = batch.wait_into(memory)? else { break };
+        in_flight -= 1;
+        let range = range_of(read.ticket);
+        let copied_bytes = match read.bytes {
             Err(ReadError::TooManyReads { .. }) => {
-                alone.push(read.ticket as usize);
+                left_over.push(read.ticket as usize);
                 continue;
             }
-            copied => copied?,
+            result => result?,
         };
-        if copied < part.bytes {
-            return Err(ReadError::Shrunk { offset: part.offset + copied as u64 }.into());
+        if copied_bytes < range.bytes {
+            return Err(ReadError::Shrunk { offset: range.offset + copied_bytes as u64 }.into());
         }
-        hear_signals(&mut unheard, copied)?;
+        check_signals(&mut unchecked_bytes, copied_bytes)?;
     }
     drop(batch);
-    for part in alone.into_iter().map(|at| &parts[at]) {
+    for range in left_over.into_iter().map(|index| &ranges[index]) {
         // SAFETY: guaranteed by the caller.
-        let whole = unsafe { part.place.slice(part.bytes) };
-        for (at, piece) in whole.chunks_mut(PIECE_BYTES_MAX as usize).enumerate() {
-            file.read_exact_at(piece, part.offset + at as u64 * PIECE_BYTES_MAX)?;
-            hear_signals(&mut unheard, piece.len())?;
+        let whole = unsafe { range.memory.slice(range.bytes) };
+        for (index, piece) in whole.chunks_mut(PIECE_BYTES_MAX as usize).enumerate() {
+            file.read_exact_at(piece, range.offset + index as u64 * PIECE_BYTES_MAX)?;
+            check_signals(&mut unchecked_bytes, piece.len())?;
         }
     }
     Ok(())
 }
 
-/// Handles signals after every `PIECE_BYTES_MAX` bytes.
-fn hear_signals(unheard: &mut u64, bytes: usize) -> Result<(), Failure> {
-    *unheard += bytes as u64;
-    if *unheard < PIECE_BYTES_MAX {
+/// Adds `bytes` read bytes to `unchecked_bytes`. Handles signals when these reach
+/// `PIECE_BYTES_MAX`, and counts from 0 again. The exception of a handler is the error.
+fn check_signals(unchecked_bytes: &mut u64, bytes: usize) -> Result<(), Failure> {
+    *unchecked_bytes += bytes as u64;
+    if *unchecked_bytes < PIECE_BYTES_MAX {
         return Ok(());
     }
-    *unheard = 0;
+    *unchecked_bytes = 0;
     Python::attach(|py| py.check_signals()).map_err(Failure::Signal)
 }

@@ -10,35 +10,38 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use readpath::pager::{LoadError, Mapping, MappingMode, Region};
 use readpath_core::readahead::Advice;
+use readpath_core::unit::PAGE_BYTES;
 
-use crate::beside::beside;
 use crate::engine::backend_named;
-use crate::failure::no_memory;
+use crate::failure::pager_error;
+use crate::interruptible::run_interruptible;
 use crate::many::Ranges;
 use crate::policy::advice_named;
 use crate::process::Own;
 use crate::spec::{Count, check_name};
 
 /// Memory exported as Python buffers. It is released when it is closed and unused.
-struct Lending<T: Send>(Mutex<PinnedMemory<T>>);
+struct ExportedMemory<T: Send>(Mutex<ExportState<T>>);
 
 /// Locked with Python's lock held, and only for a short check. A thread that waits for storage owns
 /// a reference and neither lock, so no thread waits for one lock while it holds the other.
-struct PinnedMemory<T: Send> {
+struct ExportState<T: Send> {
     /// The memory, or None once it is closed.
     memory: Option<Arc<Own<T>>>,
-    /// Number of exported buffers.
+    /// Number of exported buffers that are not released yet.
     buffers: usize,
 }
 
-impl<T: Send> PinnedMemory<T> {
+impl<T: Send> ExportState<T> {
+    /// Returns the memory. Raises ValueError once it is closed.
     fn memory(&self) -> PyResult<&Arc<Own<T>>> {
         self.memory.as_ref().ok_or_else(|| PyValueError::new_err("the memory is closed"))
     }
 }
 
-/// Returns the memory if this process created it.
-fn own<T: Send>(memory: &Own<T>) -> PyResult<&T> {
+/// Access rule of memory that only the process that created it may use. Raises ValueError in a
+/// child of `fork`.
+fn created_here<T: Send>(memory: &Own<T>) -> PyResult<&T> {
     memory.get().ok_or_else(|| {
         PyValueError::new_err(
             "the memory belongs to the process that made it, before a fork; make it anew in this \
@@ -47,23 +50,27 @@ fn own<T: Send>(memory: &Own<T>) -> PyResult<&T> {
     })
 }
 
-/// Returns a mapping, which children of `fork` have too.
+/// Access rule of a mapping: children of `fork` have it too. Never fails.
 fn inherited(memory: &Own<Mapping>) -> PyResult<&Mapping> {
     Ok(memory.inherited())
 }
 
-/// Access rule: which processes may use the memory.
-type Which<T> = fn(&Own<T>) -> PyResult<&T>;
+/// Access rule: returns the memory to the processes that may use it, and an exception to others.
+type AccessRule<T> = fn(&Own<T>) -> PyResult<&T>;
 
-impl<T: Send + Sync> Lending<T> {
-    fn new(memory: T) -> Lending<T> {
-        Lending(Mutex::new(PinnedMemory { memory: Some(Arc::new(Own::new(memory))), buffers: 0 }))
+impl<T: Send + Sync> ExportedMemory<T> {
+    /// Takes memory of this process, without an exported buffer.
+    fn new(memory: T) -> ExportedMemory<T> {
+        let memory = Some(Arc::new(Own::new(memory)));
+        ExportedMemory(Mutex::new(ExportState { memory, buffers: 0 }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, PinnedMemory<T>> {
+    fn lock(&self) -> MutexGuard<'_, ExportState<T>> {
         self.0.lock().expect("no thread panics while holding it")
     }
 
+    /// Returns a reference to the memory, which keeps it also after `close`. Raises ValueError once
+    /// it is closed.
     fn memory(&self) -> PyResult<Arc<Own<T>>> {
         self.lock().memory().cloned()
     }
@@ -72,49 +79,52 @@ impl<T: Send + Sync> Lending<T> {
         self.lock().memory.is_none()
     }
 
-    /// Runs `work` with the memory, without Python's lock.
+    /// Runs `work` with the memory, without Python's lock. Raises ValueError if the memory is
+    /// closed, or if `access` refuses this process.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
-        which: Which<T>,
+        access: AccessRule<T>,
         work: impl FnOnce(&T) -> R + Send,
     ) -> PyResult<R> {
         let memory = self.memory()?;
         py.detach(|| {
-            let done = which(&memory).map(work);
+            let result = access(&memory).map(work);
             // If another thread has closed the memory, it is released here.
             drop(memory);
-            done
+            result
         })
     }
 
-    /// Length of the memory, without a wait.
-    fn len(&self, which: Which<T>, len: impl FnOnce(&T) -> usize) -> PyResult<usize> {
-        which(self.lock().memory()?).map(len)
+    /// Length of the memory in bytes by `len`, without a wait.
+    fn len(&self, access: AccessRule<T>, len: impl FnOnce(&T) -> usize) -> PyResult<usize> {
+        access(self.lock().memory()?).map(len)
     }
 
-    /// Exports one more buffer over all of the memory.
+    /// Exports one more buffer over all of the memory: fills Python's `view`, which has the
+    /// properties `flags`. `bytes_of` returns the memory. Raises ValueError if it is closed or not
+    /// accessible, BufferError for flags that do not fit.
     ///
     /// # Safety
-    /// `view` is the argument of `owner`'s `__getbuffer__`, and `place` returns the memory's own
+    /// `view` is the argument of `owner`'s `__getbuffer__`, and `bytes_of` returns the memory's own
     /// address and length.
-    unsafe fn lend(
+    unsafe fn export_buffer(
         &self,
         owner: *mut ffi::PyObject,
         (view, flags): (*mut ffi::Py_buffer, c_int),
         is_read_only: bool,
-        which: Which<T>,
-        place: impl FnOnce(&T) -> &[u8],
+        access: AccessRule<T>,
+        bytes_of: impl FnOnce(&T) -> &[u8],
     ) -> PyResult<()> {
         let mut state = self.lock();
-        let place = place(which(state.memory()?)?);
-        let (start, bytes) = (place.as_ptr().cast_mut().cast::<c_void>(), place.len());
+        let memory = bytes_of(access(state.memory()?)?);
+        let (start, bytes) = (memory.as_ptr().cast_mut().cast::<c_void>(), memory.len());
         // SAFETY: Python passed `view` to be filled. The memory stays while `buffers` is not 0.
-        let filled = unsafe {
+        let status = unsafe {
             let bytes = bytes as ffi::Py_ssize_t;
             ffi::PyBuffer_FillInfo(view, owner, start, bytes, is_read_only.into(), flags)
         };
-        if filled != 0 {
+        if status != 0 {
             return Err(Python::attach(PyErr::fetch));
         }
         state.buffers += 1;
@@ -122,14 +132,14 @@ impl<T: Send + Sync> Lending<T> {
     }
 
     /// Records that an exported buffer was released.
-    fn give_back(&self) {
+    fn release_buffer(&self) {
         self.lock().buffers -= 1;
     }
 
     /// Releases the memory. Raises BufferError while exported buffers use it. No effect if it is
     /// closed, or in a child of `fork`: the memory belongs to the parent process.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let closed = {
+        let released = {
             let mut state = self.lock();
             match state.buffers {
                 // In a child the memory stays, with or without buffers.
@@ -145,7 +155,7 @@ impl<T: Send + Sync> Lending<T> {
             }
         };
         // Drop waits for the memory's threads.
-        py.detach(|| drop(closed));
+        py.detach(|| drop(released));
         Ok(())
     }
 }
@@ -153,11 +163,14 @@ impl<T: Send + Sync> Lending<T> {
 /// Size of a load's pieces in bytes. The next piece is prefetched during the current one.
 const PIECE_BYTES: u64 = 16 << 20;
 /// Maximum size in bytes of a load without a separate thread, which would cost more than the load.
-const PATIENT_BYTES: u64 = 256 << 10;
+const SAME_THREAD_BYTES_MAX: u64 = 256 << 10;
+
+/// Error number of a failed read of the storage.
+const EIO: i32 = 5;
 
 /// A file as read-only memory.
 #[pyclass(frozen, subclass, module = "readpath")]
-pub struct MappedFile(Lending<Mapping>);
+pub struct MappedFile(ExportedMemory<Mapping>);
 
 #[pymethods]
 impl MappedFile {
@@ -180,7 +193,9 @@ impl MappedFile {
         // SAFETY: Python's buffers do not guarantee constant bytes. The documentation forbids
         // changes of the file.
         let mapping = py.detach(|| unsafe { options.open(&path) });
-        mapping.map(|mapping| MappedFile(Lending::new(mapping))).map_err(|error| no_memory(&error))
+        mapping
+            .map(|mapping| MappedFile(ExportedMemory::new(mapping)))
+            .map_err(|error| pager_error(&error))
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -225,53 +240,56 @@ impl MappedFile {
         })
     }
 
-    /// Loads a range with requests of the largest size, and waits for it.
+    /// Loads a range with requests of the largest size, and waits for it. Raises IndexError for a
+    /// range past the end, OSError for a storage error.
     fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
-        let (mut offset, mut size) = (offset.0, size.0);
+        let (mut offset, mut bytes_left) = (offset.0, size.0);
         let memory = self.0.memory()?;
         let bytes = inherited(&memory)?.len() as u64;
-        if offset.saturating_add(size) > bytes {
-            return Err(not_loaded(&LoadError::PastEnd { bytes }));
+        if offset.saturating_add(bytes_left) > bytes {
+            return Err(load_error(&LoadError::PastEnd { bytes }));
         }
-        let all = (offset, size);
-        py.detach(|| memory.inherited().advise(Advice::WillNeed, all.0, all.1));
-        while size > 0 {
-            let piece = size.min(PIECE_BYTES);
-            let behind = (offset + piece, (size - piece).min(PIECE_BYTES));
+        let will_need = |offset: u64, bytes: u64| {
+            py.detach(|| memory.inherited().advise(Advice::WillNeed, offset, bytes));
+        };
+        will_need(offset, bytes_left);
+        while bytes_left > 0 {
+            let piece_bytes = bytes_left.min(PIECE_BYTES);
+            let next_bytes = (bytes_left - piece_bytes).min(PIECE_BYTES);
             // The last piece has no next one.
-            if behind.1 > 0 {
-                // Pages beyond the first allocation of memory.
-                py.detach(|| memory.inherited().advise(Advice::WillNeed, behind.0, behind.1));
+            if next_bytes > 0 {
+                // The first hint covers only the pages for which memory was free.
+                will_need(offset + piece_bytes, next_bytes);
             }
-            let loaded = match piece <= PATIENT_BYTES {
-                true => py.detach(|| memory.inherited().load(offset, piece)),
+            let loaded = match piece_bytes <= SAME_THREAD_BYTES_MAX {
+                true => py.detach(|| memory.inherited().load(offset, piece_bytes)),
                 false => {
-                    let theirs = Arc::clone(&memory);
-                    beside(py, move || {
-                        let loaded = theirs.inherited().load(offset, piece);
+                    let thread_memory = Arc::clone(&memory);
+                    run_interruptible(py, move || {
+                        let loaded = thread_memory.inherited().load(offset, piece_bytes);
                         // The waiting thread drops the last reference, except after a signal.
-                        drop(theirs);
+                        drop(thread_memory);
                         loaded
                     })?
                 }
             };
-            loaded.map_err(|error| not_loaded(&error))?;
-            (offset, size) = (offset + piece, size - piece);
+            loaded.map_err(|error| load_error(&error))?;
+            (offset, bytes_left) = (offset + piece_bytes, bytes_left - piece_bytes);
         }
         Ok(())
     }
 
-    /// Counters since the creation.
+    /// Counters since the creation. Raises ValueError in a child of `fork`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.0.with(py, own, Mapping::stats)?;
-        let all = PyDict::new(py);
-        all.set_item("faults", counted.faults)?;
-        all.set_item("faults_read", counted.faults_read)?;
-        all.set_item("resident_bytes", counted.resident_pages * 4096)?;
-        all.set_item("evicted_bytes", counted.evicted_pages * 4096)?;
-        all.set_item("device_reads", counted.device_reads)?;
-        all.set_item("device_read_bytes", counted.device_read_bytes)?;
-        Ok(all)
+        let stats = self.0.with(py, created_here, Mapping::stats)?;
+        let dict = PyDict::new(py);
+        dict.set_item("faults", stats.faults)?;
+        dict.set_item("faults_read", stats.faults_read)?;
+        dict.set_item("resident_bytes", stats.resident_pages * PAGE_BYTES)?;
+        dict.set_item("evicted_bytes", stats.evicted_pages * PAGE_BYTES)?;
+        dict.set_item("device_reads", stats.device_reads)?;
+        dict.set_item("device_read_bytes", stats.device_read_bytes)?;
+        Ok(dict)
     }
 
     /// Releases the memory. Raises BufferError while arrays use it. No effect in a child of `fork`.
@@ -288,8 +306,12 @@ impl MappedFile {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
+        let is_read_only = true;
+        let (memory, owner) = (&slf.get().0, slf.as_ptr());
         // SAFETY: the view is Python's, and the address is the mapping's.
-        unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), true, inherited, Mapping::as_slice) }
+        unsafe {
+            memory.export_buffer(owner, (view, flags), is_read_only, inherited, Mapping::as_slice)
+        }
     }
 
     /// Releases an exported buffer.
@@ -297,20 +319,21 @@ impl MappedFile {
     /// # Safety
     /// Called only by Python, once per buffer.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
-        self.0.give_back();
+        self.0.release_buffer();
     }
 }
 
-fn not_loaded(error: &LoadError) -> PyErr {
+/// Exception for a failed load.
+fn load_error(error: &LoadError) -> PyErr {
     match error {
         LoadError::PastEnd { .. } => PyIndexError::new_err(error.to_string()),
-        LoadError::Read(_) => PyOSError::new_err((5, error.to_string())),
+        LoadError::Read(_) => PyOSError::new_err((EIO, error.to_string())),
     }
 }
 
 /// Writable memory larger than its budget.
 #[pyclass(frozen, subclass, module = "readpath")]
-pub struct PagedMemory(Lending<Region>);
+pub struct PagedMemory(ExportedMemory<Region>);
 
 #[pymethods]
 impl PagedMemory {
@@ -331,11 +354,13 @@ impl PagedMemory {
             true => options.in_folder(bytes, &swap),
             false => options.on_device(bytes, &swap),
         });
-        region.map(|region| PagedMemory(Lending::new(region))).map_err(|error| no_memory(&error))
+        region
+            .map(|region| PagedMemory(ExportedMemory::new(region)))
+            .map_err(|error| pager_error(&error))
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.0.len(own, Region::len)
+        self.0.len(created_here, Region::len)
     }
 
     /// True if it is closed.
@@ -344,23 +369,23 @@ impl PagedMemory {
         self.0.is_closed()
     }
 
-    /// Counters since the creation.
+    /// Counters since the creation. Raises ValueError in a child of `fork`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.0.with(py, own, Region::stats)?;
-        let all = PyDict::new(py);
-        all.set_item("faults", counted.faults)?;
-        all.set_item("faults_major", counted.faults_major)?;
-        all.set_item("swap_in_bytes", counted.swap_in_pages * 4096)?;
-        all.set_item("swap_out_bytes", counted.swap_out_pages * 4096)?;
-        all.set_item("memory_bytes", counted.memory_pages * 4096)?;
-        all.set_item("memory_bytes_max", counted.memory_pages_max * 4096)?;
-        Ok(all)
+        let stats = self.0.with(py, created_here, Region::stats)?;
+        let dict = PyDict::new(py);
+        dict.set_item("faults", stats.faults)?;
+        dict.set_item("faults_major", stats.faults_major)?;
+        dict.set_item("swap_in_bytes", stats.swap_in_pages * PAGE_BYTES)?;
+        dict.set_item("swap_out_bytes", stats.swap_out_pages * PAGE_BYTES)?;
+        dict.set_item("memory_bytes", stats.memory_pages * PAGE_BYTES)?;
+        dict.set_item("memory_bytes_max", stats.memory_pages_max * PAGE_BYTES)?;
+        Ok(dict)
     }
 
     /// Raises OSError if an access to the memory has met an error.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        let checked = self.0.with(py, own, Region::check)?;
-        checked.map_err(|error| PyOSError::new_err((5, error.to_string())))
+        let checked = self.0.with(py, created_here, Region::check)?;
+        checked.map_err(|error| PyOSError::new_err((EIO, error.to_string())))
     }
 
     /// Releases memory and storage. Raises BufferError while arrays use it. No effect in a child of
@@ -378,9 +403,13 @@ impl PagedMemory {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
+        let is_read_only = false;
+        let (memory, owner) = (&slf.get().0, slf.as_ptr());
         // SAFETY: the view is Python's, and the address is the region's, which is writable. No Rust
         // reference into it is kept.
-        unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), false, own, Region::as_slice) }
+        unsafe {
+            memory.export_buffer(owner, (view, flags), is_read_only, created_here, Region::as_slice)
+        }
     }
 
     /// Releases an exported buffer.
@@ -388,6 +417,6 @@ impl PagedMemory {
     /// # Safety
     /// Called only by Python, once per buffer.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
-        self.0.give_back();
+        self.0.release_buffer();
     }
 }

@@ -58,7 +58,9 @@ struct Point {
 type NamedPoint = (String, String, String, String, String, String, u64, u64);
 
 impl Point {
-    fn read(named: NamedPoint) -> PyResult<Point> {
+    /// Parses the job, the device and the policies. Raises ValueError for an invalid one, and for
+    /// memory that is too small for the job.
+    fn parse(named: NamedPoint) -> PyResult<Point> {
         let (name, source, text, device, readahead, scheduler, memory_bytes, seed) = named;
         let job = JobFile::parse(&text).map_err(|error| refused(format!("{source}: {error}")))?;
         check_memory(&job, memory_bytes)
@@ -73,8 +75,9 @@ impl Point {
         Ok(Point { name, source, job, setup })
     }
 
-    /// Converts an error. Faults of the job name the job, all others the device.
-    fn told(&self, error: &SimulateError) -> PyErr {
+    /// Exception for an error of a run, with its subject in front: the job, the device, or nothing
+    /// for policies, which the error names itself.
+    fn exception(&self, error: &SimulateError) -> PyErr {
         match error.about() {
             ErrorSubject::Job => refused(format!("{}: {error}", self.source)),
             ErrorSubject::Policies => refused(error),
@@ -88,15 +91,16 @@ impl Point {
 /// Raises ValueError with the command's message if it cannot.
 #[pyfunction]
 pub fn check(py: Python<'_>, point: NamedPoint) -> PyResult<()> {
-    let point = Point::read(point)?;
-    py.detach(|| check_setup(&point.job, &point.setup)).map_err(|error| point.told(&error))
+    let point = Point::parse(point)?;
+    py.detach(|| check_setup(&point.job, &point.setup)).map_err(|error| point.exception(&error))
 }
 
 /// Runs a point. Returns its row as JSON, and the observed events if `events_max` is given.
 ///
 /// `policy` creates the readahead policy of each opened file from the device's limits, instead of
 /// the named one. `tell(now_ns, bytes, bytes_total)` is called with the progress. Raises ValueError
-/// for an impossible run, any exception of `policy` or `tell`, and KeyboardInterrupt.
+/// for an impossible run, any exception of `policy` or `tell`, and KeyboardInterrupt. A run stopped
+/// by `stop` returns the results up to then.
 #[pyfunction]
 #[pyo3(signature = (point, *, policy=None, tell=None, stop=None, events_max=None))]
 pub fn simulate<'py>(
@@ -107,32 +111,36 @@ pub fn simulate<'py>(
     stop: Option<Py<Stop>>,
     events_max: Option<usize>,
 ) -> PyResult<(String, Option<Bound<'py, PyDict>>)> {
-    let point = Point::read(point)?;
+    let point = Point::parse(point)?;
     let raised = Raised::default();
     let observer = events_max.map(Observer::new);
-    let guests = Participants {
+    let participants = Participants {
         policy_maker: policy.map(|policy| policy_maker(policy, raised.clone())),
         observer: observer.clone(),
     };
     let mut progress = |progress: Progress| {
-        let heard = raised.is_any()
+        let must_stop = raised.is_any()
             || stop.as_ref().is_some_and(|stop| stop.get().is_set())
-            || hear(&progress, tell.as_ref()).map_err(|error| raised.keep(error)).is_err();
-        if heard { ProgressAnswer::Stop } else { ProgressAnswer::Continue }
+            || report_progress(&progress, tell.as_ref())
+                .map_err(|error| raised.keep_first(error))
+                .is_err();
+        if must_stop { ProgressAnswer::Stop } else { ProgressAnswer::Continue }
     };
     let row = py.detach(|| {
-        let watch = RunObserver::progress(&mut progress);
-        simulate_with(&point.name, &point.job, &point.setup, guests, watch)
+        let run_observer = RunObserver::progress(&mut progress);
+        simulate_with(&point.name, &point.job, &point.setup, participants, run_observer)
     });
+    // An exception of Python code explains the error of the run, if both exist.
     raised.result()?;
-    let row = row.map_err(|error| point.told(&error))?;
+    let row = row.map_err(|error| point.exception(&error))?;
     let row = serde_json::to_string(&row).expect("rows are plain data");
     let events = observer.map(|observer| columns(py, &observer.take())).transpose()?;
     Ok((row, events))
 }
 
-/// Lets Python handle signals, and reports the progress.
-fn hear(progress: &Progress, tell: Option<&Py<PyAny>>) -> PyResult<()> {
+/// Lets Python handle signals, and reports the progress by a call of `tell`, if given. Raises the
+/// exception of a signal handler or of `tell`.
+fn report_progress(progress: &Progress, tell: Option<&Py<PyAny>>) -> PyResult<()> {
     Python::attach(|py| {
         py.check_signals()?;
         let Some(tell) = tell else { return Ok(()) };
@@ -140,7 +148,8 @@ fn hear(progress: &Progress, tell: Option<&Py<PyAny>>) -> PyResult<()> {
     })
 }
 
-/// Events as columns: a dictionary of lists per kind.
+/// Returns the events as columns: for each kind a dictionary of lists, one list per field. Also the
+/// number of events that were dropped because of their maximum number.
 fn columns<'py>(py: Python<'py>, events: &Events) -> PyResult<Bound<'py, PyDict>> {
     macro_rules! table {
         ($list:expr, $($field:ident),*) => {{

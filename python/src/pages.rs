@@ -35,12 +35,12 @@ struct SharedPages {
 unsafe impl Send for SharedPages {}
 
 impl PyPages {
-    /// Calls `user` with a Python object for `pages`, and invalidates the object afterwards.
+    /// Calls `policy_call` with a Python object for `pages`, and invalidates the object afterwards.
     pub fn lend<T>(
         py: Python<'_>,
         pages: &mut dyn PageView,
         file_pages: u64,
-        user: impl FnOnce(&Bound<'_, PyPages>) -> PyResult<T>,
+        policy_call: impl FnOnce(&Bound<'_, PyPages>) -> PyResult<T>,
     ) -> PyResult<T> {
         let pages: NonNull<dyn PageView + '_> = NonNull::from(pages);
         // SAFETY: only the lifetime changes. Only `with` uses the pointer, under the lock. `Loan`
@@ -48,18 +48,18 @@ impl PyPages {
         let pages: NonNull<dyn PageView> = unsafe { std::mem::transmute(pages) };
         let shared = SharedPages { pages, thread: thread::current().id() };
         let loan = Loan(Bound::new(py, PyPages { shared: Mutex::new(Some(shared)), file_pages })?);
-        user(&loan.0)
+        policy_call(&loan.0)
     }
 
-    /// Calls `user` with the page view while it is valid. `user` must not call Python, which could
-    /// take the lock again.
-    pub fn with<T>(&self, user: impl FnOnce(&mut dyn PageView) -> T) -> PyResult<T> {
+    /// Calls `work` with the page view while it is valid. `work` must not call Python, which could
+    /// take the lock again. Raises RuntimeError after the call of the policy and on other threads.
+    pub fn with<T>(&self, work: impl FnOnce(&mut dyn PageView) -> T) -> PyResult<T> {
         let mut shared = self.shared.lock().expect("no policy panics");
         match &mut *shared {
             Some(SharedPages { pages, thread }) if *thread == thread::current().id() => {
                 // SAFETY: the view is valid (see `lend`), this is its thread, and the lock makes
                 // this the only reference.
-                Ok(user(unsafe { pages.as_mut() }))
+                Ok(work(unsafe { pages.as_mut() }))
             }
             Some(_) => Err(PyRuntimeError::new_err(
                 "the pages stay on the thread that called the policy; use them there",
@@ -99,13 +99,13 @@ impl PyPages {
         Ok(folio.map(|folio| (folio.first, folio.order)))
     }
 
-    /// Folio of the page as `(first, order)`, if it has the readahead mark.
+    /// Folio of the page as `(first, order)`, if it has the readahead mark; otherwise None.
     fn marked(&self, page: u64) -> PyResult<Option<(u64, u8)>> {
         let folio = self.with(|pages| pages.marked(page))?;
         Ok(folio.map(|folio| (folio.first, folio.order)))
     }
 
-    /// Removes the readahead mark from the folio of the page.
+    /// Removes the readahead mark from the folio of the page. No effect without a mark.
     fn clear_mark(&self, page: u64) -> PyResult<()> {
         self.with(|pages| {
             if let Some(folio) = pages.marked(page) {
@@ -117,32 +117,32 @@ impl PyPages {
     /// Adds a folio of `1 << order` pages from `first`, and reads it. Returns False without an
     /// addition when memory is short. The policy should stop then.
     ///
-    /// Raises ValueError if `first` is not a multiple of the folio's size or lies past the end of
-    /// the file, or one of the pages is cached already.
+    /// Raises ValueError if the order is too large, if `first` is not a multiple of the folio's
+    /// size or lies past the end of the file, or if one of the pages is cached already.
     #[pyo3(signature = (first, order=0, marked=false))]
     fn add(&self, first: u64, order: u8, marked: bool) -> PyResult<bool> {
-        let wrong = |what: String| Err(PyValueError::new_err(what));
+        let refuse = |problem: String| Err(PyValueError::new_err(problem));
         if order > FOLIO_ORDER_MAX {
-            return wrong(format!("a folio of order {order}; the largest is {FOLIO_ORDER_MAX}"));
+            return refuse(format!("a folio of order {order}; the largest is {FOLIO_ORDER_MAX}"));
         }
         if !first.is_multiple_of(1 << order) {
-            return wrong(format!("page {first} does not begin a folio of {} pages", 1 << order));
+            return refuse(format!("page {first} does not begin a folio of {} pages", 1 << order));
         }
         if first >= self.file_pages {
-            return wrong(format!("page {first} of a file of {} pages", self.file_pages));
+            return refuse(format!("page {first} of a file of {} pages", self.file_pages));
         }
         let folio = Folio { first, order };
         let cached =
             self.with(|pages| folio.range().pages().find(|&page| pages.is_cached(page)))?;
         if let Some(page) = cached {
-            return wrong(format!("page {page} is cached already; add only what is not"));
+            return refuse(format!("page {page} is cached already; add only what is not"));
         }
         self.with(|pages| pages.add(folio, marked))
     }
 
     /// Adds the pages from `first` to `end` (exclusive) one by one, except cached pages and pages
     /// past the end of the file. The page `mark` gets the readahead mark. Returns False when memory
-    /// is short.
+    /// is short; the pages before stay added.
     #[pyo3(signature = (first, end, mark=None))]
     fn add_range(&self, first: u64, end: u64, mark: Option<u64>) -> PyResult<bool> {
         let end = end.min(self.file_pages);

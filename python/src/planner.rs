@@ -33,7 +33,8 @@ struct FilePlan {
     handle: HandleId,
     /// Ranges in flight: first byte and end.
     fetching: BTreeMap<u64, (u64, u64)>,
-    /// Size above which the bytes of a read are copied without a lock.
+    /// Size above which the bytes of a read are copied without a lock. Each larger read has a
+    /// buffer of its own, because it would fill half of the cache.
     locked_copy_bytes_max: u64,
     began: Instant,
 }
@@ -42,10 +43,13 @@ struct FilePlan {
 type Range = (u64, u64, u64);
 
 impl FilePlan {
+    /// Time since the creation, the planner's clock.
     fn now(&self) -> Time {
         Time(self.began.elapsed().as_nanos() as u64)
     }
 
+    /// Takes all events of the planner. Returns the ranges to fetch, which count as in flight from
+    /// now on, and the numbers of the reads that have ended.
     fn poll(&mut self) -> (Vec<Range>, Vec<u64>) {
         let now = self.now();
         let (mut ranges, mut ended) = (Vec::new(), Vec::new());
@@ -62,7 +66,8 @@ impl FilePlan {
         (ranges, ended)
     }
 
-    /// Number of bytes of an ended read. A failed read is removed.
+    /// Number of bytes of an ended read. A failed read is removed, and raises OSError. Raises
+    /// ValueError for a read that has not ended or is unknown.
     fn result(&mut self, read: u64) -> PyResult<u64> {
         let no_read = || refused(format!("read {read} has not ended, or was taken already"));
         let now = self.now();
@@ -75,12 +80,13 @@ impl FilePlan {
     }
 
     /// Copies the bytes of a successful read, and removes the read.
-    fn copy(&mut self, read: u64, place: &mut [u8]) {
+    fn copy(&mut self, read: u64, destination: &mut [u8]) {
         let now = self.now();
-        let taken = self.planner.take_into(now, read.into(), place);
+        let taken = self.planner.take_into(now, read.into(), destination);
         debug_assert!(matches!(taken, Some(Ok(_))), "the caller has seen the result");
     }
 
+    /// Removes a read when it ends, or at once if it has ended.
     fn abandon(&mut self, read: u64) {
         let now = self.now();
         self.planner.abandon(now, read.into());
@@ -94,7 +100,8 @@ const EAGAIN: i32 = 11;
 /// Error number of a file that has become shorter, from Linux.
 const ESTALE: i32 = 116;
 
-/// The exception for an error of the planner.
+/// Exception for an error of the planner: MemoryError without memory, OSError for too many reads,
+/// ValueError for an invalid argument.
 fn exception(error: PlannerError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -105,6 +112,7 @@ fn exception(error: PlannerError) -> PyErr {
 }
 
 impl Planner {
+    /// Locks the planner for one call. No call waits under the lock.
     fn plan(&self) -> MutexGuard<'_, FilePlan> {
         self.0.lock().expect("no thread panics while planning")
     }
@@ -148,7 +156,7 @@ impl Planner {
             ..PlannerOptions::default()
         };
         let mut planner = planner::Planner::new(&options).map_err(exception)?;
-        // A changed file is another file: see `readpath.versions`.
+        // No version is needed: a changed file gets another planner, see `readpath.versions`.
         let file = planner.open_file(file_bytes, "").map_err(exception)?;
         let plan = FilePlan {
             handle: planner.open(file).map_err(exception)?,
@@ -190,7 +198,7 @@ impl Planner {
 
     /// Completes a range. Fewer bytes than requested mean the end of the file.
     ///
-    /// Raises ValueError for more bytes than requested.
+    /// Raises ValueError for more bytes than requested, and for a range that is not in flight.
     fn finish(&self, py: Python<'_>, id: u64, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let data = data.as_bytes();
         // Large pieces are copied without Python's lock.
@@ -210,7 +218,7 @@ impl Planner {
         })
     }
 
-    /// Fails a range.
+    /// Fails a range, and with it the reads that need it. No effect if it is not in flight.
     fn fail(&self, id: u64) {
         let mut plan = self.plan();
         if plan.fetching.remove(&id).is_some() {
@@ -226,11 +234,11 @@ impl Planner {
     fn take<'py>(&self, py: Python<'py>, read: u64) -> PyResult<Bound<'py, PyBytes>> {
         let mut plan = self.plan();
         let bytes = plan.result(read)?;
-        let (taken, place) = new_bytes(py, bytes as usize).inspect_err(|_| plan.abandon(read))?;
-        let place = BufferMemory(place);
+        let (taken, address) = new_bytes(py, bytes as usize).inspect_err(|_| plan.abandon(read))?;
+        let memory = BufferMemory(address);
         if bytes <= plan.locked_copy_bytes_max {
             // SAFETY: the object is new, has this size, and has no other user.
-            plan.copy(read, unsafe { place.slice(bytes as usize) });
+            plan.copy(read, unsafe { memory.slice(bytes as usize) });
             return Ok(taken);
         }
         drop(plan);
@@ -242,31 +250,32 @@ impl Planner {
             let data = plan.planner.take(now, read.into()).and_then(Result::ok).unwrap_or_default();
             drop(plan);
             // SAFETY: the object is new, has this size, and has no other user.
-            unsafe { place.slice(data.len()) }.copy_from_slice(&data);
+            unsafe { memory.slice(data.len()) }.copy_from_slice(&data);
         });
         Ok(taken)
     }
 
-    /// Like `take`, into a writable buffer of sufficient size. Returns the number of bytes.
+    /// Like `take`, into a writable buffer of sufficient size. Returns the number of bytes. An
+    /// unusable or short buffer is a BufferError or TypeError, and removes the read too.
     fn take_into(&self, py: Python<'_>, read: u64, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
         let mut plan = self.plan();
         let bytes = plan.result(read)?;
         let buffer = Writable::of(buffer);
-        let place = match buffer.as_ref().map(Writable::place) {
-            Ok((_, room)) if (room as u64) < bytes => {
-                Err(PyBufferError::new_err(format!("a buffer of {room} for {bytes} bytes")))
+        let memory = match buffer.as_ref().map(Writable::memory) {
+            Ok((_, length)) if (length as u64) < bytes => {
+                Err(PyBufferError::new_err(format!("a buffer of {length} for {bytes} bytes")))
             }
-            Ok((place, _)) => Ok(BufferMemory(place)),
+            Ok((address, _)) => Ok(BufferMemory(address)),
             Err(error) => Err(error.clone_ref(py)),
         };
-        let place = place.inspect_err(|_| plan.abandon(read))?;
-        let place = match bytes {
+        let memory = memory.inspect_err(|_| plan.abandon(read))?;
+        let destination = match bytes {
             // An empty buffer may have no address.
             0 => &mut [][..],
             // SAFETY: the bytes fit. `buffer` pins the buffer, which is not part of this memory.
-            _ => unsafe { place.slice(bytes as usize) },
+            _ => unsafe { memory.slice(bytes as usize) },
         };
-        plan.copy(read, place);
+        plan.copy(read, destination);
         Ok(bytes)
     }
 

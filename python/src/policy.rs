@@ -18,7 +18,7 @@ pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
     /// Stores the exception, unless there is one already.
-    pub fn keep(&self, error: PyErr) {
+    pub fn keep_first(&self, error: PyErr) {
         self.0.lock().expect("no thread panics while holding it").get_or_insert(error);
     }
 
@@ -27,21 +27,21 @@ impl Raised {
         self.0.lock().expect("no thread panics while holding it").is_some()
     }
 
-    /// Returns the exception as the result of the run.
+    /// Returns the exception as the result of the run, and removes it. `Ok` without one.
     pub fn result(&self) -> PyResult<()> {
         self.0.lock().expect("no thread panics while holding it").take().map_or(Ok(()), Err)
     }
 }
 
-/// Returns a function that creates policies by a call of `make` with the device's limits. After an
-/// exception readahead stops until the run ends.
+/// Returns a function that creates policies by a call of `make` with the device's limits. An
+/// exception of `make` goes to `raised`, and the file has no readahead until the run ends.
 pub fn policy_maker(make: Py<PyAny>, raised: Raised) -> PolicyMaker {
     Box::new(move |limits| {
         let policy = Python::attach(|py| make.call1(py, (PyLimits(*limits),)));
         match policy {
             Ok(policy) => Box::new(PythonPolicy { policy, raised: raised.clone() }),
             Err(error) => {
-                raised.keep(error);
+                raised.keep_first(error);
                 Box::new(NoReadahead)
             }
         }
@@ -55,33 +55,38 @@ struct PythonPolicy {
 }
 
 impl PythonPolicy {
+    /// Calls a method of the Python object by `call`, and keeps its exception. No effect after an
+    /// exception of any policy of the run, which then ends soon.
     fn call(&self, call: impl FnOnce(Python<'_>) -> PyResult<()>) {
         if self.raised.is_any() {
             return;
         }
         if let Err(error) = Python::attach(call) {
-            self.raised.keep(error);
+            self.raised.keep_first(error);
         }
     }
 }
 
 impl ReadaheadPolicy for PythonPolicy {
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
+    /// Calls the object's `read`, which may add pages to `pages` during the call.
+    fn read(&mut self, request: &ReadRequest, pages: &mut dyn PageView) {
         self.call(|py| {
-            PyPages::lend(py, pages, ask.file_pages(), |pages| {
-                self.policy.call_method1(py, "read", (PyAsk(*ask), pages)).map(drop)
+            PyPages::lend(py, pages, request.file_pages(), |pages| {
+                self.policy.call_method1(py, "read", (PyAsk(*request), pages)).map(drop)
             })
         });
     }
 
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+    /// Calls the object's `fault` for an access to `page` of a mapping.
+    fn fault(&mut self, page: u64, request: &ReadRequest, pages: &mut dyn PageView) {
         self.call(|py| {
-            PyPages::lend(py, pages, ask.file_pages(), |pages| {
-                self.policy.call_method1(py, "fault", (page, PyAsk(*ask), pages)).map(drop)
+            PyPages::lend(py, pages, request.file_pages(), |pages| {
+                self.policy.call_method1(py, "fault", (page, PyAsk(*request), pages)).map(drop)
             })
         });
     }
 
+    /// Calls the object's `advise` with the name of the advice.
     fn advise(&mut self, advice: Advice) {
         self.call(|py| self.policy.call_method1(py, "advise", (advice_name(advice),)).map(drop));
     }
@@ -117,7 +122,8 @@ impl NamedPolicy {
         Ok(NamedPolicy(Mutex::new(policy)))
     }
 
-    /// Handles a read: adds the pages to read now to `pages`.
+    /// Handles a read: adds the pages to read now to `pages`. Raises RuntimeError if `pages` is not
+    /// valid any more.
     fn read(&self, ask: &PyAsk, pages: &PyPages) -> PyResult<()> {
         pages.with(|pages| self.policy().read(&ask.0, pages))
     }
@@ -135,7 +141,7 @@ impl NamedPolicy {
     }
 }
 
-/// Returns the advice of that name.
+/// Returns the advice of that name. Raises ValueError for an unknown one.
 pub fn advice_named(name: &str) -> PyResult<Advice> {
     let all =
         [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed];
@@ -145,6 +151,7 @@ pub fn advice_named(name: &str) -> PyResult<Advice> {
     })
 }
 
+/// Name of an advice in `posix_fadvise`, in lower case and without its prefix.
 fn advice_name(advice: Advice) -> &'static str {
     match advice {
         Advice::Normal => "normal",

@@ -25,33 +25,35 @@ pub fn populate(
     offset: Count,
     size: Count,
 ) -> PyResult<bool> {
-    let held = PyUntypedBuffer::get(mapping)?;
-    let bytes = held.len_bytes();
-    let place_of = |number: u64| usize::try_from(number).ok().filter(|&at| at <= bytes);
-    let (Some(begin), Some(end)) = (place_of(offset.0), place_of(offset.0.saturating_add(size.0)))
-    else {
+    let pinned = PyUntypedBuffer::get(mapping)?;
+    let bytes = pinned.len_bytes();
+    let end_offset = offset.0.saturating_add(size.0);
+    // `None` for an offset behind the end of the mapping.
+    let index_of = |offset: u64| usize::try_from(offset).ok().filter(|&index| index <= bytes);
+    let (Some(begin), Some(end)) = (index_of(offset.0), index_of(end_offset)) else {
         return Err(PyIndexError::new_err(format!(
-            "bytes {} to {} of a mapping of {bytes}",
-            offset.0,
-            offset.0.saturating_add(size.0)
+            "bytes {} to {end_offset} of a mapping of {bytes}",
+            offset.0
         )));
     };
-    for at in (begin..end).step_by(PIECE_BYTES) {
-        let piece = PIECE_BYTES.min(end - at);
-        // SAFETY: within the mapping, which `held` pins.
-        let place = BufferMemory(unsafe { held.buf_ptr().cast::<u8>().add(at) });
-        let done = py.detach(move || {
-            let place = place;
+    for index in (begin..end).step_by(PIECE_BYTES) {
+        let piece_bytes = PIECE_BYTES.min(end - index);
+        // SAFETY: within the mapping, which `pinned` pins.
+        let memory = BufferMemory(unsafe { pinned.buf_ptr().cast::<u8>().add(index) });
+        let populated = py.detach(move || {
+            // The closure takes the whole value, which may go to other threads, not its pointer.
+            let memory = memory;
             // SAFETY: pages are brought in without a visible change of the memory.
-            unsafe { madvise(place.0.cast(), piece, Advice::LinuxPopulateRead) }
+            unsafe { madvise(memory.0.cast(), piece_bytes, Advice::LinuxPopulateRead) }
         });
-        match done {
+        match populated {
             Ok(()) => {}
+            // An old kernel, a file that became shorter, or a failed device.
             Err(Errno::INVAL | Errno::FAULT | Errno::IO | Errno::NOMEM) => return Ok(false),
             Err(error) => return Err(std::io::Error::from(error).into()),
         }
         py.check_signals()?;
     }
-    drop(held);
+    drop(pinned);
     Ok(true)
 }

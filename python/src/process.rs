@@ -12,7 +12,8 @@ use pyo3::prelude::*;
 /// Number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Called in a child, before anything else runs there.
+/// Counts a fork. Called in a child, before anything else runs there. Objects created before then
+/// belong to another process.
 #[pyfunction]
 pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
@@ -21,6 +22,7 @@ pub fn forked() {
 /// A value that belongs to the process that created it.
 pub struct Own<T: Send> {
     value: ManuallyDrop<T>,
+    /// Value of [`FORKS`] at the creation, which identifies the process.
     forks: u32,
 }
 
@@ -40,7 +42,7 @@ impl<T: Send> Own<T> {
         &self.value
     }
 
-    /// Takes the value if this process created it.
+    /// Takes the value if this process created it. Otherwise the value is never dropped here.
     pub fn into_inner(self) -> Option<T> {
         let is_ours = self.is_ours();
         let mut own = ManuallyDrop::new(self);

@@ -22,6 +22,7 @@ pub struct Count(pub u64);
 impl<'a, 'py> FromPyObject<'a, 'py> for Count {
     type Error = PyErr;
 
+    /// Takes an integer. An object of another kind keeps the error of its conversion.
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Count> {
         object.extract::<u64>().map(Count).map_err(|error| match object.lt(0) {
             Ok(true) => refused(format!("{}: give a number from 0 on", &*object)),
@@ -53,20 +54,21 @@ pub fn parse_specs(text: &str) -> PyResult<Vec<String>> {
 /// Raises ValueError for an invalid, too small or too large size.
 #[pyfunction]
 pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
-    let told = |what: String| Err(refused(format!("memory {text}: {what}")));
-    let most = simulate::memory_bytes_max(machine_bytes);
+    let refuse = |problem: String| Err(refused(format!("memory {text}: {problem}")));
+    let bytes_max = simulate::memory_bytes_max(machine_bytes);
     match size::parse(text) {
-        None => told(format!("expected {}", size::EXPECTED)),
-        Some(0..PAGE_BYTES) => told(format!("holds no page; give at least {PAGE_BYTES} bytes")),
-        Some(bytes) if bytes > most => told(format!(
+        None => refuse(format!("expected {}", size::EXPECTED)),
+        Some(0..PAGE_BYTES) => refuse(format!("holds no page; give at least {PAGE_BYTES} bytes")),
+        Some(bytes) if bytes > bytes_max => refuse(format!(
             "the books of so large a cache don't fit into this machine; give at most {} GiB",
-            most >> 30
+            bytes_max >> 30
         )),
         Some(bytes) => Ok(bytes),
     }
 }
 
-/// Policies of one kind, `readahead`, `scheduler` or `eviction`: name, line, page.
+/// Policies of one kind, `readahead`, `scheduler` or `eviction`: for each its name, its summary in
+/// one line and its full description. Raises ValueError for another kind.
 #[pyfunction]
 pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
     let policies: Vec<&'static Policy> = match kind {
@@ -84,7 +86,7 @@ pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)
     Ok(policies.iter().map(|policy| (policy.name, policy.line, page(policy))).collect())
 }
 
-/// Modelled devices: name and line.
+/// Modelled devices: for each its name and its description in one line.
 #[pyfunction]
 pub fn devices() -> Vec<(&'static str, &'static str)> {
     registry::devices()
