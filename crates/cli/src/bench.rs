@@ -86,6 +86,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
     };
     let mut cells = matrix.cells();
     let outcome = matrix.measure(&mut cells);
+    // The data files are removed before the results are printed, also after a failure.
     drop(folder);
     notes.extend(unfinished_note(&cells, runs));
     let judged: Vec<BenchCell> =
@@ -165,7 +166,7 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
 }
 
 /// Creates the data files of the rows in a scratch folder of the run below `parent`, and syncs them
-/// to storage.
+/// to storage. Refuses a `parent` that is no folder or has too little free space.
 fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
     let mut data_sets: Vec<Data> = Vec::new();
     for row in rows {

@@ -144,6 +144,7 @@ fn format_names() -> String {
     BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the trace format of that name. An unknown name is refused, with the known ones.
 fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
         let names = format_names();

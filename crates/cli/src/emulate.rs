@@ -178,6 +178,7 @@ fn wait_for_end(
 ) -> EmulationEnd {
     loop {
         match signals.recv_timeout(WATCH_INTERVAL) {
+            // The signal handler keeps the sender for the lifetime of the process.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return EmulationEnd::Signal,
             Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => {
                 return EmulationEnd::Unmounted;

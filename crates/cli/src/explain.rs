@@ -129,6 +129,7 @@ impl TemporaryRecording {
 }
 
 impl Drop for TemporaryRecording {
+    /// Removes the file, unless the user named the output.
     fn drop(&mut self) {
         if self.is_removed_on_drop {
             // The file is missing if recording was refused.

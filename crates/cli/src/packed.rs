@@ -56,7 +56,7 @@ fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
 }
 
 /// Returns the name of a trace without the ending of its compression, and its unpacked bytes. The
-/// ending selects the decompression.
+/// ending selects the decompression; a file with another ending is returned as it is.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let bytes_max_unpacked = half_of_memory_bytes();
@@ -87,15 +87,18 @@ fn half_of_memory_bytes() -> u64 {
     (system.totalram as u64).saturating_mul(system.mem_unit.into()) / 2
 }
 
+/// Decompresses gzip, also several files in one. More than `bytes_max` bytes are an error.
 fn unpack_gzip(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     read_at_most(flate2::read::MultiGzDecoder::new(compressed), bytes_max).map_err(error_text)
 }
 
+/// Decompresses zstd. More than `bytes_max` bytes are an error.
 fn unpack_zstd(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(error_text)?;
     read_at_most(decoder, bytes_max).map_err(error_text)
 }
 
+/// Decompresses xz into a buffer that refuses more than `bytes_max` bytes.
 fn unpack_xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
     lzma_rs::xz_decompress(&mut compressed, &mut unpacked).map_err(error_text)?;

@@ -230,6 +230,7 @@ fn record_traced(
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
+    // Advice keeps a recording only in a named file.
     let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT_DEFAULT)));
     let failure = |error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),

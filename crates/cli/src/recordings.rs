@@ -158,6 +158,7 @@ impl Output {
         Ok(Output { writer, path })
     }
 
+    /// Writes formatted text. A failure names the output.
     fn write_text(&mut self, text: impl Display) -> CommandResult {
         let written = write!(self.writer, "{text}");
         written.map_err(|error| self.write_failure(error))
@@ -221,7 +222,7 @@ fn cut(args: &CutArgs) -> CommandResult {
     })
 }
 
-/// Replaces the names of the program, files and threads in a record.
+/// Replaces the names of the program, files and threads in a record by numbers, and clears inodes.
 fn anonymize_record(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),
@@ -237,7 +238,8 @@ fn anonymize_record(mut record: Record) -> Record {
     record
 }
 
-/// Copies a recording with each record replaced by the result of `change`; `None` drops it.
+/// Copies a recording with each record replaced by the result of `change`; `None` drops it. Refuses
+/// the recording itself as the target.
 fn copy_with_changes(
     source: &Path,
     target: &Path,

@@ -67,7 +67,8 @@ struct Predicted {
     note: Option<String>,
 }
 
-/// Reads the reads of a recording that waited for storage, for a replay.
+/// Reads the reads of a recording that waited for storage, for a replay. A recording without such a
+/// read is refused.
 pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
     let mut gathered = RecordingInput::default();
     for_each_record(path, |record| {

@@ -57,6 +57,7 @@ impl ScratchFiles {
 }
 
 impl Drop for ScratchFiles {
+    /// Removes the files. The records in the cleanup journal are dropped afterwards.
     fn drop(&mut self) {
         let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
         for (path, _) in &self.0 {
@@ -128,6 +129,7 @@ impl Drop for ScratchFolder {
     }
 }
 
+/// Failure of a file or folder that has no record in the cleanup journal, and was removed again.
 fn journal_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::Unavailable(format!(
         "{}: the cleanup journal can't be written, so the file would stay if this run is killed: \

@@ -54,6 +54,7 @@ fn replay_rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<Vali
         replay_row("as described", &report.free, None),
         replay_row("phase observed", &report.observed, None),
     ];
+    // Each ablation has the features of the previous one and one more.
     rows.extend(ablations.iter().enumerate().map(|(index, ablation)| {
         let sign = if index == 0 { "" } else { "+ " };
         let name = format!("{sign}{}", ablation.feature);

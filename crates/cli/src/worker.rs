@@ -148,6 +148,7 @@ impl WorkerProcess {
 }
 
 impl Drop for WorkerProcess {
+    /// Kills the process and waits for its end.
     fn drop(&mut self) {
         // Both calls fail only for an ended process.
         let _ = self.child.kill();

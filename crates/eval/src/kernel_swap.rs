@@ -60,6 +60,7 @@ impl SwapLock {
 }
 
 impl Drop for SwapLock {
+    /// Removes the lock file. The lock ends when the file is closed, after this.
     fn drop(&mut self) {
         // A file that cannot be removed is empty and unlocked, so the next run can take it.
         let _ = std::fs::remove_file(&self.path);

@@ -34,6 +34,7 @@ pub struct PageCacheTrace {
 }
 
 impl Drop for PageCacheTrace {
+    /// Takes the lock for changes of tracefs. The pipe and the instance are dropped under it.
     fn drop(&mut self) {
         self.removal_lock = Some(self.instance.lock());
     }

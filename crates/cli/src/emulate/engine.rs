@@ -133,6 +133,7 @@ impl Drop for RealTimeDevice {
 }
 
 impl EngineShared {
+    /// Locks the state, also after a panic of a thread that held the lock.
     fn lock(&self) -> MutexGuard<'_, ServedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -179,7 +179,7 @@ fn add_byte_use_picture(page: &mut Page, shape: &ReadShape) {
     page.picture(caption, &bars::draw("Bytes returned, fetched, and unused", "MiB", &bars));
 }
 
-/// Draws the miss ratio over the size of a memory.
+/// Draws the miss ratio over the size of a memory. Without a measured size there is no picture.
 fn add_working_set_picture(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();

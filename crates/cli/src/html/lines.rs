@@ -39,6 +39,7 @@ pub fn chart(label: &str, plot_area: &PlotArea, lines: &[ChartLine]) -> Chart {
         let mut points = String::new();
         let mut last_y_value = None;
         for &(x, y) in &line.points {
+            // A step keeps the last value up to the position of this point.
             if line.has_steps
                 && let Some(last_y) = last_y_value
             {
@@ -58,6 +59,7 @@ pub fn chart(label: &str, plot_area: &PlotArea, lines: &[ChartLine]) -> Chart {
             dashes,
             escaped(&line.name)
         );
+        // The points of a line without steps are marked by circles.
         if !line.has_steps {
             for &(x, y) in &line.points {
                 inner += &format!(

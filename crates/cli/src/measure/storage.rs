@@ -45,6 +45,7 @@ impl<'f> RealStorage<'f> {
 impl RequestExecutor for RealStorage<'_> {
     type Error = Failure;
 
+    /// Time since the preparation of the requests.
     fn now_ns(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }

@@ -155,6 +155,7 @@ fn ranking_sentence(measured: &[Measured], unit: &str, decimals: usize) -> Strin
         many => (many.join(", "), "are level and"),
     };
     let mut text = format!("{names} {verb} fastest: {} {unit}", figure_text(first));
+    // Not all rows are level, so at least one follows the level ones.
     let next = order[level.len()];
     if !std::ptr::eq(next, last) {
         text += &format!(", {} times {}", ratio_text(first, next), next.name);

@@ -204,6 +204,7 @@ impl TraceSource {
             Failure::usage_of(printable(&self.path.display().to_string()), error)
         };
         let mut job = self.job().jobs.remove(0);
+        // Each open operation on real storage has a buffer as large as the largest request.
         if is_real && self.speed_milli.is_some() {
             let operations_max = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
             let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));
@@ -221,6 +222,7 @@ impl TraceSource {
         let note = (!notes.is_empty()).then(|| notes.join("; "));
         let transform = self.transform;
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
+            // The pass for the summary has reported every error of the file.
             .map_while(Result::ok)
             .filter_map(move |request| transform.apply(request));
         let workload =
@@ -247,6 +249,7 @@ impl TraceSource {
     }
 }
 
+/// Returns the trace format of that name. An unknown name is refused, with the known ones.
 fn find_format(name: &str) -> Result<TraceFormat, Failure> {
     let entry = FORMATS.iter().find(|(format_name, _)| *format_name == name);
     entry.map(|(_, format)| *format).ok_or_else(|| {

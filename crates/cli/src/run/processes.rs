@@ -86,6 +86,7 @@ impl ProcessesShared<'_> {
 }
 
 impl Drop for ProcessesShared<'_> {
+    /// Reports the end of the process, also after a failure.
     fn drop(&mut self) {
         // A process that fails before it begins keeps no other one waiting.
         if !self.is_prepared.get() {

@@ -98,6 +98,7 @@ impl PhaseStart {
         self.lock().cpu_seconds
     }
 
+    /// Locks the state, also after a panic of a thread that held the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -188,6 +188,7 @@ impl StepGenerator {
         let mut offset = start;
         let mut requested_bytes = 0;
         for _ in 0..reads {
+            // After enough bytes, single pages follow.
             let bytes = match requested_bytes < PATTERN_BYTES_MAX {
                 true => self.draw_bytes(),
                 false => PAGE_BYTES,

@@ -66,7 +66,8 @@ impl EvictionSummary {
     }
 }
 
-/// Returns the results of each policy over all cells, the lowest mean ratio first.
+/// Returns the results of each policy over the cells that have a result of it, the lowest mean
+/// ratio first. A policy without any is left out.
 fn fixed_policy_results(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
     let policies: BTreeSet<&str> =

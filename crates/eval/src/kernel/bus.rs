@@ -120,8 +120,8 @@ fn cover_with_zeros(address: usize, end: usize) -> bool {
     }
 }
 
-/// Passes a foreign bus error to the previous handler. With the default disposition the process
-/// ends.
+/// Passes a foreign bus error to the previous handler. Without one, also if the signal was ignored,
+/// the process ends.
 fn call_previous_handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS_ACTION.get();
     let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);

@@ -61,7 +61,8 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Applies the advice to `bytes` bytes of the mapping at `offset`.
+    /// Applies the advice to `bytes` bytes of the mapping at `offset`. Normal advice is the default
+    /// of a new mapping, and needs no call.
     fn advise(&self, offset: u64, bytes: u64) -> rustix::io::Result<()> {
         let advice = match self.advice {
             Advice::Normal => return Ok(()),

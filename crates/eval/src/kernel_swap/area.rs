@@ -189,6 +189,8 @@ impl SwapArea {
 }
 
 impl Drop for SwapArea {
+    /// Swaps the area off and removes a file created for it. An area that cannot be swapped off
+    /// stays, with a notice.
     fn drop(&mut self) {
         if self.is_on
             && let Err(error) = swap_off(&self.path)

@@ -118,6 +118,8 @@ impl MemoryGroup {
 }
 
 impl Drop for MemoryGroup {
+    /// Removes the group. Waits up to two seconds for its last processes to leave it; a group that
+    /// stays is reported.
     fn drop(&mut self) {
         const ATTEMPTS: u32 = 200;
         // A process that was waited for may still be leaving the group.

@@ -104,6 +104,7 @@ impl PageCluster {
 }
 
 impl Drop for PageCluster {
+    /// Restores the value before. If that fails, the record stays for the next run.
     fn drop(&mut self) {
         match write_setting(&self.setting_path, self.value_before) {
             // The file is removed before the lock is released.

@@ -149,6 +149,7 @@ fn run(
     divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
+    // Published values of each load: a row for each of the policies but the last, `adaptive`.
     let array = [
         (
             MAPPED,
