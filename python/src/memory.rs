@@ -65,6 +65,7 @@ impl<T: Send + Sync> ExportedMemory<T> {
         ExportedMemory(Mutex::new(ExportState { memory, buffers: 0 }))
     }
 
+    /// Locks the state for a short check, with Python's lock held.
     fn lock(&self) -> MutexGuard<'_, ExportState<T>> {
         self.0.lock().expect("no thread panics while holding it")
     }
@@ -174,7 +175,8 @@ pub struct MappedFile(ExportedMemory<Mapping>);
 
 #[pymethods]
 impl MappedFile {
-    /// Maps the whole file. Raises OSError if it cannot be opened, or faults cannot be served.
+    /// Maps the whole file. Raises OSError if it cannot be opened or mapped, ValueError for an
+    /// unusable name, policy or backend.
     #[new]
     fn new(
         py: Python<'_>,

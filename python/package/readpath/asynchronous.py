@@ -78,7 +78,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         return self.fs._strip_protocol(AsyncReadpathFileSystem._strip_protocol(path))
 
     async def _below(self, name: str, path: Any, *arguments: Any, **options: Any) -> Any:
-        """Calls a method of the target file system."""
+        """Calls a method of the target file system, on a thread if it blocks."""
         path = self._strip_protocol(path)
         if self.fs.async_impl:
             return await getattr(self.fs, f"_{name}")(path, *arguments, **options)
@@ -123,6 +123,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: Any
     ) -> Any:
+        """Returns the bytes of a range; negative bounds count from the end, as in a slice."""
         if not self._reads_itself:
             return await self._below("cat_file", path, start=start, end=end, **options)
         file = await self._opened(path)
@@ -142,6 +143,10 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         on_error: str = "return",
         **options: Any,
     ) -> Any:
+        """Returns the bytes of one range of each path, in order. All ranges of a file are submitted together.
+
+        With `on_error="return"` an exception takes the place of its bytes.
+        """
         if not self._reads_itself:
             paths = self._strip_protocol(paths)
             if self.fs.async_impl:
@@ -154,34 +159,38 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         count = len(paths)
         begins: Sequence[Any] = starts if isinstance(starts, (list, tuple)) else [starts] * count
         stops: Sequence[Any] = ends if isinstance(ends, (list, tuple)) else [ends] * count
-        of: dict[str, list[int]] = {}
-        for nth, path in enumerate(paths):
-            of.setdefault(path, []).append(nth)
-        found: list[Any] = [None] * count
+        # Indices of the ranges of each file.
+        indices_of: dict[str, list[int]] = {}
+        for index, path in enumerate(paths):
+            indices_of.setdefault(path, []).append(index)
+        results: list[Any] = [None] * count
 
-        async def read(path: str, wanted: list[int]) -> None:
+        async def read(path: str, indices: list[int]) -> None:
             try:
                 file = await self._opened(path)
                 try:
-                    cut = [slice(begins[nth], stops[nth]).indices(file.size) for nth in wanted]
-                    ranges = [(begin, max(0, stop - begin)) for begin, stop, _ in cut]
+                    bounds = [slice(begins[index], stops[index]).indices(file.size) for index in indices]
+                    ranges = [(begin, max(0, stop - begin)) for begin, stop, _ in bounds]
                     data: Sequence[Any] = await file.areadat_many(ranges)
                 finally:
                     file.close()
             except Exception as error:
                 if on_error != "return":
                     raise
-                data = [error] * len(wanted)
-            for nth, part in zip(wanted, data, strict=True):
-                found[nth] = part
+                data = [error] * len(indices)
+            for index, part in zip(indices, data, strict=True):
+                results[index] = part
 
-        await asyncio.gather(*(read(path, wanted) for path, wanted in of.items()))
-        return found
+        await asyncio.gather(*(read(path, indices) for path, indices in indices_of.items()))
+        return results
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """Opens a file whose `read`, `readat` and `readat_many` are awaited."""
+        """Opens a file whose `read`, `readat` and `readat_many` are awaited.
+
+        Raises OSError for another mode than `rb`, and for a file that its storage returns only whole.
+        """
         if mode != "rb":
-            raise OSError(30, f"mode {mode!r}: files are opened for reading bytes; give 'rb'", path)
+            raise OSError(30, f"mode {mode!r}: files are opened for reading bytes; give 'rb'", path)  # EROFS
         check_names(options, {"size"}, "a file of readpath")
         if self._reads_itself:
             return AsyncReadpathFile(self, path, await self._opened(path), {})
@@ -196,9 +205,11 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
 
     @property
     def _reads_itself(self) -> bool:
+        """True if the engine reads the files, and not the target file system."""
         return isinstance(self.fs, (LocalFileSystem, NfsFileSystem))
 
     async def _opened(self, path: str) -> File:
+        """Opens a file through the engine, on a thread. The first call builds the read path."""
         if self._own is None:
             options = self.options
             self._own = ReadPath(

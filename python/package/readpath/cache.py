@@ -29,11 +29,13 @@ class ReadpathCache(BaseCache):
         self._open()
 
     def _open(self) -> None:
+        """Creates the threads and the reader, with an empty cache."""
         # A thread sleeps while its range is fetched. Threads start when they are needed.
         self._threads = ThreadPoolExecutor(self._options.depth, "readpath-fetch")
         self._reader = Reader(on_threads(self.fetcher, self._threads), self.size, self._options)
 
     def _fetch(self, start: int | None, end: int | None) -> bytes:
+        """Returns the bytes of a range, cut at the end of the file, and updates fsspec's counters."""
         start = start or 0
         end = self.size if end is None else min(end, self.size)
         if start >= end:
@@ -50,6 +52,7 @@ class ReadpathCache(BaseCache):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __getstate__(self) -> dict[str, Any]:
+        """The state for pickling: without threads and cached bytes, which the copy creates again."""
         state = self.__dict__.copy()
         del state["_threads"], state["_reader"]
         return state

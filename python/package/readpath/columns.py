@@ -47,7 +47,7 @@ class Columns:
         self._together: Together = {} if together is None else together
         self._ranges_of: dict[int, dict[int, int]] = {}
         """Ranges read in each row group."""
-        self._beside: dict[tuple[int, int], int] = {}
+        self._prefetched_together: dict[tuple[int, int], int] = {}
         """Unread ranges prefetched with another range: bytes by row group and first column."""
         self._starts = [self._chunk(group, 0)[0] for group in range(self._layout.num_row_groups)]
         # By the first column of a range.
@@ -71,10 +71,15 @@ class Columns:
         return self._read_together(group, first, last) + self._behind(group, first, last)
 
     def _read_together(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
-        """Ranges read with these columns in the previous row group, and unread in this one."""
-        self._beside = {
+        """Records the read. Returns the ranges to prefetch with it, each as offset and size.
+
+        These are the columns read with the column `first` in the row group before, as far as they are
+        unread and not prefetched in this one and `ahead_bytes` permits.
+        """
+        # Ranges of distant row groups, which the program has left, no longer count as waiting.
+        self._prefetched_together = {
             (near, other): size
-            for (near, other), size in self._beside.items()
+            for (near, other), size in self._prefetched_together.items()
             if abs(near - group) <= NEAR_GROUPS and (near, other) != (group, first)
         }
         ranges = self._ranges_of.setdefault(group, {})
@@ -89,18 +94,21 @@ class Columns:
                 continue
             if self._waiting_bytes() + size > self._ahead_bytes:
                 break
-            self._beside[group, other] = size
+            self._prefetched_together[group, other] = size
             found.append((start, size))
         return found
 
     def _behind(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
-        """The same columns of the following row groups."""
+        """Records the read. Returns the same columns of the following row groups, each as offset and size.
+
+        Empty for a read that continues no earlier one and is not in the first row group.
+        """
         stream = self._streams.get(first)
         if stream is None:
             self._streams[first] = stream = _Stream()
-            may_go_on = group == 0
+            is_continued = group == 0
         else:
-            may_go_on = any(abs(group - other) <= NEAR_GROUPS for other in stream.read)
+            is_continued = any(abs(group - other) <= NEAR_GROUPS for other in stream.read)
             stream.count *= 2
         stream.read.add(group)
         stream.waiting = {
@@ -108,7 +116,7 @@ class Columns:
             for ahead, size in stream.waiting.items()
             if ahead != group and ahead + NEAR_GROUPS > group
         }
-        if not may_go_on:
+        if not is_continued:
             stream.count = NEAR_GROUPS
             return []
         waiting_bytes = self._waiting_bytes()
@@ -126,11 +134,14 @@ class Columns:
         return behind
 
     def _is_waiting(self, group: int, first: int) -> bool:
+        """True if the range that begins with column `first` is prefetched and unread."""
         stream = self._streams.get(first)
-        return (group, first) in self._beside or (stream is not None and group in stream.waiting)
+        return (group, first) in self._prefetched_together or (stream is not None and group in stream.waiting)
 
     def _waiting_bytes(self) -> int:
-        return sum(self._beside.values()) + sum(sum(one.waiting.values()) for one in self._streams.values())
+        """Number of prefetched and unread bytes of the file."""
+        in_streams = sum(sum(stream.waiting.values()) for stream in self._streams.values())
+        return sum(self._prefetched_together.values()) + in_streams
 
     def _range(self, group: int, first: int, last: int) -> tuple[int, int]:
         """Offset and size of adjacent columns."""
@@ -145,7 +156,7 @@ class Columns:
         return None
 
     def _chunk(self, group: int, column: int) -> tuple[int, int]:
-        """Offset and size of a column chunk."""
+        """Offset and size of a column chunk, which begins with its dictionary page if it has one."""
         chunk = self._layout.row_group(group).column(column)
         start = chunk.data_page_offset
         if chunk.dictionary_page_offset is not None:

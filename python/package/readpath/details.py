@@ -22,19 +22,21 @@ class Details:
 
     def __init__(self, below: Any) -> None:
         self._below = below
-        self._said: dict[str, tuple[float, dict[str, Any]]] = {}
+        # Time and content of each reply, the oldest first.
+        self._replies: dict[str, tuple[float, dict[str, Any]]] = {}
+        # Files opened for writing, which are never cached.
         self._written: set[str] = set()
 
     def info(self, path: str) -> dict[str, Any]:
         """Returns the details of a file, perhaps cached. Raises the storage's exceptions."""
-        at, details = self._said.get(path, (0.0, None))
-        if details is not None and time.monotonic() - at < KNOWN_SECONDS:
+        replied_at, details = self._replies.get(path, (0.0, None))
+        if details is not None and time.monotonic() - replied_at < KNOWN_SECONDS:
             return dict(details)
         details = self._below.info(path)
         if path not in self._written:
-            self._said[path] = (time.monotonic(), details)
-        while len(self._said) > KNOWN_MAX:
-            self._said.pop(next(iter(self._said)), None)
+            self._replies[path] = (time.monotonic(), details)
+        while len(self._replies) > KNOWN_MAX:
+            self._replies.pop(next(iter(self._replies)), None)
         return dict(details)
 
     def is_file(self, path: str) -> bool:
@@ -47,14 +49,14 @@ class Details:
     def of_opening(self, path: str) -> dict[str, Any]:
         """As `info`, and removes the reply, so that the next open queries again."""
         details = self.info(path)
-        self._said.pop(path, None)
+        self._replies.pop(path, None)
         return details
 
     def forget(self) -> None:
         """Clears the cache after a change through this file system."""
-        self._said.clear()
+        self._replies.clear()
 
     def is_written(self, path: str) -> None:
         """Excludes a file opened for writing from the cache, since the end of its writes is unknown."""
         self._written.add(path)
-        self._said.clear()
+        self._replies.clear()

@@ -93,13 +93,14 @@ class ReadPath:
             memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache,
             whole_file_memory
         )
-        budget = None if memory is None else memory_bytes(memory)
-        whole = None if whole_file_memory is None else 0
+        cache_bytes = None if memory is None else memory_bytes(memory)
+        # 0 is a valid limit, but no size of a cache: `memory_bytes` refuses it.
+        whole_file_bytes = None if whole_file_memory is None else 0
         if whole_file_memory not in (None, 0, "0"):
-            whole = memory_bytes(whole_file_memory)
+            whole_file_bytes = memory_bytes(whole_file_memory)
         self._engine = _native.Engine(
-            page_cache, budget, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache,
-            whole
+            page_cache, cache_bytes, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache,
+            whole_file_bytes
         )
 
     @property
@@ -131,6 +132,7 @@ class ReadPath:
         return f"ReadPath({', '.join(f'{name}={value!r}' for name, value in options)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the default path as the default path of the other process, others with their options."""
         return (usual, ()) if self is _usual else (ReadPath, self._options)
 
 
@@ -234,16 +236,17 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         if min(size, self.size - offset) > LARGE_BYTES:
             return await asyncio.to_thread(self.readat, offset, size)
         loop = asyncio.get_running_loop()
-        came = asyncio.Event()
+        is_poll_due = asyncio.Event()
 
         def wake() -> None:
+            # Called on a thread of the engine, perhaps after the end of the loop.
             if not loop.is_closed():
-                loop.call_soon_threadsafe(came.set)
+                loop.call_soon_threadsafe(is_poll_due.set)
 
         read = self._start(offset, size)
         while (data := read.poll(wake)) is None:
-            await came.wait()
-            came.clear()
+            await is_poll_due.wait()
+            is_poll_due.clear()
         return data
 
     async def areadat_many(self, ranges: Ranges) -> list[bytes]:
@@ -313,13 +316,14 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         return f"<readpath.File {self.name!r}{state}>"
 
     def _is_closed(self) -> bool:
+        """Returns False. Raises ValueError if the file is closed, as the methods of system files do."""
         if self.closed:
             raise ValueError("I/O operation on closed file.")
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        place = (self.tell(), self._advice)
-        return _reopened, (self.name, self._path, self._within, *place)
+        """Pickles the name, the read path, the position and the last hint. Raises ValueError if closed."""
+        return _reopened, (self.name, self._path, self._within, self.tell(), self._advice)
 
 
 io.RawIOBase.register(File)

@@ -80,20 +80,21 @@ class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
         if nested := options.get("target_options"):
-            shared = _without_place(options.get("target_protocol"), nested)
+            shared = _without_file(options.get("target_protocol"), nested)
             options["target_options"] = shared
         if options.pop("asynchronous", False):
             return AsyncReadpathFileSystem(*arguments, **options)
         return super().__call__(*arguments, **options)
 
 
-def _without_place(protocol: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def _without_file(protocol: str | None, options: dict[str, Any]) -> dict[str, Any]:
     """Returns the options of a file system in a chain, without the name of its file."""
     kind = fsspec.get_filesystem_class(protocol or "file")
-    left = {name: value for name, value in options.items() if name not in kind._strip_tokenize_options}
-    if len(left) < len(options) and (nested := left.get("target_options")):
-        left["target_options"] = _without_place(left.get("target_protocol"), nested)
-    return left
+    shared = {name: value for name, value in options.items() if name not in kind._strip_tokenize_options}
+    # Only a file system over a file, such as an archive, has another one below it.
+    if len(shared) < len(options) and (nested := shared.get("target_options")):
+        shared["target_options"] = _without_file(shared.get("target_protocol"), nested)
+    return shared
 
 
 _paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakValueDictionary()
@@ -155,7 +156,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         self.kept = Kept(self.options)
         self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
         self._together: dict[tuple[str, ...], Together] = {}
-        self._said = Details(fs)
+        self._known = Details(fs)
 
     def _name_below(self, path: Any) -> Any:
         """Converts one or more names to the names of the target file system."""
@@ -204,25 +205,30 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         return path
 
     def __getattribute__(self, name: str) -> Any:
+        """Returns a forwarded method as a function that removes the prefix `readpath` from paths first.
+
+        Queries of details without options are answered from the cache of `Details`. A change clears it.
+        """
         if name not in PASSED_ON:
             return super().__getattribute__(name)
         below = getattr(self.fs, name)
-        questions = {"info": self._said.info, "isfile": self._said.is_file}
-        ours = None if self._reads_itself else questions.get(name)
+        cached_queries = {"info": self._known.info, "isfile": self._known.is_file}
+        cached_query = None if self._reads_itself else cached_queries.get(name)
 
-        def passed_on(path: Any = "", *arguments: Any, **options: Any) -> Any:
+        def forwarded(path: Any = "", *arguments: Any, **options: Any) -> Any:
             path = ReadpathFileSystem._strip_protocol(path)
             arguments = tuple(ReadpathFileSystem._stripped(one) for one in arguments)
             options = {option: ReadpathFileSystem._stripped(one) for option, one in options.items()}
-            if ours is not None and not (arguments or options):
-                return ours(path)
+            if cached_query is not None and not (arguments or options):
+                return cached_query(path)
             if name in CHANGES:
-                self._said.forget()
+                self._known.forget()
             return below(path, *arguments, **options)
 
-        return passed_on
+        return forwarded
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        """Opens a file: through the engine, through a `Reader`, or as the target file system opens it."""
         if mode != "rb":
             return self._open_below(path, mode, **kwargs)
         check_names(
@@ -235,7 +241,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if self._reads_itself and not is_for_a_cache:
             return self.own.open(self.fs._strip_protocol(path))
         try:
-            details = self._said.of_opening(path)
+            details = self._known.of_opening(path)
         except FileNotFoundError:
             # fsspec's caches over http search a listing. They can open files that it lacks.
             return self._open_below(path, mode, **kwargs)
@@ -249,7 +255,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
         """Opens a file of the target file system and keeps this object alive with it, as archives need."""
         if mode != "rb":
-            self._said.is_written(path)
+            self._known.is_written(path)
         file = self.fs.open(path, mode, **kwargs)
         keep_with(file, self)
         return file
@@ -276,6 +282,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     @property
     def _reads_itself(self) -> bool:
+        """True if the engine reads the files, and not the target file system."""
         return isinstance(self.fs, (LocalFileSystem, NfsFileSystem))
 
     @cached_property
@@ -304,6 +311,7 @@ class ReadpathFile(AbstractBufferedFile):
         super().__init__(fs, path, "rb", cache_type="none", size=size)
         self.loc: int
         self._details = details
+        # Offset and bytes of the last block in which `readuntil` searched.
         self._block = (0, b"")
         self.reader = fs.kept.opened(path, details, fs.fetch(path, details))
         self.cache.fetcher = self.reader.range_of
@@ -337,14 +345,18 @@ class ReadpathFile(AbstractBufferedFile):
         return data
 
     def _read_column(self, columns: Columns, begin: int, length: int) -> None:
-        behind = columns.read(begin, length)
-        if (is_chunk := behind is not None) != self._is_of_columns:
+        """Prefetches the column chunks that are expected after this read of a Parquet file.
+
+        While the program reads whole chunks, the readahead policy is off.
+        """
+        expected = columns.read(begin, length)
+        if (is_chunk := expected is not None) != self._is_of_columns:
             # The bytes after a whole chunk belong to another column.
             self._is_of_columns = is_chunk
             self.reader.advise("random" if is_chunk else "normal")
-        if behind:
+        if expected:
             # The demand range comes first.
-            self.reader.prefetch([(begin, length), *behind])
+            self.reader.prefetch([(begin, length), *expected])
 
     def _look_for_columns(self, end: bytes) -> None:
         """Reads the column offsets from the footer if these bytes end a Parquet file."""
@@ -378,23 +390,26 @@ class ReadpathFile(AbstractBufferedFile):
         """Returns the bytes from the position to `char`, inclusive, or to the end, read `blocks` bytes at a time."""
         self._check_open()
         begin: int = self.loc
+        # Bytes from `begin` on without the whole of `char`.
         found = bytearray()
         while True:
             start, block = self._block
             skip = self.loc - start
+            # The position lies outside the last block: read the block at the position.
             if not 0 <= skip < len(block):
                 skip, block = 0, self.reader.read(self.loc, blocks or LINE_BYTES)
                 self._block = (self.loc, block)
             if not block:
                 return bytes(found)
-            # The match may span two blocks.
-            known = max(0, len(found) - len(char) + 1)
-            one_block_only = not found
-            if one_block_only and (at := block.find(char, skip)) >= 0:
+            # The match may span two blocks: the search begins shortly before the new one.
+            search_from = max(0, len(found) - len(char) + 1)
+            is_first_block = not found
+            # Without a copy into `found`, which most lines do not need.
+            if is_first_block and (at := block.find(char, skip)) >= 0:
                 self.loc = begin + at + len(char) - skip
                 return block[skip : at + len(char)]
             found += block[skip:]
-            if not one_block_only and (at := found.find(char, known)) >= 0:
+            if not is_first_block and (at := found.find(char, search_from)) >= 0:
                 del found[at + len(char) :]
                 self.loc = begin + len(found)
                 return bytes(found)
@@ -491,6 +506,7 @@ class ReadpathFile(AbstractBufferedFile):
         super().close()
 
     def _fetch_range(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range, for the methods of fsspec's file class."""
         return self.reader.read(start, end - start)
 
     def _check_open(self) -> None:

@@ -104,7 +104,7 @@ class _Memory:
         return max(0, end - begin)
 
     def _bring_in(self, start: int, stop: int) -> None:
-        """Brings a range into memory, if possible without touching it."""
+        """Brings a range into memory before it is copied. No effect for a `Region`: the copy touches it."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +115,7 @@ class _Memory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # After an error it stays open: the traceback may hold arrays, for which `close` would raise BufferError.
         if error is None:
             self.close()
 
@@ -156,6 +157,7 @@ class Mapping(_native.MappedFile, _Memory):
     _memory_bytes: int
 
     def _bring_in(self, start: int, stop: int) -> None:
+        """Loads a range. Raises OSError if it cannot be read; a touch would be a bus error."""
         super().load(start, stop - start)
 
     def advise(self, advice: str, offset: int = 0, size: int | None = None) -> None:
@@ -185,20 +187,21 @@ class Mapping(_native.MappedFile, _Memory):
         Raises IndexError for a range outside the file.
         """
         ahead_bytes = self._memory_bytes // 4 if ahead is None else memory_bytes(ahead)
-        given: deque[tuple[int, int]] = deque()
-        asked_bytes = 0
+        # Prefetched pieces that are not yielded yet, and their bytes.
+        prefetched: deque[tuple[int, int]] = deque()
+        prefetched_bytes = 0
         data = self.data
         for offset, size in ranges:
             if not 0 <= offset <= offset + size <= len(data):
                 raise IndexError(f"bytes {offset} to {offset + size} of a file of {len(data)}")
-            while given and asked_bytes + size > ahead_bytes:
-                first, length = given.popleft()
-                asked_bytes -= length
+            while prefetched and prefetched_bytes + size > ahead_bytes:
+                first, length = prefetched.popleft()
+                prefetched_bytes -= length
                 yield data[first : first + length]
             super().advise("willneed", offset, size)
-            given.append((offset, size))
-            asked_bytes += size
-        for first, length in given:
+            prefetched.append((offset, size))
+            prefetched_bytes += size
+        for first, length in prefetched:
             yield data[first : first + length]
 
     @overload
@@ -246,10 +249,12 @@ def map(
 
 
 def _from_descriptor(descriptor: int) -> Callable[[memoryview], int]:
+    """Returns a function that reads from a descriptor into a buffer, and returns the number of bytes."""
     return lambda piece: os.readv(descriptor, [piece])
 
 
 def _to_descriptor(descriptor: int) -> Callable[[Buffer], int]:
+    """Returns a function that writes a buffer to a descriptor, and returns the number of bytes written."""
     return lambda data: os.write(descriptor, data)
 
 

@@ -70,6 +70,7 @@ class Point:
         return Trace(row, events["reads"], events["requests"], events["windows"], events["dropped"])
 
     def _run(self, **options: Any) -> tuple[Row, dict[str, Any] | None]:
+        """Runs it with the options of `_native.simulate`. Returns the row, and the events if `events_max` is given."""
         policy = None if isinstance(self.readahead, str) else self.readahead
         text, events = _native.simulate(self._native(), policy=policy, **options)
         row: Row = json.loads(text)
@@ -77,6 +78,7 @@ class Point:
         return row, events
 
     def _native(self) -> tuple[str, str, str, str, str, str, int, int]:
+        """The point as `_native.simulate` takes it. A policy written in Python is passed separately."""
         readahead = self.readahead if isinstance(self.readahead, str) else "none"
         job = self.job
         policies = (self.device, readahead, self.scheduler)
@@ -183,17 +185,22 @@ def devices() -> dict[str, str]:
 
 
 def memory_bytes(size: str | int) -> int:
-    """Converts a number or a size such as `"256MiB"` to bytes."""
+    """Converts a number or a size such as `"256MiB"` to bytes.
+
+    Raises ValueError for an invalid size, for less than a page, and for a cache too large for this machine.
+    """
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return _native.memory_bytes(str(size), machine_bytes)
 
 
 def _specs(names: OneOrMore) -> list[str]:
+    """Splits names of policies or devices, each of which may be a list with parameters, into single ones."""
     names = [names] if isinstance(names, str) else names
     return [spec for name in names for spec in _native.parse_specs(name)]
 
 
 def _policies(names: Policies) -> list[str | PolicyMaker]:
+    """Splits names like `_specs`. Policies written in Python stay as they are."""
     if isinstance(names, str) or callable(names):
         names = [names]
     return [policy for name in names for policy in (_specs(name) if isinstance(name, str) else [name])]

@@ -45,8 +45,10 @@ class RowFile:
                 self._rows = pyarrow.parquet.read_table(self.path).to_pylist()
             except pyarrow.ArrowInvalid as error:
                 raise ValueError(f"{self.path}: not a Parquet file; name another: {error}") from None
+        # Number of rows that are not in the file yet.
         self._unwritten = 0
         self._written_at = time.monotonic()
+        # Duration of the last flush.
         self._flush_seconds = 0.0
 
     def rows(self, key: str) -> dict[str, Row]:
@@ -76,6 +78,7 @@ class RowFile:
                 pyarrow.parquet.write_table(table, file, compression="zstd")
                 file.flush()
                 os.fsync(file.fileno())
+            # A temporary file is readable by its owner alone; the new file gets the usual rights.
             os.chmod(name, 0o666 & ~_umask())
             os.replace(name, self.path)
         except BaseException:
@@ -87,6 +90,7 @@ class RowFile:
 
 
 def _umask() -> int:
+    """Returns the file mode creation mask, which can be read only by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

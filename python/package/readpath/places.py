@@ -35,6 +35,10 @@ def offsets_of(offsets: Offsets) -> list[int]:
 
 
 def _listed(given: Any, columns: tuple[int, ...], else_what: str) -> Any:
+    """Converts an array to lists of Python integers. Other objects are returned as they are.
+
+    `columns`: the shape of one row, `(2,)` for pairs and `()` for single numbers. `else_what`: advice in the error.
+    """
     if (shape := getattr(given, "shape", None)) is None:
         return given
     if len(shape) != 1 + len(columns) or tuple(shape[1:]) != columns:
@@ -64,6 +68,7 @@ def buffers_of(buffers: Buffer | Iterable[Buffer], count: int) -> list[memoryvie
 
 
 def _bytes_of(buffer: Any) -> memoryview:
+    """Returns the memory of a writable buffer as bytes. Raises TypeError for an object without a buffer."""
     view = memoryview(buffer)
     if view.readonly:
         raise BufferError("the buffer is read-only; give a bytearray, say")

@@ -15,6 +15,7 @@ MS = 1e6
 
 
 def _axes(axes: Any) -> Any:
+    """Returns the given axes, or the axes of a new figure."""
     if axes is not None:
         return axes
     from matplotlib.figure import Figure
@@ -26,9 +27,10 @@ def window(trace: Trace, axes: Any = None) -> Any:
     """Plots the readahead beyond the requests over time."""
     axes = _axes(axes)
     calls = zip(trace.windows["now_ns"], trace.windows["ahead_pages"], strict=True)
-    acted = [(now / MS, pages * 4) for now, pages in calls if pages]
-    if acted:
-        axes.stem(*zip(*acted, strict=True), markerfmt=".", basefmt=" ")
+    # Time in ms and KiB read ahead, of the calls that read ahead. A page has 4 KiB.
+    points = [(now / MS, pages * 4) for now, pages in calls if pages]
+    if points:
+        axes.stem(*zip(*points, strict=True), markerfmt=".", basefmt=" ")
     axes.set(xlabel="time, ms", ylabel="read ahead, KiB", title=_title(trace.row), ylim=(0, None))
     return axes
 
@@ -38,6 +40,7 @@ def latency(traces: Trace | Iterable[Trace], axes: Any = None) -> Any:
     axes = _axes(axes)
     for trace in [traces] if isinstance(traces, Trace) else traces:
         spans = zip(trace.reads["issued_ns"], trace.reads["done_ns"], strict=True)
+        # A logarithmic scale has no 0: a hit in no time counts as one nanosecond.
         us = sorted(max(1, done - issued) / 1e3 for issued, done in spans)
         share = [(nth + 1) / len(us) for nth in range(len(us))]
         axes.step(us, share, where="post", label=_title(trace.row))
@@ -51,11 +54,11 @@ def depth(trace: Trace, axes: Any = None) -> Any:
     axes = _axes(axes)
     steps = [(now, 1) for now in trace.requests["issued_ns"]]
     steps += [(now, -1) for now in trace.requests["done_ns"] if now is not None]
-    times, depths, now_in = [0.0], [0], 0
+    times, depths, in_device = [0.0], [0], 0
     for now, change in sorted(steps):
-        now_in += change
+        in_device += change
         times.append(now / MS)
-        depths.append(now_in)
+        depths.append(in_device)
     axes.step(times, depths, where="post")
     axes.set(xlabel="time, ms", ylabel="requests in the device", title=_title(trace.row))
     return axes

@@ -9,7 +9,7 @@ from readpath._native import Ask, Limits, Pages
 
 
 class LawLike(Protocol):
-    """The methods of a policy; each opened file has a policy of its own."""
+    """The methods of a policy, as described in `Policy`. Each opened file has a policy of its own."""
 
     def read(self, ask: Ask, pages: Pages, /) -> None: ...
 

@@ -90,13 +90,19 @@ class Reader:
         self.ahead_bytes = memory // 2
         """Maximum number of prefetched bytes that do not displace the current reads."""
         self._lock = threading.Lock()
+        # Futures of the reads for which a thread or task waits, by the planner's number of the read.
         self._waiting: dict[int, Future[int]] = {}
+        # Reads that have ended and were not taken yet.
         self._ended: set[int] = set()
+        # Last exception of a fetch.
         self._failure: BaseException | None = None
         self._is_closed = False
 
     def read(self, offset: int, size: int) -> bytes:
-        """Returns the bytes at `offset`, fewer than `size` only at the end of the file."""
+        """Returns the bytes at `offset`, fewer than `size` only at the end of the file.
+
+        Raises ValueError for negative numbers and after `close`, and the exception of the storage.
+        """
         return self._read([(offset, size)], self._planner.take)[0]
 
     def range_of(self, start: int, end: int) -> bytes:
@@ -120,10 +126,12 @@ class Reader:
         places = offsets_of(offsets)
         views = buffers_of(buffers, len(places))
         ranges = [(offset, view.nbytes) for offset, view in zip(places, views, strict=True)]
-        left = iter(views)
-        return self._read_batches(ranges, lambda read: self._planner.take_into(read, next(left)))
+        # Reads are taken in their order, so the next buffer belongs to the next read.
+        remaining = iter(views)
+        return self._read_batches(ranges, lambda read: self._planner.take_into(read, next(remaining)))
 
     def _read_batches(self, ranges: list[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
+        """Reads the ranges like `_read`, at most `RANGES_MAX` at a time."""
         batches = range(0, len(ranges), RANGES_MAX)
         parts = (self._read(ranges[at : at + RANGES_MAX], take) for at in batches)
         return [data for part in parts for data in part]
@@ -189,6 +197,7 @@ class Reader:
             self._fetch, self._failure, self._is_closed = fetch, None, False
 
     def _read(self, ranges: Sequence[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
+        """Reads the ranges, submitted together, and waits. Returns the result of `take` for each, in order."""
         reads = self._start(ranges)
         data: list[T] = []
         try:
@@ -201,6 +210,7 @@ class Reader:
         return data
 
     def _start(self, ranges: Sequence[tuple[int, int]]) -> deque[int]:
+        """Starts a read of each range. Returns the planner's numbers of the reads, in order."""
         if self._is_closed:
             raise ValueError("read of a closed file")
         for offset, size in ranges:
@@ -220,6 +230,7 @@ class Reader:
             return self._waiting.setdefault(read, Future())
 
     def _take(self, read: int, take: Callable[[int], T]) -> T:
+        """Returns the result of an ended read. Raises the storage's exception for a failed fetch."""
         with self._lock:
             self._ended.discard(read)
         try:
@@ -253,28 +264,32 @@ class Reader:
                 self._ended.update(ended)
                 woken = [self._waiting.pop(read) for read in ended if read in self._waiting]
             for future in woken:
+                # The result only wakes the waiter, which takes the bytes itself.
                 future.set_result(0)
-            for name, start, end in ranges:
-                self._begin(name, start, end)
+            for number, start, end in ranges:
+                self._start_fetch(number, start, end)
 
-    def _begin(self, name: int, start: int, end: int) -> None:
+    def _start_fetch(self, number: int, start: int, end: int) -> None:
+        """Starts to fetch the planner's range with this number. A refused fetch fails the range."""
         try:
             future = self._fetch(start, end)
         except Exception as error:
-            self._fail(name, error)
+            self._fail(number, error)
             return
-        future.add_done_callback(lambda future: self._came(name, future))
+        future.add_done_callback(lambda future: self._on_fetched(number, future))
 
-    def _came(self, name: int, future: Future[bytes]) -> None:
+    def _on_fetched(self, number: int, future: Future[bytes]) -> None:
+        """Passes the bytes of a range to the planner, or fails the range, and starts further fetches."""
         try:
-            self._planner.finish(name, bytes(future.result()))
+            self._planner.finish(number, bytes(future.result()))
         except BaseException as error:
-            self._fail(name, error)
+            self._fail(number, error)
         self._pump()
 
-    def _fail(self, name: int, error: BaseException) -> None:
+    def _fail(self, number: int, error: BaseException) -> None:
+        """Fails a range, and keeps the exception for the reads that need it."""
         self._failure = error
-        self._planner.fail(name)
+        self._planner.fail(number)
 
 
 def on_threads(fetch: Callable[[int, int], bytes], threads: ThreadPoolExecutor) -> Fetch:

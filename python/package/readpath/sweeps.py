@@ -117,23 +117,26 @@ def sweep(
 def _results(
     todo: Mapping[str, Point], submit: Submit
 ) -> Iterator[tuple[str, Row | Exception]]:
-    """Submits the points, up to `IN_FLIGHT_MAX` at once, and yields each result on completion."""
+    """Submits the points, up to `IN_FLIGHT_MAX` at once, and yields each key with its row or exception on completion.
+
+    Exceptions that are no `Exception`, such as KeyboardInterrupt, are raised. The end cancels the tasks in flight.
+    """
     waiting = iter(todo.items())
-    under_way: dict[Future[Row], str] = {}
+    in_flight: dict[Future[Row], str] = {}
     try:
         while True:
-            while len(under_way) < IN_FLIGHT_MAX and (item := next(waiting, None)) is not None:
+            while len(in_flight) < IN_FLIGHT_MAX and (item := next(waiting, None)) is not None:
                 key, point = item
                 try:
-                    under_way[submit(point)] = key
+                    in_flight[submit(point)] = key
                 except Exception as error:
                     yield key, error
-            if not under_way:
+            if not in_flight:
                 return
             # A time limit, so that ctrl-C is heard on every system.
-            ended, _ = wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED)
+            ended, _ = wait(in_flight, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in ended:
-                key = under_way.pop(future)
+                key = in_flight.pop(future)
                 # A cancelled future raises where it is asked for its exception.
                 failure = _Lost() if future.cancelled() else future.exception()
                 if failure is None:
@@ -143,16 +146,19 @@ def _results(
                 else:
                     raise failure
     finally:
-        for future in under_way:
+        for future in in_flight:
             future.cancel()
 
 
 class _Lost(RuntimeError):
+    """Error of a task that its executor cancelled."""
+
     def __str__(self) -> str:
         return "the task was cancelled by its executor"
 
 
 def _run_point(point: Point) -> Row:
+    """Runs a point in another process, which imports this function by its name."""
     return point.run()
 
 
@@ -187,6 +193,7 @@ def _submitter(executor: Any) -> Iterator[Submit]:
 
 @contextlib.contextmanager
 def _bar(total: int, done: int, is_wanted: bool) -> Iterator[Callable[[], object]]:
+    """Shows a progress bar, and yields the function that advances it by one. It does nothing without tqdm."""
     try:
         if not is_wanted:
             raise ImportError

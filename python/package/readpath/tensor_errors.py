@@ -17,20 +17,23 @@ def base() -> type[Exception]:
     return found
 
 
-_kinds: dict[str, type[Exception]] = {}
+# Combined classes by the name of Python's class.
+_combined: dict[str, type[Exception]] = {}
 
 
-def _both(kind: type[Exception]) -> type[Exception]:
-    if kind.__name__ not in _kinds:
+def _combined_class(kind: type[Exception]) -> type[Exception]:
+    """Returns the class that derives from `kind` and from `SafetensorError`. The first call creates it."""
+    if kind.__name__ not in _combined:
         methods = {"__module__": "readpath", "__reduce__": _reduced}
-        _kinds[kind.__name__] = type("SafetensorError", (kind, base()), methods)
-    return _kinds[kind.__name__]
+        _combined[kind.__name__] = type("SafetensorError", (kind, base()), methods)
+    return _combined[kind.__name__]
 
 
 def _reduced(error: Exception) -> tuple[Any, ...]:
+    """Pickles an exception of a combined class, which has no importable name, by Python's class and its text."""
     return error_of, (type(error).__mro__[1], *error.args)
 
 
 def error_of(kind: type[Exception], text: str) -> Exception:
     """An exception of this kind that is a `SafetensorError` too: programs catch either."""
-    return _both(kind)(text)
+    return _combined_class(kind)(text)

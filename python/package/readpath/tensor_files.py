@@ -40,6 +40,7 @@ PIECE_BYTES = 128 << 10
 """Minimum number of bytes that the kernel reads for a hint, on a device with small requests."""
 
 PIECE_BYTES_MAX = 4 << 20
+"""Maximum number of bytes of a hint, however large the device's requests are."""
 
 KERNEL_AHEAD_BYTES = 4 << 20
 """Kernel readahead in bytes from which no hints are needed: one request is in flight while another is mapped.
@@ -61,11 +62,12 @@ class TensorFile:
         try:
             header = json.loads(text)
             self.metadata = header.pop("__metadata__", None)
-            for tensor, said in header.items():
-                self.places[tensor] = self._place(tensor, said, data_begin)
+            for tensor, entry in header.items():
+                self.places[tensor] = self._place(tensor, entry, data_begin)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise error_of(ValueError, f"{_shown(name)}: its header is none of safetensors: {error}") from None
         self.in_order = sorted(self.places, key=lambda tensor: self.places[tensor].offset)
+        # The tensors fill the file without gaps, overlaps or a rest.
         end = data_begin
         for tensor in self.in_order:
             place = self.places[tensor]
@@ -83,9 +85,13 @@ class TensorFile:
                 " or downloaded in full?",
             )
 
-    def _place(self, tensor: str, said: dict[str, Any], data_begin: int) -> Place:
-        dtype, shape = said["dtype"], tuple(int(length) for length in said["shape"])
-        begin, end = said["data_offsets"]
+    def _place(self, tensor: str, entry: dict[str, Any], data_begin: int) -> Place:
+        """The place of a tensor by its entry in the header.
+
+        Raises ValueError, KeyError or TypeError for a wrong entry.
+        """
+        dtype, shape = entry["dtype"], tuple(int(length) for length in entry["shape"])
+        begin, end = entry["data_offsets"]
         if dtype not in TORCH_TYPES:
             known = ", ".join(sorted(TORCH_TYPES))
             raise ValueError(f"tensor {tensor!r} is of type {dtype}; known are {known}")
@@ -98,20 +104,24 @@ class TensorFile:
         return Place(dtype, shape, data_begin + begin, size)
 
     def _has_shrunk(self, end: int) -> OSError:
+        """The error of a file that has become shorter than `end` bytes since it was opened."""
         return OSError(errno.ESTALE, f"it has become shorter than {end} bytes", self.name)
 
 
 def _item_bits(dtype: str) -> int:
+    """Bits of a number: most names of types end with them, as in `F32`."""
     if dtype == "BOOL" or dtype.startswith("F8_"):
         return 8
     return 16 if dtype == "BF16" else int(dtype[1:])
 
 
 def _shown(name: str | bytes) -> str:
+    """A file's name as text, for messages."""
     return os.fsdecode(name)
 
 
 def _header_bytes(name: str | bytes, length: bytes, file_bytes: int) -> int:
+    """Size of the header, from the first 8 bytes of a file. Raises ValueError if it does not fit into the file."""
     count = int.from_bytes(length, "little")
     if len(length) < 8 or count > min(HEADER_BYTES_MAX, file_bytes - 8):
         raise error_of(
@@ -125,6 +135,7 @@ def _header_bytes(name: str | bytes, length: bytes, file_bytes: int) -> int:
 class LocalTensors(TensorFile):
     """The tensors of a local file, over private mappings."""
 
+    # Descriptors of the file, and of its open for `_is_held`; -1 if not open.
     _file = _looked_at = -1
     _planned: PlannedReads | None = None
 
@@ -194,6 +205,10 @@ class LocalTensors(TensorFile):
         return tensors
 
     def _mapped(self, offset: int, size: int) -> mmap.mmap:
+        """Maps a range privately.
+
+        Raises OSError (`ESTALE`) if the file no longer has the range, ValueError if it is closed.
+        """
         access = mmap.PROT_READ | mmap.PROT_WRITE
         if os.fstat(self._handle()).st_size < offset + size:
             raise self._has_shrunk(offset + size)
@@ -223,6 +238,7 @@ class LocalTensors(TensorFile):
         first = begin - begin % mmap.PAGESIZE
         if _native.populate(mapping, first - mapping_begin, end - first):
             return
+        # An old kernel, or a failed page: the reads bring in each page, or raise the exact error.
         for at in range(begin, end, mmap.PAGESIZE):
             if not os.pread(self._file, 1, min(at + mmap.PAGESIZE, end) - 1):
                 raise self._has_shrunk(end)
@@ -244,6 +260,7 @@ class LocalTensors(TensorFile):
         return True
 
     def _handle(self) -> int:
+        """The descriptor. Raises ValueError if the file is closed."""
         if self._file < 0:
             raise ValueError("I/O operation on closed file.")
         return self._file
@@ -403,12 +420,13 @@ class OtherTensors(TensorFile):
             self._file.prefetch_many(within)
 
     def _load(self, places: list[Place], make: Maker) -> list[Tensor]:
+        """Reads tensors together, each into its own memory. Raises OSError (`ESTALE`) if the file has shrunk."""
         memory = [bytearray(place.size) for place in places]
         counts = self._file.readinto_many([place.offset for place in places], memory)
         for place, count in zip(places, counts, strict=True):
             if count < place.size:
                 raise self._has_shrunk(place.offset + count)
-        return [make.over(room, 0, place) for room, place in zip(memory, places, strict=True)]
+        return [make.over(buffer, 0, place) for buffer, place in zip(memory, places, strict=True)]
 
     def close(self) -> None:
         """Closes the file; loaded tensors stay valid."""

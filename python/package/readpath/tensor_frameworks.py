@@ -51,6 +51,10 @@ class Maker:
     """Creates a framework's tensors over a buffer."""
 
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        """Returns a tensor with the type and shape of `place` over the buffer from `offset` on, without a copy.
+
+        Raises TypeError for a type that the framework lacks.
+        """
         raise NotImplementedError
 
     def whole(self, part: Tensor) -> Tensor:
@@ -82,6 +86,7 @@ class _Numpy(Maker):
     def whole(self, part: Tensor) -> Tensor:
         import numpy
 
+        # NumPy would turn a single number into an array with one axis.
         return numpy.ascontiguousarray(part) if part.ndim else part
 
 
@@ -112,6 +117,7 @@ class _Torch(Maker):
 
 
 def framework_named(framework: str, device: str) -> Maker:
+    """Returns the maker of a framework's tensors on a device. Raises ValueError for an unknown framework or device."""
     if framework in ("np", "numpy"):
         if device != "cpu":
             raise ValueError(f"device {device!r}: NumPy has its arrays on the cpu; take framework='pt'")

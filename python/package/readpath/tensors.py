@@ -83,6 +83,10 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
             raise
 
     def _add(self, given: str | bytes, path: str | bytes, backend: str, options: dict[str, Any]) -> None:
+        """Opens a file by the `given` name, which errors contain, or by its absolute `path` or URL.
+
+        Raises ValueError for a tensor that another file has too.
+        """
         file = self._opened(given, path, backend, options)
         self._files.append(file)
         for tensor in file.places:
@@ -98,6 +102,7 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
         return OtherTensors(given, open(path, **options))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the absolute paths and the options."""
         return _opened_again, self._arguments
 
     def keys(self) -> list[str]:
@@ -118,15 +123,16 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
 
     def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Reads the named tensors (default: all) in file order."""
-        asked = self.offset_keys() if names is None else list(names)
-        of: dict[int, list[str]] = {}
-        for name in asked:
-            of.setdefault(id(self._file(name)), []).append(name)
-        found: dict[str, Tensor] = {}
+        requested = self.offset_keys() if names is None else list(names)
+        # Names by the identity of their file.
+        names_of: dict[int, list[str]] = {}
+        for name in requested:
+            names_of.setdefault(id(self._file(name)), []).append(name)
+        tensors: dict[str, Tensor] = {}
         for file in self._files:
-            if wanted := of.get(id(file)):
-                found |= file.load(sorted(wanted, key=lambda name: file.places[name].offset), self._make)
-        return {name: found[name] for name in asked}
+            if in_file := names_of.get(id(file)):
+                tensors |= file.load(sorted(in_file, key=lambda name: file.places[name].offset), self._make)
+        return {name: tensors[name] for name in requested}
 
     def get_slice(self, name: str) -> TensorSlice:
         """A tensor to index: `get_slice(name)[10:20, :5]` reads only these parts, `[()]` reads all of it."""
@@ -168,10 +174,12 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
         self._close()
 
     def _close(self) -> None:
+        """Closes the files; loaded tensors stay valid."""
         for file in self._files:
             file.close()
 
     def _file(self, name: str) -> LocalTensors | OtherTensors:
+        """The file with a tensor. Raises KeyError (also a `SafetensorError`) if there is none."""
         if (file := self._of.get(name)) is None:
             raise error_of(KeyError, f"there is no tensor {name!r} in {[file.name for file in self._files]}")
         return file
@@ -192,6 +200,7 @@ class TensorSlice:
         self._place = file.places[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the open files and the name of the tensor."""
         return safe_open.get_slice, (self._opened, self._name)
 
     def get_shape(self) -> list[int]:
@@ -239,6 +248,7 @@ class TensorSlice:
         return error_of(IndexError, f"{self._name!r} of the shape {list(self._place.shape)}: {error}")
 
     def _checked(self, one: Any) -> Any:
+        """Returns one part of an index: a slice, an ellipsis, or an integer. Raises TypeError for another one."""
         if isinstance(one, slice) or one is ...:
             return one
         try:
@@ -250,24 +260,30 @@ class TensorSlice:
         """Returns the place of the rows that an index of the first axis needs."""
         first, count = self._rows(head)
         rows = max(1, self._place.shape[0]) if self._place.shape else 1
-        row = self._place.size // rows
+        row_bytes = self._place.size // rows
         return Place(
             self._place.dtype,
             (count, *self._place.shape[1:]) if self._place.shape else (),
-            self._place.offset + first * row,
-            count * row,
+            self._place.offset + first * row_bytes,
+            count * row_bytes,
         )
 
     def _part(self, indices: tuple[Any, ...]) -> Tensor:
+        """Reads the adjacent rows of the first axis that contain the part, and indexes these.
+
+        Raises IndexError outside the shape.
+        """
         first, _ = self._rows(indices[0])
         part = self._rows_place(indices[0])
         tensor = self._file.load_place(part, self._make)
         if not self._place.shape:
             return tensor[indices]
+        # The index of the first axis, relative to the first row that was read.
         head, *rest = indices
         if isinstance(head, slice):
             start, stop, step = head.indices(self._place.shape[0])
             ends = (start - first, stop - first)
+            # A backward slice that includes row 0 ends at -1, which would count from the end.
             head = slice(ends[0], ends[1] if ends[1] >= 0 else None, step)
         elif isinstance(head, int):
             head = 0

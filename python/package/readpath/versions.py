@@ -95,6 +95,7 @@ class Version:
         return self._whole(data, start, end)
 
     async def _compared_range(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range, and compares the details of the file if a check is due."""
         data: bytes = await self._below._cat_file(self._path, start=start, end=end)
         if self._is_due():
             self._compare(await self._details())
@@ -128,6 +129,7 @@ class Version:
         return None
 
     async def _http_range(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range by HTTP. Only a strong ETag or the modification time is a condition."""
         below = self._below
         options = dict(below.kwargs)
         headers = dict(options.pop("headers", None) or {})
@@ -158,6 +160,7 @@ class Version:
             return bytes(whole[start:end])
 
     async def _s3_range(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range of an S3 object, of its version or under the condition of its ETag."""
         from s3fs.core import _error_wrapper, version_id_kw
 
         below = self._below
@@ -187,6 +190,7 @@ class Version:
             raise
 
     async def _gcs_range(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range of a Google Cloud object, under the condition of its generation."""
         below = self._below
         bucket, _, _ = below.split_path(self._path)
         if (is_zonal := getattr(below, "_is_zonal_bucket", None)) is not None and await is_zonal(bucket):
@@ -207,6 +211,7 @@ class Version:
         return bytes(data)
 
     async def _details(self) -> Mapping[str, Any]:
+        """Returns the present details of the file. A missing file counts as changed."""
         try:
             found: Mapping[str, Any] = await self._below._info(self._path)
             return found
@@ -214,6 +219,7 @@ class Version:
             raise self._changed("it is gone") from error
 
     def _is_due(self) -> bool:
+        """True if the details must be compared: the last check was `CHECK_SECONDS` ago. The time counts as checked."""
         now = time.monotonic()
         if now - self._checked_at < CHECK_SECONDS:
             return False
@@ -221,19 +227,25 @@ class Version:
         return True
 
     def _compare(self, details: Mapping[str, Any]) -> None:
-        now = _identity_of(details)
-        if now != self._identity:
+        """Raises OSError (`ESTALE`) if these details describe another version."""
+        present = _identity_of(details)
+        if present != self._identity:
             # The next check finds the change again.
             self._checked_at = 0.0
-            different = sorted(name for name in {*now, *self._identity} if now.get(name) != self._identity.get(name))
+            names = {*present, *self._identity}
+            different = sorted(name for name in names if present.get(name) != self._identity.get(name))
             raise self._changed(f"other than then: {', '.join(different)}")
 
     def _same_tag(self, tag: str | None) -> None:
+        """Raises OSError (`ESTALE`) for another ETag than the one at the open. An unknown one is not compared."""
         if self._etag and tag and _opaque(tag) != _opaque(self._etag):
             raise self._changed(f"its ETag is {tag}, not {self._etag}")
 
     def _same_range(self, said: str | None, start: int, end: int) -> None:
-        """Compares the header `Content-Range` with the requested range and the length of the file."""
+        """Compares the header `Content-Range` with the requested range and the length of the file.
+
+        Raises OSError: `ESTALE` for another length of the file, `EIO` for a missing header or another range.
+        """
         found = CONTENT_RANGE.fullmatch((said or "").strip())
         if found is None:
             raise OSError(
@@ -247,6 +259,7 @@ class Version:
             )
 
     def _whole(self, data: bytes, start: int, end: int) -> bytes:
+        """Returns the data of a range. Raises OSError for another length: fewer bytes mean a changed file."""
         if len(data) < end - start:
             raise self._changed(f"of the bytes {start} to {end} there are {len(data)}")
         if len(data) > end - start:
@@ -256,6 +269,7 @@ class Version:
         return data
 
     def _changed(self, how: str) -> OSError:
+        """The error for another version than the one at the open. Drops the cached listing of the file."""
         # Cached listings describe the old version.
         self._below.invalidate_cache(self._path)
         return OSError(
@@ -266,10 +280,12 @@ class Version:
 
 
 def _started(read: Any, loop: asyncio.AbstractEventLoop) -> Future[bytes]:
+    """Starts a coroutine on the loop of another thread. Returns the future of its result."""
     return asyncio.run_coroutine_threadsafe(read, loop)
 
 
 def _identity_of(details: Mapping[str, Any]) -> dict[str, Any]:
+    """The details that differ between two versions. With one alone, such as the size, the creation time counts too."""
     found = {name: details[name] for name in IDENTITY if details.get(name) is not None}
     return found if len(found) > 1 else found | {name: details[name] for name in CREATION if name in details}
 
@@ -280,5 +296,6 @@ def _opaque(tag: str) -> str:
 
 
 def _s3_code(error: OSError) -> str:
+    """The error code of S3 behind an exception of s3fs, or an empty text."""
     answer = getattr(error.__cause__, "response", None) or {}
     return str(answer.get("Error", {}).get("Code", ""))
