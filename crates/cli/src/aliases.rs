@@ -48,6 +48,7 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
             translated.push(argument);
             continue;
         };
+        // The command is the first argument.
         if index == 0
             && let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text)
         {
@@ -65,6 +66,7 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
             translated.push("anonymize".into());
             continue;
         }
+        // An option with its value, `--reclaim=lru`, or without.
         let (name, value) =
             text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         match OPTIONS.iter().find(|(old, _)| *old == name) {

@@ -200,6 +200,7 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
             ),
         ));
     }
+    // Each file has other data, so that the checksum detects exchanged files.
     let folder = ScratchFolder::new(parent, FOLDER_PREFIX)?;
     let files = data_sets.iter().flat_map(|data| data.files(folder.path()));
     for (file_number, (path, bytes)) in files.enumerate() {

@@ -222,6 +222,7 @@ fn other_reads_text(others: &OtherReads) -> String {
 
 /// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
+    // The program, its time, and reads that are missing from the figures.
     writeln!(out, "{}", headline(explanation))?;
     time::write_wall_time(out, explanation)?;
     if explanation.lost > 0 {
@@ -271,6 +272,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     let methods =
         shape.ways.iter().map(|(method, count)| format!("{count} by {}", method_name(*method)));
     writeln!(out, "  {}", methods.collect::<Vec<String>>().join(", "))?;
+    // Order, bytes and errors.
     writeln!(
         out,
         "  {:.0} % continue where an earlier read ended; {:.1} requests in flight at the device",
@@ -295,6 +297,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     if shape.errors > 0 {
         writeln!(out, "  {} failed", shape.errors)?;
     }
+    // Distributions: sizes, waits, strides and reuse. Reads that waited for nothing have no waits.
     let sizes: Vec<String> = shape
         .sizes
         .iter()

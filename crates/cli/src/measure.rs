@@ -132,6 +132,7 @@ fn print_and_write(
     let reliability = ProfileReliability::of(samples);
     let warnings = tell::warnings(&reliability, samples);
     warnings.iter().for_each(notice::print);
+    // The figures are printed in any case; a description with contradictions needs --noisy.
     let is_refused = !reliability.contradictions.is_empty() && !args.noisy;
     let written_path = args.toml.as_ref().filter(|_| !is_refused);
     if let Some(path) = written_path {

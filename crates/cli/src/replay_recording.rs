@@ -98,6 +98,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     let interrupt = Interrupt::listen();
     let mut real_storage = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
     let plans = policies.row_plans(&storages, &memory_sizes);
+    // Every row is checked before the first one runs.
     plans.iter().try_for_each(|plan| plan.check(&real_storage))?;
     let mut rows = vec![recorded_row(&recorded)];
     for plan in &plans {

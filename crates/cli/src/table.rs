@@ -119,6 +119,7 @@ impl Table {
         // Texts of the columns left out because all rows have the same, and names of the others.
         let (mut equal, mut hidden) = (Vec::new(), Vec::new());
         while line_width(widths, &shown) > columns_max {
+            // The last columns are left out first.
             let candidates = || shown.iter().copied().skip(1).rev();
             let is_text = |column: &usize| *column < self.numbers_from;
             if let Some(column) = candidates().find(|column| is_empty(*column)) {

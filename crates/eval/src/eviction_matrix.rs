@@ -119,6 +119,8 @@ pub struct LoadSize {
 /// matrix.
 pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     let mut cells = Vec::new();
+    // A load of references has a cell for each memory size. Its trace is generated once, and only
+    // if a cell is selected.
     for ReferenceLoad { name, generate, sizes_percent } in LOADS {
         let name_of = |percent: &u64| references_name(name, &format!("{percent}%"));
         let names = sizes_percent.iter().map(name_of);

@@ -47,6 +47,7 @@ impl LibraryAccesses {
         files: &[PathBuf],
     ) -> io::Result<LibraryAccesses> {
         let first_file = &files[0];
+        // A mapping needs no read path.
         if let RowAccesses::Mapped { pattern, byte_use, memory_bytes } = row_accesses {
             let mut builder = Mapping::builder();
             if let Some(bytes) = memory_bytes {
@@ -61,6 +62,7 @@ impl LibraryAccesses {
             return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
         let read_path = ReadPath::builder().build().map_err(io::Error::other)?;
+        // Each pass opens the files itself.
         if let RowAccesses::WholeFiles { threads } = row_accesses {
             let caveat_source = CaveatSource::Path { read_path: read_path.clone(), mode: None };
             let open =
@@ -68,6 +70,7 @@ impl LibraryAccesses {
             let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
             return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source });
         }
+        // All other accesses are to one file, open during all passes.
         let file = open_file(&read_path, first_file)?;
         let caveat_source =
             CaveatSource::Path { read_path: read_path.clone(), mode: Some(file.mode()) };

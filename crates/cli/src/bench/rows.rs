@@ -187,6 +187,7 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     let mut rows = sequential_rows(&sizes);
     rows.extend(random_rows(large_bytes, divisor));
     rows.extend(strided_and_backward_rows(small_bytes, large_bytes));
+    // Many small files, formats, mappings, batches and futures.
     for threads in [1, 8] {
         let count = (2000 / divisor) as usize;
         let name = format!("files/{count}/{threads}-threads");

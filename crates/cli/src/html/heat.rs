@@ -46,6 +46,7 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
          width=\"{width:.0}\" height=\"{height:.0}\">\n<title>{0}</title>\n",
         escaped(label)
     );
+    // Names of the columns above and of the rows to the left, then the squares.
     for (index, name) in map.columns.iter().enumerate() {
         let column_middle = left + column_width * (index as f64 + 0.5);
         svg += &format!(
@@ -66,6 +67,7 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
     for (index, cell) in map.cells.iter().enumerate() {
         let is_same_field =
             |other: &&HeatCell| (other.row, other.column) == (cell.row, cell.column);
+        // Cells with the same row and column share the width of the field.
         let cell_count = map.cells.iter().filter(is_same_field).count();
         let index_in_field = map.cells[..index].iter().filter(is_same_field).count();
         let cell_width = (column_width - 2.0) / cell_count as f64;

@@ -39,6 +39,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     let [reads, writes] = &section.directions;
     let errors = reads.errors + writes.errors;
     let runtime_ms = (section.seconds * 1e3).round() as u64;
+    // Options that a tool shows: the section, and the storage and policies of its row.
     let mut options = Map::new();
     let mut option = |name: &str, value: Option<&String>| {
         if let Some(value) = value {
@@ -72,6 +73,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     for name in ["iodepth_level", "iodepth_submit", "iodepth_complete"] {
         job[name] = json!({});
     }
+    // Latencies below a microsecond, below a millisecond, and above.
     let bins = Bins::of([reads, writes]);
     job["latency_ns"] = bins.percentages(&BIN_BOUNDS_NS, 1, US_NS);
     job["latency_us"] = bins.percentages(&BIN_BOUNDS_US_MS, US_NS, MS_NS);

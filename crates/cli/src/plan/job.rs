@@ -134,6 +134,7 @@ impl JobPlan {
         if args.log.is_some() {
             policies.refuse_without_log(&storages)?;
         }
+        // Combinations that some storage or job does not permit.
         let run = JobRun::of(args)?;
         let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
         let memory_bytes = memory_bytes(memory)?;

@@ -24,6 +24,7 @@ const NAMED_FILES_MAX: usize = 3;
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
 /// Waits for its end, at most `time_max`.
 pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> CommandResult {
+    // Read the pages of the recordings, in the order of their first use.
     let mut recorded_set = RecordedSet::default();
     for path in &plan.from {
         recorded_set.begin_recording();
@@ -36,6 +37,7 @@ pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> Com
         let problem = "has no read of a file; record the program by `readpath record`";
         return Err(Failure::usage_of(plan.from[0].display(), problem));
     }
+    // Bring the pages in on another thread while the program runs.
     let (name, mut command) = program_command(plan);
     let is_over = AtomicBool::new(false);
     let began = Instant::now();

@@ -24,6 +24,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
     let mut source = packed::open(&args.trace)?;
     let first_bytes = source.fill_buf().map_err(|error| trace_failure(&error))?.to_owned();
+    // The content selects the parser. A recording needs no import.
     let format = TraceFormat::detect(&first_bytes);
     let format = format.filter(|format| *format != TraceFormat::Recording);
     let (records, note) = if strace::is_start(&first_bytes) {
@@ -64,6 +65,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
 fn reads_of_requests<R: BufRead>(
     reader: &mut block_trace::TraceReader<R>,
 ) -> Result<Vec<Record>, TraceError> {
+    // One thread reads, and each device is a file, named at its first request.
     let start = RecordingStart {
         source: RecordingMethod::Requests,
         page_bytes: 4096,

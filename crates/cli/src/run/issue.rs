@@ -185,6 +185,7 @@ pub fn run_batch(
                 execute_sync(&mut process, figures, shared, is_fdatasync_enough);
             }
             (NextAction::WaitUntil(time), _) => sleep_until(time, shared),
+            // Takes one completed read, copies its bytes, verifies and records it.
             (NextAction::WaitForCompletion, _) => {
                 let read = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
                 let read = read.expect("the process waits only while a read is in flight");
@@ -245,6 +246,7 @@ pub fn run_raw_batch(
                 execute_sync(&mut process, figures, shared, is_fdatasync_enough)
             }
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
+            // Takes one completed transfer, verifies and records it, and frees its buffer.
             NextAction::WaitUntil(_) | NextAction::WaitForCompletion => {
                 let completion = match action {
                     NextAction::WaitUntil(time) => {

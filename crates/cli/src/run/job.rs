@@ -69,11 +69,13 @@ fn run_rows(
         let row = rows_to_run[row_index];
         let jobs = &plan.run.jobs;
         let row_number = row_index + 1;
+        // Logs of the job, and events for the page.
         let operations = OperationLogs::create(jobs, &input_paths, row_number, rows_to_run.len())?;
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
         let row_observers = (log, observer.as_ref());
         let measured = run_row(&plan.run, row, row_observers, &operations, interrupt);
         let mut measured = operations.finish().and(measured)?;
+        // Caveats of the measurement, of the job file, and of the names of the logs.
         let log_note = match rows_to_run.len() {
             2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
                 Some(format!("its logs have -{row_number} in their names"))

@@ -69,6 +69,7 @@ fn run_process(
         advice: process.advice(),
         mapping_advice: process.mapping_advice(),
     };
+    // Preparation: the file is open and its buffers are in memory before the clock starts.
     let mut file = KernelFile::open(shared.path, options, Clock::start())?;
     file.touch_buffers();
     shared.begin();
@@ -81,6 +82,7 @@ fn run_process(
         if (shared.is_stopping)() && in_flight.is_empty() {
             return Ok(figures);
         }
+        // After an interrupt only the operations in flight are awaited.
         let action =
             if (shared.is_stopping)() { NextAction::WaitForCompletion } else { process.next(now) };
         match action {

@@ -136,6 +136,7 @@ fn run_once(
     let setting_notes = page_cluster_set.iter().flat_map(|(_, note)| note.iter());
     setting_notes.chain(&area_notes).chain(&group_notes).for_each(notice::print);
 
+    // The counters before and after the touches do not contain the filling.
     let mut processes = Processes::start(run, &group)?;
     let fill_seconds =
         processes.wait_for_fill(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
@@ -144,6 +145,7 @@ fn run_once(
         processes.touch(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
     let after = SwapCounts::now(&area);
 
+    // Sums over the processes; the time is the longest of one.
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
     row.fill_seconds = Some(fill_seconds);
     row.cpu_seconds = Some(touched.iter().map(|reply| reply.cpu_seconds).sum());

@@ -1,7 +1,7 @@
 //! Rows as an HTML page: the table and pictures.
 
 use readpath_sim::load::LoadRow;
-use readpath_sim::observe::{Events, ReadEvent};
+use readpath_sim::observe::{Events, PolicyCallEvent, ReadEvent, RequestEvent};
 use readpath_sim::report::ResultRow;
 
 use crate::html::axes::{Axis, PlotArea, format_number, format_percent, format_us};
@@ -199,31 +199,47 @@ fn draw_distributions(distributions: &[ChartLine]) -> String {
     lines::draw("Distribution of latencies", &plot_area, distributions)
 }
 
-/// Draws the timeline of a row: its reads, the device requests, and the readahead windows.
+/// Draws the timeline of a row: its reads, the device requests, and the readahead windows. A row
+/// without reads or windows lacks their pictures.
 fn add_timeline(page: &mut Page, events: &Events) {
-    let end_ms = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
-    let end_times = events.requests.iter().map(|event| end_ms(event.done_ns, event.issued_ns));
+    let end_times = events.requests.iter().map(request_end_ms);
     let end_times = end_times.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
     let end_ms_max = end_times.fold(0.0, f64::max);
     let plot_area = |axis_name: &str, axis_max: f64| {
         let x = Axis::linear("time in ms", end_ms_max, format_number);
         PlotArea::new(x, Axis::linear(axis_name, axis_max, format_number), TIMELINE_HEIGHT)
     };
-
     if !events.reads.is_empty() {
         add_reads_picture(page, events, &plot_area);
     }
+    add_requests_picture(page, events, &plot_area);
+    add_windows_picture(page, events, &plot_area);
+    if events.dropped > 0 {
+        page.paragraph(&format!("{} later events are not drawn.", events.dropped));
+    }
+}
 
-    let request_rectangle = |event: &readpath_sim::observe::RequestEvent| {
+/// Time in ms at which a request ended. A request that was in flight at the end has its start.
+fn request_end_ms(event: &RequestEvent) -> f64 {
+    event.done_ns.unwrap_or(event.issued_ns) as f64 / 1e6
+}
+
+/// Draws the device requests by offset and time. `plot_area` creates the area for the name and the
+/// largest value of the vertical axis.
+fn add_requests_picture(
+    page: &mut Page,
+    events: &Events,
+    plot_area: &dyn Fn(&str, f64) -> PlotArea,
+) {
+    let request_rectangle = |event: &RequestEvent| {
         let first = event.sector as f64 * SECTOR_BYTES / MIB;
         let last = first + f64::from(event.sectors) * SECTOR_BYTES / MIB;
-        [event.issued_ns as f64 / 1e6, end_ms(event.done_ns, event.issued_ns), first, last]
+        [event.issued_ns as f64 / 1e6, request_end_ms(event), first, last]
     };
     let (written, fetched): (Vec<_>, Vec<_>) =
         events.requests.iter().partition(|event| event.is_write);
-    let rectangles = |events: Vec<&readpath_sim::observe::RequestEvent>| {
-        thinned(events.into_iter().map(request_rectangle).collect())
-    };
+    let rectangles =
+        |events: Vec<&RequestEvent>| thinned(events.into_iter().map(request_rectangle).collect());
     let axis_max =
         events.requests.iter().map(|event| request_rectangle(event)[3]).fold(0.0, f64::max);
     let mut all_series = vec![DotSeries {
@@ -244,8 +260,16 @@ fn add_timeline(page: &mut Page, events: &Events) {
         device.";
     let area = plot_area("MiB on the device", axis_max);
     page.picture(caption, &dots::draw("Requests by place and time", &area, &all_series));
+}
 
-    let window_rectangle = |event: &readpath_sim::observe::PolicyCallEvent| {
+/// Draws the bytes that the readahead policy had read ahead, by time. Without any there is no
+/// picture. `plot_area` creates the area for the name and the largest value of the vertical axis.
+fn add_windows_picture(
+    page: &mut Page,
+    events: &Events,
+    plot_area: &dyn Fn(&str, f64) -> PlotArea,
+) {
+    let window_rectangle = |event: &PolicyCallEvent| {
         let (ms, kib) = (event.now_ns as f64 / 1e6, event.ahead_pages as f64 * PAGE_KIB);
         [ms, ms, kib, kib]
     };
@@ -264,9 +288,6 @@ fn add_timeline(page: &mut Page, events: &Events) {
             caption,
             &dots::draw("Windows by time", &plot_area("KiB ahead", axis_max), &all_series),
         );
-    }
-    if events.dropped > 0 {
-        page.paragraph(&format!("{} later events are not drawn.", events.dropped));
     }
 }
 

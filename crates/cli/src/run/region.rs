@@ -46,6 +46,7 @@ pub fn run(
         false => options.on_device(bytes, path),
     };
     let mut region = region.map_err(|error| Failure::Run(error.to_string()))?;
+    // Fill all pages, then make the touches between two readings of the counters.
     let start = Instant::now();
     run_on_threads(&mut region, load, |_, memory| {
         let pages = memory.chunks_exact_mut(PAGE).enumerate();

@@ -200,6 +200,7 @@ impl FileTransfers {
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
         let slot = &mut self.transfers[answer.token as usize];
         let transfer = slot.as_mut().expect("the kernel answers only transfers in flight");
+        // A read of 0 bytes has met the end of the file.
         let outcome = match answer.bytes_or_errno {
             0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
             bytes @ 1.. => {
