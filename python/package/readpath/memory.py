@@ -115,7 +115,8 @@ class _Memory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After an error it stays open: the traceback may hold arrays, for which `close` would raise BufferError.
+        # After an error it stays open: the traceback may hold arrays, and then `close` would raise
+        # BufferError.
         if error is None:
             self.close()
 

@@ -90,7 +90,7 @@ class Reader:
         self.ahead_bytes = memory // 2
         """Maximum number of prefetched bytes that do not displace the current reads."""
         self._lock = threading.Lock()
-        # Futures of the reads for which a thread or task waits, by the planner's number of the read.
+        # Futures of the reads for which a thread or task waits, by the planner's number.
         self._waiting: dict[int, Future[int]] = {}
         # Reads that have ended and were not taken yet.
         self._ended: set[int] = set()
