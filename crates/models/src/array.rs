@@ -159,6 +159,7 @@ pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
         link_bytes_per_second: Some(settings.of("link")),
         cache_bytes: settings.of("cache"),
         caches_all_reads: false,
+        // The read of a line must fit one request, and should occupy one member.
         line_sectors: LINE_SECTORS.min(sectors("stripe")).min(request_sectors_max),
         readahead_sectors: sectors("readahead"),
         readahead_all_sectors: sectors("readahead_all"),
@@ -166,6 +167,7 @@ pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
         streams: settings.of("streams") as usize,
         inactive_after_requests: settings.of("silent"),
         write_cache_bytes: settings.of("write_cache"),
+        // The memory is battery-backed. Without it the members have to flush.
         write_cache_survives_power_loss: settings.of("write_cache") > 0,
         depth_max: settings.get_u32("depth"),
     };

@@ -93,6 +93,7 @@ impl Faulty {
         // The count in the parameter `key`. 0 disables the fault.
         let count_of = |key| Some(settings.of(key)).filter(|&count| count > 0);
         let mut faults = Vec::new();
+        // Adds a fault unless its selector is `None`. Only delays have a start time.
         let mut add = |selector: Option<FaultSelector>, effect| {
             let is_delay = matches!(effect, FaultEffect::Delay(_));
             let since = if is_delay { Time(settings.of("slow_from")) } else { Time::ZERO };
@@ -114,8 +115,8 @@ impl Faulty {
         Ok(faults)
     }
 
-    /// Applies the effects of the faults to a completion. Returns `None` for a delayed completion,
-    /// which is added to `delayed`.
+    /// Applies the effects of the faults to a completion. A completion without faults is returned
+    /// unchanged. Returns `None` for a delayed completion, which is added to `delayed`.
     fn apply_faults(&mut self, mut completion: Completion) -> Option<Completion> {
         let is_own = |request: &AffectedRequest| request.id == completion.id;
         let Some(index) = self.affected_requests.iter().position(is_own) else {
@@ -131,6 +132,7 @@ impl Faulty {
                     let bytes = u64::from(sectors / 2) * SECTOR_BYTES;
                     completion.outcome = Outcome::Short { bytes };
                 }
+                // A failed or short request stays as it is.
                 FaultEffect::Halve => {}
             }
         }
@@ -195,7 +197,7 @@ impl Device for Faulty {
     }
 }
 
-/// Declares one parameter of `faulty`, which is off by default.
+/// Declares one parameter of `faulty`. Every fault is off by default: its count or size is 0.
 const fn parameter_spec(
     key: &'static str,
     description: &'static str,

@@ -187,7 +187,7 @@ impl Hdd {
     /// cache, or a flush. `None` if nothing waits.
     fn next_decision_ns(&self) -> Option<u64> {
         let ready_ns = match self.flushes.front() {
-            // A waiting flush blocks all other work.
+            // A waiting flush blocks all commands until the cached writes are on the medium.
             Some(flush) => self.write_cache.earliest_ready_ns().unwrap_or(flush.overhead_end_ns),
             None => match (self.queue.earliest_ready_ns(), self.write_cache.earliest_ready_ns()) {
                 (Some(command_ns), Some(write_back_ns)) => command_ns.min(write_back_ns),

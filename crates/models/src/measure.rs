@@ -83,7 +83,8 @@ pub struct ProfileSample {
 }
 
 impl ProfileSample {
-    /// Returns the response time in ns that the given share of the requests does not exceed.
+    /// Returns the response time in ns that the given share of the requests does not exceed, from 0
+    /// to 1. The sample must have at least one request.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let last = self.latencies_ns.len() - 1;
         self.latencies_ns[(last as f64 * share).round() as usize]
@@ -93,6 +94,7 @@ impl ProfileSample {
     /// disturbances in one of them have no effect. Returns `None` for an empty list.
     pub fn middle(mut rounds: Vec<ProfileSample>) -> Option<ProfileSample> {
         rounds.sort_unstable_by(|left, right| left.mean_ns.total_cmp(&right.mean_ns));
+        // The lower of the two in the middle if the number is even.
         let middle = rounds.get((rounds.len().max(1) - 1) / 2)?;
         let (cell, mean_ns) = (middle.cell, middle.mean_ns);
         let mut latencies_ns: Vec<u64> =
@@ -118,9 +120,9 @@ impl ProfileSample {
 /// Limits of a cell's load.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLimits {
-    /// Time in ns after which no request starts, once a round has ended.
+    /// Time in ns after which no request starts, once each place in the queue has ended a few.
     pub span_ns: u64,
-    /// Number of bytes after which no request starts, once a round has ended.
+    /// Number of bytes after which no request starts, once each place has ended a few.
     pub bytes: u64,
 }
 
@@ -207,6 +209,7 @@ impl PositionGenerator {
             1 => (storage_bytes / 8 * 3, storage_bytes / 2),
             _ => (0, storage_bytes / streams),
         };
+        // The start is in the first half of the part. The second half is left for the stream.
         let start_offset = |stream| {
             let part_start = first_offset + stream * part_bytes;
             align_down(part_start + rng.below(part_bytes / 2), cell.bytes)
@@ -275,6 +278,7 @@ pub fn measure<P: RequestExecutor>(
         ProfileAccess::Following => MIN_REQUESTS.max(MIN_FOLLOWING_BYTES / cell.bytes),
         _ => MIN_REQUESTS,
     };
+    // Fill the queue: one request for each place in it. The ticket is the number of the place.
     let mut started_ns = vec![0; cell.depth as usize];
     for (ticket, start_ns) in started_ns.iter_mut().enumerate() {
         *start_ns = executor.now_ns();
@@ -304,6 +308,7 @@ pub fn measure<P: RequestExecutor>(
             latencies_ns.push(latency_ns);
             statistics.add(latency_ns as f64);
         }
+        // Decide about the end. Otherwise the next request takes the place of the one that ended.
         let is_at_limit =
             now_ns - loop_start_ns >= limits.span_ns || ended_requests * cell.bytes >= limits.bytes;
         let precise_requests_min = requests_min.max(PRECISE_REQUESTS_PER_DEPTH_MIN * depth);
@@ -319,6 +324,7 @@ pub fn measure<P: RequestExecutor>(
     latencies_ns.sort_unstable();
     let requests = ended_requests - depth;
     let span = Time(last_end_ns).since(Time(counted_from_ns));
+    // Little's theorem: the mean response time is the queue depth divided by the throughput.
     let mean_ns = (span.ns().max(1) * depth) as f64 / requests as f64;
     Ok(ProfileSample { cell, requests, mean_ns, rounds_ns: vec![mean_ns], latencies_ns })
 }

@@ -221,6 +221,7 @@ impl MeasuredDevice {
         for request in &mut self.in_flight {
             let responses = if request.is_following { &self.following } else { &self.random };
             let response_ns = responses.response_ns(request.size_interval, depth);
+            // At least 1, so that even an extremely slow request ends.
             request.work_per_ns = (WORK_PER_REQUEST / response_ns).max(1);
             let left_ns = request.work_left.div_ceil(request.work_per_ns);
             let end_time = self.progress_time + Time(left_ns);

@@ -255,7 +255,8 @@ impl Nfs {
 }
 
 impl Device for Nfs {
-    /// Limits of the server's storage, with the queue depth of the client.
+    /// Size of the server's storage, with largest request and queue depth of the client. The disk
+    /// of the server is not visible, so the mount is not rotational.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

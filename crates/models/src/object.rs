@@ -116,11 +116,12 @@ impl Object {
     }
 
     /// Sends the next block of the request in `slot`, and schedules the following event: the next
-    /// block, or the end of the request.
+    /// block, or the end of the request. The reply to a PUT takes a first-byte latency.
     fn send_block(&mut self, now: Time, slot: u32) {
         let ObjectRequest { request, bytes_left } = self.slots[slot];
         let bytes = bytes_left.min(BLOCK_BYTES);
         let network_end = self.network[request.op as usize].queue_transfer(now, bytes);
+        // The slower of the shared network and the request's own connection.
         let sent_time = network_end.max(now + self.connection_bandwidth.time(bytes));
         self.slots[slot].bytes_left -= bytes;
         if bytes < bytes_left {

@@ -180,6 +180,7 @@ impl Raid0 {
     }
 
     /// Processes the members' events up to `now` in order of time, and starts waiting requests.
+    /// Completions of the array are added to `done`.
     fn advance(&mut self, now: Time) {
         while let Some((event_time, index)) = self.next_events.first()
             && event_time <= now

@@ -148,7 +148,8 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
 /// of members follow the device's own, each prefixed with the member's name.
 ///
 /// # Errors
-/// Fails in the same cases as [`build`].
+/// Fails when the name or a parameter is unknown, or when a value is invalid. A wrong number of
+/// members and a stripe larger than every member are errors of [`build`] only.
 pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
     let own_parameters = |parameter_specs: &[ParameterSpec]| {
         Ok(ParameterValues::read(spec, parameter_specs)?.parameters())
@@ -214,6 +215,7 @@ fn default_members(spec: &Spec) -> &'static str {
         "nfs" => "hdd",
         "faulty" => "ssd",
         "changing" => "nvme+ssd",
+        // `raid0` and `array`.
         _ => "12xhdd",
     }
 }
@@ -320,7 +322,8 @@ impl ComposedDevice {
         Ok(ComposedDevice { own_spec, members })
     }
 
-    /// Builds the members as a striped array. `settings` contains the stripe size.
+    /// Builds the members as a striped array. `settings` contains the stripe size. Fails if the
+    /// stripe is not made of whole sectors, or if it is larger than every member.
     fn build_striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
         let stripe_bytes = settings.of("stripe");
         if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {

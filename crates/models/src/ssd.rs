@@ -184,7 +184,8 @@ impl Ssd {
         }
     }
 
-    /// Reads a map page for `slot`. The evicted map page is programmed if it was changed.
+    /// Reads a map page for `slot`. Evicted map pages that were changed are programmed together,
+    /// in the background, once they fill a program unit.
     fn read_map(&mut self, now: Time, miss: MapMiss, slot: u32) {
         let bytes = 1u32 << self.layout.page_shift;
         let (die, row) = self.layout.die_and_row(miss.page);
@@ -287,10 +288,12 @@ impl Ssd {
             let request = self.slots[slot].request;
             let bytes = u64::from(request.sectors) * SECTOR_BYTES;
             let pages = PageRange::covering(request.start * SECTOR_BYTES, bytes);
+            // Number of program units that are full now. Without room in the buffer, writes wait.
             let Some(units) = self.buffer.admit(pages) else { return };
             self.writes_waiting.pop_front();
             self.writes_done.push(now + self.write_overhead, slot);
             self.load_map_for_write(now, request);
+            // Rows that the garbage collection reads and programs to make room for the write.
             let moved = self.translation.write(pages);
             self.flash.collect(now, moved.reads, moved.programs);
             for _ in 0..units {

@@ -190,10 +190,11 @@ impl Controller {
     }
 
     /// Serves a read from cache lines, or passes it to the device if a line is absent. A read is
-    /// part of a stream if its run has `readahead_after_sectors`. It then requests its absent
-    /// lines, extends the stream's read-ahead, and drops the lines that it has read. Without a
-    /// stream, lines are requested only if the controller caches all reads.
+    /// part of a stream if it continues a run of at least `readahead_after_sectors`. It then
+    /// requests its absent lines, extends the stream's read-ahead, and drops the lines that it has
+    /// read. Without a stream, lines are requested only if the controller caches all reads.
     fn serve_read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
+        // Sectors that the stream had read in sequence before this request.
         let run_sectors = self.streams.record_request(request.start, request.end());
         let line_sectors = self.parts.line_sectors;
         let (first, end) = (request.start / line_sectors, request.end().div_ceil(line_sectors));
@@ -241,6 +242,7 @@ impl Controller {
         let line_at =
             |sectors: u64| (sector + sectors).min(self.inner_caps.sectors).div_ceil(line_sectors);
         let (half_end, whole_end) = (line_at(window_sectors / 2), line_at(window_sectors));
+        // The last line of the first half stands for that half.
         let is_low =
             half_end > from_line && self.lines.state(half_end - 1) == CacheLineState::Absent;
         if is_low || self.lines.state(from_line) == CacheLineState::Absent {
@@ -249,7 +251,8 @@ impl Controller {
         }
     }
 
-    /// Returns the read-ahead window of one stream, in sectors: an equal share of the total.
+    /// Returns the read-ahead window of one stream, in sectors: an equal share of the total, at
+    /// most `readahead_sectors`. It has at least two lines, so each half has a line.
     fn window_sectors(&self) -> u64 {
         let streams = self.streams.active_count(self.parts.readahead_after_sectors).max(1);
         let share = self.parts.readahead_all_sectors / streams;
@@ -272,6 +275,7 @@ impl Controller {
                     has_room
                 };
             let start = *run_start.get_or_insert(line);
+            // A run ends before a line that is not reserved, or at the largest request.
             if is_reserved && line + 1 - start < lines_max.max(1) {
                 continue;
             }
@@ -323,7 +327,8 @@ impl Controller {
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
-    /// Handles a write whose data has arrived: drops cached lines, and queues the write.
+    /// Handles a write whose data has arrived: drops the lines in the cache that it overlaps, and
+    /// queues the write. Without a write cache the write goes to the device and completes there.
     fn receive_write_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let line_sectors = self.parts.line_sectors;

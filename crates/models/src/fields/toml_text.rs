@@ -88,7 +88,7 @@ fn convert_value(
     match item {
         DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(digits) if digits.radix() == 10 => number_or_text(digits.as_str()),
-        // The digits must be read in their radix: 0x10 is 16.
+        // The digits must be read in their radix: 0x10 is 16. A number beyond 64 bits stays text.
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
             .map_or(FieldValue::Text(digits.to_string()), |parsed| {
                 FieldValue::Number(parsed as f64)

@@ -82,8 +82,10 @@ impl ReadAheadRun {
                 settled_ns: self.free_since_ns + move_ns,
                 earliest_ns: 0,
             };
+            // The pass of the head over the next sectors of one track, after the move to it.
             let pass = mechanics.transfer_on_track(times, &position, sectors, Op::Read);
             let read_track = HeadPosition { cylinder: position.cylinder, head: position.head };
+            // All of these sectors are read.
             if pass.end_ns <= now_ns {
                 (self.next_sector, self.free_since_ns, self.arm_track) =
                     (self.next_sector + u64::from(sectors), pass.end_ns, read_track);

@@ -66,6 +66,7 @@ impl ResponseTimes {
                 let offset = bytes.saturating_sub(low) as i128 * i128::from(INTERVAL_PARTS);
                 (offset / i128::from(high - low)) as i64
             }
+            // With one measured size, every request takes its time.
             None => 0,
         };
         SizeInterval { size_index, offset_parts }

@@ -88,6 +88,7 @@ impl WriteBuffer {
         self.unit_bytes
     }
 
+    /// Number of bytes admitted since the start, with padding.
     pub fn admitted_bytes(&self) -> u64 {
         self.admitted_bytes
     }
@@ -124,6 +125,7 @@ impl WriteBuffer {
     }
 }
 
+/// Tag of a table entry without a page. It exceeds every tag of a page.
 const UNUSED_TAG: u32 = u32::MAX;
 
 #[cfg(test)]

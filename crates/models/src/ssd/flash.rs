@@ -275,7 +275,8 @@ impl Flash {
         }
     }
 
-    /// Starts the next operation on a die that has ended one. If none waits, the die is idle.
+    /// Starts the next operation on a free die: a read, unless too many reads have preceded a
+    /// waiting background operation. If no operation waits, the die becomes idle.
     #[inline]
     fn start_next_operation(&mut self, now: Time, die: u32) {
         let this_die = &mut self.dies[die as usize];

@@ -243,7 +243,8 @@ impl Translation {
             let valid_pages = block.valid_pages;
             self.move_pages(victim as u32);
             self.work.moved_pages += valid_pages;
-            // A row is read once if any of its pages is valid, at most all rows of the block.
+            // Each valid page may be in a row of its own, which is read as a whole. No row is read
+            // twice.
             self.work.read_pages += self.block_pages.min(valid_pages * self.division.row_pages);
         }
     }
@@ -295,6 +296,7 @@ impl Translation {
         let division = self.division;
         let data_blocks = division.pages.div_ceil(self.block_pages);
         let blocks_wanted = (data_blocks * (100 + division.spare_percent)).div_ceil(100);
+        // At least two: each of the two open blocks can need a successor.
         self.free_blocks_min = (blocks_wanted * division.free_percent / 100).max(2) as usize;
         // A very small drive gets extra blocks: collection needs one more than the data.
         let two_open_and_one_extra = 3;

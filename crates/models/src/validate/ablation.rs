@@ -70,6 +70,7 @@ fn with_access(drive: &DriveDescription, access: AccessTime) -> DriveDescription
     drive
 }
 
+/// Returns the drive without a cache for reads and without cached writes.
 fn without_cache(drive: &DriveDescription) -> DriveDescription {
     let mut drive = drive.clone();
     drive.cache.is_enabled = false;
