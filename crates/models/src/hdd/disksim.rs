@@ -110,6 +110,8 @@ fn find_disk<'a>(
         })?,
         None => Vec::new(),
     };
+    // The block that describes a component: the block that its instance names, or the one with the
+    // component's own name.
     let block_of = |name: &str| {
         let instance = statements.instances.iter().find(|(instance, _)| instance == name);
         let kind = instance.map_or(name, |(_, kind)| kind.as_str());
@@ -246,6 +248,7 @@ fn read_queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSp
             false => QueuePolicy::Positioning,
         },
         depth: depth as u32,
+        // First come, first served leaves no choice among the commands.
         window: if policy <= first_come { 1 } else { depth as u32 },
         age_limit_ns: u64::MAX,
         combines_writes: false,

@@ -79,7 +79,7 @@ pub(super) fn read_layout(
         Some(index) => blocks[index].error(disksim_key(key), problem),
         None => block.error(disksim_key(key), problem),
     })?;
-    // As in DiskSim, the sum of the zones is used if it differs slightly from the stated size.
+    // As in DiskSim, the sum of the zones counts. A difference above 1 % is reported.
     let zone_sectors = Geometry::new(&layout).numbered_sectors();
     if sectors.abs_diff(zone_sectors) > zone_sectors / 100 {
         let instead = format!("its zones hold {zone_sectors} sectors, and that counts");
@@ -268,8 +268,8 @@ fn read_hpl_curve(block: &FieldBlock) -> Result<HplCurve, FileError> {
     })
 }
 
-/// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list.
-/// `read` returns the text of a file.
+/// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list. The
+/// last number of a list with an odd count is ignored. `read` returns the text of a file.
 fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let key = "Full seek curve";
     let name = match block.find(key).map(|field| &field.value) {

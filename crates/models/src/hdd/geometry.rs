@@ -138,7 +138,8 @@ impl Geometry {
         let run_end = |run_index: usize| {
             run_start(run_index) + self.first_sectors[run_index + 1] - self.first_sectors[run_index]
         };
-        // First and last run on the track, which ends at a remapped sector.
+        // First and last run on the track. A neighbour in another zone or beyond the track is not
+        // part of it, nor one that overlaps: between them lies a remapped sector.
         let (mut first_run, mut last_run) = (index, index);
         while first_run > 0 && run_start(first_run) > begin {
             let previous_end = run_end(first_run - 1);
@@ -160,6 +161,7 @@ impl Geometry {
             }
             last_run += 1;
         }
+        // The outermost runs can extend beyond the track.
         let start = self.first_sectors[first_run] + begin.saturating_sub(run_start(first_run));
         let last_run_sector = self.first_sectors[last_run];
         start..self.first_sectors[last_run + 1].min(last_run_sector + (end - run_start(last_run)))
@@ -234,6 +236,7 @@ impl Geometry {
             let spares = if is_full_region { layout.sparing.region_spares(zone) } else { 0 };
             let slip_count = region_slips.len() as u64;
             let usable = layout.sparing.usable_sectors(region, end, spares, slip_count);
+            // Each slip before the region shifts it by a sector, if the scheme shifts skews at all.
             let skew_shift = match layout.sparing.slips_push_skew() {
                 true => (first_slip as u64).wrapping_mul(self.zones[index].sector_width),
                 false => 0,

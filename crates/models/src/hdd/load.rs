@@ -116,7 +116,7 @@ fn read_drive_and_fields(spec: &Spec) -> Result<(DriveDescription, FieldBlock), 
         }));
     }
     let (mut drive, block) = read_description(spec)?;
-    // The slower of drive and bus determines the rate, as in DiskSim.
+    // The slower of drive and bus determines the rate, as in DiskSim. An absent key counts as 0.
     let controller = &mut drive.controller;
     for (key, sector_ns) in [
         ("bus_read_ns", &mut controller.bus_read_sector_ns),

@@ -133,6 +133,7 @@ impl Mechanics {
             (Op::Write, None) => {
                 seek_ns.max(head_switch_ns).saturating_add_signed(self.write_settle_ns)
             }
+            // The write curve includes the settle time of a seek, so only a switch adds it.
             (Op::Write, Some(_)) if is_same_head => seek_ns,
             (Op::Write, Some(_)) => {
                 seek_ns.max(head_switch_ns.saturating_add_signed(self.write_settle_ns))

@@ -124,7 +124,8 @@ impl CommandQueue {
         }
     }
 
-    /// Removes and returns the oldest write that waits for room, at time `now_ns`.
+    /// Removes and returns the oldest write that waits for room, at time `now_ns`; `None` without
+    /// one.
     pub(super) fn take_write_without_room(&mut self, now_ns: u64) -> Option<DiskCommand> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
         self.remove(index, now_ns)
@@ -135,7 +136,8 @@ impl CommandQueue {
         self.index_of_continuing_write(now_ns, command).is_some()
     }
 
-    /// Removes and returns the write that continues `command` and is ready at `now_ns`.
+    /// Removes and returns the write that continues `command` and is ready at `now_ns`; `None`
+    /// without one.
     pub(super) fn take_continuing_write(
         &mut self,
         now_ns: u64,
@@ -145,7 +147,8 @@ impl CommandQueue {
         self.remove(index, now_ns)
     }
 
-    /// Returns the index of the write that continues `command` and is ready at `now_ns`.
+    /// Returns the index of the write that continues `command` and is ready at `now_ns`; `None`
+    /// without one. Writes that wait for room do not count.
     fn index_of_continuing_write(&self, now_ns: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
             let continues =
@@ -218,7 +221,8 @@ impl CommandQueue {
         }
     }
 
-    /// Removes the command at `index`. The one that enters the window starts to age at `now_ns`.
+    /// Removes and returns the command at `index`; `None` if the queue is shorter. The command that
+    /// enters the window for it starts to age at `now_ns`.
     fn remove(&mut self, index: usize, now_ns: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         let is_without_room = command.is_some_and(|command| command.waits_for_room);

@@ -28,6 +28,7 @@ impl Hdd {
         let can_send_start = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
+        // The bus is held if cached data can be sent at once, or if the drive never releases it.
         let bus = if can_send_start && is_arm_idle {
             BusState::Held { from_ns: hit_ready_ns }
         } else if controller.never_disconnects {
@@ -95,6 +96,7 @@ impl Hdd {
         let request = command.request;
         let end = request.end();
         let cached_end = self.cached_end(start_ns, request.start);
+        // A read whose start is cached requests the bus no sooner than the drive serves it.
         let bus = match command.bus {
             BusState::Left { from_ns } if cached_end.is_some() => {
                 BusState::Left { from_ns: from_ns.max(start_ns) }
@@ -114,6 +116,7 @@ impl Hdd {
             (Some(cached), ..) => (self.segments.segment_with(request.start), cached),
             _ => (None, request.start),
         };
+        // The read takes over the head from a read-ahead that it joins. Any other one is stopped.
         if !joins_ahead {
             self.stop_read_ahead(start_ns);
         }
@@ -132,7 +135,7 @@ impl Hdd {
         self.last_medium_request = Some(request.id);
         // The arm has left the last written sector, so no write continues there without a seek.
         self.written_end = u64::MAX;
-        // If the first sectors of the read are cached, they are available at once.
+        // Send the data as it arrives. The first sectors, if they are cached, are sent at once.
         let cached_sectors = medium_start.saturating_sub(request.start) as u32;
         let flow = MediumFlow {
             cached_sectors,

@@ -122,6 +122,7 @@ impl SeekTimes {
             Some(lee) if distance > 0 => lee.ms(f64::from(distance)),
             _ => self.curve.ms(distance, self.cylinders),
         };
+        // 32 bits bound a seek to 4.3 s, far beyond any drive.
         u64::from((ms.max(0.0) * 1e6) as u32)
     }
 }

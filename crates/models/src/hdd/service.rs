@@ -84,6 +84,7 @@ impl Hdd {
         if !self.flushes.is_empty() {
             return self.continue_flush(time_ns);
         }
+        // A write that waits for room in the cache completes once there is room.
         if let Some(waiting_write) = self.queue.oldest_write_without_room()
             && self.can_cache_write(time_ns, &waiting_write.request)
             && let Some(command) = self.queue.take_write_without_room(time_ns)
@@ -129,6 +130,7 @@ impl Hdd {
                 self.serve_read(time_ns, &command)
             }
             Some(ArmTask::Serve(command)) => self.serve_write(time_ns, command),
+            // Without a ready command the arm writes cached data back.
             Some(ArmTask::MakeRoom) | None => self.write_back(time_ns),
         }
     }

@@ -234,6 +234,7 @@ impl JobDraft {
     /// # Errors
     /// Fails if two options contradict each other.
     pub fn finish(self) -> Result<Job, JobError> {
+        // These depend on several options of the draft, whose parts move into the job below.
         let strides = self.strides();
         let zones_conflict = self.zones_conflict();
         let latency_target = self.latency_target();

@@ -208,6 +208,7 @@ impl FioOption {
     /// Returns the option with the most similar name, with a distance of at most two characters.
     /// `None` if there is none.
     pub fn nearest(name: &str) -> Option<&'static str> {
+        // No option has such a long name, and the comparison takes quadratic time.
         if name.len() > 64 {
             return None;
         }

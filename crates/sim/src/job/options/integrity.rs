@@ -81,6 +81,7 @@ pub const TABLE: &[FioOption] = &[
             ];
             match METHODS.contains(&value.text) {
                 true => draft.verifies = !["0", "none", "no"].contains(&value.text),
+                // Without the words that turn the verification off: the first, and the last two.
                 false => return Err(METHODS[1..METHODS.len() - 2].join(", ")),
             }
             Ok(())

@@ -150,6 +150,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "weight: of all operations of the jobs of one flow, this job does its weight's share",
         |draft, value| {
+            // A minus sign is ignored.
             let weight = value.text.trim_start_matches('-');
             value.part(weight).integer(0..=1000).map(|weight: u32| draft.flow_weight = weight)
         },
