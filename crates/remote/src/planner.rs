@@ -283,12 +283,12 @@ impl Planner {
         Ok(true)
     }
 
-    /// The generation of an open file.
+    /// The generation of an open file; `None` if the file is not open.
     pub fn generation(&self, file: FileId) -> Option<&Generation> {
         self.files.get(&file).map(|file| &self.work.sites[&file.site].generation)
     }
 
-    /// The size of an open file in bytes.
+    /// The size of an open file in bytes; `None` if the file is not open.
     pub fn file_bytes(&self, file: FileId) -> Option<u64> {
         self.files.get(&file).map(|file| self.work.sites[&file.site].bytes)
     }

@@ -334,6 +334,7 @@ impl PageView for CountingPages<'_> {
         self.pages.clear_mark(folio);
     }
 
+    /// Passes the folio on. Counts its pages inside and outside the range, if it was added.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let is_added = self.pages.add(folio, is_marked);
         if is_added {

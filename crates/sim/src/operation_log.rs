@@ -217,13 +217,14 @@ impl ProcessLog {
         }
     }
 
-    /// Writes the issue of an operation to the trace log, if the job has one. Writes `open` before
-    /// the first operation of a file.
+    /// Writes the issue of an operation to the trace log, if the job has one and the file is one of
+    /// the log's. Writes `open` before the first operation of a file.
     pub fn on_issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us_since_base(now);
         let ProcessOperation { file, offset, bytes, op, .. } = *operation;
-        let Some((_, name)) = trace.files.iter().find(|known| known.0 == file) else { return };
+        let named_file = trace.files.iter().find(|(known_file, _)| *known_file == file);
+        let Some((_, name)) = named_file else { return };
         if !trace.opened.contains(&file) {
             trace.opened.push(file);
             trace.sink.line(format_args!("{us} {name} open"));

@@ -191,7 +191,7 @@ impl ReadCounters {
         self.latency_ns.saturating_record_n(ns.max(1), operations);
     }
 
-    /// Adds the counters of another tally. The time from first issue to last end covers both.
+    /// Adds other counters. The period from the first issue to the last end then covers both.
     pub fn add(&mut self, other: &ReadCounters) {
         self.bytes += other.bytes;
         self.operations += other.operations;
@@ -217,7 +217,7 @@ impl ReadCounters {
         }
     }
 
-    /// Builds the row of a section from the tallies of its reads and its writes.
+    /// Builds the row of a section from the counters of its reads and its writes.
     pub fn section(tallies: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
         let mut both = tallies[0].clone();
         both.add(&tallies[1]);

@@ -298,6 +298,7 @@ impl<'a> RunningJob<'a> {
             }
             self.later.pop();
             let running = &mut self.processes[process as usize];
+            // An alarm of this time has served its purpose.
             running.alarm = running.alarm.filter(|alarm| *alarm != time);
             self.ready.push(process);
         }
@@ -326,6 +327,7 @@ impl<'a> RunningJob<'a> {
     fn run_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
+            // An ended process still completes its raw operation.
             if running.has_ended && running.raw.is_none() || self.stuck.is_some() {
                 return;
             }
@@ -375,7 +377,8 @@ impl<'a> RunningJob<'a> {
         self.processes[id as usize].batch = batch;
     }
 
-    /// Records the end of a process, also in the machine. A failure counts as an error of its job.
+    /// Records the end of a process, also in the machine. A failure of the process counts as a
+    /// failed read of its job.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
@@ -420,6 +423,7 @@ impl<'a> RunningJob<'a> {
         };
         let started = match (operation.op, process.engine(), process.is_direct()) {
             (Op::Write, _, is_direct) => {
+                // A cached write covers whole device units. A direct one is already aligned.
                 if !is_direct {
                     transfer = Self::extend_to_units(machine, transfer);
                 }
@@ -481,6 +485,7 @@ impl<'a> RunningJob<'a> {
             self.close_if_unused(machine, process, operation.file);
         }
         let running = &mut self.processes[process as usize];
+        // The process has its data when it has copied them.
         let ended = running.busy_until.max(now);
         let read_counters = &mut self.jobs[running.process.job()][operation.op as usize];
         match result {

@@ -150,7 +150,7 @@ impl Workload {
     /// from the job's `randseed` and from the number of the process.
     ///
     /// # Errors
-    /// Fails if an area does not fit into its file, or if a size is unknown.
+    /// Fails in the cases of [`WorkloadError`], for example if an area does not fit into its file.
     pub fn new(
         job_file: &JobFile,
         source: FileSource<'_>,

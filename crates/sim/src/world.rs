@@ -252,6 +252,7 @@ struct DecisionHash(u64);
 
 impl Default for DecisionHash {
     fn default() -> DecisionHash {
+        // The start value of FNV-1a with 64 bits.
         DecisionHash(0xcbf2_9ce4_8422_2325)
     }
 }

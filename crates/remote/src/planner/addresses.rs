@@ -54,8 +54,9 @@ impl Addresses {
         }
     }
 
-    /// Cuts a range of this size off the smallest larger free range. The rest stays free, in halves
-    /// of the ranges before. Parts are not joined again.
+    /// Cuts a range of this size off the smallest larger free range, and returns its first sector;
+    /// `None` if no free range is as large. The rest stays free, in halves of the ranges before.
+    /// Parts are not joined again.
     fn split(&mut self, sectors: u64) -> Option<u64> {
         let mut larger = self.free.range_mut(sectors..);
         let (size, start) = larger.find_map(|(&size, starts)| Some((size, starts.pop()?)))?;

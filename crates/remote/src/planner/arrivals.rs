@@ -7,7 +7,8 @@ use super::work::{Piece, Work, scatter};
 use super::{Arrival, FetchId, Planner};
 
 impl Planner {
-    /// Stores the next bytes of a fetch, in the order of the file.
+    /// Stores the next bytes of a fetch, in the order of the file. With more bytes than are left,
+    /// the fetch fails. Bytes of a fetch that has ended or been dropped are ignored.
     pub fn fill(&mut self, now: Time, id: FetchId, data: &[u8]) -> Arrival {
         let now = self.advance(now);
         let Work { fetching, reads, .. } = &mut self.work;
@@ -35,7 +36,8 @@ impl Planner {
         Arrival::Accepted
     }
 
-    /// Drops the bytes of a fetch that have arrived: the next ones are its first again.
+    /// Drops the bytes of a fetch that have arrived: the next ones are its first again. Returns
+    /// [`Arrival::Ignored`] if the fetch has ended or been dropped, as do the functions below.
     pub fn restart(&mut self, id: FetchId) -> Arrival {
         let Some(fetch) = self.work.fetching.get_mut(&id) else { return Arrival::Ignored };
         (fetch.arrived_bytes, fetch.next_piece, fetch.next_offset) = (0, 0, 0);

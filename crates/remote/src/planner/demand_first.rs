@@ -89,7 +89,8 @@ impl DemandFirst {
         Some(order.1)
     }
 
-    /// A queued request that touches this one, and is small enough to be merged with it.
+    /// Returns a queued request that touches this one and is small enough to be merged with it;
+    /// `None` without one.
     fn neighbour(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
         let request = &requests[id];
         let before = self.queued.range(..(request.start, RequestId(0))).next_back();
@@ -126,7 +127,8 @@ impl Scheduler for DemandFirst {
         Inserted::Merged { into, with: with.map(|(_, id)| id) }
     }
 
-    /// Sends the oldest request of the highest need.
+    /// Sends the oldest request of the highest need. A prefetch waits while `prefetches_max` of
+    /// them are in flight.
     fn dispatch(&mut self, _now: Time, requests: &RequestTable) -> Dispatch {
         let Some((_, &key)) = self.order.first_key_value() else { return Dispatch::Nothing };
         let is_demand = requests[key.1].need == Need::Demand;

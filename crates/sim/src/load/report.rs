@@ -132,7 +132,7 @@ impl LoadRow {
     }
 
     /// Adds the swapping during the touches: faults that waited, and pages read and written. `None`
-    /// means not counted.
+    /// means not counted. The ratios need the number of touches from `with_touches`.
     pub fn with_swapping(
         mut self,
         major_faults: Option<u64>,

@@ -138,6 +138,7 @@ fn prepare(
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
         eviction: setup.eviction.clone(),
+        // Nothing here asks for the costs of requests except a policy, which then gets them.
         learns_unused_costs: false,
         ..Config::new(device.caps())
     })
@@ -145,6 +146,7 @@ fn prepare(
     let mut swap = SwapConfig {
         policy: setup.swapin.clone(),
         swap_out: setup.swap_out,
+        // The eviction policy also selects the pages that are swapped out.
         by_policy: true,
         ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
     };

@@ -48,13 +48,18 @@ impl ProcessShare {
 
     /// Records a successful operation with issue time, end time and size.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
-        self.record_error(issued, ended);
+        self.extend_period(issued, ended);
         self.bytes += bytes;
         self.latency_max = self.latency_max.max(Some(ended.since(issued)));
     }
 
-    /// Records a failed operation.
+    /// Records a failed operation, which counts for the period only.
     pub fn record_error(&mut self, issued: Time, ended: Time) {
+        self.extend_period(issued, ended);
+    }
+
+    /// Extends the covered period by an operation: from its issue time to its end time.
+    fn extend_period(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);
     }
@@ -65,7 +70,7 @@ impl ProcessShare {
         self.last = self.last.max(end);
     }
 
-    /// Replaces the counters by a tally of the same process that was made elsewhere.
+    /// Replaces the counters by others of the same process, which were made elsewhere.
     pub fn with_tally(self, read_counters: &ReadCounters) -> ProcessShare {
         let latency_max =
             (read_counters.operations > 0).then(|| Time(read_counters.latency_ns.max()));

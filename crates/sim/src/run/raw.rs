@@ -82,7 +82,8 @@ impl RunningJob<'_> {
     }
 
     /// Submits the pinned chunk of a process and pins the next. `now` is not before the end of
-    /// pinning. A chunk that the machine refuses ends with its error.
+    /// pinning. A chunk that the machine refuses ends with its error. No effect without a pinned
+    /// chunk.
     pub(super) fn submit_pinned(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = &mut running.raw else { return };

@@ -214,7 +214,7 @@ impl RandomChoices {
 
 impl Generator {
     /// Draws one of the sizes, in bytes, by their shares in percent. Sizes that do not fit are
-    /// skipped.
+    /// skipped. If no size is left, returns the last one, whether it fits or not.
     fn draw_by_share(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
         let (drawn, max) = match self {
             Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),
@@ -222,9 +222,10 @@ impl Generator {
         };
         let mut shares_end = 0;
         let mut last_bytes = 0;
-        for &(bytes, share) in parts.iter().filter(|part| part.1 > 0) {
+        for &(bytes, share) in parts.iter().filter(|(_, share)| *share > 0) {
             last_bytes = bytes;
             shares_end += u64::from(share);
+            // The draw lies in the first `shares_end` percent of its range.
             if drawn / shares_end <= max / 100 && fits(bytes) {
                 break;
             }

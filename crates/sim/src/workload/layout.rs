@@ -50,6 +50,7 @@ impl<'a> FileLayout<'a> {
         FileLayout { source, files: Vec::new(), ids: BTreeMap::new() }
     }
 
+    /// Returns the files of all areas so far.
     pub fn into_files(self) -> Vec<WorkloadFile> {
         self.files
     }
@@ -81,6 +82,7 @@ impl<'a> FileLayout<'a> {
                 }
             });
             let area = self.add_area(job, process_index, &name, stated_bytes, count)?;
+            // The hash is of the name in fio, also where another file stands for it.
             let name_hash = hash_of_name(fio_names.get(file_index).map_or(&name, |name| name));
             areas.push(FileArea { name_hash, ..area });
         }

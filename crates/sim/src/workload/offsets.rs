@@ -344,11 +344,13 @@ impl ProcessOffsets {
         if *last_end >= self.file_bytes {
             return None;
         }
+        // With a negative gap, the operations go backwards from the end.
         let backwards_from = self.area_bytes.min(self.file_bytes);
         if *last_end == self.zone_start && self.zone_start > 0 && skip_bytes < 0 {
             *last_end = backwards_from;
         }
         let zone_offset = last_end.wrapping_sub(self.zone_start);
+        // There is no gap before the first operation of a zone.
         if zone_offset == 0 || skip_bytes == 0 {
             return Some(zone_offset);
         }
@@ -408,7 +410,8 @@ impl ProcessOffsets {
         is_next_zone
     }
 
-    /// Starts the next pass, at the start of the area.
+    /// Starts the next pass, at the start of the area. Saves the state of a skewed order, to which
+    /// `rewind` returns.
     pub fn restart(&mut self) {
         self.zone_start = self.area_start;
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {

@@ -95,6 +95,7 @@ impl RateControl {
     }
 
     /// Records the issue of an operation, and sets the due time of the next one in its direction.
+    /// No effect without a maximum rate.
     pub fn on_issue(&mut self, op: Op, bytes: u64, random: &mut RandomChoices) {
         let direction = op as usize;
         let bytes_per_s = self.bytes_per_s[direction];
@@ -124,6 +125,7 @@ impl RateControl {
         }
         let missed_bytes = u128::from(bytes_per_s) * u128::from(pause.ns()) / u128::from(SECOND_NS);
         let missed_bytes = u64::try_from(missed_bytes).unwrap_or(u64::MAX / 4);
+        // The first operation, if the pause is long enough for it.
         let first_bytes =
             if span_ns(smallest_bytes, bytes_per_s) <= pause.ns() { smallest_bytes } else { 0 };
         let issued_bytes = &mut self.issued_bytes[direction];
@@ -160,8 +162,8 @@ impl RateControl {
     }
 }
 
-/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`. Limited to a quarter of the 64-bit
-/// range, so that sums fit.
+/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`. A time beyond 64 bits becomes a
+/// quarter of their range.
 fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(bytes_per_s);
     u64::try_from(ns).unwrap_or(u64::MAX / 4)

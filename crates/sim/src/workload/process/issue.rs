@@ -89,11 +89,13 @@ impl Process {
     /// Performs one iteration of the process's loop. Returns the next action, or `None` if only the
     /// state was changed.
     fn iterate(&mut self, now: Time) -> Option<NextAction> {
+        // 1. A full queue: enough completions are collected before the next operation.
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
             let needed = match self.in_flight > depth {
                 // The search for a depth has lowered the depth.
                 true => 1,
+                // A whole batch, and as many as bring the operations in flight down to `low`.
                 false => self.rules.batch_complete.max(self.rules.depth - self.rules.low),
             };
             let needed = needed.min(self.in_flight);
@@ -102,6 +104,7 @@ impl Process {
             }
             self.collect_completions(needed);
         }
+        // 2. The end of the process, and traces, which need none of the steps below.
         if self.check_over(now) {
             self.state = ProcessState::Draining(AfterDrain::End);
             return None;
@@ -109,6 +112,7 @@ impl Process {
         if self.script.is_some() {
             return self.next_trace_action(now);
         }
+        // 3. Work that is due before the next operation: a pause, a verification, a sync.
         if self.take_due_pause(now) {
             self.state = ProcessState::Draining(AfterDrain::Pause);
             return None;
@@ -121,12 +125,14 @@ impl Process {
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.due_sync()
         {
+            // With cached writes, the sync waits for all operations in flight.
             self.state = match self.rules.is_direct {
                 true => ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue },
                 false => ProcessState::Draining(AfterDrain::Sync { is_data_enough }),
             };
             return None;
         }
+        // 4. The next operation, unless it is delayed. Without one, the pass or the backlog ends.
         if let Some(until) = self.delayed_until(now) {
             self.state = ProcessState::Draining(AfterDrain::HoldBack(until));
             return None;
@@ -401,6 +407,7 @@ impl Process {
     /// Returns the next operation of the pass or of the verification, counted as issued. `None` at
     /// the end of either.
     fn next_operation(&mut self) -> Option<ProcessOperation> {
+        // Verification of the backlog, then of a repeated pass, then the work of the job.
         if self.verification.is_in_backlog() {
             let read = self.verification.take_backlog_read()?;
             return Some(self.count_issued(read, Op::Read));
