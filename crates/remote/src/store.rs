@@ -155,7 +155,10 @@ impl<S: ObjectStore> ReadpathStore<S> {
         Time(now.0.saturating_sub(age_ns))
     }
 
-    /// A get through the cache. `None` if it must pass straight to the underlying store.
+    /// A get through the cache. Each turn of the loop looks up the version, starts the reads unless
+    /// the lookup has started them, and waits for the first piece. If the object changes meanwhile,
+    /// the next turn begins. `None` if the get must pass straight to the underlying store: after
+    /// `repeats_max` changes, too.
     async fn cached_get(&self, location: &Path, options: &GetOptions) -> Result<Option<GetResult>> {
         let shared = &self.0;
         let need = match &options.range {
@@ -266,8 +269,9 @@ impl<S: ObjectStore> ReadpathStore<S> {
         }
     }
 
-    /// The ranges of an object, all of one version. `None` if they must pass straight to the
-    /// underlying store.
+    /// The ranges of an object, all of one version. If the object changes meanwhile, they are read
+    /// again. `None` if they must pass straight to the underlying store: after `repeats_max`
+    /// changes, too.
     async fn cached_ranges(
         &self,
         location: &Path,
@@ -278,6 +282,8 @@ impl<S: ObjectStore> ReadpathStore<S> {
         let mut since = self.oldest_check(started);
         for _ in 0..=shared.options.repeats_max {
             let need = Need::Range(GetRange::Bounded(ranges[0].clone()));
+            // The reads of the first answer are not used: the reads below find its bytes in memory
+            // or in flight.
             let Some((object, _first)) = shared.lookup(location, need, since).await? else {
                 return Ok(None);
             };

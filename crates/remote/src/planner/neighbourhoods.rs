@@ -72,7 +72,8 @@ struct Neighbourhood {
 }
 
 impl Neighbourhoods {
-    /// Records a request. Returns the pages to prefetch, which may be in memory in part.
+    /// Records a request. Returns the pages to prefetch, which may be in memory in part; `None` if
+    /// there are none. An empty request, and one larger than the reach, is not recorded.
     pub(super) fn record(
         &mut self,
         request: PageRange,
@@ -102,6 +103,7 @@ impl Neighbourhoods {
 }
 
 impl Neighbourhood {
+    /// Creates a neighbourhood that begins with `request`. It is added by `add`.
     fn new(request: PageRange) -> Neighbourhood {
         Neighbourhood {
             begin: request.first,
@@ -154,6 +156,7 @@ impl Neighbourhood {
     /// The next pages to prefetch, if there is evidence for their use and enough of them are
     /// missing. `sharers` is the number of neighbourhoods that prefetch.
     fn window(&mut self, reach: u64, sharers: u64, facts: Surroundings) -> Option<PageRange> {
+        // The pages beyond the first reach. As many as another reach are evidence of a movement.
         let passed_pages = (self.end - self.begin).saturating_sub(reach);
         let is_whole = 8 * self.skipped_pages <= passed_pages;
         if self.fills < FILLS_MIN || passed_pages < reach || !is_whole {
@@ -166,6 +169,7 @@ impl Neighbourhood {
         let first = self.prefetch_end.unwrap_or(lowest_hole).max(lowest_hole.min(self.end));
         let end = (self.end + pages).min(facts.file_pages);
         let missing_pages = end.saturating_sub(first);
+        // A small window waits for later requests to enlarge it, except at the end of the file.
         let is_too_small = missing_pages < pages / 4 && end < facts.file_pages;
         if missing_pages == 0 || is_too_small {
             return None;

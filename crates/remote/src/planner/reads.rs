@@ -78,6 +78,7 @@ impl Planner {
                 }
             }
         }
+        // The end of the ranges so far; `u64::MAX` before the first one.
         let mut end = u64::MAX;
         for range in sorted {
             if end < range.start && range.start - end <= gap_bytes_max {
@@ -102,6 +103,7 @@ impl Planner {
     pub(super) fn begin_reads(&mut self, now: Time) {
         self.unbegun.sort_unstable();
         for (start_sector, _, id) in std::mem::take(&mut self.unbegun) {
+            // A read that was abandoned before it began is not open any more.
             let Some(read) = self.work.reads.get_mut(&id) else { continue };
             let site = &self.work.sites[&start_sector];
             let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
@@ -201,7 +203,8 @@ impl Planner {
         Some(Ok(data))
     }
 
-    /// As [`take`](Planner::take), into the beginning of a buffer. Returns the number of bytes.
+    /// As [`take`](Planner::take), into the beginning of a buffer. Returns the number of bytes;
+    /// `None` in the same cases.
     ///
     /// # Panics
     /// The buffer is smaller than the [result](Planner::result).
@@ -256,6 +259,7 @@ impl Planner {
             Some(OpenRead { state: ReadState::Done, .. }) => {
                 self.work.release(&mut self.machine, now, read)
             }
+            // It has not begun: the machine does not know it.
             Some(OpenRead { read: None, .. }) => {
                 self.work.release(&mut self.machine, now, read);
             }

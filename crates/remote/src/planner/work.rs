@@ -217,13 +217,16 @@ impl IoBackend for Work {
         self.fetching.insert(id, fetch);
     }
 
+    /// Returns the next ended fetch for the machine; `None` without one.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         self.completions.pop_front()
     }
 }
 
 impl Driver for Work {
-    /// Keeps the pages of a successful read until they are taken. Releases every other read.
+    /// Keeps the pages of a successful read until they are taken. Releases every other read. The
+    /// end of a read is reported to the caller, with its failure if it has one, unless the read is
+    /// unwanted.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let id = ReadId(done.tag);
         let read = self.reads.get_mut(&id).expect("the machine has only open reads");

@@ -30,6 +30,7 @@ pub(super) fn checked(
         stream::empty().boxed()
     } else {
         let requested = match &options.range {
+            // A range that the object does not have is not compared.
             Some(range) => range.as_range(meta.size).ok(),
             None => Some(0..meta.size),
         };

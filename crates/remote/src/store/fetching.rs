@@ -118,6 +118,7 @@ impl<S: ObjectStore> FetchTask<S> {
         let started = self.shared.now();
         let known =
             self.shared.lock().objects.find(&self.location).map(|object| object.meta.clone());
+        // A forgotten object counts as changed: its file is closed.
         let Some(known) = known else { return Try::Changed };
         if generation_of(&known).as_ref() != Some(&self.fetch.generation) {
             return Try::Changed;

@@ -122,7 +122,7 @@ impl Objects {
         Some(object)
     }
 
-    /// Location of an open file of the planner.
+    /// Location of an open file of the planner; `None` for a file that no known object has.
     pub(super) fn location(&self, file: FileId) -> Option<&Path> {
         self.by_file.get(&file)
     }
@@ -141,7 +141,8 @@ impl Objects {
         debug_assert!(old.is_none(), "the location was forgotten before");
     }
 
-    /// Records that the version of a file was still the current one at `time`.
+    /// Records that the version of a file was still the current one at `time`. No effect on a file
+    /// that no known object has.
     pub(super) fn confirm(&mut self, file: FileId, time: Time) {
         let location = self.by_file.get(&file);
         if let Some(object) = location.and_then(|location| self.objects.get_mut(location)) {
@@ -157,7 +158,8 @@ impl Objects {
         }
     }
 
-    /// Removes an object. Returns its file and handle, to be closed.
+    /// Removes an object. Returns its file and handle, to be closed; `None` if it is not known, or
+    /// has no file.
     pub(super) fn remove(&mut self, location: &Path) -> Option<(FileId, HandleId)> {
         let object = self.objects.remove(location)?;
         self.by_use.remove(&object.used);
@@ -167,7 +169,7 @@ impl Objects {
         object.file
     }
 
-    /// The least recently used object that `may_go`.
+    /// The location of the least recently used object that `may_go`; `None` if none may.
     pub(super) fn oldest(&self, may_go: impl Fn(&Object) -> bool) -> Option<Path> {
         self.by_use.values().find(|location| may_go(&self.objects[*location])).cloned()
     }

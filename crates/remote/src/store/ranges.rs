@@ -22,7 +22,7 @@ pub(super) fn first_pieces(pieces: &[Range<u64>]) -> &[Range<u64>] {
 }
 
 impl StoreOptions {
-    /// Largest get through the cache in bytes: half of the memory.
+    /// Largest get through the cache in bytes: half of the memory, less a page.
     pub(super) fn cached_bytes_max(&self) -> u64 {
         // A read may begin and end within a page.
         self.planner.memory_bytes / PAGE_BYTES * PAGE_BYTES / 2 - PAGE_BYTES

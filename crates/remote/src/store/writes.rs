@@ -115,7 +115,7 @@ impl<S: ObjectStore> Guards<S> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes a guard of an object.
+    /// Removes and returns a guard of an object; `None` if it has none.
     fn remove(&self, location: &Path) -> Option<WriteGuard<S>> {
         let mut guards = self.lock();
         let index = guards.iter().position(|guard| guard.location == *location)?;
