@@ -57,6 +57,7 @@ impl<T> Default for EventQueue<T> {
 }
 
 impl<T> PartialEq for QueuedEvent<T> {
+    /// Compares time and serial number. No two events of a queue are equal.
     fn eq(&self, other: &QueuedEvent<T>) -> bool {
         (self.time, self.serial) == (other.time, other.serial)
     }
@@ -71,6 +72,7 @@ impl<T> PartialOrd for QueuedEvent<T> {
 }
 
 impl<T> Ord for QueuedEvent<T> {
+    /// Orders events by time, and events at the same time by their insertion.
     fn cmp(&self, other: &QueuedEvent<T>) -> std::cmp::Ordering {
         (self.time, self.serial).cmp(&(other.time, other.serial))
     }

@@ -146,6 +146,7 @@ impl Faulty {
 }
 
 impl Device for Faulty {
+    /// Limits of the inner device. Faults do not change them.
     fn caps(&self) -> DeviceCaps {
         self.inner.caps()
     }

@@ -96,6 +96,7 @@ pub struct FileError {
 }
 
 impl fmt::Display for FileError {
+    /// Writes file, line, field and problem. Line and field are left out if they are not known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file)?;
         if self.line > 0 {

@@ -232,6 +232,7 @@ impl MeasuredDevice {
 }
 
 impl Device for MeasuredDevice {
+    /// Limits that the description states.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

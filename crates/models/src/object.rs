@@ -137,6 +137,7 @@ impl Object {
 }
 
 impl Device for Object {
+    /// Limits from the parameters: size of the object, largest range, requests at once.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

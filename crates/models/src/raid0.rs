@@ -197,6 +197,7 @@ impl Raid0 {
 }
 
 impl Device for Raid0 {
+    /// Size of all whole chunks, the smallest request limit, and the sum of the queue depths.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

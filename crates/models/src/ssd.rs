@@ -360,6 +360,7 @@ impl Ssd {
 }
 
 impl Device for Ssd {
+    /// Limits from the parameters: capacity, largest request, queue depth.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

@@ -347,6 +347,8 @@ fn may_be_cached(options: &GetOptions) -> bool {
 
 #[async_trait]
 impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
+    /// Writes to the underlying store. The cached object is forgotten when the write ends, or when
+    /// its future is dropped.
     async fn put_opts(
         &self,
         location: &Path,
@@ -359,6 +361,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         result
     }
 
+    /// Begins an upload to the underlying store. The cached object is forgotten when it completes.
     async fn put_multipart_opts(
         &self,
         location: &Path,
@@ -369,6 +372,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         Ok(Box::new(Upload { upload, shared, location }))
     }
 
+    /// Gets from the cache if it may and can answer, otherwise from the underlying store.
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if may_be_cached(&options)
             && let Some(result) = self.cached_get(location, &options).await?
@@ -378,6 +382,8 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         self.passed_get(location, options).await
     }
 
+    /// Gets ranges from the cache if all are valid and the object is cached, otherwise from the
+    /// underlying store.
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let are_valid =
             ranges.iter().all(|range| GetRange::Bounded(range.clone()).is_valid().is_ok());
@@ -390,6 +396,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         self.passed_ranges(location, ranges).await
     }
 
+    /// Deletes in the underlying store, and forgets the deleted objects.
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
@@ -397,6 +404,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         writes::delete_stream(&self.0, locations)
     }
 
+    /// Lists the underlying store, as do the two functions below: lists are not cached.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.0.store.list(prefix)
     }
@@ -413,6 +421,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         self.0.store.list_with_delimiter(prefix).await
     }
 
+    /// Copies in the underlying store. The cached object at `to` is forgotten, as after a put.
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let guard = WriteGuard::new(&self.0, to);
         let result = self.0.store.copy_opts(from, to, options).await;
@@ -420,6 +429,8 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
         result
     }
 
+    /// Renames in the underlying store. The cached objects at both locations are forgotten, also
+    /// after an error.
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         let _guards = [from, to].map(|location| WriteGuard::new(&self.0, location));
         self.0.store.rename_opts(from, to, options).await
@@ -427,6 +438,7 @@ impl<S: ObjectStore> ObjectStore for ReadpathStore<S> {
 }
 
 impl<S: ObjectStore> Clone for ReadpathStore<S> {
+    /// Returns another handle on the same cache.
     fn clone(&self) -> ReadpathStore<S> {
         ReadpathStore(Arc::clone(&self.0))
     }

@@ -275,14 +275,17 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.policy.advise(advice);
     }
 
+    /// Returns true if the policy must be called for every read from the cache.
     fn needs_every_hit(&self) -> bool {
         self.policy.needs_every_hit()
     }
 
+    /// Passes on the end, in bytes, of the reads from the cache for which it was not called.
     fn record_cached_reads(&mut self, end: u64) {
         self.policy.record_cached_reads(end);
     }
 
+    /// Passes on that the handle was closed.
     fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
         self.policy.on_close(last_page, file_pages, device);
     }
@@ -301,35 +304,44 @@ struct CountingPages<'a> {
     prefetched_pages: u64,
 }
 
+// Only `add` counts. All other calls are passed on unchanged.
 impl PageView for CountingPages<'_> {
+    /// Returns true if the page is in the cache, or being read into it.
     fn is_cached(&self, page: u64) -> bool {
         self.pages.is_cached(page)
     }
 
+    /// Returns true if the page is in the cache and its data has arrived.
     fn is_filled(&self, page: u64) -> bool {
         self.pages.is_filled(page)
     }
 
+    /// Returns true if the page was prefetched and is not used yet.
     fn is_unused(&self, page: u64) -> bool {
         self.pages.is_unused(page)
     }
 
+    /// Returns the evidence of the device and of the file.
     fn evidence(&mut self) -> Evidence<'_> {
         self.pages.evidence()
     }
 
+    /// Returns the folio of a cached page; `None` for any other page.
     fn folio(&self, page: u64) -> Option<Folio> {
         self.pages.folio(page)
     }
 
+    /// Starts a window: pages added from here on reach the device in separate requests.
     fn begin_window(&mut self) {
         self.pages.begin_window();
     }
 
+    /// Returns the folio of a page with the readahead mark; `None` without it.
     fn marked(&self, page: u64) -> Option<Folio> {
         self.pages.marked(page)
     }
 
+    /// Removes the readahead mark from a folio.
     fn clear_mark(&mut self, folio: Folio) {
         self.pages.clear_mark(folio);
     }

@@ -382,6 +382,7 @@ struct LogValue {
 }
 
 impl fmt::Display for LogValue {
+    /// Writes the line in fio's form, with the columns that the job has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, offset) = self.bytes_and_offset.unwrap_or_default();
         write!(f, "{}, {}, {}, {bytes}", self.ms, self.value, self.op as usize)?;

@@ -136,6 +136,7 @@ pub struct ReadCounters {
 }
 
 impl Default for ReadCounters {
+    /// Creates counters without operations.
     fn default() -> ReadCounters {
         ReadCounters {
             bytes: 0,

@@ -32,6 +32,7 @@ pub struct HostCosts {
 }
 
 impl Default for HostCosts {
+    /// The measured costs that the fields state.
     fn default() -> HostCosts {
         HostCosts {
             operation_ns: 740,

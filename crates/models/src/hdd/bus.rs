@@ -40,6 +40,7 @@ impl MediumFlow {
         MediumFlow { cached_sectors: sectors, arriving_sectors: 0, begin_ns: 0, end_ns: 0 }
     }
 
+    /// Number of sectors of the read, cached or arriving.
     fn sectors(&self) -> u32 {
         self.cached_sectors + self.arriving_sectors
     }

@@ -102,6 +102,7 @@ impl SegmentCache {
         matching.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
     }
 
+    /// Returns the segment with this index.
     pub(super) fn segment(&self, index: usize) -> &CacheSegment {
         &self.segments[index]
     }

@@ -201,6 +201,7 @@ impl WaterMark {
 }
 
 impl Default for WaterMark {
+    /// A fraction of 0, which is rounded up to one sector.
     fn default() -> WaterMark {
         WaterMark::Part(0)
     }

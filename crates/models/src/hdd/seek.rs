@@ -169,6 +169,7 @@ impl HplCurve {
 }
 
 impl fmt::Display for SeekCurve {
+    /// Writes the figures of the curve, in ms and cylinders (`d`).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SeekCurve::Constant { ms } => write!(f, "{ms} always"),

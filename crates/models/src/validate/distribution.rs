@@ -22,6 +22,7 @@ pub(super) fn horizontal_distance(left: &[f64], right: &[f64]) -> f64 {
     (sum / QUANTILES as f64).sqrt()
 }
 
+/// Returns a copy of the values in ascending order.
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -39,6 +39,7 @@ pub struct ServiceTraceError {
 }
 
 impl std::fmt::Display for ServiceTraceError {
+    /// Writes file, line and problem; without a line for the file as a whole.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.file, self.problem),

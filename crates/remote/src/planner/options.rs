@@ -34,6 +34,7 @@ pub struct PlannerOptions {
 }
 
 impl Default for PlannerOptions {
+    /// The defaults that the fields state.
     fn default() -> PlannerOptions {
         PlannerOptions {
             memory_bytes: 64 << 20,

@@ -29,6 +29,7 @@ pub struct StoreOptions {
 }
 
 impl Default for StoreOptions {
+    /// The defaults that the fields state.
     fn default() -> StoreOptions {
         StoreOptions {
             planner: PlannerOptions::default(),

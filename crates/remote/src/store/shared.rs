@@ -319,6 +319,7 @@ impl State {
 struct BeginReads<S: ObjectStore>(Arc<Shared<S>>);
 
 impl<S: ObjectStore> Drop for BeginReads<S> {
+    /// Begins the reads: each change of the state polls the planner, which begins them.
     fn drop(&mut self) {
         self.0.run_in_drop(|state, _| state.is_begin_due = false);
     }
@@ -342,6 +343,7 @@ impl<S: ObjectStore> ReadTicket<S> {
 impl<S: ObjectStore> Future for ReadTicket<S> {
     type Output = Result<Bytes, ReadFailure>;
 
+    /// Returns the result of an ended read. A waiting read keeps the waker of the latest poll.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let read = self.read.expect("a read is not polled after its end");
         let mut state = self.shared.lock();
@@ -367,6 +369,7 @@ impl<S: ObjectStore> Future for ReadTicket<S> {
 }
 
 impl<S: ObjectStore> Drop for ReadTicket<S> {
+    /// Abandons a read whose result was not returned.
     fn drop(&mut self) {
         if let Some(read) = self.read {
             let mut slot = None;

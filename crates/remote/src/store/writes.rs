@@ -43,6 +43,8 @@ impl<S: ObjectStore> WriteGuard<S> {
 }
 
 impl<S: ObjectStore> Drop for WriteGuard<S> {
+    /// Forgets the object. After a refused write its pages stay, and the next get asks for its
+    /// version.
     fn drop(&mut self) {
         self.shared.run_in_drop(|state, now| match self.is_refused {
             true => state.doubt(now, &self.location),
@@ -61,10 +63,12 @@ pub(super) struct Upload<S: ObjectStore> {
 
 #[async_trait]
 impl<S: ObjectStore> MultipartUpload for Upload<S> {
+    /// Uploads a part, which no get returns before `complete`.
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.upload.put_part(data)
     }
 
+    /// Completes the upload, and forgets the cached object.
     async fn complete(&mut self) -> Result<PutResult> {
         let guard = WriteGuard::new(&self.shared, &self.location);
         let result = self.upload.complete().await;
@@ -72,6 +76,7 @@ impl<S: ObjectStore> MultipartUpload for Upload<S> {
         result
     }
 
+    /// Ends the upload without effect on the object.
     async fn abort(&mut self) -> Result<()> {
         self.upload.abort().await
     }
@@ -111,6 +116,7 @@ pub(super) fn delete_stream<S: ObjectStore>(
 struct Guards<S: ObjectStore>(Arc<Mutex<VecDeque<WriteGuard<S>>>>);
 
 impl<S: ObjectStore> Guards<S> {
+    /// Locks the guards.
     fn lock(&self) -> MutexGuard<'_, VecDeque<WriteGuard<S>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -96,6 +96,7 @@ pub enum ZoneMode {
 }
 
 impl Default for JobDraft {
+    /// Creates a draft with fio's default of every option.
     fn default() -> JobDraft {
         JobDraft {
             job: default_job(),

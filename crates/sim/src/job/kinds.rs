@@ -189,6 +189,7 @@ pub struct RandomSequence {
 }
 
 impl Default for RandomSequence {
+    /// Each position of a random job is random, and sequential operations have no gaps.
     fn default() -> RandomSequence {
         RandomSequence { every: 1, kind: Sequencer::default(), skip_bytes: 0 }
     }
@@ -214,6 +215,7 @@ pub struct FileService {
 }
 
 impl Default for FileService {
+    /// One operation in each file in turn, as in fio.
     fn default() -> FileService {
         FileService { kind: FileServiceKind::RoundRobin, operations_per_turn: Some(1) }
     }
@@ -269,6 +271,7 @@ pub struct PauseRule {
 }
 
 impl Default for PauseRule {
+    /// No pauses. If a time is set, there is one after each completed operation.
     fn default() -> PauseRule {
         PauseRule { time: Time::ZERO, blocks: 1, counts_issued: false, work_time: None }
     }
