@@ -345,6 +345,7 @@ impl StripeLayout {
             let (member, member_sector) = self.to_member_sector(sector);
             let sectors = (chunk_end - sector) as u32;
             match self.range_of_member[member as usize] {
+                // The chunks of a request on one member are contiguous there.
                 Some(index) => ranges[index].sectors += sectors,
                 None => {
                     self.range_of_member[member as usize] = Some(ranges.len());

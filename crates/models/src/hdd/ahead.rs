@@ -117,6 +117,7 @@ impl ReadAheadRun {
                 arm_track: read_track,
             };
         }
+        // All sectors are read, or the head is not free for the read-ahead yet.
         let free_ns = now_ns.max(self.free_since_ns);
         ReadAheadState {
             free_ns,

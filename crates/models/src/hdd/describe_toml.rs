@@ -327,6 +327,7 @@ fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     let read_ahead_max =
         block.integer_or("read_ahead_sectors_max", segment_sectors, ahead_bounds)?;
     let segments = block.integer("segments", bounds(1.0, 65_536.0, "segments"))?;
+    // Properties without a key are the same for all descriptions in TOML.
     let spec = CacheSpec {
         is_enabled: block.switch_or("enabled", true)?,
         segments: segments as u32,

@@ -187,6 +187,7 @@ pub(super) fn read_mechanics(
     let seek = read_seek_curve(block, read)?;
     let spec = MechanicsSpec {
         rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
+        // Drives whose seek curve was measured settle again on the track on which they are.
         settles_on_return: matches!(seek, SeekCurve::Table(_)),
         seek,
         head_switch_ns: ms_to_ns(block.number("Head switch time", MS)?),

@@ -25,31 +25,11 @@ const ROTATIONAL_MIN_US: f64 = 1_000.0;
 /// Returns the description of the measured storage. Returns `None` if a required sample is missing:
 /// single random or following requests, a near distance, or the streams.
 pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<StorageDescription> {
-    let mean_us = |sample: &ProfileSample| sample.mean_ns / 1e3;
     let mut depths: Vec<u32> = samples.iter().map(|sample| sample.cell.depth).collect();
     depths.sort_unstable();
     depths.dedup();
-    // The costs of each size at one kind of positions; `None` if depth 1 is missing for a size.
-    let costs_by_size = |access: ProfileAccess| {
-        let with_access = || samples.iter().filter(move |sample| sample.cell.access == access);
-        let mut sizes: Vec<u64> = with_access().map(|sample| sample.cell.bytes).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let size_costs = |bytes: u64| {
-            let sample_at_depth = |depth: &u32| {
-                let is_cell = |sample: &&ProfileSample| {
-                    (sample.cell.bytes, sample.cell.depth) == (bytes, *depth)
-                };
-                with_access().find(is_cell)
-            };
-            SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(mean_us).collect() }
-        };
-        let costs: Vec<SizeCosts> = sizes.into_iter().map(size_costs).collect();
-        let is_complete = !costs.is_empty() && costs.iter().all(|costs| !costs.us.is_empty());
-        is_complete.then_some(costs)
-    };
-    let random = costs_by_size(ProfileAccess::Random)?;
-    let following = costs_by_size(ProfileAccess::Following)?;
+    let random = costs_by_size(samples, ProfileAccess::Random, &depths)?;
+    let following = costs_by_size(samples, ProfileAccess::Following, &depths)?;
     let mut near: Vec<NearResponse> = samples
         .iter()
         .filter_map(|sample| match sample.cell.access {
@@ -91,4 +71,32 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         streams,
         spread_us: [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(quantile_us).to_vec(),
     })
+}
+
+/// Returns the mean response time of a sample in µs.
+fn mean_us(sample: &ProfileSample) -> f64 {
+    sample.mean_ns / 1e3
+}
+
+/// Returns the costs of each size at one kind of positions, by increasing size. The times of a size
+/// end at the first depth without a sample. `None` without any size, and if depth 1 is missing for
+/// one.
+fn costs_by_size(
+    samples: &[ProfileSample],
+    access: ProfileAccess,
+    depths: &[u32],
+) -> Option<Vec<SizeCosts>> {
+    let with_access = || samples.iter().filter(move |sample| sample.cell.access == access);
+    let mut sizes: Vec<u64> = with_access().map(|sample| sample.cell.bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let size_costs = |bytes: u64| {
+        let sample_at_depth = |depth: &u32| {
+            with_access().find(|sample| (sample.cell.bytes, sample.cell.depth) == (bytes, *depth))
+        };
+        SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(mean_us).collect() }
+    };
+    let costs: Vec<SizeCosts> = sizes.into_iter().map(size_costs).collect();
+    let is_complete = !costs.is_empty() && costs.iter().all(|costs| !costs.us.is_empty());
+    is_complete.then_some(costs)
 }

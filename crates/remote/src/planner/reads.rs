@@ -120,6 +120,7 @@ impl Planner {
             };
             let begun = self.machine.read(now, access, transfer);
             read.read = Some(begun.expect("size, alignment and number were checked at the start"));
+            // A direct read has no pages in the cache, with which prefetched ones would be used.
             if read.direct.is_none() {
                 let (handle, request) = (read.handle, PageRange::covering(read.offset, read.bytes));
                 self.observe(start_sector, handle, request);

@@ -63,6 +63,7 @@ fn checked_body(
     range: Range<u64>,
     body: BoxStream<'static, Result<Bytes>>,
 ) -> BoxStream<'static, Result<Bytes>> {
+    // The state of the stream: the next byte, and the body; `None` after an error.
     let start = (range.start, Some(body));
     stream::unfold(start, move |(at, body)| {
         let (location, range) = (location.clone(), range.clone());

@@ -156,7 +156,8 @@ impl<S: ObjectStore> OpeningTask<S> {
         };
         if let Some(options) = options {
             match self.shared.store.get_opts(&self.location, options).await {
-                // Perhaps the object is empty, or the store has no ranges of this kind.
+                // Perhaps the object is empty, or the store has no ranges of this kind: the `head`
+                // below decides.
                 Err(Error::NotSupported { .. } | Error::NotImplemented { .. }) => {}
                 Err(error) if may_succeed_later(&error) => {}
                 result => return result,

@@ -277,7 +277,7 @@ impl State {
             Some((file, self.planner.open(file).expect("the file was opened just now")))
         });
         if is_settled && file.is_none() {
-            // The planner has no place for the file. A later lookup tries again.
+            // The planner has no place for the file. The next check of the version tries again.
             found.settles_at = Time(u64::MAX);
         }
         self.objects.add(location.clone(), found, file);

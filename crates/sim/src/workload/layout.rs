@@ -141,6 +141,7 @@ impl<'a> FileLayout<'a> {
         let whole_bytes = stated_bytes.or(real_bytes).or(assumed_bytes);
         let (offset, bytes) =
             area_in_file(job, process_index, name, file_count, stated_bytes, whole_bytes)?;
+        // The area must hold a block, and lie within an existing file.
         let [read_bytes, write_bytes] =
             [0, 1].map(|direction: usize| job.block_sizes[direction].smallest_bytes());
         let block_bytes = match job.pattern.reads_percent {
@@ -161,6 +162,7 @@ impl<'a> FileLayout<'a> {
             let (job, file) = (job.name.clone(), name.to_owned());
             return Err(WorkloadError::BeyondEnd { job, file, need_bytes: end, have_bytes });
         }
+        // A file that is made for the run reaches to the end of its last area.
         let file = self.file_id(name.to_owned());
         let file_entry = &mut self.files[file.0 as usize];
         file_entry.bytes = real_bytes.unwrap_or(file_entry.bytes.max(end));

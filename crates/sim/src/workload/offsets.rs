@@ -57,6 +57,7 @@ impl PositionRules {
             sizes: job.block_sizes.clone(),
             is_unaligned: job.is_unaligned,
             is_size_by_order: job.is_size_by_order,
+            // A stated alignment is for random positions only.
             align_bytes: [0, 1].map(|direction| match job.align_bytes[direction] {
                 Some(bytes) if job.pattern.is_random => bytes,
                 _ => smallest_bytes[direction],
@@ -68,6 +69,7 @@ impl PositionRules {
             random_percent: job.random_percent,
             sequence: job.sequence,
             strides: job.strides,
+            // With a permutation, or with several files, the pass ends there and another begins.
             is_restarted_at_once: job.is_time_based && job.generator != Generator::Permutation,
             wraps_sequential: job.is_time_based && files == 1,
         }

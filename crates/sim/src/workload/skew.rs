@@ -94,6 +94,7 @@ impl SkewedPositions {
             SkewKind::Zipf { theta, norm, first_two } => {
                 let uniform = self.random.draw_unit();
                 let scaled = uniform * norm;
+                // The first two ranks are exact. Gray's formula approximates the others.
                 if scaled < 1.0 {
                     0
                 } else if scaled < first_two {
