@@ -10,10 +10,10 @@
 //! fio's engines have the same levels.
 //!
 //! This parser is stricter than fio. A suffix that fio silently drops (`size=1x` is one byte in
-//! fio), a number that does not fit, and a job without `rw` are errors with a line number. Every
-//! file accepted here is therefore accepted by fio, with two exceptions. They are extensions that
-//! fio rejects: `ioengine=raw` (large direct transfers in chunks) and
-//! `random_generator=permutation` (each block once, in constant memory).
+//! fio) and a number that does not fit are errors with a line number. Every file accepted here is
+//! therefore accepted by fio, with two exceptions. They are extensions that fio rejects:
+//! `ioengine=raw` (large direct transfers in chunks) and `random_generator=permutation` (each block
+//! once, in constant memory).
 //!
 //! The format, as fio reads it:
 //!
