@@ -223,6 +223,19 @@ impl JobFile {
         self.jobs.iter().any(|job| job.engine == JobEngine::Raw)
     }
 
+    /// Returns the names of the jobs' engines, each once, such as `mmap` or `libaio direct`.
+    pub(crate) fn engine_names(&self) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for job in &self.jobs {
+            let direct = if job.is_direct { " direct" } else { "" };
+            let name = format!("{}{direct}", job.engine.name());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    }
+
     /// Page cache of the jobs' operations: `buffered` or `mapped` for jobs through a cache, `none`
     /// for direct and raw jobs. Returns `None` if the jobs differ.
     pub fn page_cache(&self, buffered: &str, mapped: &str) -> Option<String> {

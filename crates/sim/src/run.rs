@@ -68,7 +68,7 @@ impl RunMeasurements {
                  their latency counts"
             ));
         }
-        row.engine = Some(engine_names(job_file));
+        row.engine = Some(job_file.engine_names());
         row.page_cache = job_file.page_cache("own", "own");
         row.sections = job_file
             .jobs
@@ -80,19 +80,6 @@ impl RunMeasurements {
         row.jain_index = jain_index(&self.streams);
         row
     }
-}
-
-/// Returns the names of a job file's engines, such as `mmap` or `libaio direct`.
-fn engine_names(job_file: &JobFile) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for job in &job_file.jobs {
-        let direct = if job.is_direct { " direct" } else { "" };
-        let name = format!("{}{direct}", job.engine.name());
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names.join(", ")
 }
 
 /// State of one process.
@@ -377,8 +364,7 @@ impl<'a> RunningJob<'a> {
         self.processes[id as usize].batch = batch;
     }
 
-    /// Records the end of a process, also in the machine. A failure of the process counts as a
-    /// failed read of its job.
+    /// Records the end of a process, also in the machine. A failure counts as a failed read.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;

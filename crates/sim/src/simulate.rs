@@ -70,7 +70,7 @@ impl SimulationSetup {
             memory_bytes: self.memory_bytes,
             readahead: self.readahead.clone(),
             limits: ReadaheadLimits {
-                window_pages_max: self.window_bytes / 4096,
+                window_pages_max: self.window_bytes / PAGE_BYTES,
                 request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
             },
             scheduler: self.scheduler.clone(),

@@ -198,8 +198,8 @@ fn read_data_sheet_seeks(block: &FieldBlock, keys: [&str; 3]) -> Result<DataShee
     Ok(points)
 }
 
-/// Reads the seek curve for writes, if the description has one, and the extra settle time in ns.
-/// The curve has the same formula as `read_curve`.
+/// Reads the seek curve for writes and the extra settle time in ns; `None` if the description has
+/// no such curve. The curve has the same formula as `read_curve`.
 fn read_write_seek(
     block: &FieldBlock,
     read_curve: &SeekCurve,
