@@ -398,7 +398,7 @@ impl LocalFile {
     /// Returns the bytes of each `(offset, size)`, submitted together. A range has fewer bytes only
     /// at the end of the file.
     ///
-    /// `ranges`: any number of pairs, or an array of 64-bit integers with two columns.
+    /// `ranges`: any number of pairs, or an array of integers with two columns.
     fn readat_many<'py>(
         &self,
         py: Python<'py>,

@@ -16,8 +16,8 @@ const IN_FLIGHT_MAX: usize = 8_192;
 /// Number of bytes after which signals are handled: 8 ms at 1 GB/s.
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
 
-/// Ranges of a file as offsets and sizes: a sequence of pairs, or an array of 64-bit integers with
-/// two columns.
+/// Ranges of a file as offsets and sizes: a sequence of pairs, or an array of integers with two
+/// columns.
 pub struct Ranges(pub Vec<(u64, u64)>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
@@ -44,7 +44,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
     }
 }
 
-/// Offsets in a file: a sequence of integers, or an array of 64-bit ones.
+/// Offsets in a file: a sequence or an array of integers.
 pub struct Offsets(pub Vec<u64>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
@@ -69,40 +69,70 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
 
 /// Returns the numbers of an array in the order of its rows, and its shape. None for other objects.
 ///
-/// Raises TypeError for an array of other numbers, ValueError for a negative number.
+/// Raises TypeError for an array of other numbers than integers, ValueError for a negative number.
 fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)>> {
     // Arrays of numpy have this attribute. Other buffers, such as bytes, are no arrays here.
     if !object.hasattr("__array_interface__")? {
         return Ok(None);
     }
-    if let Ok(array) = PyBuffer::<u64>::get(object) {
-        let to_native = byte_order_conversion(&array);
-        let numbers = array.to_vec(object.py())?.into_iter().map(to_native).collect();
-        return Ok(Some((numbers, array.shape().to_vec())));
+    // The usual types first: each attempt costs a call.
+    let conversions = [
+        numbers_of::<i64>,
+        numbers_of::<u64>,
+        numbers_of::<i32>,
+        numbers_of::<u32>,
+        numbers_of::<i16>,
+        numbers_of::<u16>,
+        numbers_of::<i8>,
+        numbers_of::<u8>,
+    ];
+    for convert in conversions {
+        if let Some(converted) = convert(object) {
+            return converted.map(Some);
+        }
     }
-    let Ok(array) = PyBuffer::<i64>::get(object) else {
-        let what = "an array of ranges or offsets: give 64-bit integers (`.astype('i8')`)";
-        return Err(PyTypeError::new_err(what));
+    let what = "an array of ranges or offsets: give integers (`.astype('i8')`)";
+    Err(PyTypeError::new_err(what))
+}
+
+/// As [`integers`], or None if the items of the array are no `T`, in any byte order.
+fn numbers_of<T: ArrayInteger>(
+    object: &Bound<'_, PyAny>,
+) -> Option<PyResult<(Vec<u64>, Vec<usize>)>> {
+    let array = PyBuffer::<T>::get(object).ok()?;
+    // The buffer protocol puts the byte order before the type, like the module struct.
+    let is_swapped = match array.format().to_bytes().first() {
+        Some(b'>' | b'!') => cfg!(target_endian = "little"),
+        Some(b'<') => cfg!(target_endian = "big"),
+        _ => false,
     };
-    let (shape, to_native) = (array.shape().to_vec(), byte_order_conversion(&array));
-    let count = |number: i64| {
-        let number = to_native(number as u64) as i64;
+    let count = |item: T| {
+        let number = item.to_number(is_swapped);
         let refused = |_| PyValueError::new_err(format!("{number}: give a number from 0 on"));
         u64::try_from(number).map_err(refused)
     };
-    let numbers = array.to_vec(object.py())?.into_iter().map(count).collect::<PyResult<_>>()?;
-    Ok(Some((numbers, shape)))
+    let numbers =
+        array.to_vec(object.py()).and_then(|items| items.into_iter().map(count).collect());
+    Some(numbers.map(|numbers| (numbers, array.shape().to_vec())))
 }
 
-/// Returns the conversion from an array's byte order to the native one. The buffer protocol puts
-/// the order before the type, like the module struct.
-fn byte_order_conversion<T: Element>(array: &PyBuffer<T>) -> fn(u64) -> u64 {
-    match array.format().to_bytes().first() {
-        Some(b'>' | b'!') => u64::from_be,
-        Some(b'<') => u64::from_le,
-        _ => |number| number,
-    }
+/// An integer type of arrays.
+trait ArrayInteger: Element {
+    /// Returns the number. `is_swapped`: its bytes are in the order that is not the machine's.
+    fn to_number(self, is_swapped: bool) -> i128;
 }
+
+macro_rules! array_integers {
+    ($($integer:ty)*) => {$(
+        impl ArrayInteger for $integer {
+            fn to_number(self, is_swapped: bool) -> i128 {
+                if is_swapped { self.swap_bytes().into() } else { self.into() }
+            }
+        }
+    )*};
+}
+
+array_integers!(i64 u64 i32 u32 i16 u16 i8 u8);
 
 /// A range of a file, and the destination of its bytes.
 pub struct ReadRange {

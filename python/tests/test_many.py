@@ -47,7 +47,7 @@ def test_readat_many_accepts_ranges_as_an_array(within, path, data):
     pairs = [(0, 10), (SIZE - 3, 10), (70_000, 0), (5_000, 9_000)]
     expected = [data[offset : offset + size] for offset, size in pairs]
     with within.open(path) as file:
-        for kind in ("i8", "u8"):
+        for kind in ("i8", "u8", ">i8", "<u8", "i4", ">u4"):
             asked = numpy.array(pairs, dtype=kind)
             assert file.readat_many(asked) == expected
             assert file.readat_many(asked[::-1]) == expected[::-1]
@@ -56,7 +56,7 @@ def test_readat_many_accepts_ranges_as_an_array(within, path, data):
         file.prefetch_many(asked)
         with pytest.raises(ValueError, match="two columns"):
             file.readat_many(numpy.arange(9))
-        with pytest.raises(TypeError, match="64-bit integers"):
+        with pytest.raises(TypeError, match="give integers"):
             file.readat_many(numpy.ones((2, 2)))
         with pytest.raises(ValueError, match="-5: give a number from 0 on"):
             file.readat_many(numpy.array([(1, 2), (-5, 1)]))
@@ -90,3 +90,16 @@ def test_readinto_at_fills_a_region_without_kernel_faults(path, data, tmp_path):
         with region.data as view, view[:SIZE] as part:
             assert file.readinto_at(0, part) == SIZE
             assert part == data
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", ">i2", "<i2", ">u2", "<u2"])
+def test_small_integers_of_any_byte_order_are_ranges(within, path, data, kind):
+    numpy = pytest.importorskip("numpy")
+    with within.open(path) as file:
+        assert file.readat_many(numpy.array([(3, 100), (7, 0)], kind)) == [data[3:103], b""]
+        rows = bytearray(10)
+        assert file.readinto_many(numpy.array([1, 100], kind), rows) == [5, 5]
+        assert rows == data[1:6] + data[100:105]
+        if "i" in kind:
+            with pytest.raises(ValueError, match="-5: give a number from 0 on"):
+                file.readat_many(numpy.array([(-5, 1)], kind))

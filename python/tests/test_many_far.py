@@ -35,10 +35,8 @@ PAIRS = [(0, 10), (SIZE - 3, 10), (70_000, 0), (5_000, 9_000), (400_000, 200_000
 EXPECTED = [DATA[offset : offset + size] for offset, size in PAIRS]
 
 
-@pytest.mark.parametrize("kind", ["i8", "u8", "i4", None])
+@pytest.mark.parametrize("kind", ["i8", "u8", "i4", ">i4", ">u8", None])
 def test_remote_readat_many_accepts_ranges_as_an_array(file, kind):
-    if kind == "i4" and isinstance(file, File):
-        pytest.skip("64-bit integers here")
     asked = PAIRS if kind is None else numpy.array(PAIRS, dtype=kind)
     assert file.readat_many(asked) == EXPECTED
     assert file.readat_many(asked[::-1]) == EXPECTED[::-1]
@@ -51,7 +49,7 @@ def test_arrays_that_are_not_ranges_are_refused(file):
     for use in (file.readat_many, file.prefetch_many):
         with pytest.raises(ValueError, match="two columns"):
             use(numpy.arange(9))
-        with pytest.raises(TypeError, match="64-bit integers"):
+        with pytest.raises(TypeError, match="give integers"):
             use(numpy.ones((2, 2)))
         with pytest.raises(ValueError, match="-5.*number(s)? from 0 on"):
             use(numpy.array([(1, 2), (-5, 1)]))

@@ -3,6 +3,7 @@
 - `open` reads a file, a device or a URL through the read path;
 - `map` maps a file as memory, and `Region` is memory larger than the machine's;
 - `load_file` and `safe_open` read weights: files of safetensors;
+- `Rows` and `Records` are datasets over one file, for torch's DataLoader and others;
 - `run` and `trace` run a job in fio's format on modelled devices, in virtual time;
 - `sweep` runs a grid of jobs, on this machine or on a cluster;
 - `Policy` is the base class of a readahead policy written in Python.
@@ -20,6 +21,7 @@ from readpath.options import warn_renamed as _warn_renamed
 from readpath.policy import Policy
 from readpath.memory import Mapping, Region, map
 from readpath.modelled import Point, Trace, devices, frame, policies, run, trace
+from readpath.records import Records, Rows
 from readpath.sweeps import Failed, Sweep, sweep
 from readpath.tensors import load_file, safe_open
 
@@ -56,7 +58,9 @@ __all__ = [
     "Pages",
     "Point",
     "ReadPath",
+    "Records",
     "Region",
+    "Rows",
     "SafetensorError",
     "Sweep",
     "Trace",

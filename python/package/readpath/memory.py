@@ -166,7 +166,7 @@ class Mapping(_native.MappedFile, _Memory):
         super().advise(advice, offset, max(0, len(self) - offset) if size is None else size)
 
     def advise_many(self, advice: str, ranges: Ranges) -> None:
-        """As `advise`, about each `(offset, size)`: pairs, or an array of 64-bit integers with two columns."""
+        """As `advise`, about each `(offset, size)`: pairs, or an array of integers with two columns."""
         super().advise_many(advice, ranges)
 
     def load(self, offset: int, size: int) -> None:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Ranges: TypeAlias = "Iterable[tuple[int, int]] | numpy.ndarray[Any, Any]"
-"""Ranges as offset and size: pairs, or an array of 64-bit integers with two columns."""
+"""Ranges as offset and size: pairs, or an array of integers with two columns."""
 
 Offsets: TypeAlias = "Iterable[int] | numpy.ndarray[Any, Any]"
-"""Offsets: integers, or an array of 64-bit ones."""
+"""Offsets: integers, or an array of them."""
 
 
 def pairs_of(ranges: Ranges) -> list[tuple[int, int]]:
@@ -44,7 +44,7 @@ def _listed(given: Any, columns: tuple[int, ...], else_what: str) -> Any:
     if len(shape) != 1 + len(columns) or tuple(shape[1:]) != columns:
         raise ValueError(f"an array of the shape {list(shape)}: {else_what}")
     if given.dtype.kind not in "iu":
-        raise TypeError("an array of ranges or offsets: give 64-bit integers (`.astype('i8')`)")
+        raise TypeError("an array of ranges or offsets: give integers (`.astype('i8')`)")
     return given.tolist()
 
 

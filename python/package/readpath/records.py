@@ -1,0 +1,206 @@
+"""Map-style datasets over one file: rows of one size, and records of any size.
+
+Both have the methods that torch's DataLoader calls on a dataset. A batch of indices is one submission of
+reads: `__getitems__` reads all of its rows in parallel. Processes made by fork or spawn open the file
+themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from readpath.files import PathLike, is_url, open
+from readpath.places import Ranges, pairs_of
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import DTypeLike
+
+
+class _Samples:
+    """Samples of one file by index. The file is opened at the first read of each process."""
+
+    def __init__(self, path: PathLike, count: int, transform: Callable[[Any], Any] | None, options: dict[str, Any]) -> None:
+        self._path: Any = path if is_url(path) else os.path.abspath(os.fspath(path))
+        self._options = options
+        self._count = count
+        self._transform = transform
+        self._file: Any = None
+        self._process = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        """Reads one sample. A negative index counts from the end."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Iterable[int]) -> list[Any]:
+        """Reads the samples of a batch together, and returns them in the order of the indices.
+
+        Raises IndexError for an index outside the dataset, OSError (`EIO`) if the file has become shorter.
+        """
+        samples = self._read([self._checked(index) for index in indices])
+        return samples if self._transform is None else [self._transform(sample) for sample in samples]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Reads all samples in order, 256 at a time."""
+        for first in range(0, self._count, 256):
+            yield from self.__getitems__(range(first, min(first + 256, self._count)))
+
+    def close(self) -> None:
+        """Closes the file of this process. A later read opens it again."""
+        if self._file is not None and self._process == os.getpid():
+            self._file.close()
+        self._file = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_file": None}
+
+    def _read(self, indices: list[int]) -> list[Any]:
+        raise NotImplementedError
+
+    def _opened(self) -> Any:
+        if self._file is None or self._process != os.getpid():
+            self._file, self._process = open(self._path, **self._options), os.getpid()
+        return self._file
+
+    def _checked(self, index: int) -> int:
+        at = index + self._count if index < 0 else index
+        if not 0 <= at < self._count:
+            raise IndexError(f"sample {index} of {self._count}")
+        return int(at)
+
+    def _shorter(self, end: int) -> OSError:
+        import errno
+
+        return OSError(errno.EIO, f"it ends before byte {end}", self._path)
+
+
+class Rows(_Samples):
+    """Rows of one type and shape: embeddings, tokens, images of one size, the rows of a `.npy` file.
+
+    - `dtype`, `shape`: type of the numbers, and shape of one row. Both are read from the header of a file
+      that ends with `.npy`, whose first axis is the axis of rows.
+    - `offset`: first byte of the first row; `count`: number of rows, by default up to the end of the file.
+    - `transform`: is called with each row, a `numpy.ndarray`.
+    - `options`: the options of `readpath.open`.
+
+    Raises ValueError for a file that is too short or whose rows are not adjacent, TypeError for a missing type.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        dtype: DTypeLike | None = None,
+        shape: int | Sequence[int] = (),
+        *,
+        offset: int = 0,
+        count: int | None = None,
+        transform: Callable[[numpy.ndarray[Any, Any]], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        import numpy
+
+        super().__init__(path, 0, transform, options)
+        file = self._opened()
+        name = os.fsdecode(self._path)
+        if dtype is None:
+            if not name.endswith(".npy"):
+                raise TypeError(f"{name}: give the type and shape of a row, as in Rows(path, 'float32', 768)")
+            self._dtype, self._shape, self._offset, self._count = _npy_header(file, name)
+            if shape != () or offset or count is not None:
+                raise TypeError(f"{name}: its header has the shape and number of the rows")
+        else:
+            self._dtype = numpy.dtype(dtype)
+            self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
+            self._offset = offset
+        row_bytes = self._dtype.itemsize * math.prod(self._shape)
+        if self._dtype.hasobject or row_bytes <= 0 or self._offset < 0:
+            raise ValueError(f"{name}: rows of the type {self._dtype} and shape {self._shape} at byte {offset}")
+        self._row_bytes = row_bytes
+        if dtype is not None:
+            held = max(0, file.size - self._offset) // row_bytes
+            self._count = held if count is None else count
+        end = self._offset + self._count * row_bytes
+        if self._count < 0 or end > file.size:
+            raise ValueError(f"{name}: {self._count} rows end at byte {end}, and the file has {file.size}")
+
+    def batch(self, indices: Iterable[int]) -> numpy.ndarray[Any, Any]:
+        """Reads rows together into one array, in the order of the indices. `transform` is not called."""
+        import numpy
+
+        return self._array([self._checked(index) for index in numpy.asarray(indices).tolist()])
+
+    def _array(self, indices: list[int]) -> numpy.ndarray[Any, Any]:
+        import numpy
+
+        rows = numpy.empty((len(indices), *self._shape), self._dtype)
+        if not indices:
+            return rows
+        offsets = [self._offset + index * self._row_bytes for index in indices]
+        # `readinto_many` takes bytes: types such as datetime64 are no buffers.
+        counts = self._opened().readinto_many(offsets, rows.reshape(-1).view("u1"))
+        for offset, count in zip(offsets, counts, strict=True):
+            if count < self._row_bytes:
+                raise self._shorter(offset + self._row_bytes)
+        return rows
+
+    def _read(self, indices: list[int]) -> list[Any]:
+        return list(self._array(indices))
+
+
+class Records(_Samples):
+    """Records of any size: `ranges` are the offset and size of each in the file.
+
+    - `ranges`: pairs, or an array of integers with two columns.
+    - `transform`: is called with the bytes of each record, and decodes them.
+    - `options`: the options of `readpath.open`.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        ranges: Ranges,
+        *,
+        transform: Callable[[bytes], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self._ranges = pairs_of(ranges)
+        if any(min(pair) < 0 for pair in self._ranges):
+            raise ValueError("ranges: give offsets and sizes from 0 on")
+        super().__init__(path, len(self._ranges), transform, options)
+        self._opened()
+
+    def _read(self, indices: list[int]) -> list[Any]:
+        ranges = [self._ranges[index] for index in indices]
+        records: list[bytes] = self._opened().readat_many(ranges)
+        for (offset, size), record in zip(ranges, records, strict=True):
+            if len(record) < size:
+                raise self._shorter(offset + size)
+        return records
+
+
+def _npy_header(file: Any, name: str) -> tuple[Any, tuple[int, ...], int, int]:
+    """Returns the type and shape of a row, the offset of the first row and the number of rows.
+
+    Raises ValueError for a file that is not in the format, or whose rows are not adjacent.
+    """
+    import io
+
+    from numpy.lib import format as npy
+
+    # The header is text, padded to a multiple of 64 bytes: 64 KiB are far more than any needs.
+    start = io.BytesIO(file.readat(0, 1 << 16))
+    try:
+        version = npy.read_magic(start)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, is_by_columns, dtype = read_header(start)
+    except ValueError as error:
+        raise ValueError(f"{name}: no file of NumPy: {error}") from None
+    if not shape or (is_by_columns and len(shape) > 1):
+        raise ValueError(f"{name}: an array of the shape {shape} has no adjacent rows")
+    return dtype, tuple(shape[1:]), start.tell(), shape[0]

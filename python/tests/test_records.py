@@ -1,0 +1,142 @@
+"""`Rows` and `Records`: samples of one file by index, in processes too."""
+
+import multiprocessing
+import pickle
+
+import pytest
+
+import readpath
+from readpath.records import Records, Rows
+
+numpy = pytest.importorskip("numpy")
+
+TABLE = numpy.arange(1000 * 16, dtype="f4").reshape(1000, 16)
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "rows").write_bytes(b"head" + TABLE.tobytes() + b"rest")
+    return tmp_path / "rows"
+
+
+def rows_of(path, **options):
+    return Rows(path, "f4", 16, offset=4, **options)
+
+
+def test_rows_are_those_of_the_array(path):
+    rows = rows_of(path)
+    # 64,004 bytes behind the head are 1,000 rows of 64 bytes, and a rest.
+    assert len(rows) == 1000 and len(rows_of(path, count=7)) == 7
+    assert (rows[3] == TABLE[3]).all() and (rows[-1] == TABLE[-1]).all()
+    asked = numpy.random.default_rng(1).integers(0, 1000, 300)
+    assert (rows.batch(asked) == TABLE[asked]).all()
+    assert (numpy.array(rows.__getitems__(asked.tolist())) == TABLE[asked]).all()
+    assert (numpy.array(list(rows)) == TABLE).all()
+    assert rows.batch([]).shape == (0, 16) and rows.__getitems__([]) == []
+    sums = rows_of(path, transform=lambda row: float(row.sum()))
+    assert sums[2] == TABLE[2].sum()
+
+
+def test_a_batch_is_one_submission(path, monkeypatch):
+    rows = rows_of(path, page_cache="own", memory="1MiB")
+    calls = []
+    file = rows._opened()
+
+    class Counted:
+        def readinto_many(self, offsets, buffers):
+            calls.append(len(offsets))
+            return file.readinto_many(offsets, buffers)
+
+    monkeypatch.setattr(rows, "_file", Counted())
+    rows.__getitems__([5, 900, 3])
+    assert calls == [3]
+
+
+@pytest.mark.parametrize("dtype", ["i8", ">f4", "M8[ns]", "S5", [("a", "u1"), ("b", "<f8")]])
+def test_rows_of_npy_files(tmp_path, dtype):
+    made = numpy.zeros((50, 3), dtype)
+    made.view("u1").reshape(-1)[:] = numpy.arange(made.nbytes) % 251
+    for at, array in enumerate((made, made[:, 0].copy(), made.reshape(25, 2, 3))):
+        name = tmp_path / f"{at}.npy"
+        numpy.save(name, array)
+        rows = Rows(name)
+        assert len(rows) == len(array)
+        for index in (0, 7, len(array) - 1):
+            assert rows[index].tobytes() == array[index].tobytes()
+            expected = array[index]
+            assert (rows[index].dtype, rows[index].shape) == (expected.dtype, expected.shape)
+
+
+def test_records_are_the_ranges_of_the_file(path):
+    whole = path.read_bytes()
+    pairs = [(4, 64), (0, 4), (1000, 0), (63_000, 900)]
+    for ranges in (pairs, numpy.array(pairs), numpy.array(pairs, ">u4")):
+        records = Records(path, ranges)
+        assert len(records) == 4
+        expected = [whole[offset : offset + size] for offset, size in pairs]
+        assert list(records) == expected
+        assert records.__getitems__([3, 0, 0]) == [expected[3], expected[0], expected[0]]
+    assert Records(path, pairs, transform=len)[3] == 900
+
+
+def test_samples_outside_the_file_are_errors(path, tmp_path):
+    rows, records = rows_of(path), Records(path, [(64_000, 8), (64_000, 9)])
+    for wrong in (1000, -1001):
+        with pytest.raises(IndexError, match=str(wrong)):
+            rows[wrong]
+    assert len(records[0]) == 8
+    with pytest.raises(OSError, match="ends before byte 64009"):
+        records[1]
+    with pytest.raises(ValueError, match="file has"):
+        rows_of(path, count=1001)
+    with pytest.raises(ValueError, match="from 0 on"):
+        Records(path, [(0, -1)])
+    with pytest.raises(TypeError, match="type and shape"):
+        Rows(path)
+    with pytest.raises(ValueError, match="shape"):
+        Rows(path, "f4", 0)
+    (tmp_path / "x.npy").write_bytes(b"no array")
+    with pytest.raises(ValueError, match="no file of NumPy"):
+        Rows(tmp_path / "x.npy")
+    numpy.save(tmp_path / "columns.npy", numpy.asfortranarray(TABLE))
+    with pytest.raises(ValueError, match="adjacent"):
+        Rows(tmp_path / "columns.npy")
+    with pytest.raises(FileNotFoundError):
+        Records(tmp_path / "none", [])
+
+
+def total(rows, indices):
+    return float(sum(row.sum() for row in rows.__getitems__(indices)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_open_the_file_themselves(path, method):
+    rows = rows_of(path)
+    assert rows[0].sum() == TABLE[0].sum()
+    batches = [list(range(at, at + 50)) for at in range(0, 1000, 50)]
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        totals = pool.starmap(total, [(rows, batch) for batch in batches])
+    assert totals == [float(TABLE[batch].sum(dtype="f8")) for batch in batches]
+    again = pickle.loads(pickle.dumps(rows))
+    assert (again[5] == TABLE[5]).all()
+
+
+def test_closed_samples_are_opened_again(path):
+    rows = rows_of(path)
+    rows.close(), rows.close()
+    assert (rows[1] == TABLE[1]).all()
+
+
+def test_torch_loads_batches(path):
+    torch = pytest.importorskip("torch")
+    order = numpy.random.default_rng(2).permutation(1000).tolist()
+    loader = torch.utils.data.DataLoader(rows_of(path), batch_size=100, sampler=order, num_workers=2)
+    assert torch.equal(torch.cat(list(loader)), torch.from_numpy(TABLE[order]))
+
+
+def test_urls_have_rows(path):
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/rows", path.read_bytes())
+    rows = rows_of("memory://rows")
+    assert (rows.batch([999, 0]) == TABLE[[999, 0]]).all()
+    assert readpath.Rows is Rows and readpath.Records is Records
