@@ -172,6 +172,20 @@ class LocalTensors(TensorFile):
         self._planned = PlannedReads(ranges, self._piece_bytes, ahead_bytes)
         self._planned.start(request, end)
 
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fills a buffer with the bytes from an offset on, for any thread. Raises OSError (`ESTALE`) if the file has shrunk."""
+        end = offset + len(buffer)
+        for begin, last in _pieces([(offset, end)], self._piece_bytes):
+            os.posix_fadvise(self._handle(), begin, last - begin, os.POSIX_FADV_WILLNEED)
+        filled = 0
+        while filled < len(buffer):
+            count = os.preadv(self._handle(), [buffer[filled:]], offset + filled)
+            if count == 0:
+                raise self._has_shrunk(end)
+            filled += count
+        if self._planned is not None:
+            self._planned.on_load(offset, end)
+
     def _stop_prefetch(self) -> None:
         if self._planned is not None:
             self._planned.stop()
@@ -182,11 +196,12 @@ class LocalTensors(TensorFile):
 
         At most about `AHEAD_BYTES` are requested ahead of the position that has arrived.
         """
-        hints = self._hints([(place.offset, place.offset + place.size) for place in places])
+        ranges = [(place.offset, place.offset + place.size) for place in places] if make.needs_bytes else []
+        hints = self._hints(ranges)
         ahead_bytes = 0
         tensors = []
         for place in places:
-            if place.size == 0:
+            if place.size == 0 or not make.needs_bytes:
                 tensors.append(make.over(b"", 0, place))
                 continue
             skip = place.offset % mmap.ALLOCATIONGRANULARITY
@@ -396,6 +411,8 @@ class OtherTensors(TensorFile):
         """Reads tensors in file order, in batches of at most `AHEAD_BYTES` or one tensor."""
         tensors: list[Tensor] = []
         together: list[Place] = []
+        if not make.needs_bytes:
+            return {name: make.over(b"", 0, self.places[name]) for name in names}
         for name in names:
             place = self.places[name]
             if together and sum(other.size for other in together) + place.size > AHEAD_BYTES:

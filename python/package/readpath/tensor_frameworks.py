@@ -11,6 +11,8 @@ from readpath.tensor_errors import error_of
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from readpath.tensor_devices import DeviceLoader
+
 Framework = Literal["numpy", "np", "pt", "torch", "pytorch"]
 Tensor = Any
 """A `numpy.ndarray` or a `torch.Tensor`, as the framework says."""
@@ -49,6 +51,12 @@ class Place:
 
 class Maker:
     """Creates a framework's tensors over a buffer."""
+
+    needs_bytes = True
+    """False for tensors without contents: of these, only the header is read."""
+
+    loader: DeviceLoader | None = None
+    """Loads whole tensors of local files to a device that copies by itself."""
 
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
         """Returns a tensor with the type and shape of `place` over the buffer from `offset` on, without a copy.
@@ -97,14 +105,15 @@ class _Torch(Maker):
         self._torch: Any = torch
         self._device = device
 
+        self.needs_bytes = torch.device(device).type != "meta"
+        if torch.device(device).type == "cuda":
+            from readpath.tensor_devices import cuda_loader
+
+            self.loader = cuda_loader(device)
+
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
-        kind = getattr(self._torch, TORCH_TYPES[place.dtype], None)
-        if kind is None:
-            raise TypeError(f"torch {self._torch.__version__} has no type {place.dtype}; take a newer one")
-        shape = place.shape
-        if place.dtype == PACKED:
-            shape = (*shape[:-1], shape[-1] // 2)
-        if place.size == 0:
+        kind, shape = torch_type(self._torch, place)
+        if place.size == 0 or not self.needs_bytes:
             return self._torch.empty(shape, dtype=kind, device=self._device)
         if offset % kind.itemsize:
             # torch needs aligned numbers: copy a tensor at an unaligned offset.
@@ -114,6 +123,15 @@ class _Torch(Maker):
 
     def whole(self, part: Tensor) -> Tensor:
         return part.contiguous()
+
+
+def torch_type(torch: Any, place: Place) -> tuple[Any, tuple[int, ...]]:
+    """Returns the type and shape of a tensor in torch. Raises TypeError if this torch lacks the type."""
+    kind = getattr(torch, TORCH_TYPES[place.dtype], None)
+    if kind is None:
+        raise TypeError(f"torch {torch.__version__} has no type {place.dtype}; take a newer one")
+    shape = place.shape
+    return kind, (*shape[:-1], shape[-1] // 2) if place.dtype == PACKED else shape
 
 
 def framework_named(framework: str, device: str) -> Maker:

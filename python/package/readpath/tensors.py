@@ -6,12 +6,15 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 from types import EllipsisType, TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from readpath.files import PathLike, is_url, open
 from readpath.tensor_errors import error_of
 from readpath.tensor_files import LocalTensors, OtherTensors
 from readpath.tensor_frameworks import PACKED, Framework, Maker, Place, Tensor, framework_named
+
+if TYPE_CHECKING:
+    from readpath.tensor_devices import DeviceLoader
 
 Backend = Literal["mmap", "pread"]
 
@@ -33,7 +36,8 @@ def load_file(
 
     - `framework`: `numpy`, or `pt` for torch.
     - `device`: torch's device for the tensors. Tensors on the `cpu` lie over a private mapping of the file. It must
-      not change while they are used; writes to a tensor do not reach the file.
+      not change while they are used; writes to a tensor do not reach the file. Local files are copied to `cuda`
+      through page-locked host buffers, during the reads. For `meta` only the headers are read.
     - `backend`: `mmap`, or `pread` for tensors in separate memory.
     - `options`: the options of `readpath.open`, including the options of a URL's storage.
 
@@ -128,11 +132,22 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
         names_of: dict[int, list[str]] = {}
         for name in requested:
             names_of.setdefault(id(self._file(name)), []).append(name)
+        if (loader := self._make.loader) is not None and all(isinstance(file, LocalTensors) for file in self._files):
+            return self._load_to_device(loader, requested)
         tensors: dict[str, Tensor] = {}
         for file in self._files:
             if in_file := names_of.get(id(file)):
                 tensors |= file.load(sorted(in_file, key=lambda name: file.places[name].offset), self._make)
         return {name: tensors[name] for name in requested}
+
+    def _load_to_device(self, loader: DeviceLoader, requested: list[str]) -> dict[str, Tensor]:
+        """Loads tensors of all files together, in the order of their files and offsets."""
+        order = {id(file): at for at, file in enumerate(self._files)}
+        files = {name: cast(LocalTensors, self._file(name)) for name in requested}
+        names = sorted(files, key=lambda name: (order[id(files[name])], files[name].places[name].offset))
+        tensors = loader.load([(files[name].read_into, files[name].places[name]) for name in names])
+        found = dict(zip(names, tensors, strict=True))
+        return {name: found[name] for name in requested}
 
     def get_slice(self, name: str) -> TensorSlice:
         """A tensor to index: `get_slice(name)[10:20, :5]` reads only these parts, `[()]` reads all of it."""
