@@ -204,8 +204,8 @@ impl RunsPolicy {
     }
 
     /// Continues the run at `index` behind its window. Its reader waits for the touched pages. The
-    /// next window has the usual remaining length of a run. If no length is known, it doubles the
-    /// pages of the run so far. It contains at least the touched pages.
+    /// next window has the usual remaining length of a run. If no remembered run came farther, it
+    /// doubles the pages of the run so far. It contains at least the touched pages.
     fn continue_run(
         &mut self,
         index: usize,

@@ -212,8 +212,9 @@ impl MachineMemory {
         self.swap.failures_in_row >= FAILURES_IN_ROW_MAX
     }
 
-    /// The reason for which waiting faults and reads can never get a frame; `None` while some are
-    /// on their way. An error resets the count of failed writes.
+    /// The reason for which waiting faults and reads can never get a frame: the device fails to
+    /// write pages, or none can leave. `None` while some are on their way, or without a mapping. An
+    /// error resets the count of failed writes.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_write_suspended = self.is_write_suspended();
         let is_stuck = base.frames.cache.becoming_ready_pages() == 0 && base.frames.is_idle();
