@@ -99,6 +99,7 @@ impl BlockTrace {
             }
             BlockTraceFormat::OracleGeneral => {
                 for record in binary_records::<24>(bytes)? {
+                    // The object's number follows a time of 4 bytes.
                     let number = record[4..12].try_into().expect("a record has 24 bytes");
                     trace_blocks.add(u64::from_le_bytes(number));
                 }

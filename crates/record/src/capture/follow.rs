@@ -30,11 +30,13 @@ mod advice;
 mod asynchronous;
 mod descriptors;
 mod faults;
+mod idle;
 mod ordered;
 mod requests;
 
-use asynchronous::{AsyncRead, Asynchronous, IdleTime};
+use asynchronous::{AsyncRead, Asynchronous};
 use faults::OpenFault;
+use idle::IdleTime;
 use ordered::OrderedRecords;
 
 /// Page size in bytes used by the events.

@@ -24,6 +24,7 @@ use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
 use super::super::event::{AT_POSITION, Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
 use super::descriptors::DIRECT;
+use super::idle::IdleTime;
 use super::{ActiveCall, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// Maximum number of reads in flight. Further reads are only counted.
@@ -31,35 +32,6 @@ const ASYNC_READS_MAX: usize = 1 << 16;
 
 /// Disk, first sector and end sector.
 type Sectors = (u64, u64, u64);
-
-/// Sleep within calls that wait for asynchronous reads, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct IdleTime {
-    /// Sum of finished sleeps.
-    finished_ns: u64,
-    /// Start of the current sleep.
-    since_ns: Option<u64>,
-}
-
-impl IdleTime {
-    /// Begins a sleep at `at_ns`, unless one is in progress.
-    fn begin_sleep(&mut self, at_ns: u64) {
-        self.since_ns.get_or_insert(at_ns);
-    }
-
-    /// Ends the sleep in progress at `at_ns`, if any, and adds its duration to the sum.
-    fn end_sleep(&mut self, at_ns: u64) {
-        if let Some(since_ns) = self.since_ns.take() {
-            self.finished_ns += at_ns.saturating_sub(since_ns);
-        }
-    }
-
-    /// Returns the sum of all sleeps up to `at_ns` in nanoseconds, with the part of a sleep in
-    /// progress.
-    fn total_until_ns(&self, at_ns: u64) -> u64 {
-        self.finished_ns + self.since_ns.map_or(0, |since_ns| at_ns.saturating_sub(since_ns))
-    }
-}
 
 /// Sleep of a task, and of its whole process, in calls that wait for asynchronous reads.
 #[derive(Clone, Copy, Debug, Default)]
