@@ -113,7 +113,8 @@ fn backend_error(error: &BackendError) -> PyErr {
 }
 
 /// Exception for paged memory that cannot be created. If the folder or file is the reason, the
-/// OSError has its path as the filename, and the message no longer begins with it.
+/// OSError has its path as the filename, and the message no longer begins with it. An error without
+/// a number of the system gets EIO.
 pub fn pager_error(error: &PagerError) -> PyErr {
     let errno = match error {
         PagerError::Open(error) => return local_open_error(error),

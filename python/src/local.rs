@@ -367,7 +367,8 @@ impl LocalFile {
     }
 
     /// Returns the bytes from the position to the next newline, inclusive, or to the end; at most
-    /// `size` if given and not negative. Moves the position behind them.
+    /// `size` if given and not negative. Moves the position behind them; after an exception it is
+    /// unchanged.
     #[pyo3(signature = (size=None))]
     fn readline<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes_max = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);

@@ -145,7 +145,8 @@ pub struct ReadRange {
 }
 
 /// Fills the memory of each range, with the maximum number of reads in flight. A file that became
-/// shorter is the error `Shrunk`.
+/// shorter is the error `Shrunk`. The first error ends the call: reads in flight are abandoned, and
+/// any of the memory may be filled.
 ///
 /// # Safety
 /// Each destination has space for its bytes and no other user until the return.
@@ -185,6 +186,7 @@ pub unsafe fn read_many(file: &File, ranges: &[ReadRange]) -> Result<(), Failure
         }
         check_signals(&mut unchecked_bytes, copied_bytes)?;
     }
+    // The pages of the batch become free for the reads left over.
     drop(batch);
     for range in left_over.into_iter().map(|index| &ranges[index]) {
         // SAFETY: guaranteed by the caller.

@@ -138,7 +138,8 @@ impl Drop for TemporaryRecording {
     }
 }
 
-/// Analyzes a recording, measures the gains if requested, and prints the explanation.
+/// Analyzes a recording, measures the gains if requested, writes the page if requested, and prints
+/// the explanation.
 fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());

@@ -358,6 +358,7 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> OracleErr
 }
 
 /// Returns the readahead window and the maximum request size of the device with number `device`.
+/// Without a queue of that device in sysfs, the error names `path`, a file on it.
 fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
     let queue = QueueLimits::from_device_number(device).ok_or_else(|| OracleError::NoQueue {
         path: path.to_owned(),

@@ -45,7 +45,8 @@ impl Tasks {
 }
 
 impl Accesses for Tasks {
-    /// Performs all reads, by all tasks at once. Returns the checksum of their data.
+    /// Performs all reads, by all tasks at once. Returns the checksum of their data. After an error
+    /// of one task, the tasks behind it run on without a result.
     fn pass(&mut self) -> io::Result<Checksum> {
         let Tasks { runtime, pattern, read_method } = self;
         let pattern = *pattern;

@@ -165,6 +165,7 @@ impl MeasurementStart {
     }
 
     /// Returns the differences of the counters since the start. Checksum and note are still empty.
+    /// The bytes of the device are unknown if the kernel did not report them at the start or now.
     fn end(&self) -> Measurement {
         let seconds = self.clock.elapsed().as_secs_f64();
         let cpu_seconds = CpuTime::of_process().since(self.cpu).seconds();

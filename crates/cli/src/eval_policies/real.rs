@@ -316,7 +316,8 @@ fn read_all(
 }
 
 /// Performs the reads of one process sequentially, after all threads have reached the barrier
-/// `start`. `file_starts` has the start of each file of the workload.
+/// `start`. `file_starts` has the start of each file of the workload. A file is closed with the
+/// last operation on it. The first failed read ends the process.
 fn read_process(
     mut process: Process,
     mut files: Vec<(FileId, ReadExactAt)>,

@@ -36,7 +36,7 @@ pub fn draw_rectangles(
     text + "\"/>\n"
 }
 
-/// Draws the series, the first one at the bottom.
+/// Draws the series, the first one at the bottom. The colours repeat after eight.
 pub fn draw(label: &str, plot_area: &PlotArea, all_series: &[DotSeries]) -> String {
     const FILLED: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];

@@ -92,6 +92,7 @@ fn run_summary(runs: &Option<Vec<f64>>) -> Option<RunSummary> {
 }
 
 /// Verdict on the rows of loads: for each load the fastest row, by touches a second. A line each.
+/// The rows of a load follow one another.
 pub fn load_verdicts(rows: &[LoadRow]) -> String {
     let mut text = String::new();
     for rows in rows.chunk_by(|left, right| left.job == right.job) {

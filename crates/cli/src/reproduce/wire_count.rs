@@ -42,7 +42,7 @@ pub struct WireRow {
 }
 
 /// Runs each case that reads through the cache on the server's file, through a proxy, and counts
-/// its READs.
+/// its READs. Refuses a URL without the server's port, to which the proxy connects.
 pub fn count_reads(url: &str) -> Result<Vec<WireRow>, Failure> {
     let url = NfsUrl::parse(url).map_err(Failure::usage)?;
     let Some(port) = url.port else {

@@ -348,7 +348,8 @@ fn run_process(
     Ok(figures)
 }
 
-/// Runs a process that copies from the mapping of the file.
+/// Runs a process that copies from the mapping of the file. After a bus error all its further
+/// operations fail.
 fn run_mapped(
     process: Process,
     shared: &ProcessesShared<'_>,

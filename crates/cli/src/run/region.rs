@@ -112,7 +112,8 @@ fn run_on_threads(
     })
 }
 
-/// Makes the touches of one process and verifies each page's mark.
+/// Makes the touches of one process and verifies each page's mark. Ends early after a signal, or
+/// with an error at the first page that lacks its mark.
 fn touch_all(
     run: &LoadRun,
     interrupt: &Interrupt,
@@ -126,6 +127,7 @@ fn touch_all(
         let page = touch.page as usize;
         let bytes = &mut memory[page * PAGE..(page + 1) * PAGE];
         if touch.is_write {
+            // The mark is the first word, and a write changes the second.
             bytes[8..16].copy_from_slice(&(touch_index as u64).to_ne_bytes());
         }
         let found = u64::from_ne_bytes(bytes[..8].try_into().expect("a word is 8 bytes"));

@@ -34,11 +34,12 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps the whole file of `file_bytes` bytes, shared with other processes. The mapping allows
-    /// writes if `is_writable`.
+    /// Maps the whole file of `file_bytes` bytes, shared with other processes, and gives the kernel
+    /// the advice for all of it. The mapping allows writes if `is_writable`.
     ///
     /// # Errors
-    /// The file system does not support mappings, or the address space is too small.
+    /// The handler of bus errors cannot be installed, the file system does not support mappings, or
+    /// the address space is too small.
     pub(super) fn new(
         file: &File,
         file_bytes: u64,

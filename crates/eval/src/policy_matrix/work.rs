@@ -71,7 +71,11 @@ impl MatrixWorkload {
 }
 
 impl MatrixResult {
-    /// Returns the row with the median throughput, with the throughputs of all rounds.
+    /// Returns the row with the median throughput, with the throughputs of all rounds. For an even
+    /// number of rounds it is the higher of the two in the middle.
+    ///
+    /// # Panics
+    /// Panics without rows.
     fn median(rows: &[ResultRow]) -> MatrixResult {
         let throughput =
             |row: &ResultRow| row.mib_per_s.expect("the work moves bytes in more than 0 seconds");
