@@ -422,6 +422,9 @@ impl LocalFile {
     ///
     /// `buffers`: one writable buffer per offset, or one buffer that is split into equal parts,
     /// like an array of rows. A part is filled partially only at the end of the file.
+    ///
+    /// Raises ValueError unless there is a buffer for each offset, BufferError for one that is
+    /// read-only or in several pieces.
     fn readinto_many<'py>(
         &self,
         py: Python<'py>,

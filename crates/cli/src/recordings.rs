@@ -239,7 +239,7 @@ fn anonymize_record(mut record: Record) -> Record {
 }
 
 /// Copies a recording with each record replaced by the result of `change`; `None` drops it. Refuses
-/// the recording itself as the target.
+/// the recording itself as the target. After another error the target stays, incomplete.
 fn copy_with_changes(
     source: &Path,
     target: &Path,

@@ -194,6 +194,7 @@ impl EvictionCell {
         let baselines: Result<Vec<CellResult>, SimulateError> =
             other_policies.map(|policy_entry| self.run(&Spec::plain(policy_entry.name))).collect();
         let mut baselines = baselines?;
+        // The best one is first.
         baselines.sort_by_key(|run| run.cost);
         Ok(JudgedEviction {
             cell: self.name.clone(),

@@ -47,8 +47,8 @@ pub fn run(process: u32, args: &RecordPlan, time_max: Option<Duration>) -> Optio
     Some(print_samples(&sampled.finish()))
 }
 
-/// Prints the samples of a process: the kernel's counters, and a table of the files that were read
-/// or are cached.
+/// Prints the samples of a process: the kernel's counters, and a table of at most `ROWS_MAX` files
+/// that were read or are cached. The files are sorted, the largest figures first.
 pub fn print_samples(samples: &Samples) -> CommandResult {
     let Samples { seconds, looks, counts, files, has_more } = samples;
     let is_listed = |file: &&SampledFile| {

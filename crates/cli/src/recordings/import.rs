@@ -18,7 +18,8 @@ use crate::exit::{CommandResult, Failure};
 use crate::packed;
 
 /// Creates a recording from a trace of strace or of block requests. Prints the numbers of
-/// imported reads and of calls that are left out.
+/// imported reads and of calls that are left out. After an error of the output, the recording is
+/// incomplete.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let trace_failure =
         |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);

@@ -102,6 +102,7 @@ fn zip_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
         }
         bytes_left -= entry_bytes;
         let offset = splitmix::next(&mut rng_state) % (directory_offset - entry_bytes);
+        // The parts of the header and the data are separate reads.
         ranges.extend([
             (offset, fixed_bytes),
             (offset + fixed_bytes, name_bytes),
