@@ -143,7 +143,8 @@ struct LogFile {
 }
 
 impl LogFile {
-    /// Creates the file, with the header line of a trace.
+    /// Creates the file, or empties it, with the header line of a trace. It is open only while
+    /// buffered lines are appended.
     fn create(path: PathBuf, kind: LogKind) -> io::Result<LogFile> {
         File::create(&path)?;
         let mut file =

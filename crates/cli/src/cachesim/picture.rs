@@ -60,6 +60,9 @@ pub fn caption(cells: &[MissCell]) -> String {
 }
 
 /// Draws the curves of one trace: a line per policy over the cache size.
+///
+/// # Panics
+/// Panics without cells.
 pub fn curves(cells: &[MissCell]) -> Chart {
     let pages = |cell: &MissCell| f64::from(cell.pages);
     let (pages_min, pages_max) =

@@ -131,7 +131,8 @@ fn check_complete(
     }
 }
 
-/// Records the end of an operation in the figures, and reports it to the process.
+/// Records the end of an operation in the figures, and reports it to the process. The process
+/// continues also after an error.
 fn record_operation_end(
     process: &mut Process,
     figures: &mut ProcessFigures,
