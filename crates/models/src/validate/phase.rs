@@ -96,7 +96,8 @@ pub fn coherence_by_distance(
     })
 }
 
-/// Returns consecutive pairs of reads from the medium: both took over half a revolution.
+/// Returns consecutive pairs of reads from the medium: both took over half a revolution. Reads from
+/// the cache are faster.
 fn pairs_from_medium<'a>(
     requests: &'a [TracedRequest],
     hdd: &Hdd,
