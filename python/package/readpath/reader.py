@@ -55,9 +55,9 @@ class Options:
     `bench/python_peers.py` chose them by speed per memory.
     """
 
-    memory: str | int = "8MiB"
+    memory: str | int = "32MiB"
     readahead: str = "adaptive"
-    request: str | int = "256KiB"
+    request: str | int = "1MiB"
     depth: int = 64
     backend: str = "auto"
     keep_files: int = 0
