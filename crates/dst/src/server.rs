@@ -245,9 +245,9 @@ impl World {
     }
 
     /// Decodes the arguments of a call and returns the results that a server without faults would
-    /// send. A call of an unknown procedure fails the run.
+    /// send. Most begin with a status: 0 for success, 2 for no such entry. A call of an unknown
+    /// procedure fails the run.
     fn results_of(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
-        // The first word of most results is a status, which is 0 for success.
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
             // MNT: status, handle, and two ways of authentication; or the status "no such entry".
@@ -278,7 +278,6 @@ impl World {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file_handle,
                     b"directory" if directory == ROOT => DIRECTORY,
-                    // No such entry; no attributes.
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
                 results.push_words(&[0]).push_opaque(handle_found);
