@@ -303,6 +303,24 @@ mod tests {
         assert_eq!(found, [6]);
     }
 
+    /// Copies of a descriptor by `dup` and `fork` have one position (dup(2), fork(2)). A second
+    /// opening has its own.
+    #[test]
+    fn copies_of_a_descriptor_share_its_position() {
+        let text = "1 1.0 openat(AT_FDCWD, \"f\", O_RDONLY) = 3 <0.1>\n\
+            1 1.1 read(3, \"\", 100) = 100 <0.1>\n\
+            1 1.2 dup(3) = 4 <0.1>\n\
+            1 1.3 read(4, \"\", 50) = 50 <0.1>\n\
+            1 1.4 read(3, \"\", 10) = 10 <0.1>\n\
+            1 1.5 fork() = 9 <0.1>\n\
+            9 1.6 lseek(3, 4096, SEEK_SET) = 4096 <0.1>\n\
+            1 1.7 read(4, \"\", 1) = 1 <0.1>\n\
+            1 1.8 openat(AT_FDCWD, \"f\", O_RDONLY) = 5 <0.1>\n\
+            1 1.9 read(5, \"\", 2) = 2 <0.1>\n";
+        let offsets: Vec<u64> = reads(text).iter().map(|&(_, offset, ..)| offset).collect();
+        assert_eq!(offsets, [0, 100, 150, 4096, 0]);
+    }
+
     #[test]
     fn lines_that_are_no_calls_are_reported() {
         let wrong = |text: &str| records(text.as_bytes()).unwrap_err().to_string();

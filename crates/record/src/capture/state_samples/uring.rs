@@ -31,6 +31,11 @@ use super::spread;
 
 /// Largest number of entries of a ring, as in the kernel.
 const ENTRIES_MAX: u32 = 1 << 16;
+
+/// Largest plausible number of requests between two samples, which are ten milliseconds apart. A
+/// processor submits a few million requests a second.
+const DIFFERENCE_MAX: u32 = 1 << 20;
+
 /// Size in bytes of a request's and of a result's entry.
 const REQUEST_BYTES: usize = 64;
 const RESULT_BYTES: usize = 16;
@@ -232,6 +237,13 @@ impl Layout {
     }
 }
 
+/// Returns how far the counter `later` of a ring is beyond `earlier`; both wrap at 2^32. `None` for
+/// more than [`DIFFERENCE_MAX`]: the later one is behind, as with requests that have many results,
+/// or the process writes no valid counters.
+fn difference(later: u32, earlier: u32) -> Option<u32> {
+    Some(later.wrapping_sub(earlier)).filter(|&count| count <= DIFFERENCE_MAX)
+}
+
 impl Ring {
     /// Maps the ring of another process that has this `descriptor` there. `None` if the caller may
     /// not read it, or if its sizes do not fit the `layout`.
@@ -255,10 +267,12 @@ impl Ring {
             .or_else(|| Mapped::new(&file, MAP_RINGS, table))?;
         let request_bytes = request_entries as usize * REQUEST_BYTES;
         let requests = Mapped::new(&file, MAP_REQUESTS, request_bytes)?;
-        let taken = rings.word(layout.request_head).load(Ordering::Acquire);
+        // In this order: a request that completes between the two loads counts as in flight.
         let completed = rings.word(layout.result_tail).load(Ordering::Acquire);
+        let taken = rings.word(layout.request_head).load(Ordering::Acquire);
         // The requests in flight at the first look began before the recorder knew the ring.
-        let overwritten = VecDeque::from(vec![now_ns(); taken.wrapping_sub(completed) as usize]);
+        let in_flight_count = difference(taken, completed).unwrap_or(0);
+        let overwritten = VecDeque::from(vec![now_ns(); in_flight_count as usize]);
         Some(Ring {
             process,
             descriptor,
@@ -306,13 +320,13 @@ impl Ring {
         let taken = self.rings.word(layout.request_head).load(Ordering::Acquire);
         let first_request = std::mem::replace(&mut self.taken, taken);
         let first_result = std::mem::replace(&mut self.completed, completed);
-        let request_count = taken.wrapping_sub(first_request);
-        let result_count = completed.wrapping_sub(first_result);
         // The counts went back: a ring was created again at the same number.
-        if request_count > 1 << 30 || result_count > 1 << 30 {
+        let (Some(request_count), Some(result_count)) =
+            (difference(taken, first_request), difference(completed, first_result))
+        else {
             self.in_flight.clear();
             return;
-        }
+        };
         let entries = self.entry_indices(first_request, request_count, layout);
         for (index, entry) in (0..).zip(entries) {
             let begin_ns = spread(interval, index, request_count);
@@ -495,4 +509,19 @@ fn ring_descriptors(process: u32) -> Vec<u64> {
     };
     let rings = entries.flatten().filter(|entry| is_ring(&entry.path()));
     rings.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_wrap_and_may_go_back() {
+        assert_eq!(difference(10, 4), Some(6));
+        assert_eq!(difference(2, u32::MAX - 1), Some(4));
+        // More results than requests, as of requests with many results.
+        assert_eq!(difference(4, 10), None);
+        assert_eq!(difference(1 << 20, 0), Some(1 << 20));
+        assert_eq!(difference((1 << 20) + 1, 0), None);
+    }
 }

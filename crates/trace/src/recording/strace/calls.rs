@@ -125,7 +125,7 @@ impl StraceParser {
         if let (Some((_, open_file)), Some(bytes)) =
             (self.file_of_descriptor(task, descriptor_text), bytes)
         {
-            open_file.position = open_file.position.saturating_add(bytes);
+            open_file.position.set(open_file.position.get().saturating_add(bytes));
         }
     }
 
@@ -138,7 +138,9 @@ impl StraceParser {
             Some(path) => path.name,
             None => unquoted(call.argument(usize::from(call.name.starts_with("openat")))),
         };
-        self.table_of_task(task).open_files.insert(descriptor, OpenFile { path, position: 0 });
+        self.table_of_task(task)
+            .open_files
+            .insert(descriptor, OpenFile { path, ..OpenFile::default() });
     }
 
     /// Removes closed descriptors, also after a failed call. `close_range` with the flag CLOEXEC
@@ -163,12 +165,11 @@ impl StraceParser {
         if let (Some((_, open_file)), Some(position)) =
             (self.file_of_descriptor(task, call.argument(0)), position)
         {
-            open_file.position = position;
+            open_file.position.set(position);
         }
     }
 
-    /// Copies a descriptor (`dup`, `F_DUPFD`). The copy has a file position of its own from here
-    /// on. No effect if the call failed, or if the descriptor is unknown.
+    /// Copies a descriptor (`dup`, `F_DUPFD`). Both have one file position. No effect if the call failed, or if the descriptor is unknown.
     fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
         if let (Some((original, _)), Some(copy)) =
             (parse_descriptor(call.argument(0)), call.success_value())
@@ -224,9 +225,9 @@ impl StraceParser {
         }
         // A read of a file. One without an offset moves the position.
         let read_bytes = u64::try_from(value).unwrap_or(0);
-        let offset = requested.offset.unwrap_or(open_file.position);
+        let offset = requested.offset.unwrap_or(open_file.position.get());
         if requested.offset.is_none() {
-            open_file.position = open_file.position.checked_add(read_bytes)?;
+            open_file.position.set(open_file.position.get().checked_add(read_bytes)?);
         }
         let path = open_file.path.clone();
         // A copy of more than a call can move means the rest of the file.

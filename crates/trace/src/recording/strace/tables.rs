@@ -1,6 +1,8 @@
 //! State of a process at a line of strace: its descriptors, mappings and pending requests.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -15,12 +17,13 @@ pub struct Table {
     mapped: BTreeMap<u64, Mapped>,
 }
 
-/// An open file.
+/// An open file. A clone is a copy of the descriptor, by `dup` or by a fork: it has the same
+/// position.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFile {
     pub path: String,
-    /// Offset of the next read in bytes.
-    pub position: u64,
+    /// Offset of the next read in bytes, of all copies of the descriptor.
+    pub position: Rc<Cell<u64>>,
 }
 
 impl OpenFile {
