@@ -3,6 +3,7 @@
 use readpath::pager::MappingMode;
 use readpath::{BackendInUse, BackendKind, Mode};
 use readpath_record::cold::Residency;
+use readpath_sim::job::JobFile;
 
 /// Returns a caveat about the start of a run on a file: no direct I/O, or pages that stayed in the
 /// kernel page cache. `None` without either.
@@ -31,6 +32,12 @@ pub fn kernel_cache_caveat(bytes: u64) -> Option<String> {
 /// mode `Served`.
 pub fn mapping_caveat(mode: MappingMode) -> Option<String> {
     (mode != MappingMode::Served).then(|| format!("mapped by {mode}"))
+}
+
+/// Returns a caveat if jobs have I/O priorities, which the schedulers of the library do not know.
+pub fn priority_caveat(jobs: &JobFile) -> Option<String> {
+    let has_priority = jobs.jobs.iter().any(|job| job.priority.is_some());
+    has_priority.then(|| "prio and prioclass have no effect through the library".to_owned())
 }
 
 /// Joins two caveats by a semicolon. `None` if both are absent.

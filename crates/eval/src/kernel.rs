@@ -24,12 +24,14 @@ mod buffer;
 mod bus;
 mod calls;
 mod mapped;
+mod priority;
 mod ring;
 mod under_way;
 
 use buffer::FixedBuffer;
 use calls::Calls;
 use mapped::Mapped;
+pub use priority::set_thread_priority;
 use ring::UringEngine;
 use under_way::{EndedKernelTransfer, FileTransfers, TransferEngine};
 
@@ -340,6 +342,11 @@ pub enum KernelError {
         /// Error number.
         errno: i32,
     },
+    /// The I/O priority cannot be set.
+    Priority {
+        /// Error number.
+        errno: i32,
+    },
 }
 
 impl std::fmt::Display for KernelError {
@@ -375,6 +382,11 @@ impl std::fmt::Display for KernelError {
                 f,
                 "{}: can't be mapped: {}; use another ioengine",
                 path.display(),
+                errno_text(*errno)
+            ),
+            KernelError::Priority { errno } => write!(
+                f,
+                "ioprio_set: {}; the class real time (prioclass=1) needs root",
                 errno_text(*errno)
             ),
         }

@@ -1,4 +1,5 @@
-//! Start of a program next to ten sequential streams, by scheduler, on the modelled disk.
+//! Start of a program next to ten sequential streams, by scheduler, on the modelled disk; and two
+//! streams of different priorities.
 //!
 //! `bench/notes/schedulers.md` has the figures. BFQ's published comparison has 0.74 s for `bfq` and
 //! about 2.1 s for the others, of another program on another disk: only the order is compared.
@@ -55,5 +56,47 @@ fn program_waits_once_for_a_full_device_under_adaptive() {
         assert!(seconds < seconds_max, "{device}: {seconds} s");
         let (_, all_at_once) = start_on(device, "deadline");
         assert!(streams > 0.95 * all_at_once, "{device}: {streams} of {all_at_once} MiB/s");
+    }
+}
+
+/// Bytes of the first section of a job / bytes of the second, on a disk without readahead.
+fn share(job: &str, scheduler: &str) -> f64 {
+    let setup = SimulationSetup {
+        scheduler: Spec::parse(scheduler).unwrap(),
+        readahead: Spec::plain("none"),
+        ..SimulationSetup::new(Spec::parse("hdd,drive=sata2010").unwrap())
+    };
+    let job = JobFile::parse(job).unwrap();
+    let row = simulate("share", &job, &setup, &mut |_| ProgressAnswer::Continue).unwrap();
+    let [first, second] = [0, 1].map(|index| row.sections[index].bytes);
+    // The second stream may have had no request at all.
+    first as f64 / second.max(128 << 10) as f64
+}
+
+/// Linux 6.18 over the same disk, by a loop device (`bench/loop_schedulers.py`): 7.3 and 7.7 times
+/// under `bfq`, whose weights are 80 and 10, and 0.99 to 1.02 under the others.
+#[test]
+fn level_of_a_stream_counts_under_bfq_alone() {
+    let job = include_str!("../../../bench/loop-schedulers/levels.fio");
+    let bfq = share(job, "bfq");
+    assert!((6.5..8.5).contains(&bfq), "{bfq}");
+    for other in ["noop", "mq-deadline", "kyber"] {
+        let other_share = share(job, other);
+        assert!((0.9..1.1).contains(&other_share), "{other_share} under {other}");
+    }
+}
+
+/// Linux 6.18 over the same disk: 235 and 301 times under `mq-deadline`, 14 and 94 times under
+/// `bfq`, and 1.00 under the others.
+#[test]
+fn real_time_stream_has_nearly_all_of_the_disk_under_mq_deadline_and_bfq() {
+    let job = include_str!("../../../bench/loop-schedulers/classes.fio");
+    for (scheduler, least) in [("mq-deadline", 100.0), ("bfq", 14.0)] {
+        let real_time = share(job, scheduler);
+        assert!(real_time > least, "{real_time} under {scheduler}");
+    }
+    for other in ["noop", "kyber"] {
+        let other_share = share(job, other);
+        assert!((0.9..1.1).contains(&other_share), "{other_share} under {other}");
     }
 }

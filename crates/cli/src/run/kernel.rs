@@ -6,7 +6,9 @@ use readpath::Direct;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_eval::clock::Clock;
-use readpath_eval::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
+use readpath_eval::kernel::{
+    KernelEngine, KernelError, KernelFile, KernelOptions, set_thread_priority,
+};
 use readpath_os::queue::QueueLimits;
 use readpath_sim::report::ResultRow;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
@@ -51,8 +53,8 @@ fn window_kib(queue: &QueueLimits) -> u64 {
 /// interrupt no further operation starts, and the process ends with its last operation in flight.
 ///
 /// # Errors
-/// The file cannot be opened, or the engine fails to wait. A failed operation is counted in the
-/// figures instead.
+/// The file cannot be opened, the kernel refuses the priority, or the engine fails to wait. A failed
+/// operation is counted in the figures instead.
 fn run_process(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -69,6 +71,10 @@ fn run_process(
         advice: process.advice(),
         mapping_advice: process.mapping_advice(),
     };
+    // The thread is the process's own, and ends with it.
+    if let Some(priority) = process.priority() {
+        set_thread_priority(priority)?;
+    }
     // Preparation: the file is open and its buffers are in memory before the clock starts.
     let mut file = KernelFile::open(shared.path, options, Clock::start())?;
     file.touch_buffers();

@@ -96,7 +96,7 @@ pub fn run(
     row.page_cache = run.jobs.page_cache(read_path.page_cache().name(), mapping_cache);
     row.readahead = Some(readahead_name(read_path.page_cache(), setup));
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = note::join(row.note, note);
+    row.note = note::join(note::join(row.note, note), note::priority_caveat(&run.jobs));
     Ok(row)
 }
 
@@ -130,7 +130,7 @@ pub fn run_nfs(
     row.page_cache = Some(page_cache.name().to_owned());
     row.readahead = Some(readahead_name(page_cache, setup));
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = note::join(row.note, note);
+    row.note = note::join(note::join(row.note, note), note::priority_caveat(&run.jobs));
     Ok(row)
 }
 

@@ -34,9 +34,8 @@
 //! Omitted: groups; merging of the queues of cooperating processes; injection of other requests
 //! during idling; the raising of asynchronous queues. A process that is raised as interactive does
 //! not become soft real-time before that ends. An arrival may end a service although a third queue
-//! is next. The queue with the smallest of different weights is idled for as well. The classes of
-//! raised queues do not count as different. Think times are measured during idling, too. A burst
-//! may begin while other queues are busy.
+//! is next. The queue with the smallest of different weights is idled for as well. Think times are
+//! measured during idling, too. A burst may begin while other queues are busy.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -99,6 +98,8 @@ pub struct Bfq {
     busy_raised: u32,
     /// Number of other busy queues by class and weight.
     busy_plain: BTreeMap<(Class, u64), u32>,
+    /// Number of busy queues of each class.
+    busy_by_class: [u32; 3],
 
     in_service: Option<QueueId>,
     /// Time until which the device is kept idle for the queue in service.
@@ -132,6 +133,7 @@ impl Bfq {
             busy: 0,
             busy_raised: 0,
             busy_plain: BTreeMap::new(),
+            busy_by_class: [0; 3],
             in_service: None,
             idle_until: None,
             services: 0,

@@ -5,6 +5,12 @@
 //! device. A request that has waited `prio_aging_expire` is served in spite of higher classes. The
 //! level inside a class has no effect. With one class it serves in the order of `deadline`.
 //!
+//! A withheld request is not looked at when the higher class's last request completes. It is served
+//! at the next arrival, or when the queue is run again, 3 ms after it was withheld. A process of
+//! the higher class that sends its next read at once thus keeps the device, although no idling is
+//! planned. Measured on Linux 6.18: a real-time stream gets 235 to 300 times the throughput of
+//! a best-effort one (`bench/loop_schedulers.py`).
+//!
 //! The classes share one batch: the number of its requests, its direction, and the number of read
 //! batches that passed writes.
 //!
@@ -28,6 +34,9 @@ use super::{Dispatch, Inserted, Scheduler};
 
 /// Number of priority classes.
 const CLASSES: usize = 3;
+
+/// Time until the queue is run again after a run that withheld requests (`BLK_MQ_BUDGET_DELAY`).
+const RERUN_DELAY: Time = Time::from_ms(3);
 
 /// The tunables of `mq-deadline`, under the kernel's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +89,10 @@ pub struct MqDeadline {
     /// Number of requests of each class in the device.
     in_device: [u32; CLASSES],
     batch: BatchState,
+    /// False after a run that withheld requests, until an arrival or `rerun_at`.
+    may_run: bool,
+    /// Time of the next run for withheld requests. An earlier run does not change it.
+    rerun_at: Option<Time>,
 }
 
 /// A request to dispatch, and the batch as it is afterwards.
@@ -98,6 +111,22 @@ impl MqDeadline {
             classes: Default::default(),
             in_device: [0; CLASSES],
             batch: BatchState::new(&tunables.deadline),
+            may_run: true,
+            rerun_at: None,
+        }
+    }
+
+    /// Returns true if requests wait, and all of the highest class with requests are in the device.
+    fn withholds(&self) -> bool {
+        self.queued() > 0
+            && self.busy_classes().next().is_some_and(|it| self.classes[it].count() == 0)
+    }
+
+    /// Ends the run of the queue if it withholds requests, and plans the next run.
+    fn update_run(&mut self, now: Time, requests: &RequestTable) {
+        self.may_run = !self.withholds() || self.choose_aged(now, requests).is_some();
+        if !self.may_run {
+            self.rerun_at.get_or_insert(now + RERUN_DELAY);
         }
     }
 
@@ -159,30 +188,51 @@ impl Scheduler for MqDeadline {
         let request = &requests[id];
         let queues = &mut self.classes[request.priority.class as usize];
         let queued = &mut queues.queued[request.op as usize];
-        if !self.tunables.front_merges
-            && !queued.merges_at_its_start(id, requests, self.sectors_max)
+        let inserted = if self.tunables.front_merges
+            || queued.merges_at_its_start(id, requests, self.sectors_max)
         {
+            queued.insert_or_merge(now, id, requests, self.sectors_max)
+        } else {
             queued.insert(WaitingRequest { id, arrived: now }, requests);
-            return Inserted::Queued;
-        }
-        queued.insert_or_merge(now, id, requests, self.sectors_max)
+            Inserted::Queued
+        };
+        self.update_run(now, requests);
+        inserted
     }
 
-    /// Sends an aged request, or the next one of the highest class with requests. Returns none
-    /// while that class has all its requests in the device.
+    /// Sends an aged request, or the next one of the highest class with requests. While that class
+    /// has all its requests in the device, returns the time of the next run.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        let choice = self.choose_aged(now, requests);
-        let Some(choice) = choice.or_else(|| self.choose_highest(now, requests)) else {
-            return Dispatch::Nothing;
+        self.may_run |= self.rerun_at.take_if(|at| *at <= now).is_some();
+        let choice = match self.may_run {
+            true => self.choose_aged(now, requests).or_else(|| self.choose_highest(now, requests)),
+            false => None,
+        };
+        let Some(choice) = choice else {
+            if self.queued() == 0 {
+                return Dispatch::Nothing;
+            }
+            self.may_run = false;
+            return Dispatch::WaitUntil(*self.rerun_at.get_or_insert(now + RERUN_DELAY));
         };
         self.batch = choice.batch;
         self.in_device[choice.class] += 1;
         let queues = &mut self.classes[choice.class];
-        Dispatch::Request(queues.take(choice.batch.direction, choice.key, requests))
+        let id = queues.take(choice.batch.direction, choice.key, requests);
+        self.update_run(now, requests);
+        Dispatch::Request(id)
     }
 
-    /// Counts the requests of each class in the device.
-    fn complete(&mut self, _now: Time, id: RequestId, requests: &RequestTable) {
+    /// Counts the requests of each class in the device. Runs of the queue until now had no effect
+    /// on withheld requests, since this request was in the device.
+    fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
+        if !self.may_run
+            && let Some(at) = &mut self.rerun_at
+        {
+            while *at <= now {
+                *at += RERUN_DELAY;
+            }
+        }
         self.in_device[requests[id].priority.class as usize] -= 1;
     }
 
@@ -216,9 +266,9 @@ mod tests {
     /// at 100. Best-effort: 1 (a write) at 50, 3 at 8000, 5 at 20. Idle: 2 at 7000.
     ///
     /// The head starts at 0, so that real-time comes upwards: 4, 0. As long as one of the two is in
-    /// the device, nothing else goes: `complete` of both precedes 5. Best-effort reads go upwards
-    /// from 0, in a batch that has had 2 requests: 5, 3. No read is left: the write 1. The idle
-    /// request goes when these have completed.
+    /// the device, nothing else goes: `complete` of both precedes 5, and the next run at 3 ms.
+    /// Best-effort reads go upwards from 0, in a batch that has had 2 requests: 5, 3. No read is
+    /// left: the write 1. The idle request goes when these have completed, at 6 ms.
     #[test]
     fn golden_order_of_three_classes() {
         let mut policy = mq_deadline(MqDeadlineTunables::default());
@@ -228,13 +278,18 @@ mod tests {
         policy.insert(Time::ZERO, read(8000, 8));
         policy.insert(Time::ZERO, of_class(Class::RealTime, read(100, 8)));
         policy.insert(Time::ZERO, read(20, 8));
-        for (group, ids) in [[4, 0].as_slice(), &[5, 3, 1], &[2]].into_iter().enumerate() {
+        for (at_ms, ids) in [(0, [4, 0].as_slice()), (3, &[5, 3, 1]), (6, &[2])] {
+            let now = Time::from_ms(at_ms);
             for &id in ids {
-                assert_eq!(policy.dispatch(Time::ZERO), Dispatch::Request(RequestId(id)));
+                assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(id)));
             }
+            let after = match at_ms {
+                6 => Dispatch::Nothing,
+                _ => Dispatch::WaitUntil(Time::from_ms(at_ms + 3)),
+            };
             for &id in ids {
-                assert_eq!(policy.dispatch(Time::ZERO), Dispatch::Nothing, "group {group}, {id}");
-                policy.complete(Time::ZERO, RequestId(id));
+                assert_eq!(policy.dispatch(now), after, "at {at_ms} ms, request {id}");
+                policy.complete(now, RequestId(id));
             }
         }
         assert_eq!(policy.policy.queued(), 0);
@@ -256,13 +311,16 @@ mod tests {
             assert_eq!(policy.dispatch(Time::from_s(9)), Dispatch::Request(RequestId(1)));
             let mut ids = std::vec::Vec::new();
             let mut in_device = std::vec::Vec::from([RequestId(1)]);
+            let mut now = Time::from_s(10);
             while policy.policy.queued() > 0 {
-                match policy.dispatch(Time::from_s(10)) {
-                    Dispatch::Request(id) => {
+                match (policy.dispatch(now), in_device.pop()) {
+                    (Dispatch::Request(id), others) => {
                         ids.push(id.0);
-                        in_device.push(id);
+                        in_device.extend(others.into_iter().chain([id]));
                     }
-                    _ => policy.complete(Time::from_s(10), in_device.pop().unwrap()),
+                    (_, Some(id)) => policy.complete(now, id),
+                    (Dispatch::WaitUntil(time), None) => now = time,
+                    (other, None) => panic!("{other:?} with requests that wait"),
                 }
             }
             ids
@@ -312,10 +370,37 @@ mod tests {
         let now = Time::from_s(11);
         assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(1)));
         assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(2)));
-        assert_eq!(policy.dispatch(now), Dispatch::Nothing);
+        let next_run = now + Time::from_ms(3);
+        assert_eq!(policy.dispatch(now), Dispatch::WaitUntil(next_run));
         policy.complete(now, RequestId(0));
         policy.complete(now, RequestId(1));
-        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(3)));
+        assert_eq!(policy.dispatch(now), Dispatch::WaitUntil(next_run));
+        assert_eq!(policy.dispatch(next_run), Dispatch::Request(RequestId(3)));
+    }
+
+    /// The real-time reads 0, 2 and 3 follow each other, 5 ms in the device each, with 0.1 ms in
+    /// between. The best-effort read 1 waits from 1 ms on, and is looked at 4, 7, 10 and 13 ms. At
+    /// 10 ms no real-time read is in the device: 2 ended at 9.9 ms, and 3 comes at 10.2 ms.
+    #[test]
+    fn withheld_request_is_served_at_the_next_run_after_a_completion() {
+        let us = Time::from_us;
+        let mut policy = mq_deadline(single());
+        let real_time = |start| of_class(Class::RealTime, read(start, 8));
+        policy.insert(us(0), real_time(0));
+        assert_eq!(policy.dispatch(us(0)), Dispatch::Request(RequestId(0)));
+        policy.insert(us(1_000), read(900, 8));
+        assert_eq!(policy.dispatch(us(1_000)), Dispatch::WaitUntil(us(4_000)));
+        assert_eq!(policy.dispatch(us(4_000)), Dispatch::WaitUntil(us(7_000)));
+        policy.complete(us(5_000), RequestId(0));
+        assert_eq!(policy.dispatch(us(5_000)), Dispatch::WaitUntil(us(7_000)));
+        policy.insert(us(5_100), real_time(8));
+        assert_eq!(policy.dispatch(us(5_100)), Dispatch::Request(RequestId(2)));
+        // The device is full, for example: the run at 7 ms does not reach the scheduler.
+        policy.complete(us(9_900), RequestId(2));
+        assert_eq!(policy.dispatch(us(9_900)), Dispatch::WaitUntil(us(10_000)));
+        assert_eq!(policy.dispatch(us(10_000)), Dispatch::Request(RequestId(1)));
+        policy.insert(us(10_200), real_time(16));
+        assert_eq!(policy.dispatch(us(10_200)), Dispatch::Request(RequestId(3)));
     }
 
     /// Two reads in the order of arrival, the second in front of the first.

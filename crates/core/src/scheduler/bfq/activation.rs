@@ -88,6 +88,7 @@ impl Bfq {
         let key = (queue.priority.class, queue.plain_weight());
         let is_raised = queue.raising.is_raised();
         queue.counted_as = Some((key, is_raised));
+        self.busy_by_class[queue.priority.class as usize] += 1;
         if is_raised {
             self.busy_raised += 1;
         } else {
@@ -99,6 +100,8 @@ impl Bfq {
     fn uncount_busy(&mut self, id: QueueId) {
         let Some((key, is_raised)) = self.queues[id].counted_as.take() else { return };
         self.busy -= 1;
+        let (class, _) = key;
+        self.busy_by_class[class as usize] -= 1;
         if is_raised {
             self.busy_raised -= 1;
         } else if let Some(count) = self.busy_plain.get_mut(&key) {

@@ -24,10 +24,11 @@ impl Bfq {
         depth_max > QUEUEING_DEPTH
     }
 
-    /// Returns true if the busy queues have different weights or classes. Weight-raised queues do
-    /// not count.
+    /// Returns true if the busy queues have different weights or classes. The weights of raised
+    /// queues do not count.
     pub(super) fn is_asymmetric(&self) -> bool {
-        self.busy_plain.len() > 1
+        let classes = self.busy_by_class.iter().filter(|&&count| count > 0).count();
+        self.busy_plain.len() > 1 || classes > 1
     }
 
     /// Returns true if idling for the queue pays: it raises the throughput, or it keeps the share
