@@ -31,6 +31,7 @@ mod ghosts;
 mod lirs;
 mod lru;
 mod lru_k;
+mod mglru;
 mod queues;
 mod s3fifo;
 mod s4fifo;
@@ -49,6 +50,7 @@ pub use ghosts::{GhostList, Ghosts};
 pub use lirs::Lirs;
 pub use lru::Lru;
 pub use lru_k::LruK;
+pub use mglru::MgLru;
 pub use s3fifo::S3Fifo;
 pub use s4fifo::S4Fifo;
 pub use sieve::Sieve;
@@ -115,6 +117,11 @@ pub const POLICIES: &[Policy] = &[
         name: "lirs",
         line: "keeps pages with short reuse distance; keeps part of a loop larger than memory",
         source: include_str!("eviction/lirs.rs"),
+    },
+    Policy {
+        name: "mglru",
+        line: "Linux's generations: tiers by use count are protected by their refault rates",
+        source: include_str!("eviction/mglru.rs"),
     },
     Policy {
         name: "clock2q",
@@ -291,6 +298,7 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
         "s4fifo" => return Ok(Box::new(S4Fifo::from_spec(spec, pages)?)),
         "arc" => Box::new(Arc::new(pages)),
         "lirs" => Box::new(Lirs::new(pages)),
+        "mglru" => Box::new(MgLru::new(pages)),
         "clock2q" => Box::new(Clock2Q::new(pages)),
         "adaptive" => Box::new(AdaptiveEviction::new(pages)),
         name => match REGISTERED.find(name) {

@@ -19,7 +19,7 @@ const OTHER_NAMES: &str = "\
     format forward fstat fsync go_on hdd hist_divisor idle invalidate io_destroy io_getevents \
     io_submit io_uring io_uring_complete io_uring_enter io_uring_submit_req iocb iodepth_batch k \
     kernel ki kiobuf less libaio lirs lookup3 losetup lru m madvise man map_pages max_sectors_kb \
-    md memcpy memory mincore mlock mlock2 mlockall mm_filemap_fault mm_filemap_get_pages \
+    md memcpy memory mglru mincore mlock mlock2 mlockall mm_filemap_fault mm_filemap_get_pages \
     mm_filemap_map_pages mmap mremap n nfs3_server none nr_requests null occupies ondemand open \
     openat2 order own page_cluster page_cluster_max page_fault_kernel piece posix_fadvise \
     post_op_attr pread pread64 preadv preadv2 processor psychic psync ramp_time random randseed \
