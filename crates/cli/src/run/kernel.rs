@@ -53,8 +53,8 @@ fn window_kib(queue: &QueueLimits) -> u64 {
 /// interrupt no further operation starts, and the process ends with its last operation in flight.
 ///
 /// # Errors
-/// The file cannot be opened, the kernel refuses the priority, or the engine fails to wait. A failed
-/// operation is counted in the figures instead.
+/// The file cannot be opened, the kernel refuses the priority, or the engine fails to wait. A
+/// failed operation is counted in the figures instead.
 fn run_process(
     mut process: Process,
     shared: &ProcessesShared<'_>,
