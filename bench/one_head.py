@@ -73,6 +73,7 @@ class Disk:
         self.device, self.is_rotational, self.mount = device, is_rotational, mount
         self.size, self.data = size, data
         self.opened: int | None = None
+        self.rotational: pathlib.Path | None = None
 
     def __enter__(self) -> pathlib.Path:
         command = [COMMAND, "emulate", self.device, "--at", self.mount, "--size", self.size]
@@ -98,9 +99,13 @@ class Disk:
         # also if this program is killed.
         self.opened = os.open(self.loop, os.O_RDONLY)
         subprocess.run(["losetup", "--detach", self.loop], check=True)
-        pathlib.Path(f"/sys/block/{self.loop.name}/queue/rotational").write_text(self.is_rotational)
+        self.rotational = pathlib.Path(f"/sys/block/{self.loop.name}/queue/rotational")
+        self.rotational_before = self.rotational.read_text()
+        self.rotational.write_text(self.is_rotational)
 
     def __exit__(self, *_: object) -> None:
+        if self.rotational is not None:
+            self.rotational.write_text(self.rotational_before)
         if self.opened is not None:
             os.close(self.opened)
         self.server.send_signal(signal.SIGTERM)
