@@ -115,6 +115,7 @@ impl BackendKind {
         }
         #[cfg(simulation)]
         if let Some(built) = crate::simulation::disk::backend() {
+            // The simulated disk stands for AIO.
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
         self.first_available(depth, &SHARED_ORDER, |kind| {
@@ -203,7 +204,8 @@ const SHARED_DEPTH_MAX: u32 = 16_383;
 /// Order of kinds for one exclusive thread.
 const EXCLUSIVE_ORDER: [BackendKind; 3] =
     [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
-/// Order of kinds for threads that share a backend or take turns.
+/// Order of kinds for threads that share a backend or take turns. io_uring is missing, because one
+/// stalled thread would stall all.
 pub(crate) const SHARED_ORDER: [BackendKind; 2] = [BackendKind::Aio, BackendKind::Threads];
 
 impl std::fmt::Display for BackendKind {

@@ -55,6 +55,7 @@ const COPY_TWICE_BYTES_MAX: u64 = 16 << 10;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Batch {
+    /// Owner of the engine of the batch's path.
     engine: Arc<LazyEngine>,
     /// Completion queue of this batch in the engine, from its first read there.
     queue: Option<QueueId>,
@@ -135,6 +136,7 @@ impl Batch {
             }
         }
         self.engine.engine_or_build()?;
+        // With all requested bytes: the engine cuts the read at the end of the file.
         self.unstarted.push(UnstartedRead { handle, offset, bytes, ticket });
         if self.unstarted.len() == START_GROUP_READS {
             self.start();
@@ -349,7 +351,7 @@ impl Batch {
 
 impl Drop for Batch {
     /// Releases the pages of completed reads, and abandons the reads in flight. Does nothing if no
-    /// read went to the engine.
+    /// read went to the engine, and in a child made by `fork`, whose parent has the engine.
     fn drop(&mut self) {
         let (Some(engine), Some(queue)) = (self.engine.existing_engine(), self.queue) else {
             return;
@@ -357,7 +359,9 @@ impl Drop for Batch {
         self.returned.extend(self.borrowed.take());
         self.returned.extend(self.ready.drain(..));
         let mut state = engine.lock();
-        state.release_and_start(queue, &mut self.returned, &[], &mut self.ready);
+        // Reads that have not started never will.
+        let no_reads = [];
+        state.release_and_start(queue, &mut self.returned, &no_reads, &mut self.ready);
         state.close_queue(queue);
     }
 }
@@ -375,6 +379,7 @@ pub struct PutRead {
 
 /// Completed read of a [`Batch`] with its bytes, valid until the next use of the batch.
 pub struct BatchRead<'a> {
+    /// Owner of the engine, in whose frames the bytes may lie.
     engine: &'a LazyEngine,
     /// Result, with the frames or the copy of its bytes.
     completed: &'a CompletedRead,

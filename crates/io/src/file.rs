@@ -92,6 +92,7 @@ use reader::Reader;
 /// ```
 #[derive(Clone)]
 pub struct File {
+    /// Readahead state and counters, shared by clones. [`revalidate`](File::revalidate) replaces it.
     handle: Arc<Handle>,
     name: Arc<Path>,
 }
@@ -439,7 +440,8 @@ impl File {
             .kernel_file()
             .is_none()
             .then(|| probes::begin_read(offset, buffer.len() as u64));
-        // With the fast path, `read_at` looks up shared frames. Without it, this does.
+        // The fast path returns cached bytes without the checks of `current` (of the process and
+        // the file's version). With it, `read_at` has looked up shared frames; else this does.
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
         {

@@ -48,7 +48,7 @@ pub(crate) fn begin_read(offset: u64, bytes: u64) -> ReadSpan {
 
 #[cfg(feature = "usdt")]
 impl Drop for ReadSpan {
-    /// Reports the end of the read.
+    /// Reports the end of the read that began at `offset`. The probe has this argument only.
     #[inline(always)]
     fn drop(&mut self) {
         probe::probe!(readpath, read_end, self.offset);

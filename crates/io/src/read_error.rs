@@ -52,7 +52,7 @@ pub enum ReadError {
         /// Error of the backend.
         error: BackendError,
     },
-    /// The check for changes of the file ([`Coherence`](crate::Coherence)) failed.
+    /// The check for changes of the file ([`Coherence`](crate::Coherence)), by `fstat(2)`, failed.
     Look {
         /// Error of the kernel, as in `errno(3)`.
         errno: i32,

@@ -81,6 +81,7 @@ pub struct FileStorage {
     targets: Vec<Option<Target>>,
     /// Free slots in `targets`.
     free_slots: Vec<usize>,
+    /// Capabilities of the storage as a whole, for files of any device.
     caps: DeviceCaps,
     /// I/O backend when the storage was created.
     in_use: BackendInUse,
@@ -141,9 +142,11 @@ impl FileStorage {
         clock: Clock,
     ) -> FileStorage {
         let caps = DeviceCaps {
+            // Each file has sectors of its own, so the storage has no end.
             sectors: u64::MAX,
             request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
             depth_max: depth,
+            // Unknown: the files may lie on different devices.
             is_rotational: false,
             // Whole pages suit every target.
             alignment_sectors: PAGE_SECTORS as u32,

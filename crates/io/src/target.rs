@@ -133,13 +133,16 @@ pub(crate) struct OpenDescriptor {
 /// A file or block device, open for reading. Clones share the open file description.
 #[derive(Clone, Debug)]
 pub struct Target {
+    /// Open file with the flags of `mode`. For [`Direct::Late`] it has no O_DIRECT.
     file: Arc<File>,
     /// Second open file for transfers with direct I/O, for [`Direct::Late`].
     late_direct: Option<Arc<ForkLocal<Option<File>>>>,
     path: Arc<Path>,
+    /// Length at opening.
     bytes: u64,
     is_block_device: bool,
     mode: Mode,
+    /// Alignment of offsets and sizes; 1 through the kernel page cache.
     alignment_bytes: u32,
     /// Version of the file at opening.
     identity: Identity,

@@ -217,7 +217,8 @@ pub(crate) struct Transfers<K> {
     slots: Vec<TransferSlot<K>>,
     /// Indices of free slots.
     free_slots: Vec<u32>,
-    /// Slot of each request in flight, by its id; grows if ids exceed the depth.
+    /// Slot of each request in flight, by its id; grows if ids exceed the depth. The entries of
+    /// other ids are out of date.
     slot_by_id: Vec<u32>,
     /// Scratch list of answers, kept for its capacity.
     answers: Vec<KernelAnswer>,
@@ -231,6 +232,7 @@ pub(crate) struct Transfers<K> {
 }
 
 struct TransferSlot<K> {
+    /// Id of the present transfer, or of the last one.
     id: RequestId,
     progress: TransferProgress,
     /// Present while the slot is occupied.

@@ -8,6 +8,7 @@ const PAGE_BYTES: usize = 4096;
 /// Page-aligned bytes, zero at first. The system allocates each page at its first use.
 #[derive(Debug)]
 pub struct PageBuffer {
+    /// The buffer, with unused bytes before and after it.
     memory: Vec<u8>,
     /// Index of the first page-aligned byte in the memory.
     start: usize,
@@ -19,6 +20,7 @@ impl PageBuffer {
     /// Creates a buffer of `bytes` bytes, rounded up to whole pages.
     pub fn new(bytes: u64) -> PageBuffer {
         let bytes = (bytes as usize).next_multiple_of(PAGE_BYTES);
+        // One page more, so that the memory contains an aligned buffer wherever it begins.
         let memory = vec![0; bytes + PAGE_BYTES];
         let start = memory.as_ptr().align_offset(PAGE_BYTES);
         PageBuffer { memory, start, bytes }

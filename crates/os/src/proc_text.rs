@@ -22,6 +22,8 @@ pub fn number(text: &str, name: &str) -> Option<u64> {
 
 /// Fields of `/proc/PID/stat` after the name of the program, of which the first is the state.
 /// `None` for a text of another form.
+///
+/// The first field returned is thus field 3 of proc(5).
 pub fn stat_fields(text: &str) -> Option<impl Iterator<Item = &str>> {
     // The name before the fields may contain spaces and parentheses.
     text.rsplit_once(") ").map(|(_, fields)| fields.trim_end().split(' '))

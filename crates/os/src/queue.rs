@@ -17,7 +17,8 @@ pub struct QueueLimits {
     pub read_ahead_bytes: u64,
     /// True for a device with a moving head (`rotational`).
     pub is_rotational: bool,
-    /// Kernel's I/O scheduler of the device (`scheduler`, the entry in brackets).
+    /// Kernel's I/O scheduler of the device (`scheduler`, the entry in brackets). `None` if sysfs
+    /// reports none.
     pub scheduler: Option<String>,
 }
 
@@ -29,7 +30,7 @@ impl QueueLimits {
     }
 
     /// Queue of the device with this number, as `stat(2)` reports it. `None` without an entry in
-    /// sysfs.
+    /// sysfs, or if one of the entry's numbers cannot be read.
     pub fn from_device_number(device: u64) -> Option<QueueLimits> {
         let directory = queue_path(device)?;
         let number_in_file = |name: &str| -> Option<u64> {

@@ -45,6 +45,7 @@ const SUBMIT_BATCH: usize = 32;
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Iocb {
+    /// Number that the answer returns.
     token: u64,
     key_and_flags: u64,
     opcode: u16,
@@ -91,8 +92,10 @@ const MAGIC: u32 = 0xa10a_10a1;
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct AioEvent {
+    /// Token of the request.
     token: u64,
     request: u64,
+    /// Bytes moved, or a negative `errno`.
     result: i64,
     result2: i64,
 }
@@ -106,6 +109,7 @@ struct IdleContext {
     process: ProcessNumber,
     /// Context id of the kernel.
     id: usize,
+    /// Number of requests that it takes; still reserved in `request_share`.
     depth: u32,
 }
 
@@ -154,7 +158,8 @@ struct AioContext {
     completion_ring: NonNull<AioRing>,
     /// Eventfd signalled for each answer.
     event_fd: OwnedFd,
-    /// True if the eventfd belongs to another owner, who also clears it.
+    /// True if the eventfd belongs to another owner, who also clears it. After a sleep of its own,
+    /// `exchange` clears it too.
     is_event_fd_borrowed: bool,
     /// Requests not submitted yet.
     queued: Mutex<Vec<Iocb>>,
@@ -363,6 +368,7 @@ impl AioContext {
             op,
             offset: request.offset as u64,
             segments,
+            // Only direct transfers are submitted by `io_submit`.
             is_direct: true,
         };
         // SAFETY: the contract of the request holds for the job.

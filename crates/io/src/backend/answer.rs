@@ -68,7 +68,7 @@ pub(crate) fn next_step(raw: i32, transfer: &AnsweredTransfer) -> NextStep {
         return NextStep::Ended(Outcome::Done);
     }
     // The kernel moves whole blocks, except at the end of the file. A partial block is thus the
-    // end.
+    // end. The length at opening is an end only for reads: a write may extend the file.
     let is_at_end = match transfer.op {
         Op::Read => end >= transfer.file_bytes || !end.is_multiple_of(transfer.alignment_bytes),
         Op::Write => !end.is_multiple_of(transfer.alignment_bytes),

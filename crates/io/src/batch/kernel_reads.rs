@@ -45,6 +45,7 @@ enum RingState {
 
 /// A batch read submitted to the kernel page cache.
 struct KernelCacheRead {
+    /// The read, as the engine would start it.
     unstarted: UnstartedRead,
     /// Residency of its pages at submission.
     residency: SubmittedResidency,

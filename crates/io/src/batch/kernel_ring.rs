@@ -35,6 +35,7 @@ pub(super) struct KernelRing {
     bytes_in_ring: u64,
     /// Answers that were not taken yet.
     answers: Vec<KernelAnswer>,
+    /// Token of the next read. Tokens are not reused.
     next_token: u64,
     /// Process that may use the ring.
     process: ProcessNumber,

@@ -86,6 +86,7 @@ impl Builder {
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
         // A child cannot build another engine, because the connection belongs to the parent.
         let builder_for_child = None;
+        // Files of a server are not checked for changes, with any value of this option.
         let coherence = Coherence::WhenOpened;
         let engine = Arc::new(LazyEngine::new(engine, coherence, pages, builder_for_child));
         let handle = Handle::open(&engine, StorageFile::Server(file), nfs_identity(&file));
@@ -114,7 +115,8 @@ pub(crate) fn look_up_nfs_again(handle: &Handle) -> Result<Option<Handle>, OpenF
     Ok(Some(Handle::open(engine, StorageFile::Server(file), nfs_identity(&file))))
 }
 
-/// Identity of an NFS file's version, from its attributes.
+/// Identity of an NFS file's version, from its attributes. It has no unstable id, because files of
+/// a server are not checked at each read.
 fn nfs_identity(file: &RegularFile) -> Identity {
     let Attributes { fsid, fileid, bytes, modified, changed, .. } = file.attributes;
     let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());

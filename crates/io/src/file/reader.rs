@@ -34,12 +34,14 @@ use crate::target::Coherence;
 /// ```
 pub struct Reader {
     file: File,
+    /// File offset of the first byte of `page`, or of the next byte without a `page`.
     offset: u64,
     /// Page or copy that begins at `offset`, if any.
     page: Option<PageGuard>,
     /// Number of bytes of `page` that were consumed.
     consumed: usize,
-    /// Length of the present sequential run in bytes.
+    /// Bytes that [`Read::read`] has returned since the last seek: the length of the sequential run
+    /// that may be continued. Bytes consumed through [`BufRead`] are not counted.
     run_bytes: u64,
     /// True if small reads may be served from a larger copy.
     uses_larger_copies: bool,
@@ -51,7 +53,9 @@ pub struct Reader {
 const COPIED_READ_BYTES_MAX: usize = 16 << 10;
 
 impl Reader {
-    /// Creates a reader at the start of the file.
+    /// Creates a reader at the start of the file. Larger copies are allowed only if the kernel
+    /// caches the pages and no read has to be checked for a change of the file: the bytes of a copy
+    /// are returned later without a check.
     pub(crate) fn new(file: File) -> Reader {
         let handle = file.handle();
         let uses_larger_copies = file.page_cache() == PageCache::Kernel
@@ -114,8 +118,9 @@ impl Reader {
     }
 
     /// Continues a sequential run: fills `buffer` first from the rest of the copy. Small reads then
-    /// come from a new copy as long as the run so far, and larger ones directly from the file.
-    /// Returns the number of bytes.
+    /// come from a new copy as long as the run so far, at most [`SEQUENTIAL_COPY_BYTES`] but at
+    /// least the rest of the read. Larger reads go directly to the file. Returns the number of
+    /// bytes.
     fn read_sequential(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut bytes_done = self.take_unconsumed(buffer);
         while bytes_done < buffer.len() {

@@ -11,12 +11,14 @@ use std::ops::{Deref, DerefMut};
 #[derive(Debug, Default)]
 pub(crate) struct AlignedBytes {
     lines: Box<[AlignedLine]>,
+    /// Length in bytes. The lines may have more after a reuse of memory.
     bytes: usize,
 }
 
 /// Size of a cache line in bytes.
 const LINE_BYTES: usize = 64;
 
+/// One cache line of memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct AlignedLine([u8; LINE_BYTES]);

@@ -41,6 +41,7 @@ pub(crate) fn can_allocate_page_metadata(pages: u64) -> bool {
 /// parent's pages, where copy-on-write could give the parent a copy (open(2), `O_DIRECT`), and
 /// forks cost no more. A child must not drop it.
 pub(crate) struct FrameMemory {
+    /// Start of the mapping, the address of frame 0.
     base: NonNull<u8>,
     frame_count: u32,
 }

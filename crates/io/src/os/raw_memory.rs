@@ -66,7 +66,8 @@ unsafe impl Send for RawMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RawMemory {}
 
-/// Minimum length in bytes of a mapping that takes whole huge pages.
+/// Minimum length in bytes of a mapping that takes whole huge pages. A huge page is more than eight
+/// times as large as a smaller mapping.
 const HUGE_PAGE_THRESHOLD_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl RawMemory {

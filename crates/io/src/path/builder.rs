@@ -43,16 +43,21 @@ use crate::target::Coherence;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
+    // Each field is the value of the option of its name; `None` if the option was not given.
     page_cache: Option<PageCache>,
+    /// Value of the option `memory`.
     memory_bytes: Option<u64>,
+    /// Value of the option `held_memory`.
     pinned_bytes_max: Option<u64>,
     readahead: Option<Cow<'static, str>>,
     scheduler: Option<Cow<'static, str>>,
     eviction: Option<Cow<'static, str>>,
     depth: Option<u32>,
     backend: Option<BackendKind>,
+    /// Value of the option `log_decisions`.
     logs_decisions: bool,
     coherence: Coherence,
+    /// Value of the option `whole_file_memory`.
     whole_file_bytes_max: Option<u64>,
     /// Value of the option `kernel_cache`.
     uses_kernel_cache: Option<bool>,
@@ -334,6 +339,8 @@ impl Builder {
         let spec = |text: &Option<Cow<'static, str>>, default: &str| {
             Spec::parse(text.as_deref().unwrap_or(default)).map_err(BuildError::Policy)
         };
+        // Without a named page cache, an engine serves an NFS file, or the failed reads of a path
+        // with the kernel page cache. Both have elastic memory, as `Own` without a size.
         let (memory_bytes, default_readahead) =
             match self.chosen_page_cache(PageCache::Own { bytes: None })? {
                 // Only reads that the kernel could not answer come here.

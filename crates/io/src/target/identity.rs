@@ -39,8 +39,11 @@ pub enum Coherence {
 /// adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
+    /// Number of the file system's device as in stat(2), or the server's number of the file system.
     pub(crate) device: u64,
+    /// Inode number, or the server's number of the file.
     pub(crate) inode: u64,
+    /// Length in bytes.
     pub(crate) bytes: u64,
     /// Time of the last change of the bytes: seconds and nanoseconds.
     pub(crate) modified: (i64, i64),
@@ -119,7 +122,8 @@ impl Identity {
         before.unstable_id == 0 && Identity { unstable_id: 0, ..*self } == *before
     }
 
-    /// Range of all identities of this file.
+    /// Range of all identities of this file: from the least to the greatest length, times and
+    /// unstable id.
     pub(crate) fn all_versions(&self) -> std::ops::RangeInclusive<Identity> {
         let lowest_version = Identity {
             bytes: 0,

@@ -28,6 +28,7 @@ impl Opened {
         options: OpenOptions,
         creates: bool,
     ) -> Result<Opened, OpenError> {
+        // The caller checks the type of this file, by the attributes of the open file.
         if let Some(file) = try_open_buffered(path, options, creates) {
             return Ok(Opened { file, is_direct: false, has_nonblock: true });
         }
@@ -45,8 +46,9 @@ impl Opened {
 }
 
 /// Opens a file for reading through the kernel page cache by one system call. `O_NONBLOCK` avoids
-/// waiting for the other end of a pipe or for a lease. Returns `None` if the options need more
-/// (such as `creates`, a missing file to create), or if the open fails.
+/// waiting for the other end of a pipe or for a lease, and `O_NOCTTY` prevents a terminal of this
+/// name from becoming the program's. Returns `None` if the options need more (such as `creates`, a
+/// missing file to create), or if the open fails.
 ///
 /// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
 /// cleared](clear_nonblock).
