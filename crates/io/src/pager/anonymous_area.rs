@@ -57,7 +57,8 @@ impl AnonymousArea {
         Ok(area)
     }
 
-    /// Registers the area with `uffd` for faults on absent pages, and makes it accessible.
+    /// Registers the area with `uffd` for the faults that `registration` names, and makes it
+    /// accessible.
     ///
     /// # Errors
     /// Another userfaultfd is registered for it, or the address space limit is reached.

@@ -34,6 +34,7 @@ const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 /// Registers the replacement of an area in children while it lives.
 #[derive(Debug)]
 pub(super) struct ForkReplacement {
+    /// Address range of the area.
     address: usize,
     bytes: usize,
     /// File to map; `None` for inaccessible memory.

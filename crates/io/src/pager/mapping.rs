@@ -468,7 +468,8 @@ impl Mapping {
     }
 
     /// Returns the error for a range that the kernel cannot read. It names the file's end if the
-    /// file has become shorter than `end`.
+    /// file has become shorter than `end`. Otherwise it is a medium error, for any error number of
+    /// the kernel.
     fn kernel_read_error(&self, offset: u64, end: u64) -> LoadError {
         let error = ReadError::Device { offset, error: DeviceError::Medium };
         let shrunk_error = self.fork_local.file_bytes().filter(|&bytes| bytes < end);

@@ -102,8 +102,10 @@ pub(super) struct MappingSetup {
     pub target: Target,
     pub user_area: Arc<AnonymousArea>,
     pub shadow_area: AnonymousArea,
+    /// Memory for pages of the file: the machine's frames.
     pub memory_bytes: u64,
     pub readahead: Spec,
+    /// Largest readahead window, for policies that do not measure the device.
     pub window_bytes_max: u64,
     pub backend: BackendKind,
     /// `None` if long runs are never delegated to the kernel's own mapping. Otherwise true if their
@@ -123,8 +125,10 @@ enum PagePresence {
     User,
 }
 
+/// A page in one of the areas.
 #[derive(Clone, Copy, Debug)]
 struct Resident {
+    /// The machine's frame of the page.
     frame: u32,
     presence: PagePresence,
 }
@@ -132,6 +136,7 @@ struct Resident {
 /// A read for the owner that waits for the device.
 #[derive(Debug)]
 struct OwnerRead {
+    /// True for a copy of the bytes; false if the pages only have to be in memory.
     wants_bytes: bool,
     reply: SyncSender<Result<ReadPiece, ReadError>>,
 }
@@ -163,7 +168,9 @@ struct Areas {
     /// Mapped pages, including pages that the kernel maps.
     mapped_ranges: PageRanges,
     delegated_windows: DelegatedWindows,
+    /// Pages on which a touch is a bus error.
     poisoned: BTreeSet<u64>,
+    /// By the tag of the machine's read; `None` for a free tag.
     owner_reads: Vec<Option<OwnerRead>>,
     follower: CoreFollower,
     statistics: MappingStats,
@@ -315,6 +322,7 @@ impl Areas {
         } else if !self.delegate_window(machine, page) {
             self.statistics.faults_read +=
                 u64::from(!self.has_presence(page, PagePresence::Shadow));
+            // One byte suffices: the machine reads whole pages.
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
             self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
@@ -548,6 +556,7 @@ impl PagerServer for MappingServer {
         loop {
             let timeout = machine.next_wake().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
+            // Answers found next count as just arrived.
             areas.transfers.record_wait();
             // Commands come first: a program that advises and then touches expects that order.
             if woken.by_event_fd {

@@ -31,6 +31,7 @@ pub(super) trait PagerServer {
 #[derive(Debug)]
 pub(super) struct PagerLink<C> {
     inbox: Arc<Inbox<C>>,
+    /// `None` after the thread has ended.
     thread: Option<JoinHandle<()>>,
     /// Process that owns the thread.
     process: u32,
@@ -40,13 +41,16 @@ pub(super) struct PagerLink<C> {
 #[derive(Debug)]
 pub(super) struct Inbox<C> {
     state: Mutex<InboxState<C>>,
+    /// Signalled for each command and at the end of the link.
     event_fd: EventFd,
 }
 
 /// Commands for the thread, and the end of the link.
 #[derive(Debug)]
 struct InboxState<C> {
+    /// Commands that the thread has not taken, oldest first.
     commands: VecDeque<C>,
+    /// True once the owner has dropped its end.
     is_closed: bool,
 }
 

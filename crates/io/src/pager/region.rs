@@ -46,7 +46,9 @@ pub struct RegionBuilder {
     /// Limit of the memory. `None` means [`DEFAULT_MEMORY_BYTES`], but at most half of the free
     /// memory.
     memory_bytes: Option<u64>,
+    /// Swap-in policy with its parameters, not parsed yet.
     swapin: String,
+    /// Eviction policy, not parsed yet.
     eviction: String,
     backend: BackendKind,
 }
@@ -100,11 +102,11 @@ impl RegionBuilder {
 
     /// Creates a region of `bytes` zero bytes over an unnamed file in the folder `folder`.
     ///
-    /// The disk space, a ninth more than the region, is allocated now: a full file system is an
-    /// error here and not later. On btrfs, copy-on-write and therefore checksums are turned off for
-    /// the file, because each write would take fresh space. File systems that never overwrite in
-    /// place (bcachefs, f2fs) cannot reserve space: there a full file system is detected later. The
-    /// file is removed when the process ends, in any way.
+    /// The disk space is allocated now: a full file system is an error here and not later. It is an
+    /// eighth more than the region, and at least 1 MiB more. On btrfs, copy-on-write and therefore
+    /// checksums are turned off for the file, because each write would take fresh space. File
+    /// systems that never overwrite in place (bcachefs, f2fs) cannot reserve space: there a full
+    /// file system is detected later. The file is removed when the process ends, in any way.
     ///
     /// # Errors
     /// Fails if the folder does not exist, or if its file system has no space or no unnamed files.
@@ -292,10 +294,12 @@ fn slot_count(bytes: u64) -> u64 {
 #[derive(Debug)]
 pub struct Region {
     link: PagerLink<RegionCommand>,
+    /// Makes the memory inaccessible in children.
     _fork_local: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user: Arc<AnonymousArea>,
     bytes: u64,
+    /// Accesses whose faults are served.
     scope: FaultScope,
     /// Keeps the storage: the unnamed file, or the claim to the device.
     _storage_file: File,

@@ -27,7 +27,9 @@ const REPORT_WAIT_MAX: Duration = Duration::from_millis(1);
 pub(super) struct TakeBackThread {
     /// `None` during the drop.
     requests: Option<SyncSender<PageRange>>,
+    /// One answer for each request: true if the range was replaced.
     answers: Receiver<bool>,
+    /// `None` after the thread has ended.
     thread: Option<JoinHandle<()>>,
 }
 

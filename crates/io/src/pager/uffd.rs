@@ -101,6 +101,7 @@ pub enum FaultKind {
 pub struct Uffd {
     fd: OwnedFd,
     scope: FaultScope,
+    /// A call that meets `EAGAIN` reads messages of the kernel, and keeps them here.
     buffered: Mutex<BufferedMessages>,
 }
 
@@ -108,12 +109,13 @@ pub struct Uffd {
 #[derive(Debug, Default)]
 struct BufferedMessages {
     faults: Vec<UserFault>,
+    /// Number of reported moves.
     moves: u32,
 }
 
 const LOCK_NOT_POISONED: &str = "no thread panics while it is set";
 
-/// Features that the pager needs, and the first kernel with each.
+/// Features that the pager needs: the bit, a name for messages, and the first kernel with it.
 const FEATURES: [(u32, &str, &str); 3] = [
     (raw::UFFD_FEATURE_THREAD_ID, "thread ids", "4.14"),
     (raw::UFFD_FEATURE_POISON, "poisoned pages", "6.6"),

@@ -21,6 +21,7 @@ pub(super) struct WakeReasons {
 /// no timeout. Returns the events that ended the sleep. A signal may end it without an event.
 pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) -> WakeReasons {
     if uffd.has_buffered_faults() {
+        // A signal of the eventfd stays for the next sleep.
         return WakeReasons { by_faults: true, by_event_fd: false };
     }
     #[cfg(simulation)]

@@ -66,6 +66,7 @@ pub(super) struct DelegatedWindows {
     budget: Option<DelegationBudget>,
     /// True if the kernel page cache of a window is dropped with it.
     drops_cache_behind: bool,
+    /// Oldest first.
     windows: VecDeque<DelegatedWindow>,
     /// Windows that could not be taken back. The kernel serves them permanently.
     permanent: Vec<PageRange>,
@@ -76,6 +77,7 @@ pub(super) struct DelegatedWindows {
 /// Budget of delegated windows, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DelegationBudget {
+    /// Limit of one window.
     window_pages_max: u64,
     /// Limit of all windows together.
     total_pages_max: u64,
@@ -122,6 +124,7 @@ impl DelegatedWindows {
     pub(super) fn disabled() -> DelegatedWindows {
         DelegatedWindows {
             budget: None,
+            // Without a budget there is no window, and this has no effect.
             drops_cache_behind: true,
             windows: VecDeque::new(),
             permanent: Vec::new(),

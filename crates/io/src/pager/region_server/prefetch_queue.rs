@@ -10,6 +10,7 @@ use crate::pager::anonymous_area::for_each_run;
 #[derive(Debug)]
 pub(super) struct PrefetchQueue {
     ranges: VecDeque<PageRange>,
+    /// Number of pages of all ranges, and its limit.
     pages: u64,
     pages_max: u64,
 }
