@@ -16,6 +16,7 @@ use crate::target::FILE_BYTES_MAX;
 /// Location of a file, starting at its export.
 pub(crate) struct ExportPath {
     pub(crate) url: NfsUrl,
+    /// Handle of the mounted directory.
     pub(crate) export: FileHandle,
     /// Number of leading names of the URL that form the export's path.
     pub(crate) export_names: usize,

@@ -8,10 +8,14 @@ use super::xdr::{Garbled, XdrReader, put_opaque, put_u32};
 
 /// RPC program number of MOUNT (RFC 1813, appendix I).
 pub(crate) const PROGRAM: u32 = 100_005;
+/// Version of MOUNT, and of each program whose port is looked up.
 const VERSION: u32 = 3;
 
+/// Returns the file handle of an export.
 pub(crate) const MNT: Procedure = Procedure { program: PROGRAM, version: VERSION, number: 1 };
+/// Lists the exports.
 pub(crate) const EXPORT: Procedure = Procedure { program: PROGRAM, version: VERSION, number: 5 };
+/// Returns the port of a program: a procedure of the port mapper.
 pub(crate) const GETPORT: Procedure = Procedure { program: 100_000, version: 2, number: 3 };
 
 /// Port of the port mapper.

@@ -181,6 +181,7 @@ pub(crate) fn decode_read(results: &[u8], requested_bytes: u32) -> CallResult<(D
 /// no data.
 pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(DataHead, &[u8])> {
     let mut reader = XdrReader::new(results);
+    // A status other than 0 is a failure, which has no data.
     if reader.u32() != Ok(0) {
         return None;
     }

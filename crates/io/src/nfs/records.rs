@@ -21,6 +21,7 @@ const SPARE_BYTES: usize = 256 << 10;
 
 /// Received bytes of one connection.
 pub(crate) struct Records {
+    /// Memory for received bytes, of fixed length.
     buffer: Vec<u8>,
     /// Offset of the first unprocessed byte.
     start: usize,
@@ -30,7 +31,9 @@ pub(crate) struct Records {
     joined: Vec<u8>,
     /// True if `joined` was returned as a record. It is emptied before the next one.
     is_joined_returned: bool,
+    /// Rest of the record whose data bypasses `buffer`, if there is one.
     diverted: Option<Diverted>,
+    /// Largest valid record.
     record_bytes_max: usize,
 }
 

@@ -43,7 +43,9 @@ pub(crate) struct WakeEvents {
 
 /// Calls to one server, and their connection.
 pub(crate) struct ServerLink {
+    /// State machine of the calls.
     client: Client,
+    /// Socket of the present connection, if there is one.
     connection: Connection,
     /// True from the start of a connection attempt to its result.
     is_connecting: bool,

@@ -23,6 +23,7 @@ use crate::os::clock::Clock;
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {
     pub(super) link: ServerLink,
+    /// The file as it was found.
     pub(crate) file: RegularFile,
     /// Largest READ in bytes.
     pub(super) read_bytes: u32,
@@ -64,6 +65,7 @@ impl NfsTarget {
             sectors: self.file.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
             request_sectors_max: (request_bytes_max / SECTOR_BYTES) as u32,
             depth_max: self.export_path.url.options.slots,
+            // The protocol does not report the server's disks.
             is_rotational: false,
             alignment_sectors: 1,
         }

@@ -13,6 +13,7 @@ pub(crate) struct Garbled;
 /// Decodes values from the start of received bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XdrReader<'a> {
+    /// Bytes that were not decoded yet.
     undecoded: &'a [u8],
 }
 

@@ -17,6 +17,7 @@ use crate::os::frames::{FrameMemoryError, HUGE_PAGE_BYTES, exclude_from_fork, ma
 #[derive(Debug)]
 pub(super) struct Buffers {
     base: NonNull<u8>,
+    /// Size of a buffer, in whole pages.
     chunk_bytes: usize,
     /// Number of buffers.
     count: usize,
@@ -25,7 +26,8 @@ pub(super) struct Buffers {
 /// Size of both edge blocks in bytes. An edge is a device block, at most a page.
 const EDGE_BLOCKS_BYTES: usize = 2 * PAGE_BYTES as usize;
 
-/// Smallest ring in bytes that takes a whole huge page.
+/// Smallest ring in bytes that takes a whole huge page. A huge page is more than eight times as
+/// large as a smaller ring.
 const HUGE_PAGE_THRESHOLD_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl Buffers {

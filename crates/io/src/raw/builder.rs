@@ -27,6 +27,7 @@ use crate::target::{Direct, OpenOptions, Target};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RawFileBuilder {
+    /// Chunking policy, or its error, which `open` reports.
     policy: Result<Spec, SpecError>,
     is_writable: bool,
     creates: bool,

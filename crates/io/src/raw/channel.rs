@@ -85,8 +85,9 @@ pub(super) struct Channel {
     /// The file as `Transfers` needs it, with its present length.
     file: transfers::TransferFile,
     buffers: Buffers,
-    /// Indices of the ring's free buffers.
+    /// Indices of the ring's free buffers. Filled at the start of each call.
     buffers_free: Vec<u32>,
+    /// True if the kernel has the buffers registered.
     buffers_are_registered: bool,
     /// I/O backend at opening.
     in_use: BackendInUse,
@@ -336,6 +337,7 @@ impl Channel {
             unsafe { address.write_bytes(0, block_bytes as usize) };
             if block < file_bytes {
                 let chunk = Chunk { offset: block, bytes: block_bytes };
+                // The index only identifies the transfer: an edge uses no buffer of the ring.
                 let chunk_state = ChunkState { chunk, buffer: index as u32 };
                 self.counters.count_chunk(Op::Read, block_bytes);
                 // SAFETY: the edge belongs to the channel, which is borrowed until all requests
@@ -352,7 +354,10 @@ impl Channel {
             in_flight.transfers.wait(no_deadline).map_err(RawFault::Backend)?;
             while let Some(ended) = in_flight.transfers.next_ended() {
                 if let Outcome::Failed(error) = ended.completion.outcome {
-                    fault = Some(device_fault(Op::Read, ended.context.chunk.offset, 0, error));
+                    // No byte of the call was written yet.
+                    let bytes_done = 0;
+                    let start = ended.context.chunk.offset;
+                    fault = Some(device_fault(Op::Read, start, bytes_done, error));
                 }
             }
         }

@@ -24,6 +24,7 @@ pub(super) struct BlockLayout {
     start: u64,
     /// End of the range, exclusive.
     end: u64,
+    /// Size of a block, the unit of direct I/O; 1 without it.
     block_bytes: u64,
 }
 

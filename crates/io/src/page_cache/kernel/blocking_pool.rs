@@ -76,7 +76,7 @@ struct BlockingPoolState {
     takeable_files: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
-    /// Number of reads queued since the start; the age of the next read.
+    /// Number of tasks queued since the start, which is also the age of the last one.
     tasks_queued: u64,
     /// Number of tasks that have ended since the start.
     tasks_ended: u64,
@@ -120,7 +120,7 @@ impl Task {
 /// Queue of one file, with the number of threads in its reads.
 #[derive(Default)]
 struct FileQueue {
-    /// Tasks, each with its age.
+    /// Tasks, each with its age: its number in the order of queuing, so the oldest has the lowest.
     queue: VecDeque<(u64, Task)>,
     /// Number of threads in reads of the file.
     threads_reading: u32,

@@ -18,6 +18,7 @@ pub(super) const POISON: &str = "no code of others runs under this lock";
 /// Device and inode of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileKey {
+    // Both as in stat(2).
     pub(super) device: u64,
     pub(super) inode: u64,
 }
@@ -33,8 +34,11 @@ impl FileKey {
 /// A read made by a waiter thread.
 pub(crate) struct BlockingRead {
     pub(super) file: Arc<StdFile>,
+    /// Identifies the file in the queue of the threads.
     pub(in crate::page_cache) key: FileKey,
+    /// First byte to read.
     pub(in crate::page_cache) offset: u64,
+    /// Number of bytes to read.
     pub(in crate::page_cache) bytes: u64,
     /// True if the bytes are kept in `copy` for the task.
     copies_bytes: bool,

@@ -34,6 +34,7 @@ impl KernelReadahead {
 
 /// A file opened for reads through the kernel page cache.
 pub(in crate::page_cache) struct BufferedFile {
+    /// First open file, with kernel readahead unless it was opened without.
     pub(super) file: Arc<StdFile>,
     /// Identifies the file in the waiter's queue.
     pub(in crate::page_cache) key: FileKey,
@@ -63,6 +64,7 @@ impl BufferedFile {
     /// `None` if either fails.
     pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
         let opened = BufferedFile::open(target)?;
+        // Byte 0 and no length: the whole file.
         fadvise(&*opened.file, 0, None, Advice::Random).ok()?;
         Some(opened)
     }
@@ -164,6 +166,7 @@ impl BufferedFile {
     fn file_for_mode(&self, kernel_readahead: KernelReadahead) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+            // Byte 0 and no length: the whole file.
             fadvise(&file, 0, None, Advice::Random).ok().map(|()| Arc::new(file))
         };
         let no_readahead_file = match kernel_readahead {

@@ -64,6 +64,7 @@ pub(crate) struct PathKernelReadahead {
     /// Number of reads that waited for the device, and their bytes.
     waits: AtomicU64,
     waited_bytes: AtomicU64,
+    /// Bytes that the kernel was advised to read ahead.
     advised_bytes: AtomicU64,
     /// Kernel readahead windows, by device number.
     windows: Mutex<BTreeMap<u64, KernelWindow>>,
@@ -118,6 +119,7 @@ pub(crate) type HandlePolicy = AdaptiveReadahead;
 pub(in crate::page_cache) struct PolicyAccess {
     /// Start of the shown range; earlier than the read for skipped reads of a run.
     pub(in crate::page_cache) offset: u64,
+    /// Length of the shown range, up to the end of the read.
     pub(in crate::page_cache) bytes: u64,
     /// True if it begins at the end of the thread's last read: the kernel then reads ahead of it.
     pub(in crate::page_cache) is_continuation: bool,
@@ -143,9 +145,12 @@ pub(in crate::page_cache) struct PolicyAnswer {
 /// Counters of reads through the kernel page cache, and of advice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KernelReadTotals {
+    /// Number of reads that waited for the device, and their bytes.
     pub(crate) waits: u64,
     pub(crate) waited_bytes: u64,
+    /// Bytes that the kernel was advised to read ahead.
     pub(crate) advised_bytes: u64,
+    /// Part of the advised bytes by which files were read whole.
     pub(crate) whole_file_bytes: u64,
 }
 
@@ -225,9 +230,13 @@ impl PathKernelReadahead {
     /// `started` to `ended`. The read must have had the device to itself, as far as known.
     fn record_request_cost(&self, started: Time, ended: Time, bytes: u64) {
         // This is the only request that the estimate sees at this time, so any id identifies it.
+        let id = RequestId(0);
+        let unknown_sectors = None;
+        // The reader waited for it, so it completed at its end and not before.
+        let not_before = ended;
         let estimate = &mut self.evidence().estimate;
-        estimate.on_dispatch(started, RequestId(0), None);
-        estimate.on_completion(ended, ended, RequestId(0), bytes);
+        estimate.on_dispatch(started, id, unknown_sectors);
+        estimate.on_completion(ended, not_before, id, bytes);
     }
 
     /// Starts the kernel's readahead of these ranges without waiting for the pages, and counts
@@ -298,7 +307,8 @@ impl Drop for FileKernelReadahead {
         let advised = self.advised.get_mut().unwrap_or_else(PoisonError::into_inner);
         let device = self.path_readahead.evidence.lock();
         let mut device = device.unwrap_or_else(PoisonError::into_inner);
-        advised.on_evicted(PageRange { first: 0, end: u64::MAX }, &mut device);
+        let all_pages = PageRange { first: 0, end: u64::MAX };
+        advised.on_evicted(all_pages, &mut device);
     }
 }
 
@@ -393,7 +403,9 @@ impl FileKernelReadahead {
         let PolicyDecision { answer, advised_ranges } =
             self.decide(policy, now, target.bytes(), window, access);
         if !advised_ranges.is_empty() {
-            self.path_readahead.advise(target, &advised_ranges, access.is_submitted);
+            // The caller of a submitted read does not wait for it.
+            let must_not_wait = access.is_submitted;
+            self.path_readahead.advise(target, &advised_ranges, must_not_wait);
         }
         answer
     }

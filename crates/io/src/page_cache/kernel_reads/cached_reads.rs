@@ -211,13 +211,20 @@ impl Handle {
         let is_resident = are_pages_resident(target, request);
         if !is_resident || readahead.is_prefetching() {
             let reads = self.read_counters.kernel_reads();
+            // The check counts pages and does not report which of them is absent.
+            let first_absent = None;
             readahead.show_read(
                 &self.kernel_policy,
                 target,
                 PolicyAccess {
                     is_submitted: !is_resident,
                     is_of_task: true,
-                    ..self.policy_access(offset, bytes, reads.no_readahead_start(offset), None)
+                    ..self.policy_access(
+                        offset,
+                        bytes,
+                        reads.no_readahead_start(offset),
+                        first_absent,
+                    )
                 },
             );
         }
@@ -251,7 +258,10 @@ impl Handle {
                 return Poll::Pending;
             }
             let is_read = finish_blocking_read(buffered_file, blocking_read, offset, buffers);
-            return Poll::Ready(Ok(is_read && self.record_kernel_read(bytes, bytes, offset)));
+            // All bytes count as awaited, also if a check has found some of them resident.
+            let awaited_bytes = bytes;
+            let is_counted = is_read && self.record_kernel_read(bytes, awaited_bytes, offset);
+            return Poll::Ready(Ok(is_counted));
         }
         // The waiting thread reads through the kernel with its readahead, like the check. Streams
         // are therefore left to the kernel here too.

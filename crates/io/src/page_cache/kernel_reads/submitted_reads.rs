@@ -115,7 +115,7 @@ impl Handle {
 
     /// Returns the status of a read of `bytes` bytes from `offset` on that a ring has ended, with
     /// its content in `buffer`. `has_all_bytes` is true if the ring has read all of them. Counts
-    /// the read.
+    /// the read, with all its bytes as awaited.
     pub(crate) fn take_from_ring(
         &self,
         buffer: AlignedBytes,
@@ -151,7 +151,8 @@ impl Handle {
 
     /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
     /// content comes from the thread, or is copied from resident pages into memory of
-    /// `free_buffers`. Counts the read. Without `RWF_NOWAIT` the caller copies the pages. If pages
+    /// `free_buffers`. Counts the read, with all its bytes as awaited. Without `RWF_NOWAIT` the
+    /// caller copies the pages. If pages
     /// were evicted again, or could not be read, the read must bypass the kernel page cache.
     pub(crate) fn take_waited(
         &self,

@@ -173,7 +173,9 @@ struct StallCheck {
 /// State of an engine's memory of variable size.
 pub(crate) struct Elastic {
     plan: MemoryPlan,
+    /// Smallest limit, from the plan.
     floor_bytes: u64,
+    /// Locked by the thread that adapts the memory. `None` before the first check.
     last_check: Mutex<Option<StallCheck>>,
 }
 

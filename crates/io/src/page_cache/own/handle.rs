@@ -99,6 +99,7 @@ impl Handle {
         file: Arc<OpenFile>,
         machine_ids: Option<MachineIds>,
     ) -> Handle {
+        // A handle without identifiers is of a file that the kernel caches, and has no own hits.
         let needs_every_hit = machine_ids.is_some_and(|machine_ids| machine_ids.needs_every_hit);
         // No hit may bypass such a policy, or the check of each read.
         let has_fast_path = !needs_every_hit && engine.coherence != Coherence::EachRead;
@@ -111,6 +112,7 @@ impl Handle {
                 if has_fast_path { ProcessNumber::current() } else { ProcessNumber::NONE }.number(),
             ),
             read_counters: ReadCounters::new(engine.concurrent_copies_max),
+            // Index of `Advice::Normal`.
             advice: AtomicU8::new(0),
             kernel_policy: Mutex::default(),
             child_handle: ForkLocal::new(),

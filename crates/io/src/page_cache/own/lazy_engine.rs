@@ -53,7 +53,9 @@ pub(crate) enum EngineError {
 pub(crate) struct LazyEngine {
     /// Set when the engine is built.
     engine: ProcessOwned<ForkLocal<Arc<Engine>>>,
+    /// Times at which files are checked for changes.
     pub(crate) coherence: Coherence,
+    /// Page cache of the path: of the kernel, of the path, or none.
     pub(crate) pages: PathPages,
     /// Builds the engine, and another one in a child; `None` for a server.
     builder: Option<Box<dyn BuildEngine>>,

@@ -74,15 +74,19 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 let outcome = unsafe { inline_request.progress.execute() };
                 state = engine.lock();
                 let now = state.complete_inline(inline_request, outcome);
+                // An error is found again by the wait below.
                 let popped = state.in_flight.pop_done_or_error(queue);
                 done = popped.and_then(Result::ok).map(|id| (now, id));
+                // For a read that is done, `finish` steps the machine.
                 if done.is_none() {
                     state.step_until_idle(now);
                 }
             }
             // The storage or other threads execute the rest.
             if done.is_none() {
-                let (locked, waited) = engine.wait(state, queue, engine.can_execute_inline);
+                // Only a request that a thread executes itself can stall.
+                let ends_when_stalled = engine.can_execute_inline;
+                let (locked, waited) = engine.wait(state, queue, ends_when_stalled);
                 state = locked;
                 match waited {
                     WaitOutcome::Done(id) => done = Some((engine.clock.now(), id)),

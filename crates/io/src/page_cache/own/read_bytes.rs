@@ -11,6 +11,7 @@ pub(crate) struct ReadBytes<'a> {
     pub(super) frames: &'a [FrameId],
     /// Offset of the first byte from the start of the first frame.
     pub(super) skip: usize,
+    /// Number of bytes; 0 after an error.
     pub(super) bytes: usize,
     /// The bytes themselves, if they were moved out of their frames.
     pub(super) detached: Option<&'a [u8]>,

@@ -35,18 +35,19 @@ struct PaddedCounters {
     /// for.
     kernel_bytes: AtomicU64,
     kernel_awaited_bytes: AtomicU64,
-    /// End of the last read; [`NO_OFFSET`] once it was reported.
+    /// End of the last read that bypassed the machine; [`NO_OFFSET`] once it was reported to the
+    /// policy.
     unreported_end: AtomicU64,
     /// Start of the sequential run of the last read through the kernel page cache.
     run_start: AtomicU64,
-    /// Page of the end of the last read, through the machine or not; [`NO_PAGE`] before the
-    /// first read.
+    /// Page in which the last copy from the cache, or the last read through the machine, ended.
+    /// Pins and reads through the kernel page cache do not change it. [`NO_PAGE`] at first.
     last_page: AtomicU64,
     /// End of the last read through the kernel page cache that was reported to the policy;
     /// [`NO_OFFSET`] before the first.
     policy_end: AtomicU64,
-    /// Equal to `policy_end` while the current run is read without kernel readahead; otherwise
-    /// [`NO_OFFSET`].
+    /// Value of `policy_end` when the policy decided to read the current run without kernel
+    /// readahead; [`NO_OFFSET`] with kernel readahead.
     no_readahead_from: AtomicU64,
     /// Selects the reads through the kernel page cache whose residency is checked.
     sampler: ResidencySampler,
@@ -103,7 +104,8 @@ impl ReadCounters {
     }
 
     /// Page in which the last read of the thread with this slot ended, unless another thread has
-    /// used the slot meanwhile. A read that starts there continues the use of that page.
+    /// used the slot meanwhile. Pins and reads through the kernel page cache are left out. A read
+    /// that starts there continues the use of that page.
     #[inline]
     pub(crate) fn last_page(&self, slot: usize) -> u64 {
         let counters = self.slots[self.slot_index(slot)].get();
@@ -111,7 +113,7 @@ impl ReadCounters {
     }
 
     /// Counts `bytes` bytes of a page that was pinned without the machine. The bytes end at byte
-    /// `end` of the file.
+    /// `end` of the file. `last_page` stays: a later copy from the page counts as another use.
     #[inline]
     pub(crate) fn record_pin(&self, bytes: u64, end: u64) {
         let counters = self.thread_counters();
@@ -176,8 +178,8 @@ impl ReadCounters {
         ]
     }
 
-    /// True if the last read of any thread ended at `offset`. A task that continues there may run
-    /// on another thread now.
+    /// True if the last read of any thread that bypassed the machine ended at `offset`, and was not
+    /// reported to the policy yet. A task that continues there may run on another thread now.
     pub(crate) fn has_any_read_end_at(&self, offset: u64) -> bool {
         let all_counters = self.slots.iter().filter_map(ForkLocal::get);
         all_counters

@@ -39,7 +39,9 @@ struct ReaderSlot<A: Atomics> {
 /// Guard of a signed-in reader. Dropping it signs out.
 pub(crate) struct ReaderGuard<'a, A: Atomics> {
     word: &'a A::Key,
+    /// Value of `word`, which only this guard changes.
     current_word: u64,
+    /// Index of the slot.
     slot: usize,
 }
 

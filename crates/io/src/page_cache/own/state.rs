@@ -197,12 +197,14 @@ impl EngineState {
     ) -> Result<ReadId, ReadError> {
         let machine_ids = handle.machine_ids();
         if handle.file.pages.stay_in_own_cache() {
+            // From now on a reader must look into the path's cache first.
             handle.file.has_pages.store(true, Ordering::Relaxed);
         }
         // The policy learns of reads that bypassed the machine.
         handle
             .take_unreported_ends(|end| self.machine.record_shared_reads(machine_ids.handle, end));
         let id = self.in_flight.reads.vacant_key();
+        // For the scheduler, each handle is a process of its own. The tag finds the read's entry.
         let (process, tag) = (ProcessId(machine_ids.handle.0), id as u64);
         let transfer = Transfer { handle: machine_ids.handle, process, offset, bytes, tag };
         // The increase of the machine's counters is the part of this read.
@@ -306,6 +308,7 @@ impl EngineState {
         if used_bytes >= self.memory_check_bytes
             || self.machine.returned_bytes() >= self.refault_check_bytes
         {
+            // No further check is due until this one has set the next amounts.
             (self.memory_check_bytes, self.refault_check_bytes) = (u64::MAX, u64::MAX);
             self.in_flight.deferred.is_memory_check_due = true;
         }

@@ -16,7 +16,9 @@ pub(super) struct ChunksInFlight<'l> {
     pub(super) buffers_free: &'l mut Vec<u32>,
     pub(super) counters: &'l mut RawStats,
     pub(super) op: Op,
+    /// The caller's memory.
     pub(super) memory: CallMemory,
+    /// Blocks of the call.
     pub(super) layout: BlockLayout,
     pub(super) block_bytes: u64,
     /// True if whole blocks are moved without a buffer.

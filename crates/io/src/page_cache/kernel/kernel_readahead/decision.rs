@@ -11,6 +11,7 @@ use super::{FileKernelReadahead, HandlePolicy, KernelWindow, POISON, PolicyAcces
 /// Answer of the policy, and the page ranges to advise.
 pub(super) struct PolicyDecision {
     pub(super) answer: PolicyAnswer,
+    /// Without the ranges that the kernel reads ahead by itself.
     pub(super) advised_ranges: Vec<PageRange>,
 }
 
@@ -87,7 +88,9 @@ impl FileKernelReadahead {
     ) -> PolicyWindows {
         let PolicyAccess { offset, bytes, is_of_task, first_absent, .. } = access;
         let request = PageRange::covering(offset, bytes);
-        let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
+        // The length of the device's queue is not known here.
+        let is_congested = false;
+        let read_request = ReadRequest { offset, bytes, file_bytes, is_congested };
         let file_pages = read_request.file_pages();
         let (mut advised_ranges, mut target_pages) = (Vec::new(), None);
         let mut policy = policy.lock().expect(POISON);

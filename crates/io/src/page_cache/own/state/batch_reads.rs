@@ -23,6 +23,7 @@ pub(crate) struct UnstartedRead {
     pub(crate) handle: Arc<Handle>,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+    /// Caller's identifier, returned with the result.
     pub(crate) ticket: u64,
 }
 
