@@ -23,6 +23,7 @@ use crate::read_error::{Forked, ReadError};
 /// path, or the reactor. The first waiting future of a path starts the reactor, which sleeps while
 /// no future waits.
 pub struct ReadFuture<B> {
+    /// Handle of the file. The first poll replaces it if the file has changed or this is a child.
     handle: Arc<Handle>,
     /// Returned with the result.
     buffer: Option<B>,

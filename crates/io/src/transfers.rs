@@ -28,11 +28,13 @@ use crate::target::{Mode, OpenDescriptor, Target};
 #[derive(Clone, Debug)]
 pub(crate) struct TransferFile {
     fd: RawFd,
+    /// Keeps `fd` open.
     descriptor: OpenDescriptor,
     /// Length of the file.
     file_bytes: u64,
     /// Alignment of direct I/O; 1 without it.
     alignment_bytes: u64,
+    /// True if the file is open for direct I/O.
     is_direct: bool,
 }
 

@@ -38,7 +38,8 @@ use crate::os::process::ProcessNumber;
 
 pub(crate) mod request_share;
 
-/// Largest number of requests per `io_submit` call.
+/// Largest number of requests per `io_submit` call. They are copied to the stack for the call,
+/// which is made without the lock.
 const SUBMIT_BATCH: usize = 32;
 
 /// `struct iocb`: one request. Unused fields are zero.
@@ -115,7 +116,8 @@ struct IdleContext {
 
 /// Contexts for reuse: `io_destroy` takes an RCU grace period, 20 to 40 ms.
 static IDLE_CONTEXTS: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
-/// Largest number of contexts kept for reuse.
+/// Largest number of contexts kept for reuse. A kept context still takes its part of the system's
+/// requests.
 const IDLE_CONTEXTS_MAX: usize = 4;
 
 /// Takes a kept context for `depth` requests and returns its id, or `None` if there is none. Never
@@ -142,6 +144,7 @@ fn keep_idle_context(context: &AioContext) -> bool {
 /// I/O backend over Linux AIO.
 pub(crate) struct Aio {
     context: Arc<AioContext>,
+    /// Execute buffered and rejected transfers, and signal the eventfd of the context.
     threads: ThreadPoolBackend,
     /// Number of queued requests without an answer.
     unanswered: u32,
@@ -149,8 +152,11 @@ pub(crate) struct Aio {
 
 /// State shared by the owner and its sleepers.
 struct AioContext {
+    /// Context id of the kernel.
     id: usize,
+    /// Number of requests that the context takes.
     depth: u32,
+    /// Process that created this state.
     process: ProcessNumber,
     /// True if the context may be reused: no request is in flight, and all answers were taken.
     may_be_reused: AtomicBool,

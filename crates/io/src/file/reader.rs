@@ -16,9 +16,9 @@ use crate::target::Coherence;
 ///
 /// If [the kernel caches the pages](crate::PageCache::Kernel), small sequential reads are also served
 /// from such a copy, as by a [`BufReader`](io::BufReader). The copy is at most as long as the
-/// sequential run before it, and a seek elsewhere drops it. Bytes written after the copy was made
-/// are visible to [`File::read_at`], and to the reader past the end of the copy. A path that
-/// [checks for changes](Coherence) after opening uses no such copies.
+/// sequential run before it, or as the read if that is longer. A seek elsewhere drops it. Bytes
+/// written after the copy was made are visible to [`File::read_at`], and to the reader past the end
+/// of the copy. A path that [checks for changes](Coherence) after opening uses no such copies.
 ///
 /// ```
 /// use std::io::{BufRead, Seek, SeekFrom};
@@ -47,9 +47,9 @@ pub struct Reader {
     uses_larger_copies: bool,
 }
 
-/// Largest read in bytes that is served from a copy. For larger ones the second copy costs more
-/// than the system calls saved. 256 MiB resident, by 8, 16 and 32 KiB: 56, 51 and 49 ms direct; 49,
-/// 49 and 51 ms from copies.
+/// Largest read in bytes for which a new copy is made; a read with bytes in the present copy counts
+/// without these. For larger reads the second copy costs more than the system calls saved. 256 MiB
+/// resident, by 8, 16 and 32 KiB: 56, 51 and 49 ms direct; 49, 49 and 51 ms from copies.
 const COPIED_READ_BYTES_MAX: usize = 16 << 10;
 
 impl Reader {

@@ -217,6 +217,7 @@ fn device_error(error: CallError) -> DeviceError {
         CallError::Garbled => DeviceError::Garbled,
         CallError::Denied { .. } => DeviceError::Refused,
         CallError::Unavailable => DeviceError::Gone,
+        // A READ needs no eventfd: `NoEventFd` does not occur here.
         CallError::ServerFault | CallError::NoEventFd => DeviceError::Medium,
     }
 }

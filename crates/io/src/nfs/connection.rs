@@ -24,9 +24,11 @@ const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;
 /// The socket to one address.
 pub(crate) struct Connection {
     address: SocketAddr,
+    /// Kind of local port that the options ask for.
     source_port: SourcePort,
     /// Shared with a sleeping thread, so that its descriptor is not reused during the sleep.
     socket: Option<Arc<Socket>>,
+    /// True if the last socket has a reserved local port.
     is_from_reserved_port: bool,
     /// Number of received bytes that end a sleep on the socket.
     wake_bytes: usize,

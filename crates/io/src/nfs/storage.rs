@@ -47,6 +47,7 @@ pub(crate) struct NfsShared {
     state: Mutex<NfsState>,
     /// Locked by a thread that asks a question: READs leave one call free for it.
     question_lock: Mutex<()>,
+    /// Location of the file, for looking it up again.
     export_path: ExportPath,
     /// Eventfd that ends a sleep; `None` for use by one thread.
     event_fd: Option<EventFd>,
@@ -55,6 +56,7 @@ pub(crate) struct NfsShared {
 /// State of a storage under its lock.
 struct NfsState {
     link: ServerLink,
+    /// Purposes of the calls in flight, and ended READs.
     calls: CallsInFlight,
     /// `rsize`: largest READ in bytes.
     read_bytes: u32,

@@ -87,6 +87,7 @@ pub(crate) struct Engine {
     pub(crate) frame_cache: Arc<FrameCache>,
     /// Sleeps for completions without the lock.
     sleeper: Arc<dyn Sleeper>,
+    /// Clock of the machine and the storage.
     pub(crate) clock: Clock,
     /// Largest read of the machine in bytes. Larger reads are split.
     pub(crate) read_bytes_max: u64,
@@ -116,11 +117,15 @@ pub(crate) enum WaitOutcome {
 
 /// An open file, shared by all its handles. Each handle knows the machine's identifier of the file.
 pub(crate) struct OpenFile {
+    /// Length at opening.
     pub(crate) bytes: u64,
+    /// I/O mode as the program sees it.
     pub(crate) mode: Mode,
     /// The storage's view of the file, from which it can be opened again.
     pub(crate) storage_file: StorageFile,
+    /// Version of the file.
     pub(crate) identity: Identity,
+    /// Location of its pages, by the page cache of the path.
     pub(crate) pages: FilePages,
     /// True if the own cache may contain pages of the file.
     pub(crate) has_pages: AtomicBool,

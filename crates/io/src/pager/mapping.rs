@@ -42,9 +42,12 @@ const WINDOW_MEMORY_DIVISOR: u64 = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingBuilder {
     memory_bytes: u64,
+    /// Readahead policy with its parameters, not parsed yet.
     readahead: String,
+    /// `None` means the window of the device, limited by the memory.
     window_bytes_max: Option<u64>,
     backend: BackendKind,
+    /// Value of the option `kernel_cache`.
     uses_kernel_cache: bool,
 }
 

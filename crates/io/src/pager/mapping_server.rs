@@ -158,12 +158,15 @@ struct Areas {
     shadow: AnonymousArea,
     /// Source of the zero pages that are put into the shadow before a transfer.
     zeros: Vec<u8>,
+    /// The machine's handle of the file.
     handle: HandleId,
+    /// Length of the file.
     file_bytes: u64,
     /// Largest piece of a read for the owner: a quarter of the memory, within limits.
     piece_bytes_max: u64,
     /// Page of each frame of the machine.
     frame_pages: Vec<Option<u64>>,
+    /// Pages in the areas, by page number.
     resident: PageMap<Resident>,
     /// Mapped pages, including pages that the kernel maps.
     mapped_ranges: PageRanges,
@@ -172,6 +175,7 @@ struct Areas {
     poisoned: BTreeSet<u64>,
     /// By the tag of the machine's read; `None` for a free tag.
     owner_reads: Vec<Option<OwnerRead>>,
+    /// Keeps this thread on the core of the faulting threads.
     follower: CoreFollower,
     statistics: MappingStats,
     clock: Clock,

@@ -12,7 +12,8 @@ pub struct MappingStats {
     pub mapped_pages: u64,
     /// Pages copied instead of moved, because a transfer still used them.
     pub copied_pages: u64,
-    /// Pages evicted.
+    /// Pages whose memory was released: evicted for others, dropped by advice, or not delivered by
+    /// a failed transfer.
     pub evicted_pages: u64,
     /// Pages that could not be read when they were touched.
     pub poisoned_pages: u64,

@@ -91,6 +91,7 @@ pub(super) struct Channel {
     buffers_are_registered: bool,
     /// I/O backend at opening.
     in_use: BackendInUse,
+    /// Size of the chunks, and their number in flight.
     policy: Box<dyn ChunkingPolicy + Send + Sync>,
     counters: RawStats,
 }
@@ -256,7 +257,8 @@ impl Channel {
     }
 
     /// Reads bytes of the file from `offset` on into `memory` and returns their number, which is
-    /// less only at the end of the file.
+    /// less only at the end of the file. The caller has checked that the range ends at or below the
+    /// largest offset.
     pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
         self.drain_earlier_call();
         let file_bytes = self.bytes()?;

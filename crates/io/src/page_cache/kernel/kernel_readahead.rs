@@ -108,6 +108,7 @@ pub(in crate::page_cache) struct KernelReadTimer<'a> {
     /// Numbers of reads in progress, and of ended reads, at its start.
     reads_at_start: u64,
     ended_at_start: u64,
+    /// Time of its start.
     started: Time,
 }
 

@@ -49,6 +49,7 @@ use crate::probes;
 
 /// A read that may wait for the device.
 struct UntrustedRead<'a> {
+    /// First byte in the file, and number of bytes.
     offset: u64,
     bytes: u64,
     /// Any state but `Trusted`.
@@ -57,6 +58,7 @@ struct UntrustedRead<'a> {
     no_readahead_from: Option<u64>,
     /// Number of resident bytes that a check has read; `None` without a check.
     checked_bytes: Option<u64>,
+    /// Started before the check.
     timer: KernelReadTimer<'a>,
     _probe: probes::ReadSpan,
 }

@@ -98,6 +98,7 @@ pub(super) struct CompletionQueue {
 /// A request that the waiting thread executes itself, without the lock.
 pub(crate) struct InlineRequest {
     pub(super) request: DeviceRequest,
+    /// Transfer of the request, which the thread executes.
     pub(super) progress: TransferProgress,
 }
 
@@ -114,7 +115,9 @@ const LARGE_SECTORS: u32 = 128;
 /// Actions to perform after the lock is released.
 #[derive(Default)]
 pub(super) struct Deferred {
+    /// Threads and tasks to wake.
     pub(super) to_wake: Vec<Parked>,
+    /// Values to drop.
     pub(super) drops: Vec<DeferredDrop>,
     /// Requests are submitted but not handed to the kernel.
     pub(super) has_unsubmitted_requests: bool,

@@ -87,7 +87,9 @@ pub(crate) enum PinOutcome {
 pub(crate) struct PageIndex<A: Atomics> {
     /// The length is a power of two.
     heads: Box<[Group<A>]>,
+    /// By frame number.
     entries: Box<[IndexEntry<A>]>,
+    /// Groups from which readers copy now.
     reader_slots: ReaderSlots<A>,
 }
 

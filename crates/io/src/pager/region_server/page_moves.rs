@@ -138,7 +138,8 @@ impl Areas {
             // page may still write to it.
             machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
         }
-        // All answers are in, so the machine accepts faults again.
+        // All answers are in, so the machine accepts faults again. A stuck page is mapped again, as
+        // by a write, because it may still be written to.
         for unmap in unmaps.drain(..) {
             if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;

@@ -35,6 +35,7 @@ pub(in crate::page_cache::own) struct OpenFileEntry {
 pub(crate) struct MachineIds {
     pub(crate) handle: HandleId,
     pub(crate) file: FileId,
+    /// First sector of the file in the storage.
     pub(crate) start_sector: u64,
     /// True if the readahead policy must be called for every hit.
     pub(in crate::page_cache::own) needs_every_hit: bool,
@@ -88,6 +89,7 @@ impl OpenFiles {
 /// A handle with its number of reads in flight.
 pub(in crate::page_cache::own) struct HandleUse {
     file: FileId,
+    /// Number of reads in flight.
     pub(super) reads: u32,
     /// True if the owner has dropped the handle. The handle closes with its last read.
     is_dropped: bool,
