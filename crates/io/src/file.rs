@@ -298,7 +298,8 @@ impl File {
     /// As [`read_at`](File::read_at); [`ReadError::TooManyPinned`] if guards already pin as many
     /// pages as allowed.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
-        self.page_or_copy(offset, PAGE_BYTES, None)
+        let reusable = None;
+        self.page_or_copy(offset, PAGE_BYTES, reusable)
     }
 
     /// Like [`page`](File::page), for sequential callers: if the bytes are copied from the kernel

@@ -469,8 +469,8 @@ fn check_file_type(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
 /// file has no direct I/O. `None`: the kernel reports nothing.
 fn reported_alignment_bytes(stat: &Statx) -> Option<u32> {
     let is_reported = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    // Our memory is page-aligned. The alignment of memory may be larger than the alignment of
-    // offsets.
+    // Our memory is page-aligned, and addresses in it advance with the offsets. The larger
+    // alignment therefore applies to both.
     is_reported.then(|| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align))
 }
 

@@ -224,6 +224,7 @@ fn decode_optional_attributes(reader: &mut XdrReader<'_>) -> Result<Option<Attri
 /// Decodes the attributes of a file (`fattr3`). Skips the ones that the client does not use. Fails
 /// on an unknown kind of file.
 fn decode_attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> {
+    // Numbers of file types in RFC 1813.
     let kind = match reader.u32()? {
         1 => FileKind::Regular,
         2 => FileKind::Directory,

@@ -51,6 +51,7 @@ impl Status {
             10_004 => Status::Unsupported,
             10_006 => Status::ServerFault,
             JUKEBOX => Status::Jukebox,
+            // The other numbers of the standard.
             6 | 17..=19 | 22 | 27 | 28 | 30 | 31 | 63 | 66 | 69 | 71 => {
                 Status::Other(status_number)
             }

@@ -72,8 +72,9 @@ impl NfsTarget {
     }
 }
 
-/// READ size in bytes: the option or the server's preference, but at most the server's maximum. In
-/// whole pages, unless it is less than a page. A limit of 0 from the server means no limit.
+/// READ size in bytes: the option or the server's preference, but at most the server's maximum and
+/// [`READ_BYTES_MAX`]. In whole pages, unless it is less than a page. A limit of 0 from the server
+/// means no limit.
 fn negotiated_read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     let limit = |bytes: u32| if bytes == 0 { u64::MAX } else { u64::from(bytes) };
     let requested = options.rsize_bytes_max.unwrap_or(limit(info.read_bytes_preferred));

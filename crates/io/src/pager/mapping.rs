@@ -180,7 +180,9 @@ impl MappingBuilder {
             // SAFETY: the area has no references yet, and no server.
             unsafe { fork_local.map_here() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
-            Ok(new_mapping(None, FaultScope::All, mode, fork_local, user))
+            // The kernel serves each access, also by system calls, and needs no link.
+            let (no_link, scope) = (None, FaultScope::All);
+            Ok(new_mapping(no_link, scope, mode, fork_local, user))
         };
         if self.uses_kernel_cache && is_fully_resident(&target) {
             check_policy(&readahead)?;

@@ -185,8 +185,8 @@ impl Builder {
 
     /// Largest file in bytes that a lone reader may have read ahead whole, with
     /// [`PageCache::Kernel`]. Default: a sixteenth of the available memory, at most 512 MiB. 0
-    /// means that no file is read whole beyond 64 MiB. A named size takes at most half of the
-    /// available memory.
+    /// means that no file is read whole beyond 64 MiB. A named size has no effect beyond 512 MiB,
+    /// and takes at most half of the available memory.
     ///
     /// One thread that reads a file at random waits for each read. Once it has paid for half of the
     /// file in waits, the file is read from its beginning, in steps. The steps cost at most a

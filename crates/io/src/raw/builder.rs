@@ -181,7 +181,8 @@ impl RawFileBuilder {
     /// The file cannot be opened this way, the policy is wrong, memory for the buffers is short, or
     /// the backend is not available.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
-        self.open_with_invalidator(path.as_ref(), None)
+        let no_invalidator = None;
+        self.open_with_invalidator(path.as_ref(), no_invalidator)
     }
 
     /// Sets the parameter `name` of the chunking policy to `value`. No effect on a policy that

@@ -91,7 +91,8 @@ impl BlockingRead {
     pub(super) fn execute(&self) {
         let buffer_bytes =
             if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
-        let mut buffer = AlignedBytes::allocate(buffer_bytes as usize, None);
+        let reusable = None;
+        let mut buffer = AlignedBytes::allocate(buffer_bytes as usize, reusable);
         let end_offset = self.offset + self.bytes;
         let mut offset = self.offset;
         let mut is_read = true;

@@ -61,6 +61,7 @@ impl Handle {
         // come from an earlier read, or be read past the cache because the executing thread is
         // stalled.
         while is_stale() {
+            // One byte suffices: the machine reads whole pages.
             let read = PendingRead::new(self, page * PAGE_BYTES, 1);
             let waited = read.and_then(|read| read.wait(|_| ()));
             // An unreadable page is not cached either. A failed storage completes no more requests.

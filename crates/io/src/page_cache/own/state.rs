@@ -371,7 +371,8 @@ impl EngineState {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
         let parts = || slices(&self.frame_cache, completed);
-        let mut copy = AlignedBytes::allocate(parts().map(<[u8]>::len).sum(), None);
+        let (bytes, reusable) = (parts().map(<[u8]>::len).sum(), None);
+        let mut copy = AlignedBytes::allocate(bytes, reusable);
         let mut uncopied = &mut copy[..];
         for part in parts() {
             let (target, rest) = uncopied.split_at_mut(part.len());
@@ -401,6 +402,7 @@ impl EngineState {
         let wakes_at = self.machine.next_wake();
         let term = self.in_flight.leader.term + 1;
         self.in_flight.leader = LeaderState { is_active: true, term, queue, wakes_at };
+        // The new leader has not slept yet.
         self.in_flight.deferred.must_wake_leader = false;
         (term, wakes_at)
     }

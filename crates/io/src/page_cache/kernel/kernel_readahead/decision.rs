@@ -19,7 +19,8 @@ pub(super) struct PolicyDecision {
 struct PolicyWindows {
     /// Page ranges that the policy wants to be read.
     advised_ranges: Vec<PageRange>,
-    /// Target window of the policy in pages, if any; `None` if the policy did not see the read.
+    /// Target window of the policy in pages. The outer `None`: the policy did not see the read. The
+    /// inner `None`: it has no stream, or the stream's begin made a continuation likely.
     target_pages: Option<Option<u64>>,
     /// True if a part of the read was advised before.
     has_advised_part: bool,
