@@ -244,16 +244,25 @@ fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     }
 }
 
-/// Reports an error in the description file as a bad value of the parameter that names the file.
+/// Reports an error in a description as a bad value of a parameter. This is the parameter that
+/// overrides the wrong field, or else the one that names the file. A built-in drive has neither if
+/// a field contradicts an overridden one: then it is the first parameter.
 fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
+    // A parameter has the block of its field too: `queue.window`.
+    let overrides_field =
+        |(key, _): &(&String, &String)| key.rsplit('.').next() == Some(error.field.as_str());
     let names_file = |(key, _): &(&String, &String)| matches!(key.as_str(), "toml" | "disksim");
-    let (key, value) = spec.parameters.iter().find(names_file).expect("a file has a key");
-    SpecError::BadValue {
-        name: spec.name.clone(),
-        key: key.clone(),
-        value: value.clone(),
-        expected: format!("{expected}; {error}"),
-    }
+    let parameters = || spec.parameters.iter();
+    let overriding = parameters().find(overrides_field);
+    let file = overriding.is_none().then(|| parameters().find(names_file)).flatten();
+    let parameter = overriding.or(file).or_else(|| parameters().next());
+    let (key, value) = parameter
+        .map_or((String::new(), String::new()), |(key, value)| (key.clone(), value.clone()));
+    let expected = match file {
+        Some(_) => format!("{expected}; {error}"),
+        None => format!("other values; {error}"),
+    };
+    SpecError::BadValue { name: spec.name.clone(), key, value, expected }
 }
 
 /// Returns the error for an unknown device name, with the list of known names.
@@ -422,6 +431,19 @@ mod tests {
             .unwrap_or_else(|error| panic!("{error}"))
             .caps()
             .sectors
+    }
+
+    /// A field of a built-in drive that contradicts another one is a bad value of its parameter.
+    #[test]
+    fn contradicting_fields_of_a_drive_are_reported() {
+        for text in [
+            "hdd,drive=sata2010,queue.depth=1,queue.window=9",
+            "hdd,queue.window=99",
+            "hdd,queue.depth=3,queue.window=4",
+        ] {
+            let message = build_error(text);
+            assert!(message.contains("queue.window") && message.contains("depth"), "{message}");
+        }
     }
 
     /// The members' sizes, 1 or 2 GiB, show that each key reaches its member, at any depth.
