@@ -117,9 +117,12 @@ impl Observer {
         Box::new(ObservedPolicy { policy, observer: self.clone(), handle })
     }
 
-    /// Removes and returns the events since the last call.
+    /// Removes and returns the events since the last call. A request that is in flight now never
+    /// gets its completion time.
     pub fn take(&self) -> Events {
-        std::mem::take(&mut self.log().events)
+        let mut log = self.log();
+        log.in_flight.clear();
+        std::mem::take(&mut log.events)
     }
 
     /// Records the submission of a request to the device. Beyond the maximum number of events it is
@@ -357,5 +360,29 @@ impl PageView for CountingPages<'_> {
             self.prefetched_pages += range.count() - requested_pages;
         }
         is_added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use readpath_core::request::Outcome;
+
+    /// Request 1 is in flight at the first call, and its index is that of request 2 afterwards.
+    #[test]
+    fn completion_of_a_request_taken_in_flight_marks_no_later_request() {
+        let observer = Observer::new(10);
+        let request = |id| DeviceRequest { id: RequestId(id), op: Op::Read, start: 0, sectors: 8 };
+        let completion = |id, at| Completion::at(Time(at), RequestId(id), Outcome::Done);
+        observer.on_submit(Time(1), &request(1));
+        assert_eq!(observer.take().requests.len(), 1);
+        observer.on_time(Time(2), &[completion(1, 2)].into());
+        observer.on_submit(Time(3), &request(1));
+        observer.take();
+        observer.on_submit(Time(4), &request(2));
+        observer.on_time(Time(6), &[completion(1, 5), completion(2, 6)].into());
+        let times: Vec<_> =
+            observer.take().requests.iter().map(|event| (event.issued_ns, event.done_ns)).collect();
+        assert_eq!(times, [(4, Some(6))]);
     }
 }
