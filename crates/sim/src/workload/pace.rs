@@ -9,6 +9,10 @@ use crate::job::{LatencyTarget, RateLimits, SteadyStateRule};
 /// Nanoseconds in a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Longest time in ns from the start of a process to a due time: 146 years. The start can be added
+/// without overflow.
+const DUE_NS_MAX: u64 = u64::MAX / 4;
+
 /// Rates of one process, as in fio.
 ///
 /// An operation of a direction is due when the bytes before it have taken their time at the rate.
@@ -106,7 +110,9 @@ impl RateControl {
         let run_ns = match self.rate.is_poisson {
             true => {
                 let mean_ns = span_ns(self.smallest_bytes[direction], bytes_per_s) as f64;
-                self.drawn_time[direction] += Time((-random.draw_unit(op).ln() * mean_ns) as u64);
+                let drawn_ns = (-random.draw_unit(op).ln() * mean_ns) as u64;
+                let sum_ns = self.drawn_time[direction].ns().saturating_add(drawn_ns);
+                self.drawn_time[direction] = Time(sum_ns.min(DUE_NS_MAX));
                 self.drawn_time[direction].ns()
             }
             false => span_ns(self.issued_bytes[direction], bytes_per_s),
@@ -162,11 +168,10 @@ impl RateControl {
     }
 }
 
-/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`. A time beyond 64 bits becomes a
-/// quarter of their range.
+/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`, at most [`DUE_NS_MAX`].
 fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(bytes_per_s);
-    u64::try_from(ns).unwrap_or(u64::MAX / 4)
+    ns.min(u128::from(DUE_NS_MAX)) as u64
 }
 
 /// Detects the steady state of a process's rate, second by second.
@@ -330,6 +335,29 @@ mod tests {
         for nth in 1..=3 {
             control.on_issue(Op::Read, 4096, &mut random);
             assert_eq!(control.due_time(Op::Read), Time(1_000_000_000 + nth * 3_906_250));
+        }
+    }
+
+    /// At 1 byte per second, 16 GiB take 544 years and 32 GiB 1,089. 2^64 ns are 584 years. The
+    /// process starts after 100 years, and each due time is at most 146 years later.
+    #[test]
+    fn due_times_of_a_tiny_rate_are_limited_and_in_order() {
+        let start = Time::from_s(100 * 365 * 86_400);
+        for options in ["rate=1", "rate=1\nrate_process=poisson"] {
+            let text = format!("[j]\n{options}\n");
+            let job = crate::job::JobFile::parse(&text).unwrap().jobs.remove(0);
+            let mut control = RateControl::new(&job.rate, [16 << 30; 2], [true; 2]);
+            let (process_number, run_seed, is_wide, own_seed) = (0, 1, false, 0);
+            let mut random = RandomChoices::new(&job, process_number, run_seed, is_wide, own_seed);
+            control.begin(start);
+            let mut last_due = start;
+            for _ in 0..50 {
+                control.on_issue(Op::Read, 16 << 30, &mut random);
+                let due = control.due_time(Op::Read);
+                assert!(last_due <= due, "{options}");
+                last_due = due;
+            }
+            assert_eq!(last_due, Time(start.ns() + u64::MAX / 4), "{options}");
         }
     }
 
