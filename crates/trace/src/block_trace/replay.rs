@@ -8,6 +8,7 @@
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
 use super::TraceRequest;
+use super::fields::TIME_NS_LIMIT;
 use crate::TraceError;
 use readpath_sim::job::{Job, JobFile};
 use readpath_sim::report::ResultRow;
@@ -133,25 +134,25 @@ pub fn trace_workload(
     let speed_milli = speed_milli.map(|speed| speed.max(1));
     let bytes = placement.bytes;
     let steps = requests.filter_map(move |request| {
-        let at = match speed_milli {
-            None => None,
-            Some(milli) => {
-                let ns = match request.at.ns().checked_mul(1000) {
-                    Some(product) => product / milli,
-                    // The product has more than 64 bits. If the quotient has as well, it becomes
-                    // 146 years, the limit of a trace's times.
-                    None => {
-                        let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
-                        u64::try_from(ns).unwrap_or(u64::MAX / 4)
-                    }
-                };
-                Some(Time(ns))
-            }
-        };
+        let at = speed_milli.map(|milli| accelerated_time(request.at, milli));
         let offset = placement.storage_offset(&request)?;
         Some(ScriptStep { at, op: request.op, offset, bytes: request.bytes })
     });
     Workload::from_steps(job, bytes, summary.largest_bytes, summary.bytes, Box::new(steps))
+}
+
+/// Returns the time of a request at a speed of `speed_milli` thousandths. Later times become the
+/// largest time of a trace.
+fn accelerated_time(at: Time, speed_milli: u64) -> Time {
+    let ns = match at.ns().checked_mul(1000) {
+        Some(product) => product / speed_milli,
+        // The product has more than 64 bits.
+        None => {
+            let ns = u128::from(at.ns()) * 1000 / u128::from(speed_milli);
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        }
+    };
+    Time(ns.min(TIME_NS_LIMIT - 1))
 }
 
 /// Replays a trace on a simulated device. `name` is its name in the row.
@@ -181,6 +182,21 @@ mod tests {
     /// Summary of devices with these ends.
     fn summary_with_ends(ends: &[u64]) -> TraceSummary {
         TraceSummary { ends: ends.to_vec(), requests: 1, ..TraceSummary::default() }
+    }
+
+    /// At a thousandth of the speed, 200 days become 548 years, and a year more than 2^64 ns. A
+    /// trace ends below 2^62 ns, which are 146 years.
+    #[test]
+    fn slowed_times_stay_below_the_limit_of_a_trace() {
+        let day = 86_400;
+        assert_eq!(accelerated_time(Time::from_s(3), 1500), Time::from_s(2));
+        assert_eq!(
+            accelerated_time(Time::from_s(365 * day), 10_000),
+            Time::from_ms(36_500 * 86_400)
+        );
+        for days in [200, 365] {
+            assert_eq!(accelerated_time(Time::from_s(days * day), 1), Time((1 << 62) - 1));
+        }
     }
 
     /// By hand: devices of 10,000 and 20,000 bytes take 12,288 and 20,480 bytes in whole pages. In
