@@ -303,12 +303,9 @@ impl ComposedDevice {
         // A device with one member passes a `+` on to that member if the member is composed.
         let has_one_member = matches!(name, "nfs" | "faulty") && list.contains(':');
         for item in list.split(|letter| letter == '+' && !has_one_member) {
-            let (count, member) = match item.split_once('x') {
-                Some((count, member)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    (count.parse().map_err(|_| member_list_error(spec, list))?, member)
-                }
-                _ => (1, item),
-            };
+            let (digits, member) = split_count(item);
+            let count = digits.map_or(Ok(1), str::parse);
+            let count = count.map_err(|_| member_list_error(spec, list))?;
             count_in_all = count_in_all.saturating_add(count);
             if count == 0 || count_in_all > MEMBERS_MAX || member.is_empty() {
                 return Err(member_list_error(spec, list));
@@ -395,11 +392,21 @@ fn key_of_member<'a>(key: &'a str, member: &Spec) -> Option<&'a str> {
         return Some(rest);
     }
     let (_, inner) = member.name.split_once(':')?;
-    let is_inside = inner.split([':', '+']).any(|item| {
-        let (count, device) = item.split_once('x').unwrap_or(("", item));
-        item == name || (device == name && count.bytes().all(|byte| byte.is_ascii_digit()))
-    });
+    let is_inside = inner.split([':', '+']).any(|item| item == name || split_count(item).1 == name);
     is_inside.then_some(key)
+}
+
+/// Splits an item of a list of members, as `12xhdd`, into the digits of its number of members and
+/// the member. The number is `None` for an item without one, as `ssd` or the name `xpoint`.
+fn split_count(item: &str) -> (Option<&str>, &str) {
+    match item.split_once('x') {
+        Some((digits, member))
+            if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            (Some(digits), member)
+        }
+        _ => (None, item),
+    }
 }
 
 /// Returns the error for a malformed list of members.
@@ -460,6 +467,24 @@ mod tests {
         let mixed = "faulty:raid0:2xssd+1xnvme,ssd.size=1g,nvme.size=2g,fail_every=9";
         assert_eq!(sectors(mixed), 4 * 1_024 * mib);
         assert_eq!(sectors("faulty:array:2xssd"), sectors("raid0:2xssd,stripe=256k"));
+    }
+
+    /// The registered device has 1 GiB.
+    #[test]
+    fn registered_device_whose_name_begins_with_x_is_a_member() {
+        fn build_ssd(_: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
+            build(&Spec::parse("ssd,size=1g").unwrap(), seed)
+        }
+        let entry =
+            DeviceEntry { name: "xpoint", line: "a test", parameters: &[], build: build_ssd };
+        register(entry).unwrap();
+        let gib = (1 << 30) / SECTOR_BYTES; // in sectors
+        assert_eq!(sectors("raid0:xpoint"), gib);
+        assert_eq!(sectors("raid0:2xxpoint+xpoint"), 3 * gib);
+        assert_eq!(sectors("faulty:raid0:3xxpoint"), 3 * gib);
+        // `point` names no member of the list.
+        let error = build_error("faulty:nfs:xpoint,point.size=1g");
+        assert!(error.contains("no parameter `point.size`"), "{error}");
     }
 
     #[test]
