@@ -269,14 +269,18 @@ fn read_hpl_curve(block: &FieldBlock) -> Result<HplCurve, FileError> {
     })
 }
 
-/// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list. The
-/// last number of a list with an odd count is ignored. `read` returns the text of a file.
+/// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list.
+/// `read` returns the text of a file.
 fn read_seek_table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let key = "Full seek curve";
     let name = match block.find(key).map(|field| &field.value) {
         Some(FieldValue::Text(name)) => name,
         Some(FieldValue::List(_)) => {
             let numbers = block.numbers(key, bounds(0.0, 1e9, "cylinders or ms"))?;
+            if let (1, Some(last)) = (numbers.len() % 2, numbers.last()) {
+                let problem = format!("ends with the distance {last} without its time in ms");
+                return Err(block.error(key, problem));
+            }
             let points = numbers.chunks_exact(2).map(|pair| (pair[0] as u32, pair[1])).collect();
             return checked_table(points).map_err(|(_, problem)| block.error(key, problem));
         }

@@ -338,6 +338,16 @@ fn syntax_and_file_errors_are_reported_with_their_line() {
 }
 
 #[test]
+fn seek_curve_in_a_list_needs_a_time_for_each_distance() {
+    let drive = load_tiny("tiny.model", "tiny.seek", "[ 1, 1.0, 9, 2.0 ]").expect("good");
+    assert!((drive.mechanics.seek.ms(9, 10) - 2.0).abs() < 1e-9);
+    assert_eq!(
+        load_error("tiny.model", "tiny.seek", "[ 1, 1.0, 9, 2.0, 12 ]"),
+        "tiny.model:28: `Full seek curve`: ends with the distance 12 without its time in ms"
+    );
+}
+
+#[test]
 fn quirks_of_published_drive_files_are_accepted() {
     // DiskSim's hp_c2490a has both: the last cylinder's number as the count of cylinders, and a
     // write that settles sooner than the curve predicts.
