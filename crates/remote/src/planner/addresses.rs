@@ -55,15 +55,20 @@ impl Addresses {
     }
 
     /// Cuts a range of this size off the smallest larger free range, and returns its first sector;
-    /// `None` if no free range is as large. The rest stays free, in halves of the ranges before.
-    /// Parts are not joined again.
+    /// `None` if no free range is as large. The rest stays free: the further units of a range in
+    /// one piece, and halves of a unit. Parts are not joined again.
     fn split(&mut self, sectors: u64) -> Option<u64> {
         let mut larger = self.free.range_mut(sectors..);
-        let (size, start) = larger.find_map(|(&size, starts)| Some((size, starts.pop()?)))?;
-        let mut rest = size / 2;
-        while rest >= sectors {
-            self.free.entry(rest).or_default().push(start + rest);
-            rest /= 2;
+        let (mut size, start) = larger.find_map(|(&size, starts)| Some((size, starts.pop()?)))?;
+        // Whole units only: half of an odd number of units is the size of no file's range.
+        let used_units = sectors.max(LARGE_PAGES * PAGE_SECTORS);
+        if size > used_units {
+            self.free.entry(size - used_units).or_default().push(start + used_units);
+            size = used_units;
+        }
+        while size > sectors {
+            size /= 2;
+            self.free.entry(size).or_default().push(start + size);
         }
         Some(start)
     }
@@ -109,6 +114,27 @@ mod tests {
         assert!(addresses.allocate(LARGE_BYTES).is_some());
         assert!(addresses.allocate(3 * LARGE_BYTES).is_some());
         assert_eq!(addresses.allocate(FILE_BYTES_MAX), None);
+    }
+
+    /// A file of 640 TiB takes 3 units of 256 TiB (2^39 sectors) because of the unused page, and one
+    /// of 384 TiB takes 2. Freed, the 3 units hold a file of one page, of 8 sectors, and another
+    /// of 2 units, or 3 files of a unit each.
+    #[test]
+    fn range_of_three_units_is_cut_into_whole_units() {
+        let mut addresses = Addresses::default();
+        assert_eq!(addresses.allocate(5 * LARGE_BYTES), Some(0));
+        while addresses.allocate(LARGE_BYTES).is_some() {}
+        addresses.free(0, 5 * LARGE_BYTES);
+        let files = [LARGE_BYTES; 4];
+        let starts = files.map(|bytes| addresses.allocate(bytes));
+        assert_eq!(starts, [Some(0), Some(1 << 39), Some(2 << 39), None]);
+        let mut addresses = Addresses::default();
+        assert_eq!(addresses.allocate(5 * LARGE_BYTES), Some(0));
+        while addresses.allocate(LARGE_BYTES).is_some() {}
+        addresses.free(0, 5 * LARGE_BYTES);
+        let files = [0, 3 * LARGE_BYTES, 0, LARGE_BYTES];
+        let starts = files.map(|bytes| addresses.allocate(bytes));
+        assert_eq!(starts, [Some(0), Some(1 << 39), Some(8), None]);
     }
 
     /// The largest range is cut in halves down to one page, of 8 sectors. The other half of the
