@@ -98,8 +98,10 @@ pub struct SwapConfig {
     pub second_chance_pages: u32,
     /// True if the eviction policy also selects the pages of memory to leave. Under `two-lists`,
     /// memory then has two lists of its own, as in Linux. Default false: memory has these lists
-    /// under every policy. True requires an environment with access bits; the benefit without them
-    /// has not been measured.
+    /// under every policy. In an environment without access bits the policy learns of uses only by
+    /// faults of pages that are unmapped and have not left
+    /// ([`second_chance_pages`](SwapConfig::second_chance_pages)). Sweeps then move fewer bytes than
+    /// with two lists, and random touches about as many (`bench/notes/eviction.md`).
     pub by_policy: bool,
     /// The process on whose behalf the area is written.
     pub writer: ProcessId,
