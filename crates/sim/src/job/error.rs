@@ -66,13 +66,6 @@ pub enum JobError {
         /// Expected form, unit and bounds.
         expected: String,
     },
-    /// A job does not state its direction.
-    NoDirection {
-        /// Line of its section.
-        line: usize,
-        /// Name of the job.
-        job: String,
-    },
     /// Two options of one job contradict each other.
     Conflict {
         /// Line of the section.
@@ -146,11 +139,6 @@ impl fmt::Display for JobError {
             JobError::BadValue { line, option, value, expected } => {
                 write!(f, "line {line}: `{option}={}`: expected {expected}", printable(value))
             }
-            JobError::NoDirection { line, job } => write!(
-                f,
-                "line {line}: the job `{}` does not say what it does; add `rw=read`, `rw=randread`, or another",
-                printable(job)
-            ),
             JobError::Conflict { line, job, what } => {
                 write!(f, "line {line}: the job `{}`: {what}", printable(job))
             }
