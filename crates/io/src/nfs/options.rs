@@ -100,9 +100,9 @@ impl NfsOptions {
                 }
             }
             _ => {
-                return Err("one of rsize, slots, repeat, timeout, attributes, mountport, uid, \
-                            gid, source"
-                    .to_owned());
+                return Err(
+                    "one of rsize, slots, repeat, timeout, mountport, uid, gid, source".to_owned()
+                );
             }
         }
         Ok(())

@@ -213,6 +213,30 @@ mod tests {
         }
     }
 
+    /// Each option that the error lists accepts the value here; the list has each option once.
+    #[test]
+    fn error_of_an_unknown_option_lists_the_options() {
+        let error = NfsUrl::parse("nfs://h/f?colour=red").unwrap_err().to_string();
+        let (_, list) = error.split_once("one of ").unwrap();
+        let mut listed: Vec<&str> = list.split(", ").collect();
+        listed.sort_unstable();
+        let mut valid = [
+            "gid=5",
+            "mountport=7",
+            "repeat=1s",
+            "rsize=4096",
+            "slots=4",
+            "source=any",
+            "timeout=9s",
+            "uid=5",
+        ];
+        valid.sort_unstable();
+        assert_eq!(listed, valid.map(|option| option.split_once('=').unwrap().0));
+        for option in valid {
+            NfsUrl::parse(&format!("nfs://h/f?{option}")).unwrap();
+        }
+    }
+
     proptest! {
         /// The parser must not panic.
         #[test]
