@@ -200,8 +200,8 @@ impl<'f> RawBatch<'f> {
     /// # Errors
     /// As [`wait`](RawBatch::wait).
     pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<RawMoved>, RawError> {
-        // A timeout beyond the largest `Time` becomes half of that, because of the sum below.
-        let timeout = Time(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2));
+        // Limited to half of the largest `Time`, because of the sum below.
+        let timeout = Time(timeout.as_nanos().min(u128::from(u64::MAX / 2)) as u64);
         self.wait_until(Some(self.clock.now() + timeout))
     }
 

@@ -1,6 +1,7 @@
 //! Batches of raw transfers: each has its own bytes, whatever the order of completion.
 
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use crate::support::{BACKENDS, TempFile, splitmix};
 use readpath::RawFile;
@@ -101,13 +102,17 @@ fn raw_batch_wait_has_a_time_limit() {
     for backend in BACKENDS {
         let file = RawFile::builder().backend(backend).open(&temp.path).unwrap();
         let mut batch = file.batch(2).unwrap();
-        let long = std::time::Duration::from_secs(3600);
-        assert!(batch.wait_for(long).unwrap().is_none(), "nothing is under way");
-        batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 7).unwrap();
-        assert_eq!(batch.wait_for(long).unwrap().expect("it ends").ticket, 7);
+        // Added to a time, a timeout of 2^64 ns less one has no room in 64 bits.
+        let longest =
+            [Duration::from_secs(3600), Duration::from_nanos(u64::MAX - 1), Duration::MAX];
+        for long in longest {
+            assert!(batch.wait_for(long).unwrap().is_none(), "nothing is under way");
+            batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 7).unwrap();
+            assert_eq!(batch.wait_for(long).unwrap().expect("it ends").ticket, 7);
+        }
         batch.read(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 8).unwrap();
         let moved = loop {
-            if let Some(moved) = batch.wait_for(std::time::Duration::ZERO).unwrap() {
+            if let Some(moved) = batch.wait_for(Duration::ZERO).unwrap() {
                 break moved;
             }
         };
