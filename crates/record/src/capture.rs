@@ -282,7 +282,8 @@ impl Recorder {
     /// # Errors
     /// The buffers cannot be read.
     pub fn wait(&mut self, span: Duration) -> io::Result<()> {
-        let end_ns = now_ns() + span.as_nanos() as u64;
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let end_ns = now_ns().saturating_add(span_ns);
         loop {
             let now_ns = now_ns();
             let remaining = Duration::from_nanos(end_ns.saturating_sub(now_ns));
