@@ -312,8 +312,11 @@ impl Sleeper for ThreadsSleeper {
         pool.start_queued_jobs();
         let waits_for_answer = sleep != Sleep::Never && !pool.has_answers();
         let must_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_wake_pending;
-        // A pending `wake` is used up by this sleep.
-        pool.sleep(sleep, must_wait).is_wake_pending = false;
+        if sleep != Sleep::Never {
+            // A pending `wake` is used up by this sleep. A call that may not sleep leaves it to the
+            // next sleep.
+            pool.sleep(sleep, must_wait).is_wake_pending = false;
+        }
         Ok(waits_for_answer)
     }
 
@@ -397,5 +400,22 @@ impl Drop for ThreadPoolBackend {
             // A worker that panicked no longer accesses memory; the error adds nothing.
             let _ = worker.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_without_sleep_leaves_a_wake_to_the_next_sleep() {
+        let threads = ThreadPoolBackend::new(1);
+        let sleeper = ThreadsSleeper(Arc::clone(threads.pool()));
+        sleeper.wake();
+        assert_eq!(sleeper.sleep(Sleep::Never), Ok(false));
+        assert!(threads.pool().lock().is_wake_pending);
+        // No transfer is in flight: without the wake this sleep would not end.
+        assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(true));
+        assert!(!threads.pool().lock().is_wake_pending);
     }
 }
