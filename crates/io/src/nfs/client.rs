@@ -43,8 +43,7 @@ use super::call_results::{CallId, CallResults, Caller};
 use super::procedures::{self, DataHead};
 use super::records::{RecordStep, Records};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
-use super::status::JUKEBOX;
-use super::xdr::{Garbled, XdrReader};
+use super::xdr::Garbled;
 
 /// Number of low bits of a transaction id that contain the call's slot.
 const SLOT_BITS: u32 = 11;
@@ -274,7 +273,8 @@ impl Client {
     }
 
     /// Returns the action that is required on the connection at time `now`. For `Connect`, the link
-    /// becomes `Connecting`, and the reconnect delay doubles.
+    /// becomes `Connecting`, and the reconnect delay doubles. `Connect` requires a call in flight:
+    /// servers close idle connections, and without a call no thread waits for a new one.
     pub(crate) fn next_action(&mut self, now: Time) -> ConnectionAction {
         match self.link {
             ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
@@ -362,7 +362,8 @@ impl Client {
                     let Ok(reply) = read_reply(record) else { return self.mark_for_closing() };
                     // An answer to no call is dropped.
                     let Some(index) = slot_of_xid(&self.slots, reply.xid) else { continue };
-                    if is_postponed(self.slots[index as usize].procedure, reply.results) {
+                    if procedures::is_postponed(self.slots[index as usize].procedure, reply.results)
+                    {
                         self.record_answer();
                         self.postpone_call(now, index);
                         continue;
@@ -587,12 +588,6 @@ fn slot_of_xid(slots: &[CallSlot], xid: u32) -> Option<u32> {
     let slot = slots.get(index as usize)?;
     let is_awaiting = matches!(slot.state, CallState::Waiting { .. }) && slot.xids.contains(&xid);
     is_awaiting.then_some(index)
-}
-
-/// True if these results mean that the server postpones the call (`NFS3ERR_JUKEBOX`).
-fn is_postponed(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
-    procedure.program == procedures::PROGRAM
-        && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The procedures of NFS version 3 (RFC 1813) that are needed to read a file: encoding of their
 //! arguments and decoding of their results.
 
-use super::rpc::Procedure;
-use super::status::Status;
+use super::rpc::{CallError, Procedure};
+use super::status::{JUKEBOX, Status};
 use super::xdr::{Garbled, XdrReader, put_opaque, put_u32, put_u64};
 
 /// RPC program number of NFS (RFC 1813).
@@ -187,6 +187,13 @@ pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(
     }
     let head = decode_data_head(&mut reader, requested_bytes).ok()?;
     Some((head, reader.remaining()))
+}
+
+/// True if these results of a call to `procedure` mean that the server postpones the call
+/// (`NFS3ERR_JUKEBOX`).
+pub(crate) fn is_postponed(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
+    procedure.program == PROGRAM
+        && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))
 }
 
 /// Decodes the head of a READ's results, and checks it with the requested number of bytes.
