@@ -39,7 +39,7 @@ use frame_set::FrameSet;
 use lists::FrameList;
 pub use memory::LeavingChoice;
 use refaults::RefaultTable;
-pub use runs::RunEntry;
+pub use runs::{Mark, RunEntry};
 pub use sharer::{PageSharer, UseCount};
 use supply::FreeFrames;
 use table::{FrameLink, PageTableIndex};
@@ -65,8 +65,12 @@ pub enum FrameState {
 /// A frame that has held a page at least once.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
+    /// The file of the page, or the mapping of a page of memory: both have numbers of one sequence.
     file: FileId,
+    /// Number of the page in its file or mapping.
     page: u64,
+    /// Number of pins: one for each read or fault, and one while a page that the sharer had to
+    /// forget is in use.
     pins: u32,
     state: FrameState,
     /// Next frame of its hash chain.
@@ -80,6 +84,7 @@ struct Frame {
     is_referenced: bool,
     /// True if its data was overwritten on the device while it was in flight.
     is_stale: bool,
+    /// Further state of a page of memory (swap); all flags are false for a page of a file.
     memory: memory::MemoryFlags,
 }
 
@@ -95,15 +100,19 @@ impl Frame {
 pub struct Cache {
     /// All frames that have ever held a page. Memory of a frame is first touched at its first use.
     frames: Vec<Frame>,
+    /// The free frames, and the number of frames in circulation.
     supply: FreeFrames,
     /// Free frames that are reserved for reads.
     reserved: u32,
+    /// Frames by file and page: the pages that are filled or in flight.
     table: PageTableIndex,
+    /// Lists of the frames, of the policy and of the cache.
     frame_lists: FrameLists,
+    /// The eviction policy.
     policy: Box<dyn EvictionPolicy>,
     /// Number of pages that the policy was built for.
     policy_pages: u32,
-    /// True if memory has lists separate from the policy's.
+    /// True if pages of memory have lists separate from the policy's.
     has_memory_lists: bool,
     /// Waiting times of prefetched pages until their first use.
     waits: FirstUseWaits,
@@ -112,7 +121,9 @@ pub struct Cache {
     counters: CacheCounters,
     /// Outcome of prefetched pages, by file.
     credits: Vec<Credit>,
+    /// Numbers of pages of memory that are held, leaving or being written.
     memory: memory::MemoryCounts,
+    /// Shares pages with readers outside the machine; `None`: no such readers.
     sharer: Option<Box<dyn PageSharer>>,
     /// Frames with a prefetched page that is not used yet.
     unused: FrameSet,
@@ -232,23 +243,6 @@ impl Cache {
         }
     }
 
-    /// Adds an absent page, in flight; `is_ahead` if no reader has requested it yet. Returns `None`
-    /// if every frame is pinned or in flight.
-    pub fn add(
-        &mut self,
-        file: FileId,
-        page: u64,
-        folio: Folio,
-        mark: Mark,
-        is_ahead: bool,
-    ) -> Option<FrameId> {
-        let marked = u64::from(mark == Mark::Set);
-        let entry = RunEntry { order: folio.order, marked, is_ahead, is_pinned: false };
-        let mut added = None;
-        self.add_run(file, PageRange::new(page, 1), entry, |_, id| added = Some(id));
-        added
-    }
-
     /// Records that the device has delivered the page in flight: it becomes filled, and may be
     /// shared.
     pub fn fill(&mut self, id: FrameId) {
@@ -295,7 +289,8 @@ impl Cache {
         }
     }
 
-    /// Pins the frame, which prevents its reuse. A page of memory leaves its list.
+    /// Pins the frame, which prevents its reuse. A page of memory leaves its list, unless it is on
+    /// the eviction policy's.
     pub fn pin(&mut self, id: FrameId) {
         self.update_frame(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
@@ -317,6 +312,7 @@ impl Cache {
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
             // Eviction removed it from its list because it was pinned.
             FrameState::Filled => self.list_file(id),
+            // A page in flight is listed when it arrives.
             _ => {}
         }
     }
@@ -411,7 +407,7 @@ impl Cache {
     }
 
     /// Removes the page from its table, and counts it as waste if it was prefetched and never used.
-    /// Its frame becomes free, or an orphan while it is pinned.
+    /// A pinned page counts as used, and its frame becomes an orphan; any other frame becomes free.
     #[inline]
     fn remove_page(&mut self, id: FrameId) {
         let is_pinned = self.frame(id).pins > 0;
@@ -457,15 +453,6 @@ impl Cache {
     fn frame_mut(&mut self, id: FrameId) -> &mut Frame {
         &mut self.frames[id.0 as usize]
     }
-}
-
-/// The readahead mark of a page: its use starts the next window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// The page carries the mark.
-    Set,
-    /// The page carries no mark.
-    Clear,
 }
 
 #[cfg(test)]

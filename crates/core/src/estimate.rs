@@ -32,10 +32,12 @@ const UNCERTAINTY_DIVISOR_MAX: u64 = 8;
 /// The costs of one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceEstimate {
+    /// Estimated latency, service time and cost of a page.
     costs: DeviceCosts,
     /// Mean size of the newest requests, in units of 1/[`EWMA_WINDOW`] page; 0 before the first.
     mean_pages: u64,
-    /// Requests in the device, by identifier.
+    /// The requests in the device, by identifier. The entry of a completed request stays until its
+    /// identifier is reused, and is not read.
     in_device: Vec<InDeviceRequest>,
     /// Total number of dispatched requests.
     dispatches: u64,
@@ -59,6 +61,7 @@ struct CompletedTotals {
 /// A request in the device.
 #[derive(Clone, Copy, Debug, Default)]
 struct InDeviceRequest {
+    /// Time at which the device received it.
     dispatched: Time,
     /// Its dispatch number, counted from 0.
     number: u64,

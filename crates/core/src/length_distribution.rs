@@ -41,8 +41,10 @@ const STEPS: usize = FINE_STEPS + 4 * (32 - 3);
 /// Outcome of the runs of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthDistribution {
+    /// Counts of the runs that reached each step: see `step_of`.
     steps: [LengthCount; STEPS],
-    /// True if a run of length 1 is only a request that continued no other.
+    /// True if a run of length 1 is only a request that continued no other. The prior of that
+    /// length then expects no run to go on.
     is_of_requests: bool,
 }
 
@@ -131,7 +133,7 @@ impl LengthDistribution {
         marginal_cost: u64,
         requests_max: u64,
     ) -> u64 {
-        // The request for which the window is read counts as the first used one.
+        // `U(w)` so far. The request for which the window is read counts as the first used one.
         let (mut window, mut expected_used) = (0, PROBABILITY_ONE);
         for piece in self.pieces(length).take_while(|piece| piece.distance < requests_max) {
             let pays = |count| piece.pays(expected_used, count, request_pages, marginal_cost);
@@ -239,7 +241,8 @@ impl CurvePiece {
 
     /// Expected number of used pages among its first `count`, of [`PROBABILITY_ONE`]. Simpson's
     /// rule gives the integral of the probability over these pages. The sum over the pages is
-    /// smaller by half of the difference between both ends.
+    /// smaller by half of the difference between both ends. A single page is used with the
+    /// probability at its end.
     fn expected_used(&self, count: u64) -> u64 {
         let probability = |inverse: u64| PROBABILITY_ONE * PROBABILITY_ONE / inverse;
         let end = self.inverse_at(count);
@@ -257,6 +260,7 @@ impl CurvePiece {
     fn pays(&self, used_before: u64, count: u64, request_pages: u64, marginal_cost: u64) -> bool {
         let used_requests = u128::from(used_before + self.expected_used(count));
         let used_pages = used_requests * u128::from(request_pages);
+        // The 1 is the request for which the window is read.
         let cost = u128::from(marginal_cost + (1 + self.distance + count) * request_pages);
         used_pages * u128::from(self.inverse_at(count))
             <= cost * u128::from(PROBABILITY_ONE * PROBABILITY_ONE)
@@ -274,7 +278,7 @@ fn largest_below(end: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// Index of the step that a length (at least 1) falls in.
+/// Index of the step that a length (at least 1) falls in; the last one for all longer lengths.
 fn step_of(length: u64) -> usize {
     if length < FIRST_COARSE_LENGTH {
         return length as usize - 1;

@@ -103,13 +103,14 @@ impl Cache {
         &self.credits[file.0 as usize]
     }
 
-    /// Resets the outcome of the prefetched pages of the file.
+    /// Resets the counts of the file's prefetched pages, for a new file with the same identifier.
     pub fn forget_credit(&mut self, file: FileId) {
         self.credits[file.0 as usize] = Credit::default();
     }
 
-    /// Number of further pages of the file that its credit allows, if a request costs
-    /// `request_pages`.
+    /// Number of further pages of the file that its credit allows. The credit bounds the
+    /// prefetched, unused pages of a file by the use of its earlier ones. `request_pages` is the
+    /// number of pages that the device transfers in the time of a request.
     pub fn credit_room(&self, file: FileId, request_pages: u64) -> u64 {
         self.credit(file).room(request_pages, self.budget_pages().into())
     }
@@ -126,7 +127,8 @@ impl Cache {
         self.record_use(id);
     }
 
-    /// Counts the page as waste if it leaves prefetched and unused.
+    /// Counts the page as waste if it leaves prefetched and unused. A page of memory (swap) counts
+    /// in `waste_pages` like a page of a file, and also in `memory_waste_pages`.
     pub(super) fn count_waste_if_unused(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             let Frame { file, memory, .. } = &self.frames[id.0 as usize];
@@ -172,12 +174,13 @@ impl Cache {
         self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         self.frame_lists.unlink(id);
         let key = self.frame(id).key();
+        // For the policy the page enters with its first use, as a requested one does.
         self.policy.enter(&mut self.frame_lists, id, key, PageOrigin::Demand);
     }
 
-    /// Moves a prefetched page to the policy's lists if it was used meanwhile. Returns true if it
-    /// was. `queries_left` is the number of pages that may still be found used in this scan, and is
-    /// reduced by this one; at 0 the page counts as unused.
+    /// Moves a prefetched page to the policy's lists if readers outside the machine have used it.
+    /// Returns true if they have. `queries_left` is the number of pages that may still be found
+    /// used in this scan, and is reduced by such a page; at 0 the page counts as unused.
     pub(super) fn enter_policy_if_used(&mut self, id: FrameId, queries_left: &mut u32) -> bool {
         if *queries_left == 0 || self.take_uses(id) == 0 {
             return false;

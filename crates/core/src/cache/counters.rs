@@ -11,7 +11,7 @@ pub struct CacheCounters {
     pub withdrawn_pages: u64,
     /// Prefetched pages that left the cache unused.
     pub waste_pages: u64,
-    /// The part of `waste_pages` that were pages of memory.
+    /// The part of `waste_pages` that were pages of memory (swap); the rest were pages of files.
     pub memory_waste_pages: u64,
     /// Filled pages that were evicted.
     pub evicted_pages: u64,

@@ -40,7 +40,7 @@ pub(super) fn collect_interval(frames_max: u32, words: u32) -> u32 {
     (frames_max / COLLECTION_DIVISOR / words.max(1)).max(1)
 }
 
-/// Most pages that are recalled together.
+/// Most pages that are recalled together: one bit each in a word of refusals.
 pub(super) const RECALL_BATCH_MAX: usize = 64;
 
 impl Cache {
@@ -94,7 +94,8 @@ impl Cache {
     }
 
     /// Frees frames until `frames_needed` are free in addition to the reserved ones, as far as
-    /// possible. Returns their number.
+    /// possible. Returns the number of free, unreserved frames: more than `frames_needed` if more
+    /// were free before.
     pub(super) fn free_unreserved_frames(&mut self, frames_needed: u32) -> u32 {
         self.free_frames_until(self.reserved + frames_needed);
         self.free_pages() - self.reserved
@@ -128,7 +129,7 @@ impl Cache {
         self.end_set_aside();
     }
 
-    /// Allows or forbids other processes that share the cache to pin frames. No effect without a
+    /// Allows or forbids readers outside the machine to begin to pin frames. No effect without a
     /// sharer.
     fn allow_pins(&mut self, may_pin: bool) {
         if let Some(sharer) = &mut self.sharer {
@@ -137,7 +138,8 @@ impl Cache {
     }
 
     /// Frees the frames of the next victims: one page of memory, or else at most `frames_needed`
-    /// pages. Pages in use are set aside. Returns false if none was left to free.
+    /// pages and one batch (`RECALL_BATCH_MAX`). Pages in use are set aside. Returns false if none
+    /// was left to free.
     fn evict_victims(&mut self, frames_needed: u32) -> bool {
         // These two lists hold only pages of memory, clean or prefetched, and unmapped. No reader
         // uses such a page, so it leaves without a recall.
@@ -152,6 +154,7 @@ impl Cache {
         // Bounds the scan: readers outside the machine continue to use pages meanwhile.
         let mut queries_left = self.frames.len() as u32;
         loop {
+            // Only the first `count` elements are valid.
             let mut victims = [FrameId(0); RECALL_BATCH_MAX];
             let mut count = 0;
             while count < RECALL_BATCH_MAX.min(frames_needed as usize) {
@@ -186,8 +189,8 @@ impl Cache {
     /// Removes the next page to leave from its list; `None` if no list has a page. Expired
     /// prefetched pages leave first, then the victims of the policy, then the other prefetched
     /// pages. `victims_taken` is the number of victims removed and not evicted yet. `queries_left`
-    /// is the number of further queries for uses of pages by other processes; each query reduces
-    /// it.
+    /// is the number of further queries for uses of pages by readers outside the machine; each
+    /// query reduces it.
     pub(super) fn next_victim(
         &mut self,
         victims_taken: u32,
@@ -338,8 +341,9 @@ impl Cache {
         self.sharer.as_mut().map_or(0, |sharer| sharer.recall_all(ids))
     }
 
-    /// Removes a page, counts its eviction, and stores its key to recognize its return. Reports the
-    /// eviction to the policy if it is a page of memory that the policy knows.
+    /// Removes a page and counts its eviction. Stores its key to recognize its return, if the size
+    /// of the cache may change. Reports the eviction to the policy if it is a page of memory that
+    /// the policy knows.
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
         let frame = self.frame(id);
@@ -369,8 +373,8 @@ struct CacheAccessBits<'a> {
 
 impl AccessBits for CacheAccessBits<'_> {
     /// Returns and resets the access bits of a page, and counts a first use of a prefetched one.
-    /// The queries of one scan are bounded by `queries_left`; after that every page counts as
-    /// unused.
+    /// The queries of one scan are bounded by `queries_left`; after that every page of a file
+    /// counts as unused. A page of memory needs no query: its one access bit is `is_referenced`.
     fn uses(&mut self, id: FrameId) -> u8 {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_memory {

@@ -10,6 +10,7 @@ const WORD_FRAMES: u32 = u64::BITS;
 /// A subset of the frames of a cache.
 #[derive(Debug)]
 pub(super) struct FrameSet {
+    /// The bitmap: the lowest bit of the first word stands for frame 0.
     words: Vec<u64>,
 }
 

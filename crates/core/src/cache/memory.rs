@@ -3,7 +3,8 @@
 //! A page of memory is *held* while it is unpinned but cannot be evicted at once: a program maps
 //! it, it is dirty, or it is being written. Each frame is in exactly one class: free, in flight,
 //! pinned, held, or available at once. A file's page and a clean, unmapped page of memory are
-//! available at once. The machine's memory budget uses these classes.
+//! available at once. The machine's memory budget uses these classes. The *slot* of a page is its
+//! place in the swap area.
 //!
 //! Invariant: an unpinned page of memory is on the list for its state (`list_memory`), or on none
 //! while it is leaving or being written. If the eviction policy manages memory, a page that is
@@ -17,9 +18,13 @@ use crate::unit::PageRange;
 /// Additional state of a page of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryFlags {
+    /// True for a page of memory, false for a page of a file.
     pub(super) is_memory: bool,
+    /// True if a program has the page in its address space.
     is_mapped: bool,
+    /// True if the page differs from the content of its slot, or has no slot.
     is_dirty: bool,
+    /// True from the start of a write to its slot until the end of that write.
     is_writing: bool,
     /// True if it was selected to be unmapped, or to be written.
     is_leaving: bool,
@@ -47,8 +52,11 @@ impl Frame {
 /// Numbers of frames that are held, leaving, and being written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryCounts {
+    /// Frames with a held page: see the module.
     held: u32,
+    /// Frames whose page was selected to be unmapped, or to be written.
     leaving: u32,
+    /// Frames whose page is being written to its slot.
     writing: u32,
 }
 
@@ -265,7 +273,8 @@ impl Cache {
     fn choose_oldest(&mut self) -> Option<LeavingChoice> {
         // Each page is spared at most twice: for its referenced bit, or for a reader that has it
         // pinned.
-        for _ in 0..2 * self.frames.len() + 1 {
+        let attempts_max = 2 * self.frames.len() + 1;
+        for _ in 0..attempts_max {
             let prefetched_pages = self.frame_lists.pages(FrameList::MEMORY_PREFETCHED);
             let (inactive, active) = (FrameList::MEMORY_INACTIVE, FrameList::MEMORY_ACTIVE);
             let frames = &mut self.frames;

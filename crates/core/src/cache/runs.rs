@@ -6,8 +6,18 @@
 use super::table::FrameLink;
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, memory};
 use crate::eviction::{PageKey, PageOrigin};
+use crate::readahead::Folio;
 use crate::request::RequestId;
 use crate::unit::PageRange;
+
+/// The readahead mark of a page: its use starts the next window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The page carries the mark.
+    Set,
+    /// The page carries no mark.
+    Clear,
+}
 
 /// Common properties of the pages of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +56,28 @@ impl RunEntry {
     }
 }
 
+/// The frame before the first page of a run, whose frame is unknown. The search of a page tries the
+/// frame behind this one first, which is frame 0: only a guess.
+const NO_PREVIOUS_FRAME: FrameId = FrameId(u32::MAX);
+
 impl Cache {
+    /// Adds an absent page, in flight; `is_ahead` if no reader has requested it yet. Returns `None`
+    /// if every frame is pinned or in flight.
+    pub fn add(
+        &mut self,
+        file: FileId,
+        page: u64,
+        folio: Folio,
+        mark: Mark,
+        is_ahead: bool,
+    ) -> Option<FrameId> {
+        let marked = u64::from(mark == Mark::Set);
+        let entry = RunEntry { order: folio.order, marked, is_ahead, is_pinned: false };
+        let mut added = None;
+        self.add_run(file, PageRange::new(page, 1), entry, |_, id| added = Some(id));
+        added
+    }
+
     /// Adds absent pages, in flight, as far as frames are available. Calls `on_added` with each
     /// page and its frame, in order. Returns the number of added pages, which is smaller than the
     /// range if every other frame is pinned or in flight.
@@ -73,7 +104,8 @@ impl Cache {
         is_memory: bool,
         mut on_added: impl FnMut(u64, FrameId),
     ) -> u64 {
-        // Frames for the run: others may be evicted for them.
+        // Frames for the run: others may be evicted for them. The frames of a read's own pages
+        // (`is_pinned`) were reserved for it.
         let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
         self.collect_next_uses(pages_wanted);
         let count = self.claim_frames(pages_wanted, entry.is_pinned);
@@ -152,8 +184,7 @@ impl Cache {
     /// Calls `visit` with the frames of the pages of `range` in ascending order. Absent pages are
     /// skipped.
     pub fn for_each_frame(&self, file: FileId, range: PageRange, mut visit: impl FnMut(FrameId)) {
-        // Without a previous page the search begins with the guess that frame 0 holds the page.
-        let mut previous = FrameId(u32::MAX);
+        let mut previous = NO_PREVIOUS_FRAME;
         for page in range.pages() {
             if let Some(id) = self.table.find_after(&self.frames, previous, file, page) {
                 visit(id);
@@ -164,9 +195,7 @@ impl Cache {
 
     /// Sets the request that will deliver the pages of `range`, all of which must be in flight.
     pub fn set_run_request(&mut self, file: FileId, range: PageRange, request: RequestId) {
-        // No frame precedes the first page: the frame after this one is frame 0, which is only a
-        // guess.
-        let mut id = FrameId(u32::MAX);
+        let mut id = NO_PREVIOUS_FRAME;
         for page in range.pages() {
             id = self.in_flight_after(id, file, page);
             self.set_request(id, request);
@@ -176,9 +205,10 @@ impl Cache {
     /// Records that the device has delivered the pages of `range`, all of which must be in flight.
     /// They become filled. Successive pages that may be shared are shared together.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
+        // Only the first `count` elements are valid.
         let mut filled = [FrameId(0); SHARE_BATCH_MAX];
         let (mut first, mut count, mut marked_bits) = (range.first, 0, 0);
-        let mut id = FrameId(u32::MAX);
+        let mut id = NO_PREVIOUS_FRAME;
         for page in range.pages() {
             id = self.in_flight_after(id, file, page);
             let is_shareable = self.set_filled(id);
@@ -205,7 +235,7 @@ impl Cache {
     }
 }
 
-/// Most pages that are shared with readers in one call.
+/// Most pages that are shared with readers in one call; the sharer accepts up to 64.
 const SHARE_BATCH_MAX: usize = 16;
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub(super) struct FreeFrames {
     withdrawn_free: u32,
     /// Number of frames out of circulation whose memory the environment is taking back.
     withdrawing: u32,
+    /// Number of frames that exist: the largest possible budget.
     frames_max: u32,
 }
 

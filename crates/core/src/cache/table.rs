@@ -33,6 +33,7 @@ const EXTENT_LOG2: u32 = 10;
 /// The heads of all chains, and the number of pages of each file.
 #[derive(Debug)]
 pub(super) struct PageTableIndex {
+    /// Link to the first frame of each chain. Their number is a power of two.
     heads: Box<[FrameLink]>,
     /// Number of pages in the table, by file.
     pages: Vec<u32>,

@@ -55,9 +55,11 @@ const WEIGHT_UNIT: i128 = 1 << 20;
 /// Duration of a request, and the work of the device meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTiming {
+    /// Time from its dispatch to its completion.
     pub duration_ns: u64,
     /// True if the request didn't begin at the end of the one before it.
     pub is_discontiguous: bool,
+    /// Number of pages of the request itself.
     pub pages: u64,
     /// Number of requests completed until its completion, itself included, that didn't continue the
     /// one before.
@@ -133,7 +135,8 @@ impl DeviceCosts {
 
     /// Sets the costs and their initial uncertainty from the duration of the first request, in
     /// picoseconds. `completed_pages` is its number of pages. The cost of a page is such that the
-    /// rest of the duration is worth `INITIAL_REQUEST_PAGES_MIN` pages, within its bounds.
+    /// rest of the duration is worth `INITIAL_REQUEST_PAGES_MIN` pages, within its bounds. The
+    /// uncertainty of a page's cost is `MIN_SAMPLES` times that cost.
     fn set_initial_costs(&mut self, duration_ps: i128, completed_pages: i128) {
         let page_ps = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MIN) + completed_pages);
         let page_ps = page_ps.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));

@@ -32,10 +32,11 @@ const TARGET_UNITS: u64 = 1 << 16;
 /// The eviction policy `arc`.
 #[derive(Debug)]
 pub struct Arc {
-    /// Size of the cache.
+    /// Size of the cache in pages.
     pages: u32,
     /// Target size of T1, in units of 1/[`TARGET_UNITS`] page.
     t1_target: u64,
+    /// The lists B1 and B2.
     ghosts: Ghosts,
     /// A page that will enter next, and the list of its ghost, which is removed already.
     returning: Option<(PageKey, GhostList)>,
@@ -102,6 +103,7 @@ impl EvictionPolicy for Arc {
         lists: &mut FrameLists,
         access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
+        // The ghost of a returning page was removed by `demand`, which makes space.
         if self.returning.is_none() {
             self.forget_excess_ghost(lists);
         }

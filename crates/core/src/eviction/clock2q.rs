@@ -20,7 +20,8 @@
 use super::queues::{QueueParameters, SmallAndMainQueues, TwoQueuePolicy};
 use super::s3fifo;
 
-/// A page needs one use after half of the small queue to reach the main queue; one is counted.
+/// A page needs one use after half of the small queue to reach the main queue; one is counted. The
+/// queues and the ghosts have the sizes of `s3fifo`.
 const PARAMETERS: QueueParameters =
     QueueParameters { skip_percent: 50, uses_to_stay: 1, uses_max: 1, ..s3fifo::PARAMETERS };
 

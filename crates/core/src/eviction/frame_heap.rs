@@ -38,7 +38,8 @@ impl FrameHeap {
         self.entries.first().copied()
     }
 
-    /// The last use number of a frame, which may have left the heap; `None` without one.
+    /// The last use number of a frame, which may have left the heap. For a frame that never had an
+    /// entry the result is `None`, or 0 if a frame of a higher number had one.
     pub(super) fn use_number(&self, frame: FrameId) -> Option<u32> {
         self.nodes.get(frame.0 as usize).map(|node| node.use_number)
     }

@@ -72,6 +72,7 @@ struct ListEnds {
 pub struct FrameLists {
     /// Nodes of the frames that were ever on a list.
     nodes: Vec<FrameNode>,
+    /// Ends of each list, by its number.
     ends: [ListEnds; LISTS],
     /// Wrapping count of pushes, which is the clock of ages.
     pushes: u32,

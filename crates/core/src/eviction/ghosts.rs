@@ -37,7 +37,7 @@ struct Ghost {
     next: u32,
 }
 
-/// Both ends of a list, and its length.
+/// Both ends of a list, and its length. The ends of an empty list are `NO_GHOST`.
 #[derive(Clone, Copy, Debug)]
 struct GhostListEnds {
     newest: u32,
@@ -45,16 +45,19 @@ struct GhostListEnds {
     count: u32,
 }
 
+/// Ends of an empty list.
 const EMPTY: GhostListEnds = GhostListEnds { newest: NO_GHOST, oldest: NO_GHOST, count: 0 };
 
 /// The ghosts of a policy: up to 24 bytes each.
 #[derive(Clone, Debug)]
 pub struct Ghosts {
+    /// Entries of ghosts, and free entries.
     ghosts: Vec<Ghost>,
     /// First ghost of each hash chain.
     heads: Vec<u32>,
+    /// Ends of the first and the second list.
     lists: [GhostListEnds; 2],
-    /// First element of the free list.
+    /// First element of the free list; `NO_GHOST` if no entry is free.
     free: u32,
     /// Most ghosts in both lists together.
     ghosts_max: u32,

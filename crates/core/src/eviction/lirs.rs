@@ -47,6 +47,7 @@ pub struct Lirs {
     lir_max: u32,
     /// Most HIR pages that an adopted order may fill.
     hir_max: u32,
+    /// Evicted pages of the stack, all in the first list; the word is the number of the last use.
     ghosts: Ghosts,
     /// Wrapping number of the last use.
     use_counter: u32,

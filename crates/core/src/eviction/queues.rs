@@ -69,7 +69,9 @@ pub(super) struct SmallAndMainQueues {
     small_max: u32,
     /// Size of the main queue in pages.
     main_max: u32,
+    /// Sizes and thresholds of the policy.
     parameters: QueueParameters,
+    /// Pages that left the small queue, all in the first list; the word is the number of uses.
     ghosts: Ghosts,
     /// Wrapping count of pages that have entered the small queue.
     small_entries: u32,
@@ -124,7 +126,8 @@ impl SmallAndMainQueues {
         lists.list_of(frame) == Some(SMALL) && u64::from(entered_later()) * 100 < window
     }
 
-    /// Number of reported and unreported uses of a page, up to the largest count.
+    /// Number of reported and unreported uses of a page, up to the largest count. Unreported uses
+    /// all count, because it is unknown which of them were in the correlation window.
     fn all_uses(&self, lists: &FrameLists, bits: &mut dyn AccessBits, frame: FrameId) -> u8 {
         (bits.uses(frame) + lists.uses(frame)).min(self.parameters.uses_max)
     }

@@ -16,7 +16,8 @@
 
 use super::queues::{QueueParameters, SmallAndMainQueues, TwoQueuePolicy};
 
-/// Tenths for the queues, two uses to reach the main queue; at most three are counted.
+/// Tenths for the queues, two uses to reach the main queue; at most three are counted. Uses count
+/// at once, and any ghost that returns enters the main queue.
 pub(super) const PARAMETERS: QueueParameters = QueueParameters {
     small_percent: 10,
     ghost_percent: 90,

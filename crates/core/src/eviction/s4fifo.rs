@@ -41,6 +41,7 @@ impl S4Fifo {
         let number = |key, default: u32, bounds| {
             spec.integer(key, default.into(), bounds).map(|value| value as u32)
         };
+        // A threshold above the largest use count could never be reached.
         let uses_max = default.uses_max;
         let uses = |key, default: u8, min| {
             spec.integer(key, default.into(), min..=uses_max.into()).map(|value| value as u8)

@@ -26,7 +26,9 @@ const MARKED: u32 = 1;
 /// which it has still to examine.
 #[derive(Debug)]
 pub struct Sieve {
+    /// Pages that the hand has still to examine; the hand is at the oldest of them.
     unexamined: List,
+    /// Pages that the hand has passed in this round.
     examined: List,
 }
 

@@ -16,8 +16,10 @@ const NO_FRAME: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Simulation {
     policy: Box<dyn EvictionPolicy>,
+    /// The policy's lists of the frames with a page.
     lists: FrameLists,
     frames: SimulatedFrames,
+    /// Size of the cache: the largest number of frames with a page.
     pages_max: u32,
 }
 
@@ -39,6 +41,7 @@ struct SimulatedFrames {
     next: Vec<u32>,
     /// First frame of each hash chain.
     heads: Box<[u32]>,
+    /// Frames that were used before and have no page now.
     free: Vec<FrameId>,
 }
 

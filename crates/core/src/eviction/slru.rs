@@ -16,6 +16,7 @@
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::page::FrameId;
 
+/// Lists of the two segments.
 const PROBATIONARY: List = List::PROBATION;
 const PROTECTED: List = List::REUSED;
 
@@ -26,7 +27,7 @@ pub struct Slru {
     protected_max: u32,
 }
 
-/// Size of the protected segment in a cache of `pages` pages.
+/// Size of the protected segment in a cache of `pages` pages: four fifths, as in Caffeine.
 fn protected_max(pages: u32) -> u32 {
     (u64::from(pages) * 4 / 5) as u32
 }

@@ -34,6 +34,7 @@ const UNUSED_WORD: u32 = 0;
 pub struct TwoQueues {
     /// Most pages of A1in while Am has pages.
     a1in_max: u32,
+    /// The list A1out.
     ghosts: Ghosts,
     /// A page that will enter next, and whose ghost is removed already.
     returning: Option<PageKey>,

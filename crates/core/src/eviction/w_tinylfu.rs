@@ -50,7 +50,9 @@ pub struct WTinyLfu {
     /// Number of evicted pages for which no page has entered yet. The page that enters for one has
     /// competed: its entry moves no page from the window to the main space.
     refills_due: u32,
+    /// Limit of `refills_due`: more evicted pages than this are not counted.
     refills_due_max: u32,
+    /// Approximate number of uses of each page.
     sketch: FrequencySketch,
 }
 
