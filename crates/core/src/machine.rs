@@ -60,6 +60,7 @@ mod memory;
 mod meter;
 mod names;
 mod queue;
+mod shared_state;
 mod size;
 mod transfer;
 mod turn;
@@ -74,33 +75,24 @@ pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 pub use names::{FaultId, HandleId, ReadId};
 use queue::{QueueAction, RequestContent, RequestQueue, Waiter};
+use shared_state::{MemoryWaiter, SharedState};
 pub use transfer::{Buffer, Done, ReadAccess, Transfer};
 pub use turn::{Driver, IoBackend};
 
 /// Creates the readahead policy of a file that is opened, from the limits of the device.
 pub type PolicyMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadPolicy> + Send>;
 
-/// State shared by reads and faults.
-struct SharedState {
-    queue: RequestQueue,
-    frames: Frames,
-    /// Reads and faults that wait for memory, in order of arrival.
-    waiting: VecDeque<MemoryWaiter>,
-}
-
-/// A read or a fault that waits for memory.
-#[derive(Clone, Copy, Debug)]
-struct MemoryWaiter {
-    waiter: Waiter,
-    needed_pages: u64,
-}
-
 /// The read path over one device. See the [module](self) for the order of calls.
 pub struct Machine {
+    /// The configuration that the machine was built with.
     config: Config,
+    /// Requests, frames and waiting readers: shared by `files` and `memory`.
     base: SharedState,
+    /// Files, handles, reads and writes.
     files: MachineFiles,
+    /// Mappings, faults and the swap area.
     memory: MachineMemory,
+    /// The policy of transfers that the caller drives chunk by chunk; the machine only provides it.
     chunking_policy: Box<dyn ChunkingPolicy + Send + Sync>,
     /// Time at which the first waiting read retries, after too many pages were being copied from.
     retry_at: Option<Time>,
@@ -444,6 +436,7 @@ impl Machine {
         loop {
             match self.base.queue.poll(now)? {
                 QueueAction::Request(request) => return Some(request),
+                // The pages of a cancelled prefetch leave the cache; the scheduler is asked again.
                 QueueAction::Withdrawn => self.end_parts(now),
             }
         }
@@ -477,6 +470,7 @@ impl Machine {
     fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
         while let Some(ended) = base.queue.poll_ended() {
+            // Its prefetched pages are no longer in flight.
             base.frames.budget.prefetch_pages -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {
                 RequestContent::Pages { file, range, search_tail, .. } => self

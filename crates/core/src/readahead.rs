@@ -334,7 +334,8 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadP
     })
 }
 
-/// The largest window in pages: the parameter `read_ahead_kb`, by default the limit of the device.
+/// The largest window in pages: the parameter `read_ahead_kb`, by default the limit of the device;
+/// at most 1 GiB.
 fn window_pages(spec: &Spec, limits: &ReadaheadLimits) -> Result<u64, SpecError> {
     let page_kib = PAGE_BYTES / 1024;
     let kib = spec.integer("read_ahead_kb", limits.window_pages_max * page_kib, 0..=1 << 20)?;

@@ -49,6 +49,7 @@ struct MachineFile {
     bytes: u64,
     /// Its first sector on the device.
     start_sector: u64,
+    /// Observations about its reads, which the policies of all its handles share.
     evidence: FileEvidence,
 }
 
@@ -60,6 +61,7 @@ struct Handle {
     last_page: Option<u64>,
 }
 
+/// State of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadState {
     /// Waits for memory, with no page pinned. Entered at the start; left by `begin`.
@@ -80,9 +82,11 @@ enum TransferKind {
 /// A read or a write from its start until its release.
 #[derive(Debug)]
 struct FileTransfer {
+    /// The transfer as the caller requested it.
     transfer: Transfer,
     kind: TransferKind,
     state: ReadState,
+    /// Time of the call that opened it.
     started: Time,
     /// Bytes to move: the requested ones, clipped at the end of the file.
     bytes: u64,
@@ -97,6 +101,8 @@ struct FileTransfer {
     pending_requests: u32,
     /// Page up to which absent pages have been requested (exclusive).
     cursor: u64,
+    /// Its error so far: of a read through the cache the one at the lowest offset, of a direct
+    /// transfer the one that arrived first.
     error: Option<ReadError>,
 }
 
@@ -109,8 +115,11 @@ impl FileTransfer {
 
 /// All files, handles and reads.
 pub(super) struct MachineFiles {
+    /// The configured readahead policy, built once for each handle.
     readahead: Spec,
+    /// Limits of the device for these policies.
     limits: ReadaheadLimits,
+    /// Most reads and writes that may be open at once.
     open_reads_max: u32,
     /// Files by their identifiers in the cache; identifiers of mappings have an empty entry.
     files: Vec<MachineFile>,
@@ -119,6 +128,7 @@ pub(super) struct MachineFiles {
     handles: Slab<Handle>,
     /// Creates the policies of files, instead of the configured one.
     policy_maker: Option<PolicyMaker>,
+    /// Open reads and writes, by the number of their `ReadId`.
     reads: Slab<FileTransfer>,
     /// Empty lists of frames, kept for their capacity.
     spare_frame_lists: Vec<Vec<FrameId>>,
@@ -136,6 +146,7 @@ impl MachineFiles {
         config: &Config,
         queue: &mut RequestQueue,
     ) -> Result<MachineFiles, ConfigError> {
+        // This instance only checks the text, and shows if the policy asks for costs.
         let policy =
             readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Policy)?;
         if policy.uses_costs() {
@@ -324,9 +335,9 @@ impl MachineFiles {
         if transfer.offset + transfer.bytes > file_bytes {
             return Err(ReadError::PastEnd { file_bytes });
         }
-        let range = PageRange::default();
+        let no_pages = PageRange::default();
         let read =
-            self.open_read(now, base, TransferKind::Write, transfer, transfer.bytes, range)?;
+            self.open_read(now, base, TransferKind::Write, transfer, transfer.bytes, no_pages)?;
         base.queue.meter.written_bytes += transfer.bytes;
         self.forget_overwritten(base, read);
         self.start_direct(now, base, read, Op::Write, is_sync);

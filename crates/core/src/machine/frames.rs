@@ -20,11 +20,13 @@ const REFAULT_DIVISOR: u32 = 16;
 
 /// The cache and its reservations.
 pub(super) struct Frames {
+    /// The pages of files and of memory.
     pub(super) cache: Cache,
     /// The configured eviction policy, to be built for a later size.
     eviction_spec: Spec,
     /// True if the cache uses the configured policy; false while it uses `TwoLists`.
     is_policy_applied: bool,
+    /// Numbers of pages that are reserved or in use.
     pub(super) budget: Budget,
     /// Pages that readers outside the machine may pin.
     shared_pages_max: u64,

@@ -103,7 +103,7 @@ pub struct SwapConfig {
     /// ([`second_chance_pages`](SwapConfig::second_chance_pages)). Sweeps then move fewer bytes than
     /// with two lists, and random touches about as many (`bench/notes/eviction.md`).
     pub by_policy: bool,
-    /// The process on whose behalf the area is written.
+    /// The process on whose behalf the area is written. Default: process 0.
     pub writer: ProcessId,
 }
 
@@ -226,19 +226,25 @@ impl MachineMapping {
 /// A fault from its start until its release.
 #[derive(Debug)]
 struct MachineFault {
+    /// The fault as the environment reported it.
     cause: MemoryFault,
+    /// Time of that report.
     started: Time,
     /// The pinned frame of its page, and its origin; `None` while it waits.
     found: Option<(FrameId, PageSource)>,
+    /// Reason for which its page cannot be provided.
     error: Option<ReadError>,
 }
 
 /// All mappings, their faults, and shared state.
 pub(super) struct MachineMemory {
+    /// Mappings in the order of their addition: by the number of their `MemoryId`.
     mappings: Vec<MachineMapping>,
+    /// Open faults, by the number of their `FaultId`.
     faults: Slab<MachineFault>,
     /// Completed faults to be polled.
     faulted: VecDeque<FaultId>,
+    /// Most faults that may be open at once.
     open_faults_max: u32,
     swap: SwapState,
     /// Runs of slots whose pages were added to the cache and have no request yet.
@@ -247,9 +253,12 @@ pub(super) struct MachineMemory {
 
 /// The swap area, and the state of swap-out.
 struct SwapState {
+    /// The slots, and the page of each.
     area: SwapArea,
     policy: Box<dyn SwapinPolicy>,
+    /// Most pages of one write.
     write_pages_max: u64,
+    /// The pages that leave together.
     swap_out: SwapOut,
     /// Number of pages kept ready for faults.
     ready_pages: u32,
@@ -257,7 +266,9 @@ struct SwapState {
     ready_ahead_pages: u32,
     /// Number of dirty pages that stay unmapped before they are written.
     second_chance_pages: u32,
+    /// The process on whose behalf the area is written.
     writer: ProcessId,
+    /// True once an area was added.
     is_added: bool,
     /// Leaving pages that must be unmapped.
     unmaps: VecDeque<FrameId>,
@@ -269,11 +280,14 @@ struct SwapState {
     is_full: bool,
     /// Failed page writes since the last successful one.
     failures_in_row: u32,
+    /// Error of the last failed page write; `None` before the first.
     last_failure: Option<DeviceError>,
     counters: SwapCounters,
 }
 
 impl Default for SwapState {
+    /// The state without a swap area: it has no slot, so that no page is written, and the sizes are
+    /// placeholders.
     fn default() -> SwapState {
         SwapState {
             area: SwapArea::default(),

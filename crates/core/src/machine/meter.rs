@@ -22,6 +22,7 @@ pub struct Meter {
     pub device_write_bytes: u64,
     /// Largest observed number of requests in the device at once.
     pub depth_max: u32,
+    /// Number of requests in the device now.
     in_device: u32,
     /// Time up to which the integrals below are computed.
     integrated_until: Time,

@@ -72,6 +72,7 @@ impl PartOutcome {
 /// An ended request whose parts are being returned.
 #[derive(Clone, Copy, Debug)]
 struct EndingRequest {
+    /// The part to be returned next; `None` after the last one.
     next_part: Option<RequestId>,
     /// First sector of the whole request.
     start: u64,
@@ -92,6 +93,7 @@ pub(super) enum QueueAction {
 
 /// Requests that are plugged, queued, in the device, or to be retried.
 pub(super) struct RequestQueue {
+    /// Properties of the device. The scheduler has another largest request if it must not merge.
     caps: DeviceCaps,
     /// Limit of requests in the device: the lower limit of configuration and device.
     depth_max: u32,
@@ -99,8 +101,11 @@ pub(super) struct RequestQueue {
     queue_requests: u32,
     /// Priorities by process.
     priorities: Vec<Priority>,
+    /// Holds the requests that the device has not received, except plugged ones and retries.
     scheduler: Box<dyn Scheduler>,
+    /// All open requests; merged ones are parts of another, their head.
     requests: RequestTable,
+    /// Content and waiters of each request.
     payloads: Payloads,
     /// Requests created since the last poll.
     plug: Vec<RequestId>,
@@ -114,6 +119,7 @@ pub(super) struct RequestQueue {
     pub(super) evidence: DeviceEvidence,
     /// True if a policy or the caller of the machine may ask for the costs of requests.
     learns_costs: bool,
+    /// Counters of requests and bytes.
     pub(super) meter: Meter,
 }
 
@@ -238,6 +244,7 @@ impl RequestQueue {
     /// Registers `waiter` for the end of the request, whose need becomes `Demand`. Informs the
     /// scheduler if the need has changed.
     pub(super) fn add_waiter(&mut self, id: RequestId, waiter: Waiter) {
+        // The scheduler knows the request by its head, the request that it was merged into.
         if let Some(head) = self.requests.set_demand(id) {
             self.scheduler.idled_for(head, &self.requests);
         }
@@ -306,7 +313,8 @@ impl RequestQueue {
     }
 
     /// Records that the device has finished a request, in the meter, the cost estimate and the
-    /// scheduler. `poll_ended` must return its parts before any other call.
+    /// scheduler. The estimate needs the earliest time at which it can have finished
+    /// (`completion.not_before`). `poll_ended` must return its parts before any other call.
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
         let id = completion.id;
         let bytes = self.requests[id].bytes();

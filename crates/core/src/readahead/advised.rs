@@ -7,6 +7,10 @@
 //! page for cached. The worst result is a read that waits for the device, as it would without
 //! readahead.
 //!
+//! A file of a lone reader may be read whole into *spare memory*: memory beyond the policy's own,
+//! which would stay free otherwise. Pages that are advised for this purpose have counts of their
+//! own.
+//!
 //! Bounded: of each file the [`WINDOWS_MAX`] most recently begun windows of 2 MiB are remembered,
 //! in 144 bytes each.
 
@@ -50,6 +54,7 @@ pub struct KernelCachedPages {
     spare_unused_pages: u64,
     /// Consecutive reads that touched no advised page and no mark.
     consecutive_other_reads: u32,
+    /// Observations about the file's reads, which the policy reads and updates.
     evidence: FileEvidence,
 }
 
@@ -341,7 +346,8 @@ impl PageView for KernelPageView<'_> {
         while let Some(run) = self.absent_run(remaining) {
             remaining.first = run.end;
             let device = &self.device;
-            // The memory that the policy fills: the spare one, or half of the other.
+            // The memory that the policy fills: the spare one, or half of its own. The other half
+            // keeps a prefetched page resident until it is used.
             let room_pages = match self.advised.evidence.fills_spare {
                 true => device.spare_pages.saturating_sub(device.spare_standing_pages),
                 false => (device.memory_pages / 2).saturating_sub(device.standing_pages),

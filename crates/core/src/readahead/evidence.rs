@@ -219,6 +219,7 @@ pub struct Era(u64);
 /// stream that pauses longer no longer has pages in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
+    /// The current era: the newest in which a stream was counted.
     era: Era,
     /// Streams seen in the current era.
     current_era_streams: u64,
@@ -280,6 +281,7 @@ pub enum RunBegin {
 pub struct RunLengths {
     /// Runs from the start of a file, or after sequential advice.
     sequential: LengthDistribution,
+    /// Runs of requests at one distance.
     strides: LengthDistribution,
     /// Runs that continue requests of another size.
     parts: LengthDistribution,

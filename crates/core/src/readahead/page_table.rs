@@ -22,7 +22,9 @@ pub struct PageTable {
     is_in_flight: bool,
     /// Added pages that were not used yet; `None` if uses are not tracked.
     unused: Option<BTreeSet<u64>>,
+    /// Evidence of the device, which tests may set.
     device: DeviceEvidence,
+    /// Evidence of the file, which the policy updates.
     file: FileEvidence,
 }
 

@@ -26,7 +26,7 @@ pub struct ReadaheadState {
     pub request_ns: u64,
     /// Cost of a page at the device's best rate, in picoseconds.
     pub page_ps: u64,
-    /// Marginal cost of one more request now, in pages.
+    /// Marginal cost of one more request of one page now, in pages.
     pub marginal_cost_pages: u64,
     /// Outcome of the prefetched pages of the file; `None` if they are not counted.
     pub credit: Option<Credit>,

@@ -86,6 +86,7 @@ const WINDOW_MEMORY_DIVISOR: u64 = 8;
 pub struct RunsPolicy {
     /// The largest allowed window, in pages.
     window_pages_max: u64,
+    /// The program's latest advice for the whole file.
     advice: Advice,
     /// The remembered runs; the newest is last.
     runs: VecDeque<TouchedRun>,
@@ -138,7 +139,7 @@ impl RunsPolicy {
     }
 
     /// The index of a run that the touched pages reverse; `None` without one. They lie directly
-    /// before the start of the run, and no more pages of it were touched until now.
+    /// before the start of the run, and are at least as many as the pages of it touched until now.
     fn find_reversed(&self, touched: PageRange) -> Option<usize> {
         self.runs.iter().rposition(|run| {
             let is_short = run.touched_pages() <= touched.count();
@@ -188,6 +189,7 @@ impl RunsPolicy {
             trigger: None,
             last_read: None,
             is_length_measured,
+            // The reader waits for the touched pages.
             was_late: true,
         });
         let index = self.runs.len() - 1;
@@ -382,6 +384,7 @@ impl RunsPolicy {
     ) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
+        // Distance of the present window's end from the start of the run.
         let window_end = self.runs[index].pages_so_far();
         let rests = self
             .other_lengths(index)

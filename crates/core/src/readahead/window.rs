@@ -61,7 +61,9 @@ pub struct Window {
     /// Number of pages of the current window. While readahead is off: a counter that each
     /// consecutive miss raises and any other miss lowers.
     size: i64,
+    /// The ahead window, once it was submitted.
     ahead: Option<AheadWindow>,
+    /// Size of the next window to be submitted.
     next: NextWindow,
     /// The last announced or missed page; `None` before the first.
     previous_page: Option<u64>,
@@ -140,7 +142,8 @@ impl Window {
         }
         if self.next == NextWindow::Unused && page == 0 {
             self.next = NextWindow::Pages((self.window_pages_max / 2).max(1));
-            return self.begin_current_window(page, 0, read, pages);
+            let no_window_before = 0;
+            return self.begin_current_window(page, no_window_before, read, pages);
         }
         let window_pages = self.next_pages();
         self.previous_page = Some(page);
@@ -178,13 +181,14 @@ impl Window {
             NextWindow::Pages(next) => {
                 self.next = NextWindow::Pages((next - 3).max(WINDOW_PAGES_MIN))
             }
-            // After random advice readahead stays off.
+            // After random advice, and with `read_ahead_kb=0`, readahead stays off.
             _ if self.window_pages_max == 0 => {}
             _ => {
                 let is_consecutive =
                     self.previous_page.is_some_and(|previous| previous + 1 == page);
                 self.size = if is_consecutive { self.size + 1 } else { (self.size - 1).max(0) };
                 if self.size >= self.window_pages_max {
+                    // The last missed pages count as the current window.
                     let max = self.window_pages_max;
                     self.start = (page + 1).saturating_sub(max as u64);
                     (self.size, self.next, self.ahead) = (max, NextWindow::Pages(max), None);

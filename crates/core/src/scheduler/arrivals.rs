@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 
-/// Number of removed values that may always stay in the queue.
+/// Number of removed values that may always stay in the queue, however short it is.
 const REMOVED_MIN: usize = 32;
 
 /// Values by arrival number. Each arrival has the next number while the queue is not empty.
@@ -67,7 +67,7 @@ impl<T> ArrivalQueue<T> {
         {
             self.values.pop_front();
         }
-        // More than half of the values are removed ones.
+        // More than half of the values are removed ones, by more than `REMOVED_MIN`.
         if self.values.len() > 2 * self.count + REMOVED_MIN {
             let mut values = core::mem::take(&mut self.values);
             values.retain(|(arrival, _)| !self.is_removed(*arrival));

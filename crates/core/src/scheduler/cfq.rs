@@ -74,22 +74,31 @@ struct QueueId(u32);
 #[derive(Debug)]
 pub struct Cfq {
     tunables: CfqTunables,
+    /// True if the device has a moving head.
     is_rotational: bool,
+    /// Largest request that merging may produce.
     request_sectors_max: u32,
 
+    /// All queues, with and without requests.
     queues: CfqQueues,
+    /// The processes that have sent a request and have not ended.
     processes: BTreeMap<ProcessId, CfqProcess>,
+    /// The shared queues of asynchronous requests, by priority.
     async_queues: AsyncQueues,
+    /// The queues with requests, and the active one, by class and kind.
     trees: ServiceTrees,
+    /// The queues that may be found as close cooperators.
     by_sector: QueuesBySector,
     /// Number of requests in all queues.
     queued: usize,
 
+    /// The tree whose queues get slices now.
     serving: ServedTree,
     /// Mean number of busy best-effort queues.
     average_best_effort: u32,
     /// Mean number of busy real-time queues.
     average_real_time: u32,
+    /// The queue that has the present slice.
     active: Option<QueueId>,
     /// The process whose request was sent last in this slice.
     active_process: Option<ProcessId>,
@@ -104,8 +113,10 @@ pub struct Cfq {
     in_device_async: u32,
     /// The sector after the last sent request: the assumed position of the head.
     head: u64,
-    /// Last time at which a synchronous request completed late.
+    /// Last time at which a synchronous request completed late: `fifo_expire_sync` or more after
+    /// its arrival.
     last_late_sync: Jiffies,
+    /// Shows if the device queues requests internally.
     queueing: QueueingDetector,
 
     /// Log of the decisions and their reasons, for diagnosis. The caller enables and drains it.
@@ -117,13 +128,14 @@ pub struct Cfq {
 struct ServedTree {
     class: Class,
     kind: TreeKind,
-    /// `None`: another tree must be chosen.
+    /// End of its share. `None`: another tree must be chosen.
     expires: Option<Jiffies>,
 }
 
 /// A request in the device.
 #[derive(Clone, Copy, Debug)]
 struct SentRequest {
+    /// The queue that it was sent from.
     queue: QueueId,
     /// Time of its arrival in the scheduler.
     arrived: Jiffies,

@@ -23,7 +23,9 @@ pub struct Deadline {
     tunables: DeadlineTunables,
     /// Largest request of the device, in sectors.
     sectors_max: u32,
+    /// The queued reads and writes.
     queues: DirectionQueues,
+    /// The batch in progress.
     batch: BatchState,
 }
 
@@ -38,7 +40,8 @@ impl Deadline {
         }
     }
 
-    /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
+    /// Inserts a request that waited in another queue of the calling policy, without merging and
+    /// with its original arrival time.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         self.queues.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }

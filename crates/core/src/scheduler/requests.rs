@@ -70,6 +70,7 @@ impl PartialOrd for SectorKey {
 /// A queued request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingRequest {
+    /// Its identifier in the table of requests.
     pub id: RequestId,
     /// Time of its arrival.
     pub arrived: Time,

@@ -52,6 +52,7 @@ pub struct AdaptiveSwapin {
     slots: FaultRuns,
     /// Runs of faults by address, one element for each mapping.
     addresses: Vec<FaultRuns>,
+    /// Distance ahead of a fault at which prefetched pages stay in memory until their use.
     prefetch_distance: PrefetchDistance,
 }
 
@@ -208,7 +209,8 @@ impl AdaptiveSwapin {
         };
         // The search stops where the loss exceeds the cost of the largest window.
         let loss_max = WINDOW_COST_FACTOR as i64 * costs.fault_pages;
-        // At most four slots are searched for each page of the largest plan.
+        // At most four slots are searched for each page of the largest plan: this bounds the search
+        // where most slots are free or have pages in memory.
         let slots_max = 4 * costs.pages_max as usize;
         for slot in run.in_run_order(candidates).take(slots_max) {
             let Some((memory, page)) = swapped.absent_page(slot) else {

@@ -22,7 +22,8 @@ impl SwapinPolicy for NoSwapReadahead {
 
     /// Reads only the slot of the fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
-        aligned_block(fault.slot, 1)
+        let slots = 1;
+        aligned_block(fault.slot, slots)
     }
 
     /// False: the policy ignores the costs of requests.

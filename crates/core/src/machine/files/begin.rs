@@ -14,9 +14,10 @@ use crate::request::{DeviceError, Need, Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl MachineFiles {
-    /// Pins the cached pages of a read, and reserves frames for the absent ones. The budget of
-    /// pages for this read is already reserved. Returns false, without any effect, if too few
-    /// frames are free because other threads are copying from them. The caller tries again later.
+    /// Pins the cached pages of a read, and reserves frames for the absent ones. The caller has
+    /// checked that the budget has room for the read; `begin` counts its pages there. Returns
+    /// false, without any effect, if too few frames are free because other threads are copying from
+    /// them. The caller tries again later.
     pub(in crate::machine) fn reserve_memory(
         &mut self,
         base: &mut SharedState,
@@ -226,6 +227,7 @@ impl MachineFiles {
         let pages_max = base.queue.request_pages_max();
         let start_sector = self.file(file).start_sector;
         let priority = base.queue.priority(process);
+        // Speculative if most of the file's earlier prefetched pages were not used.
         let prefetch_need = base.frames.cache.credit(file).need();
         // Requested pages are joined across windows. An empty run separates two windows.
         let demand_runs =
@@ -248,6 +250,7 @@ impl MachineFiles {
                         sectors: (range.count() * PAGE_SECTORS) as u32,
                         process,
                         priority,
+                        // To a scheduler every read is synchronous, prefetch included.
                         is_sync: true,
                         need: if requested.is_empty() { prefetch_need } else { Need::Demand },
                     };

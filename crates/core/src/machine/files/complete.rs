@@ -97,8 +97,8 @@ impl MachineFiles {
     }
 
     /// Processes the end of a piece of a direct transfer. `offset` is the position of the piece in
-    /// the transfer, in bytes. Completes the transfer after its last piece. Returns the list of
-    /// waiters for its memory to be reused.
+    /// the transfer, in bytes. Of several errors the first to arrive counts. Completes the transfer
+    /// after its last piece. Returns the list of waiters for its memory to be reused.
     pub(in crate::machine) fn complete_direct(
         &mut self,
         base: &mut SharedState,
@@ -238,6 +238,7 @@ impl MachineFiles {
         let RequestPages { file, range, search_tail } = pages;
         let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
         let sectors = (range.count() * PAGE_SECTORS) as u32;
+        // Waiting reads need these pages and have pinned them, so none counts as prefetched.
         let content = RequestContent::Pages { file, range, ahead_pages: 0, search_tail };
         // Its first waiter makes it a demand request.
         let request = Request { start, sectors, need: Need::Prefetch, ..request };

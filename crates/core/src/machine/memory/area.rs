@@ -17,6 +17,7 @@ use crate::unit::{PAGE_SECTORS, PageRange};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotOwner {
     pub(super) memory: MemoryId,
+    /// Number of the page in its mapping.
     pub(super) page: u64,
 }
 
@@ -24,12 +25,13 @@ pub(super) struct SlotOwner {
 const FREE: u64 = u64::MAX;
 /// Entry of a slot that the device could not write.
 const BAD: u64 = u64::MAX - 1;
-/// Number of slots that are searched for a long free run.
+/// Number of slots that are searched for a long free run: 16 MiB of the area.
 const SEARCH_SLOTS: u64 = 4096;
 
 /// All slots. Slot `n` lies `n` pages behind the start of the area.
 #[derive(Debug, Default)]
 pub(super) struct SwapArea {
+    /// First sector of slot 0 on the device.
     start_sector: u64,
     /// Page of each slot: the mapping's number above 2^32, its page below. Or `FREE`, or `BAD`.
     owners: Vec<u64>,

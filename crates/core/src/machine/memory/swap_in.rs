@@ -227,6 +227,7 @@ impl MachineMemory {
             sectors: (slots.count() * PAGE_SECTORS) as u32,
             process,
             priority: base.queue.priority(process),
+            // No caller waits for a write of the area.
             is_sync: op == Op::Read,
             need: Need::Prefetch,
         }
@@ -243,6 +244,7 @@ impl MachineMemory {
         let range = PageRange::new(slot, 1);
         let retry = self.slots_request(base, failed.op, range, failed.process);
         let retry = Request { priority: failed.priority, ..retry };
+        // The page is awaited by a fault, or written: it is no prefetched one.
         base.queue.enqueue_retry(retry, RequestContent::Slots { range, ahead_pages: 0 })
     }
 

@@ -136,7 +136,8 @@ impl MachineMemory {
         if self.pages_becoming_ready(base) >= target_pages.max(needed_pages) {
             return;
         }
-        // One whole write beyond the target, so that pages leave in batches.
+        // One whole write beyond the target, so that pages leave in batches; at most as many pages
+        // as are kept ready for faults.
         let batch_pages = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
         let sufficient_pages = (target_pages + batch_pages).max(needed_pages);
         let resting_max = if waiting_pages.is_some() { 0 } else { self.swap.second_chance_pages };
@@ -165,7 +166,8 @@ impl MachineMemory {
     }
 
     /// Makes the neighbours of a leaving page leave with it, on both sides, up to the size of a
-    /// write. A neighbour leaves only if its age, in pages added since, is at least `age_min`.
+    /// write. A neighbour leaves only if its age is at least `age_min`: the number of pushes to any
+    /// list of the cache since its own.
     fn start_leaving_neighbours(
         &mut self,
         base: &mut SharedState,
@@ -197,6 +199,7 @@ impl MachineMemory {
         } else if base.frames.cache.is_mapped(frame) {
             self.swap.unmaps.push_back(frame);
         } else {
+            // It is dirty. Without configured second chances the next step takes it for writing.
             base.frames.cache.begin_second_chance(frame);
         }
     }

@@ -73,6 +73,7 @@ pub(in crate::machine) enum Waiter {
 #[derive(Debug)]
 struct Payload {
     content: RequestContent,
+    /// Reads and faults that wait for it.
     waiters: Vec<Waiter>,
     /// True if it retries a failure, without the scheduler.
     is_retry: bool,

@@ -162,6 +162,7 @@ impl Cfq {
         // If the slice is not used up, idling was useless, and the queue must become deep again.
         queue.is_deep &= is_used;
         self.stop_idling(now, id, "in_vain");
+        // The rest of the slice is lost.
         let is_timed = false;
         self.end_slice(now, if is_used { "used" } else { "idled_in_vain" }, is_timed);
     }

@@ -32,6 +32,7 @@ impl Cfq {
         if self.queues[active].kind() != self.queues[new].kind() {
             self.serving.expires = None;
         }
+        // The rest of the ended slice counts for the active queue's next position.
         let (is_timed, is_first) = (true, true);
         self.end_slice(now, "preempted", is_timed);
         self.insert_into_trees(jiffies(now), new, is_first);

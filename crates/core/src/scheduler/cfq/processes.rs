@@ -19,7 +19,7 @@ pub(super) struct CfqProcess {
     pub priority: Priority,
     /// Queue of the synchronous requests; `None` before the first.
     pub sync_queue: Option<QueueId>,
-    /// Completion time of the last synchronous request.
+    /// Completion time of the last synchronous request; the time of the first request until then.
     pub last_end: Jiffies,
     /// Mean think time: from a completion to the next request, in jiffies.
     pub think: DecayingMean,
@@ -166,6 +166,7 @@ impl Cfq {
         let Some(gone) = self.processes.remove(&process) else { return };
         let Some(queue) = gone.sync_queue else { return };
         if self.active == Some(queue) {
+            // The rest of the slice is lost.
             let is_timed = false;
             self.end_slice(now, "process_ended", is_timed);
         }

@@ -26,6 +26,7 @@ pub(super) struct CfqQueue {
     pub owner: Option<ProcessId>,
     /// True if processes wait for the requests.
     pub is_sync: bool,
+    /// Priority of its processes, which selects its tree and the length of its slices.
     pub priority: Priority,
     /// Queued requests.
     pub requests: QueuedRequests,

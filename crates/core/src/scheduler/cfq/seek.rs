@@ -42,8 +42,9 @@ const FAR_OF_32: u32 = 32 / 8;
 /// Detects random access of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct SeekDetector {
-    /// The sector after the last request; `None` before the first.
+    /// The sector after the last request; `None` before the first, whose distance counts as 0.
     end_of_last: Option<u64>,
+    /// Observations about the distances so far.
     state: SeekHistory,
 }
 
@@ -132,6 +133,7 @@ pub const VERDICT_REQUESTS: u32 = 160;
 
 /// A stream of 4 KiB requests on a disk: maps the request number to the first sector.
 type LabelledStream = fn(u64) -> u64;
+/// The labelled streams, each by its label.
 const STREAMS: &[(&str, LabelledStream)] = &[
     ("sequential", |number| 8 * number),
     ("medium seeks of 2 MiB", |number| (8 + 4096) * number),

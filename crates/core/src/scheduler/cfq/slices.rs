@@ -18,7 +18,8 @@ const SLICE_SCALE: Jiffies = 5;
 /// The middle priority level.
 const LEVEL_DEFAULT: Jiffies = 4;
 
-/// The slice of a queue in jiffies by its level, before `low_latency` shrinks it.
+/// The slice of a queue in jiffies by its level (0, the highest priority, to 7), before
+/// `low_latency` shrinks it.
 pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -> Jiffies {
     let base = if is_sync { tunables.slice_sync } else { tunables.slice_async };
     base + base / SLICE_SCALE * (LEVEL_DEFAULT - Jiffies::from(level))

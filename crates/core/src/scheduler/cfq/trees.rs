@@ -42,6 +42,7 @@ impl TreeKind {
 /// A queue's position in the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TreePosition {
+    /// Index of its tree: see `tree_index`.
     tree: usize,
     /// The key, in jiffies.
     pub key: Jiffies,
@@ -58,6 +59,7 @@ const TREES: usize = 7;
 /// All service trees of the one group.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTrees {
+    /// The trees by `tree_index`.
     trees: [Tree; TREES],
     /// Number of insertions so far.
     insertions: u64,

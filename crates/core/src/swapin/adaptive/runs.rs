@@ -19,6 +19,7 @@ enum RunDirection {
 /// A run of neighbouring faults. A *position* is an address in pages, or a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultRun {
+    /// Direction of the faults of the run.
     direction: RunDirection,
     /// Position of the fault that is furthest along the direction.
     last: u64,
@@ -36,12 +37,16 @@ pub(super) struct FaultRun {
 #[derive(Clone, Debug)]
 pub(super) struct FaultRuns {
     runs: Vec<FaultRun>,
+    /// Distribution of the lengths of runs of this space, in faults.
     lengths: LengthDistribution,
     /// True if the last fault that continued a run went downwards.
     is_backward: bool,
 }
 
 impl Default for FaultRuns {
+    /// No run, and a distribution without observations. A first fault resembles a request that
+    /// continues no other, so it is not expected to go on until some did. Half of the runs with two
+    /// faults are expected to double their length.
     fn default() -> FaultRuns {
         FaultRuns {
             runs: Vec::new(),
