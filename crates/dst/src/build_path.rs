@@ -16,7 +16,8 @@ use crate::path::builder::Builder;
 const OPEN_ATTEMPTS: usize = 20;
 
 /// Creates the path, and opens the file if it is on a server. Returns `None` if each of
-/// `OPEN_ATTEMPTS` attempts fails for an expected reason. An unexpected failure ends the run.
+/// `OPEN_ATTEMPTS` attempts fails for an expected reason. An unexpected failure ends the run, and
+/// so does any failure to create a path over files of this machine.
 pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
     let Some(server) = &scenario.server else {
         let path = builder(scenario).build().unwrap_or_else(|error| panic!("{error}"));
@@ -41,6 +42,7 @@ pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
 /// its settings.
 fn builder(scenario: &Scenario) -> Builder {
     let settings = &scenario.settings;
+    // Only a backend that is chosen automatically lets threads execute their own requests.
     let backend = if settings.can_execute_inline { BackendKind::Auto } else { BackendKind::Aio };
     ReadPath::builder()
         .memory(settings.memory_pages * PAGE_BYTES)
@@ -51,11 +53,13 @@ fn builder(scenario: &Scenario) -> Builder {
         .depth(settings.depth)
         .coherence(settings.coherence)
         .backend(backend)
+        // All bytes come from the simulated disk, and none from the system's page cache.
         .kernel_cache(false)
 }
 
 /// Returns the visible state of a server's file that was looked up at an unknown earlier time: the
-/// `current` state, or any before it.
+/// `current` state, or any before it. `opened_at_change` is the number of the last change of that
+/// state; change 0 wrote the initial file.
 pub(super) fn any_earlier_state(current: VisibleState) -> VisibleState {
     VisibleState { opened_at_change: 0, ..current }
 }

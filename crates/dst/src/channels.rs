@@ -15,12 +15,15 @@ pub(crate) struct SyncSender<T>(Arc<ChannelShared<T>>);
 #[derive(Debug)]
 pub(crate) struct Receiver<T>(Arc<ChannelShared<T>>);
 
+/// State that both ends share.
 #[derive(Debug)]
 struct ChannelShared<T> {
     messages: Mutex<Messages<T>>,
+    /// Signalled after each message, and after the drop of the sender.
     message_signal: Condvar,
 }
 
+/// Messages in the channel.
 #[derive(Debug)]
 struct Messages<T> {
     /// Messages that were not received yet, oldest first.

@@ -172,7 +172,7 @@ impl Inode {
 }
 
 /// Word number `word` of the file `inode`, in a page written by `change`. The number of the change
-/// is at both ends, so that even a few bytes show it.
+/// is at both ends, so that even a few bytes show it. Of each number only the low bits are stored.
 fn content_word(inode: u32, word: u64, change: u64) -> [u8; 8] {
     let change = change & 0xffff;
     (change << 48 | u64::from(inode & 0xff) << 40 | (word & 0xff_ffff) << 16 | change).to_le_bytes()
@@ -193,10 +193,14 @@ pub(super) fn fill_content(inode: u32, offset: u64, change: u64, buffer: &mut [u
 
 /// A queued transfer, or one in flight.
 struct DiskTransfer {
+    /// Number of the file.
     inode: u32,
     op: Op,
+    /// First byte in the file.
     offset: u64,
+    /// Pieces of memory, in the order of the file's bytes.
     segments: Vec<iovec>,
+    /// True once its memory belongs to the device, and its answer is scheduled.
     is_started: bool,
     /// Pages of a pager that the transfer uses, from its start on.
     pinned_pages: Vec<PinnedTransferPage>,
@@ -207,7 +211,9 @@ struct DiskTransfer {
 struct SimulatedRing {
     /// By token.
     transfers: BTreeMap<u64, DiskTransfer>,
+    /// Answers that were not taken yet, in the order of their arrival.
     answers: Vec<KernelAnswer>,
+    /// True after a wake-up of the ring's sleeper that has ended no sleep yet.
     is_woken: bool,
     /// True once the simulated kernel executes no more transfers.
     is_dead: bool,
@@ -218,8 +224,11 @@ struct SimulatedRing {
 /// Event: a transfer is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
+    /// Index of the ring.
     ring: usize,
+    /// The transfer in that ring.
     token: u64,
+    /// True if the answer is ECANCELED, whatever the transfer has done.
     is_cancelled: bool,
 }
 
@@ -230,9 +239,10 @@ pub struct Disk {
     pub(super) inodes: Vec<Inode>,
     /// Inode number of the current file of each name. A name is an index in this list.
     pub(super) names: Vec<u32>,
+    /// Rings of all paths, in the order of their creation.
     rings: Vec<SimulatedRing>,
     faults: Faults,
-    /// Number of transfers started.
+    /// Number of transfers started, of all rings.
     transfers_started: u64,
 }
 
@@ -277,7 +287,8 @@ impl Disk {
     }
 }
 
-/// Base of the wait keys of threads that sleep for a ring.
+/// Base of the wait keys of threads that sleep for a ring: the ring's index is added. A wait key is
+/// the number by which the world wakes sleeping tasks.
 const SLEEP_KEY: usize = 0x400;
 
 impl World {
@@ -459,5 +470,7 @@ pub(crate) fn execute_transfer(fd: i32, op: Op, offset: u64, segments: &[iovec])
     fill_with_garbage(segments);
     let faults = world.disk.borrow().faults.clone();
     world.pause(world.random_latency_ns(&faults));
-    Some(world.finish_read(fd as u32, offset, segments, &[]))
+    // The caller's memory is no page of a pager.
+    let no_pinned_pages = [];
+    Some(world.finish_read(fd as u32, offset, segments, &no_pinned_pages))
 }

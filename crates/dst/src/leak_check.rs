@@ -37,7 +37,9 @@ impl Engine {
         while state.machine.meter().in_device() > 0
             || state.machine.next_wake().is_some() && !state.in_flight.reads.is_empty()
         {
-            state = self.lead(state, None);
+            // This thread waits for no read's queue.
+            let queue = None;
+            state = self.lead(state, queue);
         }
         // Returned pages are processed, and no work is left.
         let now = self.clock.now();

@@ -38,6 +38,7 @@ const STUCK: Duration = Duration::from_secs(300);
 struct Counting;
 
 thread_local! {
+    /// Allocated bytes less freed bytes of this thread; negative if it freed memory of others.
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -109,6 +110,7 @@ struct Arguments {
     minutes: u64,
     /// Number of long runs after which no further run begins.
     long_runs: u64,
+    /// Number of worker threads, each with one run at a time.
     threads: u64,
     /// Number of actions of a scenario, approximately.
     actions: u64,
@@ -120,7 +122,9 @@ struct Arguments {
     kind_option: &'static str,
 }
 
-/// Parses the arguments of the command. The error is a message for the user, with the usage.
+/// Parses the arguments of the command. Without a limit, the command begins runs for one minute.
+/// `--seeds` and `--long-runs` replace that limit. The error is a message for the user, with the
+/// usage.
 fn parse_arguments() -> Result<Arguments, String> {
     /// A number of minutes without a limit: its seconds still fit into 64 bits.
     const NO_TIME_LIMIT: u64 = u64::MAX / 60;
@@ -170,6 +174,7 @@ fn parse_arguments() -> Result<Arguments, String> {
 struct Totals {
     /// Number of runs that were begun: the next one has this index.
     runs_begun: AtomicU64,
+    /// Number of ended runs, their steps, and the number of long ones.
     runs: AtomicU64,
     steps: AtomicU64,
     long_runs: AtomicU64,

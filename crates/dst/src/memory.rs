@@ -42,17 +42,15 @@ const GARBAGE_BYTE: u8 = 0xdb;
 /// State of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageState {
+    /// No memory: a touch waits for the pager.
     Absent,
-    Present {
-        is_protected: bool,
-    },
+    /// The page has memory. `is_protected`: a touch for writing waits for the pager.
+    Present { is_protected: bool },
+    /// A touch ends in a bus error.
     Poisoned,
     /// The kernel maps the page `file_page` of the file here. `is_mapped`: the program has touched
     /// it since.
-    Delegated {
-        file_page: u64,
-        is_mapped: bool,
-    },
+    Delegated { file_page: u64, is_mapped: bool },
 }
 
 /// State of one page of a registered range.
@@ -68,6 +66,7 @@ struct Page {
     writers: u32,
     /// Virtual time at which the kernel releases the page; until then the page cannot be moved.
     released_at_ns: u64,
+    /// True if the program has locked the page in memory (mlock(2)).
     is_locked: bool,
     /// Mapping (VMA) that contains the page. Some calls accept only pages of one mapping.
     mapping_id: u32,
@@ -90,25 +89,35 @@ impl Page {
 
 /// A range that is registered with a userfaultfd.
 struct RegisteredRange {
+    /// The userfaultfd.
     uffd: RawFd,
+    /// Its pages by address, without a gap.
     pages: Vec<Page>,
 }
 
 /// A touch that waits.
 #[derive(Clone, Copy, Debug)]
 struct WaitingTouch {
+    /// The userfaultfd that reports it.
     uffd: RawFd,
+    /// First byte of the page.
     address: usize,
+    /// Flags of the report: a write, and a write to a protected page (`UFFD_PAGEFAULT_FLAG_…`).
     flags: u32,
+    /// Number of the task that touches the page.
     task: u32,
+    /// True once the pager has read the report.
     is_reported: bool,
 }
 
 /// A page that a transfer uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PinnedTransferPage {
+    /// First byte of the page.
     address: usize,
+    /// Generation of the page at the start: the transfer has no effect on a later one.
     generation: u32,
+    /// `Write` if the page is written out.
     op: Op,
 }
 
@@ -121,6 +130,7 @@ pub(super) struct Bus;
 pub(crate) struct Memory {
     /// By first address.
     areas: BTreeMap<usize, RegisteredRange>,
+    /// Waiting touches, in the order of their start.
     touches: Vec<WaitingTouch>,
     /// Signalled eventfds.
     signalled_event_fds: Vec<RawFd>,
@@ -244,6 +254,7 @@ impl World {
         let mut memory = self.memory();
         let page = memory.page(address).expect("the address is in an area");
         page.users += 1;
+        // `Read`: the call does not write the page out.
         PinnedTransferPage { address, generation: page.generation, op: Op::Read }
     }
 
@@ -289,7 +300,8 @@ impl World {
             let mut memory = self.memory();
             let Some(page) = memory.page(address) else {
                 if op == Op::Write {
-                    // `count_written` has counted it, so `end_use` must find it.
+                    // `count_written` has counted it, so `end_use` must find it. The generation is
+                    // not used, because no page is there.
                     pinned_pages.push(PinnedTransferPage { address, generation: 0, op });
                 }
                 continue;
@@ -310,8 +322,8 @@ impl World {
         pinned_pages
     }
 
-    /// Ends a transfer or a system call that uses these pages. The kernel releases the pages now or
-    /// shortly after.
+    /// Ends a transfer or a system call that uses these pages. The kernel releases each page now,
+    /// or in one case of four up to 30 µs later.
     pub(super) fn end_use(&self, pinned_pages: &[PinnedTransferPage]) {
         for pinned_page in pinned_pages {
             let released_at_ns = if self.random_below(4) == 0 {
@@ -547,25 +559,6 @@ impl World {
         });
         argument.move_ = bytes_or_errno;
         answer
-    }
-
-    /// Removes write protection (`UFFDIO_WRITEPROTECT`) from the present pages of a range, and
-    /// wakes its touches. Fails with EAGAIN and no effect by `short_call_one_in`.
-    fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
-        let short_call_one_in = self.disk.borrow().faults().short_call_one_in;
-        if self.happens_one_in(short_call_one_in) {
-            return Err(Errno::AGAIN);
-        }
-        let raw::uffdio_range { start, len } = argument.range;
-        for address in (start as usize..).step_by(PAGE).take(len as usize / PAGE) {
-            let mut memory = self.memory();
-            let page = memory.page(address).ok_or(Errno::NOENT)?;
-            if let PageState::Present { is_protected } = &mut page.state {
-                *is_protected = false;
-            }
-        }
-        self.wake_range(start as usize, len as usize);
-        Ok(())
     }
 
     /// Marks an eventfd as signalled, and wakes the sleeping threads of pagers.

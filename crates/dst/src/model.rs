@@ -1,5 +1,8 @@
 //! Permitted bytes and errors of a read: the guarantees of the documentation, checked with the
 //! changes of the files.
+//!
+//! Each change of a file has a number, counted from 0 for its creation. The bytes of a file show
+//! the changes that wrote them ([disk](super::disk)).
 
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -15,6 +18,7 @@ use crate::target::Coherence;
 /// State of a file at its opening. The handle may serve this state, or a later one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VisibleState {
+    /// Number of the file.
     pub(super) inode: u32,
     /// Number of the file's last change before it was opened.
     pub(super) opened_at_change: u64,
@@ -25,8 +29,11 @@ pub(super) struct VisibleState {
 /// A read at its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadStart {
+    /// The oldest state that the handle of the read may show.
     pub(super) visible_state: VisibleState,
+    /// First requested byte.
     pub(super) offset: u64,
+    /// Number of requested bytes; the range may reach past the end of the file.
     pub(super) bytes: u64,
     /// Number of the file's last change before the read started.
     pub(super) change: u64,
@@ -36,8 +43,10 @@ pub(super) struct ReadStart {
 
 /// A range of pages that was dropped from the cache.
 struct DroppedRange {
+    /// Number of the file.
     inode: u32,
     first_page: u64,
+    /// The page after the last one.
     end_page: u64,
     /// Number of the last change before the drop. From then on no older state may be served.
     change: u64,
@@ -45,12 +54,15 @@ struct DroppedRange {
 
 /// Guarantees of a run.
 pub(super) struct Model {
+    /// Time at which the path checks files for changes: determines the states that a read may see.
     pub(super) coherence: Coherence,
     /// True if no page can be in flight while a file changes.
     cannot_overlap_changes: bool,
+    /// The server of the file, for its fault rates; `None` for files of this machine.
     server: Option<SimulatedServer>,
     /// True if threads are sometimes frozen for seconds.
     can_freeze_threads: bool,
+    /// All dropped ranges so far, oldest first.
     dropped_ranges: Vec<DroppedRange>,
 }
 

@@ -45,6 +45,7 @@ enum NetworkEventKind {
 
 /// One connection.
 struct SimulatedConnection {
+    /// State of the connection attempt; it stays `Done` after a later loss.
     connect_state: ConnectState,
     /// Bytes sent by the client that form no complete call yet.
     partial_call: Vec<u8>,
@@ -67,7 +68,9 @@ struct SimulatedConnection {
 /// All connections of a run.
 #[derive(Default)]
 pub(super) struct Network {
+    /// Options and fault rates of the one server.
     pub(super) server: SimulatedServer,
+    /// All connections, open and closed, in the order of their start.
     connections: Vec<SimulatedConnection>,
     /// Calls and answers in transit, by their own numbers.
     in_transit: BTreeMap<u64, Vec<u8>>,
@@ -77,7 +80,8 @@ pub(super) struct Network {
     silent_until_ns: u64,
 }
 
-/// Wait key of threads that sleep for an event of a connection.
+/// Wait key of threads that sleep for an event of any connection. A wait key is the number by which
+/// the world wakes sleeping tasks.
 const SLEEP_KEY: usize = 0x800;
 
 /// Bit of a record mark (RFC 5531) that marks the final fragment.
@@ -131,7 +135,7 @@ impl World {
     }
 
     /// Handles a call that has reached the server: sends an answer, several, or none. May start a
-    /// time in which the server is silent.
+    /// time of up to three seconds in which the server is silent.
     fn on_call(&self, connection: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
         if self.network.borrow().silent_until_ns > self.now_ns()
@@ -333,7 +337,9 @@ const IN_WORLD: &str = "what a simulation made is used in it";
 
 /// A socket of the system, or of the running simulation.
 pub(crate) enum Socket {
+    /// A socket of the system.
     Real(socket::Socket),
+    /// Index of a simulated connection.
     Simulated(usize),
 }
 
@@ -434,7 +440,9 @@ impl Drop for Socket {
 
 /// An eventfd of the system, or of the running simulation.
 pub(crate) enum EventFd {
+    /// An eventfd of the system.
     Real(RealEventFd),
+    /// True while the simulated eventfd is signalled.
     Simulated(std::sync::atomic::AtomicBool),
 }
 

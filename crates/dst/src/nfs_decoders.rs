@@ -22,7 +22,9 @@ pub fn decode_stream(bytes: &[u8]) {
         // The data of a READ whose head is complete, and then bytes into the buffer.
         let direct_bytes = records.direct_bytes().min(unreceived.len()).min(piece_bytes);
         records.record_direct(direct_bytes);
-        let buffer = records.receive_buffer(0);
+        // The buffer ends with the current fragment.
+        let extra_bytes = 0;
+        let buffer = records.receive_buffer(extra_bytes);
         let count = buffer.len().min(unreceived.len() - direct_bytes).min(piece_bytes);
         buffer[..count].copy_from_slice(&unreceived[direct_bytes..direct_bytes + count]);
         records.record_received(count);

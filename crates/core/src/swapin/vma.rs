@@ -1,12 +1,12 @@
 //! `vma`: swap-in readahead by address, for each mapping (Linux since 4.14).
 //!
 //! How it works: each mapping has its own count of hits and the page of its last fault (found or
-//! read). A fault that must read sizes its window by the rule of `hits`, with its page in place
-//! of the slot. The position of the window follows the direction of the faults. It starts at the page if
-//! the last fault was on the page before it. It ends at the page if the last fault was on the page
-//! after it. Otherwise it lies around the page, with `(pages − 1) / 2` pages before it. The pages
-//! at those *addresses* are read, in any slots. Shared memory has no single address, and on a disk
-//! the head would have to seek: both use `hits`, by slot.
+//! read). A fault that must read sizes its window by the rule of `hits`, with its page in place of
+//! the slot. The position of the window follows the direction of the faults. It starts at the page
+//! if the last fault was on the page before it. It ends at the page if the last fault was on the
+//! page after it. Otherwise it lies around the page, with `(pages − 1) / 2` pages before it. The
+//! pages at those *addresses* are read, in any slots. Shared memory has no single address, and on a
+//! disk the head would have to seek: both use `hits`, by slot.
 //!
 //! Purpose: memory that was swapped out in another order than it is used in, on a device without
 //! seeks. It also separates concurrent loads, one sequential and one random, which a count for the

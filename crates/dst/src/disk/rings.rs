@@ -33,7 +33,9 @@ fn new_ring(event_fd: Option<RawFd>) -> Option<usize> {
 /// Reason for which a simulated object finds its world.
 const OUTSIDE_SIMULATION: &str = "what a simulation made is used in it";
 
+/// The backend of a path, which queues transfers in a ring.
 struct SimulatedBackend {
+    /// Index of the ring in the disk.
     ring: usize,
 }
 
@@ -140,7 +142,9 @@ impl World {
     }
 }
 
+/// The object on which the threads of a path sleep for the answers of a ring.
 struct SimulatedSleeper {
+    /// Index of the ring in the disk.
     ring: usize,
 }
 

@@ -264,7 +264,7 @@ impl World {
             self.record_failure("memory is moved to where another userfaultfd has it".to_owned());
         }
         memory.kernel_memory.mappings_made += 1;
-        // The kernel may merge the moved range with the mapping before it.
+        // The kernel may merge the moved range with the mapping before it: in one case of two here.
         let can_merge = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_delegated(to - PAGE);
         let page_before = memory.page(to - PAGE).filter(|_| can_merge && is_merge_drawn);
         let merged_mapping_id = page_before.map(|page| page.mapping_id);

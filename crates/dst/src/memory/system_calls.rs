@@ -11,7 +11,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use readpath_os::queue::QueueLimits;
 use rustix::io::Errno;
 
-use super::super::world::{panic_message, world};
+use super::super::world::{World, panic_message, world};
 use super::{Kernel, PAGE, PAGER_SLEEP_KEY, PageState, WaitingTouch};
 use crate::os::system_memory::SystemMemory;
 
@@ -69,6 +69,27 @@ pub(crate) unsafe fn make_ioctl(
     };
     world.preemption_point();
     Some(answer)
+}
+
+impl World {
+    /// Removes write protection (`UFFDIO_WRITEPROTECT`) from the present pages of a range, and
+    /// wakes its touches. Fails with EAGAIN and no effect by `short_call_one_in`.
+    fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
+        let short_call_one_in = self.disk.borrow().faults().short_call_one_in;
+        if self.happens_one_in(short_call_one_in) {
+            return Err(Errno::AGAIN);
+        }
+        let raw::uffdio_range { start, len } = argument.range;
+        for address in (start as usize..).step_by(PAGE).take(len as usize / PAGE) {
+            let mut memory = self.memory();
+            let page = memory.page(address).ok_or(Errno::NOENT)?;
+            if let PageState::Present { is_protected } = &mut page.state {
+                *is_protected = false;
+            }
+        }
+        self.wake_range(start as usize, len as usize);
+        Ok(())
+    }
 }
 
 /// Reads pending messages of a simulated userfaultfd into `buffer`, and marks their touches and
@@ -236,7 +257,8 @@ pub(crate) fn large_folio_pages() -> Option<u64> {
     kernel().map(|kernel| kernel.large_folio_pages)
 }
 
-/// Queue properties of the device below the file; `None` in a run without delegated windows.
+/// Queue properties of the device below the file; `None` in a run without delegated windows. Only
+/// the readahead depends on the run; the rest is an arbitrary solid-state drive.
 pub(crate) fn queue() -> Option<QueueLimits> {
     kernel().map(|kernel| QueueLimits {
         request_bytes_max: 1 << 20,
@@ -249,8 +271,11 @@ pub(crate) fn queue() -> Option<QueueLimits> {
 
 /// Memory of the system in a run with delegated windows; otherwise `None`.
 pub(crate) fn system_memory() -> Option<SystemMemory> {
-    let bytes = if kernel()?.is_memory_short { PAGE_BYTES } else { 1 << 40 };
-    Some(SystemMemory { total_bytes: 1 << 40, available_bytes: bytes, stall_us: 0 })
+    /// More memory than the files of all runs have.
+    const AMPLE_BYTES: u64 = 1 << 40;
+    // A single page is less than any file has.
+    let available_bytes = if kernel()?.is_memory_short { PAGE_BYTES } else { AMPLE_BYTES };
+    Some(SystemMemory { total_bytes: AMPLE_BYTES, available_bytes, stall_us: 0 })
 }
 
 /// True if the program has locked any of its memory; `None` in a run without delegated windows.
