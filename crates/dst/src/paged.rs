@@ -7,6 +7,8 @@
 //! file. Each block shows the file at some time since the mapping was made, or the current file in
 //! a window delegated to the kernel. A touch may end in a bus error if the storage has failed or
 //! the file has been shorter, and never in other bytes.
+//!
+//! Each change of a file has a number, and the bytes of the file show it ([disk](super::disk)).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -38,9 +40,14 @@ const READS_ONLY: bool = false;
 /// Name of the only file, which is its index, and its path.
 const FILE: usize = 0;
 const FILE_PATH: &str = "0";
+/// Inode number of the file that the memory was built on. A file that replaces it has another one.
+const INODE: u32 = 0;
+/// Number of the change that wrote the initial content of a file.
+const FIRST_CHANGE: u64 = 0;
 
 /// State shared by the threads of a run.
 struct PagedShared {
+    /// The region or the mapping under test.
     memory_object: MemoryObject,
     /// Start address of the memory.
     base: usize,
@@ -58,17 +65,19 @@ struct PagedShared {
     write_count: Cell<u64>,
     /// Pages whose touch has ended in a bus error.
     failed_pages: RefCell<BTreeSet<u64>>,
-    /// Length of the memory.
+    /// Length of the memory in bytes; the last page of a mapping may be incomplete.
     bytes: u64,
-    /// True if the storage fails in this run.
+    /// True if transfers fail in this run, or pages are unreadable.
     can_fail: bool,
     /// True if only one thread touches delegated windows and all of them can be taken back.
     is_delegation_checkable: bool,
 }
 
+/// Memory with served faults.
 enum MemoryObject {
     /// Borrowed by all threads that touch it, or mutably by one that discards.
     Region(RefCell<Region>),
+    /// Only read, except by other programs, which change its file.
     Mapping(Mapping),
 }
 
@@ -210,12 +219,14 @@ impl PagedShared {
             MappingTouch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
             MappingTouch::Advise(advice_index) => {
                 if let MemoryObject::Mapping(mapping) = &self.memory_object {
+                    // Of the five numbers, two select random access and two sequential access.
                     let advice = match advice_index {
                         0 | 1 => Advice::Random,
                         2 | 3 => Advice::Sequential,
                         _ => Advice::Normal,
                     };
-                    mapping.advise(advice, 0, self.bytes);
+                    let offset = 0;
+                    mapping.advise(advice, offset, self.bytes);
                 }
             }
             MappingTouch::Hold { page, writes_page, use_us } => {
@@ -252,8 +263,8 @@ impl PagedShared {
         for page in first..(first + count).min(self.pages) {
             self.may_be_zero.borrow_mut()[page as usize] = true;
             self.was_ever_dropped.borrow_mut()[page as usize] = true;
-            let is_by_pager = false;
-            world.drop_pages(self.address(page), 1, is_by_pager);
+            let (page_count, is_by_pager) = (1, false);
+            world.drop_pages(self.address(page), page_count, is_by_pager);
             world.preemption_point();
         }
     }
@@ -286,7 +297,8 @@ impl PagedShared {
                         "all is well, though {failed_pages} touches have failed"
                     ));
                 }
-                self.check_result(world, 0, self.pages, check);
+                let first_page = 0;
+                self.check_result(world, first_page, self.pages, check);
                 (format!("{stats:?}"), is_consistent)
             }
             MemoryObject::Mapping(mapping) => {
@@ -410,6 +422,7 @@ impl PagedShared {
         world.pause(use_us * 1_000);
         let is_in_place = world.is_page_in_place(&pinned_page);
         if is_in_place && writes_page {
+            // Any of the parts, selected by the duration.
             self.write(page, use_us as usize % PAGE_PARTS);
         }
         world.end_use(&[pinned_page]);
@@ -481,7 +494,7 @@ impl PagedShared {
         let disk = world.disk.borrow();
         self.can_fail
             || matches!(self.memory_object, MemoryObject::Mapping(_))
-                && disk.inodes[FILE].lengths_since(0).any(|bytes| bytes < end)
+                && disk.inodes[INODE as usize].lengths_since(FIRST_CHANGE).any(|bytes| bytes < end)
     }
 }
 
@@ -498,19 +511,19 @@ fn wait_for_borrow<T>(world: &World, try_borrow: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// Compares bytes at `offset` with a file that other programs change: each block must show the file
-/// at some time.
+/// Compares bytes at `offset` with a file that other programs change: each block must be as one of
+/// the changes wrote it, at any time since the file was created.
 fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
-    let file = &disk.inodes[FILE];
+    let file = &disk.inodes[INODE as usize];
     let mut expected = [0; BLOCK as usize];
     let (mut position, mut unchecked) = (offset, bytes);
     while !unchecked.is_empty() {
         let count =
             ((position / BLOCK + 1) * BLOCK - position).min(unchecked.len() as u64) as usize;
-        let writes = file.writes_since(position / PAGE_BYTES, 0);
+        let writes = file.writes_since(position / PAGE_BYTES, FIRST_CHANGE);
         let is_expected = |&change: &u64| {
-            fill_content(0, position, change, &mut expected[..count]);
+            fill_content(INODE, position, change, &mut expected[..count]);
             expected[..count] == unchecked[..count]
         };
         if !writes.iter().any(is_expected) {
@@ -524,10 +537,10 @@ fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(),
 /// Compares bytes of a window at `offset` with the current file. Bytes beyond its end are zeros.
 fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
-    let file = &disk.inodes[FILE];
+    let file = &disk.inodes[INODE as usize];
     let mut expected = vec![0; bytes.len()];
     let bytes_in_file = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
-    file.read_current(0, offset, &mut expected[..bytes_in_file]);
+    file.read_current(INODE, offset, &mut expected[..bytes_in_file]);
     if expected != bytes {
         return Err(format!("a window shows other bytes at {offset}: {:02x?}", &bytes[..16]));
     }

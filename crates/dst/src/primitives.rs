@@ -22,6 +22,7 @@ pub(crate) struct MutexGuard<'a, T> {
     inner: Option<std::sync::MutexGuard<'a, T>>,
 }
 
+/// Reason for which a guard has its inner guard.
 const PRESENT: &str = "present until the guard is dropped";
 
 impl<T> Mutex<T> {

@@ -54,9 +54,11 @@ const ADVICE: [Advice; 5] = [Normal, Sequential, Random, WillNeed, DontNeed];
 /// State shared by the threads of a run.
 struct RunShared {
     scenario: Rc<Scenario>,
+    /// The path that all threads read through.
     path: ReadPath,
     /// The file, if it is on a server.
     server_file: Option<File>,
+    /// Checks the results of the reads.
     model: RefCell<Model>,
     /// Present number of guards.
     guards_now: Cell<u64>,
@@ -125,6 +127,7 @@ fn run_read_scenario(scenario: &Rc<Scenario>) {
 /// An open file of a thread.
 struct SimulatedHandle {
     file: File,
+    /// State at the opening: a read shows this state or a later one.
     visible_state: VisibleState,
 }
 
@@ -134,6 +137,7 @@ struct Thread {
     world: Rc<World>,
     /// By file index; `None` before its first use.
     handles: Vec<Option<SimulatedHandle>>,
+    /// Guards of the thread, oldest first.
     guards: VecDeque<Guard>,
 }
 
@@ -307,7 +311,7 @@ impl Thread {
         self.handles[file_index] = Some(SimulatedHandle { file: file.reopen(), visible_state });
         if self.shared.model.borrow().coherence != Coherence::WhenOpened {
             // The new handle has the newest state that the first handle has seen.
-            let earliest = VisibleState { opened_at_change: 0, ..visible_state };
+            let earliest = build_path::any_earlier_state(visible_state);
             let file = &self.handles[file_index].as_ref().expect("opened above").file;
             let visible_state = self.state_of_open_file(earliest, file);
             self.handles[file_index].as_mut().expect("opened above").visible_state = visible_state;

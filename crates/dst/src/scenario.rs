@@ -198,6 +198,7 @@ impl Scenario {
     /// Draws a scenario with about `actions` actions: over local files, or over one file on a
     /// server if `is_served` is true.
     fn draw_scenario(seed: u64, actions: u64, is_served: bool) -> Scenario {
+        // The constant gives other numbers than other kinds of scenarios draw from the same seed.
         let mut draw = Draw(splitmix::mixed(seed ^ 0x5ce4_a510));
         let memory_pages = draw.pick(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
         let held_pages = match draw.number_below(3) {
@@ -265,9 +266,10 @@ fn draw_length(draw: &mut Draw) -> u64 {
     }
 }
 
-/// Draws the kinds of actions of a run, as one bit for each of `kind_count` kinds. Most runs use
-/// only a few kinds: otherwise rare actions would hardly interact.
+/// Draws the kinds of actions of a run, as one bit for each of `kind_count` kinds: about half of
+/// them. With all kinds in each run, rare actions would hardly interact.
 pub(super) fn draw_kinds(draw: &mut Draw, kind_count: u64) -> u64 {
+    // These make an empty set improbable. Equal bits add up to the next one.
     let few_kinds = (0..3).map(|_| 1 << draw.number_below(kind_count)).sum::<u64>();
     few_kinds | draw.number_below(1 << kind_count)
 }

@@ -106,9 +106,12 @@ const LINK_KIND: u32 = 5;
 
 /// A decoded call.
 struct RpcCall<'a> {
+    /// Transaction id, which the answer repeats.
     xid: u32,
     program: u32,
+    /// Number of the procedure in the program.
     procedure: u32,
+    /// The arguments that are not decoded yet.
     undecoded: &'a [u8],
 }
 
@@ -182,7 +185,8 @@ impl AnswerWriter {
 /// four files are longer.
 fn handle_of_inode(inode: u32) -> Vec<u8> {
     let mut handle = inode.to_be_bytes().to_vec();
-    handle.resize(4 + 20 * (inode as usize % 4), 7);
+    let any_byte = 7;
+    handle.resize(4 + 20 * (inode as usize % 4), any_byte);
     handle
 }
 
@@ -203,6 +207,7 @@ impl World {
                 0 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 1]),
                 1 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 5]),
                 2 => answer = AnswerWriter::from_words(&[xid, 1, 1, 1, 2]),
+                // EXPORT has no status.
                 _ if (call.program, call.procedure) == (MOUNT, 5) => _ = answer.push_words(&[0]),
                 _ => {
                     _ = answer.push_words(&[

@@ -73,14 +73,14 @@ const TASKS_MAX: usize = 64;
 /// One park of this number returns at once, without an unpark.
 const SPURIOUS_UNPARK_ONE_IN: u64 = 50;
 
+/// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskState {
+    /// May be resumed, or runs now.
     Ready,
     /// Sleeps until its wait key is woken, or until a virtual time in nanoseconds.
-    Blocked {
-        key: usize,
-        until_ns: Option<u64>,
-    },
+    Blocked { key: usize, until_ns: Option<u64> },
+    /// Has ended.
     Done,
 }
 
@@ -97,7 +97,7 @@ struct WorldTask {
     is_woken: bool,
     /// Number of locks that the task holds.
     held_locks: i32,
-    /// Number of its current action, from 1.
+    /// Number of its current action, from 1; 0 before the first.
     action: usize,
 }
 
@@ -120,23 +120,30 @@ pub struct World {
     steps: Cell<u64>,
     /// Hash of all decisions and bytes so far.
     hash: Cell<u64>,
+    /// Frequencies of switches, stops and failed thread starts.
     rates: ScheduleRates,
     /// Number of the running task.
     running: Cell<u32>,
+    /// All tasks, ended ones included, by number.
     tasks: RefCell<Vec<WorldTask>>,
-    /// By time, then by order of creation.
+    /// Future events by virtual time in nanoseconds, then by order of creation.
     events: RefCell<BTreeMap<(u64, u64), WorldEvent>>,
+    /// Number of events created so far.
     events_made: Cell<u64>,
     /// First failure of the run.
     failure: RefCell<Option<String>>,
     /// Describes the engine's state for a run that does not end.
     pub(super) describe_engine: RefCell<Option<Box<dyn Fn() -> String>>>,
+    /// The files, and the transfers in flight.
     pub(super) disk: RefCell<Disk>,
+    /// The server, and the connections to it.
     pub(super) network: RefCell<Network>,
+    /// Memory whose faults the library serves.
     pub(super) memory: RefCell<Memory>,
 }
 
 thread_local! {
+    /// The world that runs on this thread.
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
     /// Stacks of ended tasks, for reuse.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
@@ -322,7 +329,8 @@ impl World {
     /// Creates a ready task that will run `body`, and returns its id. A panic of the task is a
     /// failure of the run.
     ///
-    /// # Panics The limit of tasks is reached.
+    /// # Panics
+    /// The limit of tasks is reached.
     pub(crate) fn spawn(&self, body: Box<dyn FnOnce()>) -> TaskId {
         let stack = STACKS.with(|stacks| stacks.borrow_mut().pop()).unwrap_or_else(|| {
             DefaultStack::new(STACK_BYTES).expect("the system has memory for a stack")

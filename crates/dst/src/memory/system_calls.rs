@@ -273,7 +273,7 @@ pub(crate) fn queue() -> Option<QueueLimits> {
 pub(crate) fn system_memory() -> Option<SystemMemory> {
     /// More memory than the files of all runs have.
     const AMPLE_BYTES: u64 = 1 << 40;
-    // A single page is less than any file has.
+    // A single page is less than the file has.
     let available_bytes = if kernel()?.is_memory_short { PAGE_BYTES } else { AMPLE_BYTES };
     Some(SystemMemory { total_bytes: AMPLE_BYTES, available_bytes, stall_us: 0 })
 }

@@ -32,6 +32,7 @@ pub(super) fn build_memory(
         Paged::Mapping | Paged::MappingWithDelegation(_) => {
             let bytes = scenario.files[FILE];
             let pages = bytes.div_ceil(PAGE_BYTES);
+            // A mapping never has more pages in memory than its file has.
             world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
             if let Paged::MappingWithDelegation(kernel) = paged {
                 // Page 0 stays uncached: the kernel alone serves a file that is completely cached.
@@ -55,6 +56,7 @@ pub(super) fn build_memory(
 /// # Errors
 /// The simulated system refuses a thread or memory, or the file is too small.
 pub fn open_region(builder: RegionBuilder, bytes: u64) -> Result<Region, PagerError> {
+    // The region only keeps this file open: its storage is the simulated disk.
     let unused_file = File::open("/dev/null").expect("there is always nothing to be opened");
     builder.open_storage(bytes, Path::new(FILE_PATH), unused_file)
 }

@@ -20,6 +20,7 @@ const LINUX_LARGE_FOLIO_PAGES: u64 = 512;
 impl Scenario {
     /// Draws a scenario of memory with served faults and about `actions` actions in all.
     pub fn paged(seed: u64, actions: u64) -> Scenario {
+        // The constant gives other numbers than other kinds of scenarios draw from the same seed.
         let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));
         let memory_pages = MEMORY_PAGES_MIN + draw.pick(&[0, 0, 1, 16, 64]);
         let pages = draw.pick(&[8, 66, 70, 90, 130, 200, 300]);
@@ -36,12 +37,15 @@ impl Scenario {
         } else {
             draw_faults(&mut draw, &[pages * PAGE_BYTES])
         };
+        // The checks of memory do not permit these failures.
         (faults.dies_after, faults.unexpected_error_one_in) = (0, 0);
         faults.short_call_one_in = draw.fault_rate(&[3, 20, 100]);
         faults.out_of_memory_one_in = draw.fault_rate(&[10, 100]);
         // Drawn from a separate state, so that the other values of each seed do not change.
         let mut swapped_out_draw = Draw(splitmix::mixed(seed ^ 0x5a44_0000));
         faults.swapped_out_one_in = swapped_out_draw.fault_rate(&[1, 2, 10]);
+        // The number of held pages, the scheduler, the depth, inline execution and the coherence
+        // have no effect on mappings and regions.
         let settings = Settings {
             memory_pages,
             held_pages: 1,
@@ -127,12 +131,15 @@ impl Scenario {
 struct DrawnRun {
     /// Page at which the next part begins, or ends for a descending run.
     next_page: u64,
+    /// True if the thread reads from higher pages to lower ones.
     is_descending: bool,
 }
 
 impl DrawnRun {
-    /// Draws the next part of the run in a memory of `pages` pages, and moves the run on.
-    /// `large_pages` is the kernel's largest page of a file, in pages.
+    /// Draws the next part of the run in a memory of `pages` pages, and moves the run on. At an end
+    /// of the memory the run continues from the other end. In one case of twelve each, it first
+    /// moves to another page, turns around, or skips some pages. `large_pages` is the kernel's
+    /// largest page of a file, in pages.
     fn next_part(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
         match draw.number_below(12) {
             0 => self.next_page = draw.number_below(pages),

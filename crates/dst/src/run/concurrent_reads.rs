@@ -44,6 +44,7 @@ impl Thread {
             let read = match batch.wait() {
                 Ok(None) => break,
                 Ok(Some(read)) => read,
+                // The storage has failed as a whole: any read stands for all.
                 Err(error) => {
                     self.check_read_error(&read_starts[0], error);
                     break;
@@ -131,6 +132,7 @@ impl Thread {
 /// A read as a future that is not done.
 struct FutureInProgress {
     range: ScenarioRead,
+    /// State that its handle may show.
     visible_state: VisibleState,
     /// Set by the first poll.
     read_start: Option<ReadStart>,
