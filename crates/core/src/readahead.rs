@@ -68,6 +68,9 @@ pub struct Folio {
     pub order: u8,
 }
 
+/// Order of the folio of a single page.
+const SINGLE_PAGE_ORDER: u8 = 0;
+
 impl Folio {
     /// The folio of `order` that holds `page`.
     pub const fn holding(page: u64, order: u8) -> Folio {
@@ -100,7 +103,7 @@ pub trait PageView {
     /// The folio that `page` belongs to; `None` if the page is not cached. The default is for a
     /// cache of single pages.
     fn folio(&self, page: u64) -> Option<Folio> {
-        self.is_cached(page).then_some(Folio { first: page, order: 0 })
+        self.is_cached(page).then_some(Folio { first: page, order: SINGLE_PAGE_ORDER })
     }
 
     /// Starts a new window: pages added from here on reach the device in separate requests. The
@@ -127,7 +130,7 @@ pub trait PageView {
             if self.is_cached(page) {
                 continue;
             }
-            if !self.add(Folio::holding(page, 0), is_next_marked) {
+            if !self.add(Folio::holding(page, SINGLE_PAGE_ORDER), is_next_marked) {
                 return false;
             }
             is_next_marked = false;

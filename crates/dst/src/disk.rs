@@ -309,7 +309,8 @@ impl World {
                 Op::Read => fill_with_garbage(&transfer.segments),
                 Op::Write => {
                     let end = transfer.offset + transfer_bytes(&transfer.segments);
-                    inodes[transfer.inode as usize].store_bytes(transfer.offset, end, None);
+                    let garbage = None;
+                    inodes[transfer.inode as usize].store_bytes(transfer.offset, end, garbage);
                 }
             }
             started_tokens.push(token);

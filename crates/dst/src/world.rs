@@ -465,7 +465,8 @@ impl World {
     }
 
     /// Suspends the running task until another task wakes `key`, or until the virtual time
-    /// `until_ns`. Returns true if it was woken, and false after a timeout.
+    /// `until_ns` (`None`: without a timeout). Returns true if it was woken, and false after a
+    /// timeout.
     pub fn block(&self, key: usize, until_ns: Option<u64>) -> bool {
         let id = self.running.get() as usize;
         {
@@ -507,8 +508,8 @@ impl World {
         }
     }
 
-    /// Sleeps until unparked, until the virtual time `until_ns`, or rarely spuriously. Returns at
-    /// once if the task was unparked before.
+    /// Sleeps until unparked, until the virtual time `until_ns` (`None`: without a timeout), or
+    /// rarely spuriously. Returns at once if the task was unparked before.
     pub(crate) fn park(&self, until_ns: Option<u64>) {
         self.preemption_point();
         let id = self.running.get() as usize;

@@ -101,6 +101,7 @@ impl Cache {
         is_ahead: bool,
     ) -> Option<FrameId> {
         let entry = RunEntry {
+            // Memory has folios of single pages only.
             order: 0,
             marked: u64::from(mark == Mark::Set),
             is_ahead,
@@ -203,9 +204,10 @@ impl Cache {
         self.update_frame(id, |frame| frame.memory.is_dirty = is_dirty);
     }
 
-    /// Records the use of a page by a fault: the page does not count as waste. A page that was in
-    /// the cache (`was_in_memory`) for another reason than prefetch becomes referenced. A page that
-    /// enters the policy by this fault enters as used: the touch of the fault does not count again.
+    /// Records the use of a page by a fault: the page does not count as waste. If the policy
+    /// manages memory, a page on no list is given to it as used when its last pin ends; the touch
+    /// of the fault then does not count again. Any other page that was in the cache
+    /// (`was_in_memory`) for another reason than prefetch becomes referenced.
     pub fn use_memory(&mut self, id: FrameId, was_in_memory: bool) {
         let is_first = self.record_use(id);
         if is_first && !self.frame(id).memory.is_known {

@@ -199,6 +199,7 @@ impl DeviceCosts {
                     / self.initial_deviation[cost];
             }
         }
+        // A later step may have lowered a cost that an earlier one had raised.
         self.estimates = core::array::from_fn(|cost| self.estimates[cost].max(minima[cost]));
     }
 }

@@ -45,6 +45,8 @@ pub struct Arc {
 impl Arc {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Arc {
+        // Between an eviction and the entry that it makes space for, memory has one page less. The
+        // limit of all four lists then allows one ghost more than memory has pages.
         Arc { pages, t1_target: 0, ghosts: Ghosts::new(pages + 1), returning: None }
     }
 

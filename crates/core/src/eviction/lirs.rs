@@ -140,7 +140,8 @@ impl EvictionPolicy for Lirs {
         let is_in_stack = ghost.is_some_and(|(_, use_number)| self.is_in_stack(lists, use_number));
         if is_in_stack || !self.has_evicted && lists.pages(LIR) < self.lir_max {
             self.push_lir(lists, frame);
-            self.demote(lists, None);
+            let no_access_bits = None;
+            self.demote(lists, no_access_bits);
         } else {
             self.push_hir(lists, frame);
         }
@@ -153,7 +154,8 @@ impl EvictionPolicy for Lirs {
         if list == LIR || self.is_in_stack(lists, lists.note(frame)) {
             lists.unlink(frame);
             self.push_lir(lists, frame);
-            self.demote(lists, None);
+            let no_access_bits = None;
+            self.demote(lists, no_access_bits);
         } else {
             lists.unlink(frame);
             self.push_hir(lists, frame);

@@ -19,7 +19,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 
-use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView, ReadaheadState};
+use super::{
+    DeviceEvidence, Evidence, FileEvidence, Folio, PageView, ReadaheadState, SINGLE_PAGE_ORDER,
+};
 use crate::observed::DECAY_WINDOW;
 use crate::unit::PageRange;
 
@@ -324,7 +326,8 @@ impl PageView for KernelPageView<'_> {
 
     /// Folio of a marked page; `None` without a mark.
     fn marked(&self, page: u64) -> Option<Folio> {
-        self.advised.marks.contains(&page).then_some(Folio { first: page, order: 0 })
+        let folio = Folio { first: page, order: SINGLE_PAGE_ORDER };
+        self.advised.marks.contains(&page).then_some(folio)
     }
 
     /// Removes the mark of the folio's first page, and resets the count of reads elsewhere.

@@ -53,7 +53,9 @@ mod lookaround;
 
 use lookaround::{absent_from, run_before};
 
-use super::{Advice, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy};
+use super::{
+    Advice, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, SINGLE_PAGE_ORDER,
+};
 use crate::policy::{Spec, SpecError};
 use crate::unit::PAGE_BYTES;
 
@@ -166,6 +168,7 @@ impl OnDemand {
             let run_pages =
                 if cached_run_pages == page { cached_run_pages * 2 } else { cached_run_pages };
             self.size = pages_max.min(run_pages + request_pages);
+            // As in the kernel, only the last page is ahead of need.
             self.async_size = 1;
         }
         self.start = page;
@@ -375,8 +378,8 @@ fn add_single_pages(
     let end = (first + count).min(read.file_pages());
     let mark = end.checked_sub(async_pages).filter(|&mark| mark >= first);
     for page in first..end {
-        if !pages.is_cached(page) && !pages.add(Folio { first: page, order: 0 }, mark == Some(page))
-        {
+        let folio = Folio { first: page, order: SINGLE_PAGE_ORDER };
+        if !pages.is_cached(page) && !pages.add(folio, mark == Some(page)) {
             return;
         }
     }

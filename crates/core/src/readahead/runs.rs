@@ -57,7 +57,10 @@ use alloc::collections::VecDeque;
 
 use run::{TouchOrder, TouchedRun, is_length_mark};
 
-use super::{Advice, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, window_pages};
+use super::{
+    Advice, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, SINGLE_PAGE_ORDER,
+    window_pages,
+};
 use crate::policy::{Spec, SpecError};
 use crate::unit::PageRange;
 
@@ -311,7 +314,8 @@ impl RunsPolicy {
                 || run.trigger == Some(position)
                 || (run.is_length_measured && is_length_mark(position - run.first));
             let page = run.order.convert(position);
-            if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
+            let folio = Folio::holding(page, SINGLE_PAGE_ORDER);
+            if !pages.is_cached(page) && !pages.add(folio, is_marked) {
                 // Memory is short: the window ends here.
                 run.window_end = position.max(run.touched_end);
                 break;

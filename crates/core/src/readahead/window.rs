@@ -22,7 +22,8 @@
 use alloc::string::ToString;
 
 use super::{
-    Advice, Demand, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, window_pages,
+    Advice, Demand, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy,
+    SINGLE_PAGE_ORDER, window_pages,
 };
 use crate::policy::{Spec, SpecError};
 
@@ -174,8 +175,8 @@ impl Window {
     }
 
     /// Handles a page that was announced and is absent when the read reaches it: reduces the next
-    /// window by three pages, not below `WINDOW_PAGES_MIN`. While readahead is off, counts
-    /// consecutive misses, and turns it on again at the largest window.
+    /// window by three pages, as the kernel does, not below `WINDOW_PAGES_MIN`. While readahead is
+    /// off, counts consecutive misses, and turns it on again at the largest window.
     pub(super) fn record_miss(&mut self, page: u64) {
         match self.next {
             NextWindow::Pages(next) => {
@@ -303,7 +304,7 @@ pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn 
         if pages.is_cached(page) {
             continue;
         }
-        if !pages.add(Folio::holding(page, 0), is_marked) {
+        if !pages.add(Folio::holding(page, SINGLE_PAGE_ORDER), is_marked) {
             break;
         }
         added_pages += 1;

@@ -12,7 +12,8 @@ use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transf
 
 /// Creates a simulated backend with its sleeper; `None` outside a simulation.
 pub(crate) fn backend() -> Option<(Box<dyn Backend>, Arc<dyn Sleeper>)> {
-    let ring = new_ring(None)?;
+    let no_event_fd = None;
+    let ring = new_ring(no_event_fd)?;
     Some((Box::new(SimulatedBackend { ring }), Arc::new(SimulatedSleeper { ring })))
 }
 
@@ -22,7 +23,8 @@ pub(crate) fn backend_with_event_fd(event_fd: BorrowedFd<'_>) -> Option<Box<dyn 
     Some(Box::new(SimulatedBackend { ring }))
 }
 
-/// Adds a ring to the disk and returns its index in `rings`; `None` outside a simulation.
+/// Adds a ring to the disk and returns its index in `rings`; `None` outside a simulation. Each
+/// answer of the ring signals `event_fd`, if it is given.
 fn new_ring(event_fd: Option<RawFd>) -> Option<usize> {
     let world = world()?;
     let mut disk = world.disk.borrow_mut();

@@ -80,7 +80,9 @@ impl MachineMemory {
         process: ProcessId,
     ) {
         let selected = self.call_policy(now, base, |policy, swapped| policy.hit(fault, swapped));
-        self.send_swap_reads(now, base, None, selected, fault, process);
+        // The page of the fault is in memory already, or on its way.
+        let demand_slot = None;
+        self.send_swap_reads(now, base, demand_slot, selected, fault, process);
     }
 
     /// Runs `call` with the policy and the present state, and returns its result. Adapts the number
