@@ -33,7 +33,7 @@ impl Scenario {
     }
 
     /// Number of actions, threads and faults, which measures the length of a scenario. Not counted
-    /// are `dies_after` and `unexpected_error_one_in`, nor the reads of a batch.
+    /// are `dies_after`, the fault that the model does not expect, and the reads of a batch.
     fn scenario_length(&self) -> usize {
         let faults = &self.faults;
         let fault_rates = [
@@ -78,8 +78,8 @@ impl Scenario {
         })
     }
 
-    /// Removes faults while the scenario still fails, except `unexpected_error_one_in`. `report` is
-    /// the report of its last run.
+    /// Removes faults while the scenario still fails, except the fault that the model does not
+    /// expect. `report` is the report of its last run.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         // The shortest failing scenario so far, and its report.
         let (mut shortest, mut report) = (self.clone(), report);
