@@ -27,6 +27,7 @@ pub use readpath_trace::read_list::{
 
 /// Executes `steps` under the policy `spec`, with the limits and the file size of `kernel`, on a
 /// cache without eviction. Requested pages that the policy does not add are added as single pages.
+/// A reopened file has a new policy state, and its pages stay cached.
 ///
 /// # Errors
 /// Fails if the policy does not exist or has an invalid parameter.
@@ -42,6 +43,7 @@ pub fn run_policy(
         offset,
         bytes,
         file_bytes: kernel.file_bytes,
+        // The steps run one at a time, so the device's queue is never full.
         is_congested: false,
     };
     for step in steps {
@@ -52,7 +54,8 @@ pub fn run_policy(
                 add_absent(&request, &mut pages);
             }
             HandleStep::Touch { offset } => {
-                let request = request_at(offset, 1);
+                let touched_bytes = 1;
+                let request = request_at(offset, touched_bytes);
                 policy.fault(offset / PAGE_BYTES, &request, &mut pages);
                 add_absent(&request, &mut pages);
             }
@@ -64,6 +67,7 @@ pub fn run_policy(
             }
             HandleStep::Reopen => policy = readahead::build(spec, &kernel.limits)?,
         }
+        // Readahead marks are left out, because the kernel's trace does not show them.
         added.push(pages.take_added().into_iter().map(|(folio, _)| folio).collect());
     }
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
@@ -83,7 +87,8 @@ fn add_absent(read: &ReadRequest, pages: &mut PageTable) {
     }
 }
 
-/// Returns the policy that models the kernel under the conditions of a recording.
+/// Returns the policy that models the kernel under the conditions of a recording: `ondemand` with
+/// the largest folio of its file system.
 pub fn kernel_policy(kernel: &Recording) -> Spec {
     let mut spec = Spec::plain("ondemand");
     spec.parameters.insert("folio_order".to_owned(), kernel.folio_order_max.to_string());
@@ -118,7 +123,8 @@ pub struct ConformanceReport {
     pub reads: usize,
     /// Number of reads and touches with equal folios.
     pub equal: usize,
-    /// The steps that differ. After the first difference the states differ too, so later
+    /// The steps that differ. A list of [`parse_steps`] has no advice that adds folios, so they are
+    /// reads and touches. After the first difference the states differ too, so later
     /// differences may be consequences.
     pub differences: Vec<StepDifference>,
     /// Total number of pages that the kernel added.

@@ -40,7 +40,8 @@ use reads::{READS, ReadLoad};
 use references::{LOADS, ReferenceLoad};
 pub use summary::{EvictionSummary, FixedPolicyResult};
 
-/// Ratio to the best baseline's cost above which a cell counts as a regret.
+/// Ratio to the best baseline's cost above which a cell counts as a regret. Smaller differences are
+/// not counted.
 pub const REGRET_RATIO_MIN: f64 = 1.02;
 
 /// Policy that is evaluated by default.
@@ -59,8 +60,11 @@ pub struct EvictionCell {
 /// Work of a cell.
 #[derive(Clone, Debug)]
 enum EvictionTask {
+    /// Block references in a memory of `pages` blocks.
     References { trace: Arc<BlockTrace>, pages: u32 },
+    /// File reads, generated from `seed`, with a divided amount of work.
     Reads { reads: ReadLoad, seed: u64, work_divisor: u64 },
+    /// Touches of memory. The work is divided already. The touches are drawn from `seed`.
     Touches { load: readpath_sim::load::MemoryLoad, seed: u64 },
 }
 
@@ -182,6 +186,7 @@ impl EvictionCell {
     }
 
     /// Simulates the cell under `policy` and under all other policies, and compares them.
+    /// `adaptive` is never among the others, also if another policy is judged.
     ///
     /// # Errors
     /// Fails if the policy is unknown or has an invalid parameter, or if a simulation fails.

@@ -102,7 +102,9 @@ pub struct KernelFile {
     // Dropped before the file, because its transfers use the file.
     transfers: FileTransfers,
     _file: File,
+    /// Length of the file at open.
     bytes: u64,
+    /// True if the file is open with `O_DIRECT`.
     is_direct: bool,
     engine: KernelEngine,
     /// Free buffers, one per transfer that can still be started.
@@ -138,12 +140,14 @@ impl KernelFile {
         let bytes = bytes.map_err(|errno| open_error(errno.into()))?;
         let advice_error =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
+        let (from_start, to_end) = (0, None);
         // fio drops the cached pages at the start of a job (`invalidate`).
         if options.invalidates {
             let drop_pages = rustix::fs::Advice::DontNeed;
-            rustix::fs::fadvise(&file, 0, None, drop_pages).map_err(advice_error)?;
+            rustix::fs::fadvise(&file, from_start, to_end, drop_pages).map_err(advice_error)?;
         }
-        rustix::fs::fadvise(&file, 0, None, fadvise_advice(advice)).map_err(advice_error)?;
+        rustix::fs::fadvise(&file, from_start, to_end, fadvise_advice(advice))
+            .map_err(advice_error)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,
             KernelEngine::IoUring => options.depth.max(1),
@@ -301,7 +305,8 @@ pub(crate) fn fadvise_advice(advice: Advice) -> rustix::fs::Advice {
     }
 }
 
-/// Error of the kernel baseline. Each `errno` is the kernel's result, errno(3).
+/// Error of the kernel baseline. Each `errno` is the kernel's result, errno(3), or 0 for an error
+/// that has no number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelError {
     /// The file cannot be opened.

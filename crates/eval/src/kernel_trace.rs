@@ -27,7 +27,7 @@ pub struct PageCacheTrace {
     /// Dropped first, because an instance with an open pipe cannot be removed.
     pipe: fs::File,
     instance: Instance,
-    /// Text read from the pipe and not parsed yet.
+    /// Text read from the pipe and not parsed yet. It stays here if a later read of the pipe fails.
     pending: Vec<u8>,
     /// Lock for the removal, taken at its start. Dropped last.
     removal_lock: Option<ChangeLock>,
@@ -46,7 +46,8 @@ impl PageCacheTrace {
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
     pub fn start(device: u64, inode: u64) -> Result<PageCacheTrace, TracefsError> {
-        // The lock for changes of tracefs is held until the instance is set up.
+        // The lock for changes of tracefs is held until the instance is set up, and instances of
+        // killed processes are removed under it.
         let (instance, _lock) = Instance::create_locked()?;
         // Device number in the kernel's format: 12 bits major, 20 bits minor.
         let kernel_device = u64::from(major(device)) << 20 | u64::from(minor(device));
@@ -93,7 +94,8 @@ impl PageCacheTrace {
     }
 }
 
-/// Parses one line of the pipe: a folio event, a loss message, or another line (`None`).
+/// Parses one line of the pipe: a folio event, a loss message, or another line (`None`). A loss
+/// message is an error. Without a readable number it counts as one lost event.
 fn parse_line(line: &str) -> Result<Option<Folio>, TracefsError> {
     if let Some((_, lost)) = line.split_once("[LOST ") {
         let count = lost.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1);

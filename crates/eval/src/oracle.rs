@@ -23,7 +23,7 @@ use readpath_record::cold::{ATTEMPTS, PAUSE, make_cold, page_count, residency_fl
 /// (DAMON), one run in six of 2,000 reads lost a page.
 const RUNS_MAX: u32 = 10;
 
-/// Order of the largest folio on a file system with large folios.
+/// Order of the largest folio on a file system with large folios: 512 pages, 2 MiB.
 const FOLIO_ORDER_MAX: u8 = 9;
 
 /// Maximum size in bytes of the large read that probes for large folios.
@@ -215,13 +215,15 @@ struct Session<'a> {
     trace: PageCacheTrace,
     /// For each page, true when the trace reported it since the last drop.
     cached: Vec<bool>,
+    /// Memory for the data of reads, which nothing uses.
     buffer: Vec<u8>,
 }
 
 impl Session<'_> {
-    /// Finds out if the file system uses large folios, since no system call reports it. Two streams
-    /// are read that would get large folios. A stream that starts with a quarter of the file works
-    /// with any window. A stream of single pages works in small files.
+    /// Finds out if the file system uses large folios, since no system call reports it. Returns the
+    /// order of the largest, or 0 for single pages. Two streams are read that would get large
+    /// folios. One is a single read of up to a quarter of the file, which works with any readahead
+    /// window. The other reads single pages, and works in small files.
     fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
         let first_read_bytes = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
         let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
@@ -238,7 +240,8 @@ impl Session<'_> {
         Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
     }
 
-    /// Executes one step on the file. Returns the folios that the kernel added in it.
+    /// Executes one step on the file. Returns the folios that the kernel added in it. A page that
+    /// was added before and not dropped by a step must have been evicted: the error is `Reclaimed`.
     fn execute_step(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
         match step {
             HandleStep::Read { offset, bytes } => self.read(offset, bytes)?,
@@ -299,10 +302,12 @@ impl Session<'_> {
         }
     }
 
-    /// Gives advice on the file and on its mapping, if any.
+    /// Gives advice other than `DontNeed` on the file and on its mapping, if any. A later mapping
+    /// gets it too.
     fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
         let failed = |source| file_error("advise on", self.path, source);
-        fadvise(&self.file, 0, None, fadvise_advice(advice))
+        let (from_start, to_end) = (0, None);
+        fadvise(&self.file, from_start, to_end, fadvise_advice(advice))
             .map_err(|errno| failed(errno.into()))?;
         self.advice = advice;
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)

@@ -15,7 +15,8 @@
 //! A single simulation of a device with heavy tails, or of readers in random order, has an
 //! uncertainty of a few percent. A cell can therefore use several seeds. The time of each policy is
 //! then the mean over all of them. The best baseline is chosen in hindsight, so it profits from
-//! luck: it is the luckiest of twelve.
+//! luck: for cached reads it is the luckiest of twelve combinations, four readahead policies under
+//! three schedulers.
 //!
 //! Equal seeds give bit-identical results.
 
@@ -76,11 +77,12 @@ const READAHEADS: [&str; 4] = ["none", "window", "window-fixed", "ondemand"];
 /// Classic schedulers.
 const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 
-/// Ratio to the best baseline's throughput below which a cell counts as a regret.
+/// Ratio to the best baseline's throughput below which a cell counts as a regret. A few percent are
+/// within the uncertainty of a single simulation.
 pub const REGRET_RATIO_MAX: f64 = 0.95;
 
-/// Ratio of the latency percentiles below which the latency counts as worse than the best
-/// baseline's.
+/// Ratio of the 99th percentiles of the latency, the best baseline's divided by the one under test,
+/// below which the latency counts as worse: more than 1.25 times the baseline's.
 pub const P99_RATIO_MAX: f64 = 0.80;
 
 /// A combination of policies under test.
@@ -326,6 +328,7 @@ impl MatrixCell {
         let observer = RunObserver {
             on_progress: &mut |_| ProgressAnswer::Continue,
             on_decision: Some(on_decision),
+            // The workload runs as it is. This callback could change it.
             on_workload: None,
         };
         match &self.task {
@@ -456,12 +459,13 @@ impl MatrixResult {
             amplification: row.amplification,
             coverage: row.coverage,
             waste_bytes: count(row.waste_bytes),
+            // The latency of a touch is not measured.
             latency_p99_us: None,
         }
     }
 
     /// Averages results of the same work with several seeds. The throughput is computed from the
-    /// mean time.
+    /// mean time. A value that is unknown for one seed is unknown in the mean.
     fn mean(mut runs: Vec<MatrixResult>) -> MatrixResult {
         if runs.len() == 1 {
             return runs.remove(0);
@@ -491,7 +495,8 @@ impl MatrixResult {
         }
     }
 
-    /// Returns the 99th percentile of the latency of `baseline`, divided by this one.
+    /// Returns the 99th percentile of the latency of `baseline`, divided by this one. `None` if one
+    /// is unknown, as for memory loads, or if this one is 0.
     fn p99_ratio(&self, baseline: &MatrixResult) -> Option<f64> {
         let (baseline_us, own_us) = (baseline.latency_p99_us?, self.latency_p99_us?);
         (own_us > 0.0).then_some(baseline_us / own_us)

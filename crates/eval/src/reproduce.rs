@@ -105,7 +105,7 @@ pub struct TableRow {
     pub published_ratio: Option<f64>,
     /// Simulated value.
     pub modelled: f64,
-    /// Simulated value, divided by the first row's.
+    /// Simulated value, divided by the first row's. 1 for the first row.
     pub modelled_ratio: f64,
     /// Number of device requests.
     pub device_requests: Option<u64>,
@@ -119,9 +119,11 @@ pub struct TableRow {
 
 /// A row to simulate: label, text of the job and setup that represent it, and published value.
 struct SimulationCase {
+    /// Label of the row, as in the source.
     label: &'static str,
     job: String,
     setup: SimulationSetup,
+    /// Published rate in MB/s. `None` if the source omits it.
     published: Option<f64>,
 }
 
@@ -145,6 +147,7 @@ fn simulate_rows(
             modelled_ratio: modelled / rows.first().map_or(modelled, |first| first.modelled),
             device_requests: row.device_requests,
             device_request_kib_mean: row.device_request_kib_mean,
+            // File reads do not swap.
             pages_in: None,
             pages_out: None,
         });

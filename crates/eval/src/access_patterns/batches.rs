@@ -13,6 +13,7 @@ use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 
 /// Positional reads of one file with a fixed queue depth.
 pub struct RingReads {
+    /// Open file with a ring of its own. Its number of slots is the queue depth.
     file: KernelFile,
     pattern: AccessPattern,
 }
@@ -30,6 +31,7 @@ impl RingReads {
         is_direct: bool,
     ) -> Result<RingReads, KernelError> {
         let options = KernelOptions {
+            // The caller of a pass decides which pages are cached at its start.
             invalidates: false,
             engine: KernelEngine::IoUring,
             is_direct,
@@ -58,10 +60,12 @@ impl Accesses for RingReads {
                 self.file.read(id, offsets[started], self.pattern.read_bytes as u32);
                 started += 1;
             }
-            self.file.wait(None).map_err(io::Error::other)?;
+            let no_deadline = None;
+            self.file.wait(no_deadline).map_err(io::Error::other)?;
             while let Some((completion, bytes)) = self.file.poll() {
                 match completion.outcome {
                     Outcome::Failed(error) => return Err(io::Error::other(error.to_string())),
+                    // A read that the end of the file shortens counts with its own bytes.
                     _ => sum.add(offsets[completion.id.0 as usize], bytes),
                 }
                 completed += 1;

@@ -38,6 +38,7 @@ impl Checksum {
 
     /// Adds one byte at `position`: the number of a page, or an offset in the file.
     fn add_byte(&mut self, position: u64, byte: u8) {
+        // One is added to the byte, so that a zero byte changes the sum too.
         // Odd factors are invertible modulo 2^64, so different bytes and positions stay different.
         let weight = (2 * position + 1).wrapping_mul(splitmix::STEP);
         self.0 = self.0.wrapping_add((u64::from(byte) + 1).wrapping_mul(weight));

@@ -59,8 +59,9 @@ impl ReadAt for DirectFile {
         self.bytes
     }
 
-    /// Reads into the buffer at `offset`. An unaligned read goes through a buffer of whole pages.
-    /// Returns the number of bytes.
+    /// Reads into the buffer at `offset`. An unaligned read goes through a buffer of whole pages,
+    /// which each thread keeps at the size of its largest read. Returns the number of bytes, less
+    /// at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if is_aligned(buffer, offset) {
             return self.read_aligned(buffer, offset);
@@ -108,8 +109,9 @@ impl DirectStream {
 }
 
 impl Read for DirectStream {
-    /// Reads from the position, directly if it is aligned, else through the buffer. Returns the
-    /// number of bytes, and advances the position.
+    /// Reads from the position, directly if position and memory are aligned, else through the
+    /// buffer. Bytes that are buffered already are returned first, without another read. Returns
+    /// the number of bytes, 0 at the end of the file, and advances the position.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut count = 0;
         if !self.buffered_range.contains(&self.position) {

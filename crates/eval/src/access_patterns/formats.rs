@@ -28,17 +28,23 @@ pub enum FileFormat {
 const PARQUET_MAGIC_BYTES: u64 = 4;
 /// Size of the last bytes of a Parquet file: the length of the footer, and the signature.
 const PARQUET_END_BYTES: u64 = 8;
+/// Size of the footer, which names the column chunks.
 const PARQUET_FOOTER_BYTES: u64 = 64 << 10;
+/// Number of row groups of a file.
 const PARQUET_GROUPS: u64 = 8;
+/// Number of columns, each with one chunk in each row group.
 const PARQUET_COLUMNS: u64 = 16;
-/// Columns of a query that reads three of them.
+/// Columns of a query that reads three of them, numbered from 0 and not adjacent.
 const PARQUET_COLUMNS_READ: [u64; 3] = [1, 6, 13];
+/// Size of the record at the end of a Zip file, without a comment.
 const ZIP_END_BYTES: u64 = 22;
 /// Size of an entry header's fixed part, and of a name with 24 letters.
 const ZIP_HEADER_BYTES: [u64; 2] = [30, 24];
 /// Size of the header's length at the start of the file.
 const SAFETENSORS_LENGTH_BYTES: u64 = 8;
+/// Size of the header, which names the tensors.
 const SAFETENSORS_HEADER_BYTES: u64 = 64 << 10;
+/// Number of tensors of equal size.
 const SAFETENSORS_TENSORS: u64 = 64;
 
 impl FileFormat {
@@ -93,6 +99,8 @@ fn zip_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
     let directory_offset = file_bytes - ZIP_END_BYTES - directory_bytes;
     let mut ranges =
         vec![(file_bytes - ZIP_END_BYTES, ZIP_END_BYTES), (directory_offset, directory_bytes)];
+    // The sizes and the offsets of the entries have fixed seeds: every call returns the same
+    // ranges.
     let (mut rng_state, mut bytes_left) = (2, file_bytes / 10);
     for data_bytes in super::whole_files::lengths(usize::MAX) {
         let [fixed_bytes, name_bytes] = ZIP_HEADER_BYTES;
@@ -127,7 +135,9 @@ fn safetensors_ranges(file_bytes: u64) -> Vec<(u64, u64)> {
 /// Seeks to each range in turn and reads all of it.
 pub struct Ranges {
     stream: Box<dyn SequentialFile>,
+    /// Offset and length of each read in bytes, in read order.
     ranges: Vec<(u64, u64)>,
+    /// Buffer with the length of the longest range.
     buffer: Vec<u8>,
 }
 

@@ -51,7 +51,8 @@ pub struct AccessPattern {
 }
 
 impl AccessPattern {
-    /// Pattern that covers a whole file with one thread.
+    /// Pattern that covers a whole file with one thread, at distances of `read_bytes` or of the
+    /// stride. The bytes after the last whole distance are left out.
     pub const fn all(order: AccessOrder, file_bytes: u64, read_bytes: u64) -> AccessPattern {
         let step_bytes = match order {
             AccessOrder::Stride { step_bytes } => step_bytes,
@@ -80,7 +81,9 @@ impl AccessPattern {
     pub fn of_thread(self, thread: u64) -> impl Iterator<Item = u64> {
         let AccessPattern { order, read_bytes, count, .. } = self;
         let slot_bytes = read_bytes.next_multiple_of(PAGE_BYTES);
+        // A file that is smaller than one read has one offset, 0.
         let slots = (self.file_bytes / slot_bytes).max(1);
+        // The thread's number is the seed, so every pass has the same offsets.
         let mut rng_state = thread;
         (0..count / self.threads).map(move |nth| match order {
             AccessOrder::Forward => nth * read_bytes,

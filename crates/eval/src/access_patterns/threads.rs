@@ -6,8 +6,10 @@ use readpath_os::page_buffer::PageBuffer;
 
 use super::Checksum;
 
-/// Calls `read` on one thread per buffer, with the thread's number. A single buffer is served on
-/// the calling thread. Returns the sum of all checksums, or the first error.
+/// Calls `read` on one thread per buffer, with the thread's number from 0. A single buffer is
+/// served on the calling thread, without a new thread. Returns the sum of all checksums, or the
+/// first error in the order of the threads. It returns after all threads have ended, also with an
+/// error.
 pub(super) fn read_in_parallel(
     buffers: &mut [PageBuffer],
     read: impl Fn(usize, &mut PageBuffer) -> io::Result<Checksum> + Sync,

@@ -17,7 +17,8 @@ pub const FILE_BYTES_MIN: u64 = 4 << 10;
 pub const FILE_BYTES_MAX: u64 = 200 << 10;
 
 /// Returns `count` pseudo-random file sizes, distributed evenly on a logarithmic scale. Each
-/// doubling of the size has the same number of files.
+/// doubling of the size has the same number of files. The seed is fixed: every call returns the
+/// same sizes.
 pub fn lengths(count: usize) -> impl Iterator<Item = u64> {
     let mut rng_state = 1;
     let ratio = FILE_BYTES_MAX as f64 / FILE_BYTES_MIN as f64;
@@ -34,13 +35,15 @@ pub type OpenFn = dyn Fn(&Path) -> io::Result<Box<dyn ReadAt>> + Sync;
 /// list, so each thread reads the same files with every implementation.
 pub struct WholeFiles {
     open: Box<OpenFn>,
+    /// Files of at most [`FILE_BYTES_MAX`] bytes, in the order of the list.
     paths: Vec<PathBuf>,
-    /// One buffer per thread.
+    /// One buffer per thread, for the largest file.
     buffers: Vec<PageBuffer>,
 }
 
 impl WholeFiles {
-    /// Creates the accesses to the files.
+    /// Creates the accesses to the files at `paths` by `threads` threads. Each file has at most
+    /// [`FILE_BYTES_MAX`] bytes.
     pub fn over(open: Box<OpenFn>, paths: Vec<PathBuf>, threads: usize) -> WholeFiles {
         let buffers = (0..threads).map(|_| PageBuffer::new(FILE_BYTES_MAX)).collect();
         WholeFiles { open, paths, buffers }
@@ -57,11 +60,13 @@ impl Accesses for WholeFiles {
             let mut sum = Checksum::default();
             for (file_number, path) in paths.iter().enumerate().skip(thread).step_by(threads) {
                 let file = open(path)?;
+                // Whole pages, so that `O_DIRECT` needs no bounce buffer.
                 let buffer_bytes = file.bytes().next_multiple_of(PAGE_BYTES) as usize;
                 let bytes = file.read_at(&mut buffer[..buffer_bytes], 0)?;
                 // A distinct offset per file makes the checksum detect exchanged files.
                 let checksum_offset =
                     file_number as u64 * FILE_BYTES_MAX.next_multiple_of(PAGE_BYTES);
+                // The first byte of each page, then the file's last byte, which shows its length.
                 sum.add(checksum_offset, &buffer[..bytes]);
                 sum.add_ends(checksum_offset, &buffer[..bytes]);
             }

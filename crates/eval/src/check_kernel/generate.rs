@@ -59,19 +59,23 @@ fn generate_steps(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Ve
 /// State of the generator.
 struct StepGenerator {
     random: SeededRng,
+    /// Length of the file in bytes, at least 1.
     file_bytes: u64,
     /// The part of the file, in bytes, in which patterns begin. Not empty.
     arena: Range<u64>,
     /// True if the present pattern accesses the mapped file instead of reading.
     is_mapped: bool,
+    /// The list so far, events included.
     steps: Vec<HandleStep>,
 }
 
 impl StepGenerator {
     /// Inserts random events between two patterns: advice, a new open, dropped pages, another part
-    /// of the file.
+    /// of the file. Each has its own probability of one in four to one in eight, so a pattern often
+    /// follows without any, and sometimes after several.
     fn insert_events(&mut self) {
         if self.random.one_in(4) {
+            // Normal advice comes twice as often as each of the others.
             let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
             self.steps.push(HandleStep::Advise(advice[self.random.below(4) as usize]));
         }
@@ -155,7 +159,8 @@ impl StepGenerator {
     /// Appends repetitions of earlier reads, or of the start of the file.
     fn append_repetitions(&mut self, reads: usize) {
         for _ in 0..reads {
-            // The index behind the last step stands for the start of the file.
+            // Any step but a read, and the index behind the last step, stand for the start of the
+            // file.
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
                 Some(&HandleStep::Read { offset, bytes }) => self.append_read(offset, bytes),

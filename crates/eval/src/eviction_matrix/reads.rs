@@ -15,9 +15,10 @@ use readpath_sim::workload::{
     FileId, GivenRead, ReadList, SkewedPositions, Workload, WorkloadFile,
 };
 
-/// Memory of the page cache.
+/// Memory of the page cache, 16 MiB.
 pub(super) const MEMORY_BYTES: u64 = 4096 * PAGE_BYTES;
 
+/// The same in pages.
 const MEMORY_PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
 /// One KiB in bytes.
 const KIB: u64 = 1 << 10;
@@ -160,7 +161,8 @@ fn hot_set_and_scans(
     collect_turns(turns, rng, &mut append_turn)
 }
 
-/// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice.
+/// Reads with a Zipf distribution, of a loop, and with another Zipf distribution, twice. A loop has
+/// four times the bytes of a Zipf phase, in steps of 16 KiB.
 fn zipf_sets_and_loops(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -> Vec<GivenRead> {
     let phase_reads = turns / 6;
     let mut reads = Vec::new();
@@ -210,7 +212,8 @@ fn reader_and_follower(files: &mut LoadFiles, rng: &mut SeededRng, turns: u64) -
     reads
 }
 
-/// Reads of a hot set, and of the first 48 KiB of many files.
+/// Reads of a hot set, and of the first 48 KiB of many files. After every four reads of the hot set
+/// follows one of three steps of 16 KiB of a file. The last quarter of the turns has no file left.
 fn hot_set_and_file_heads(
     files: &mut LoadFiles,
     rng: &mut SeededRng,
@@ -229,7 +232,9 @@ fn hot_set_and_file_heads(
     collect_turns(turns / 4, rng, &mut append_turn)
 }
 
-/// Reads of a hot set, and of `streams` sequential streams in random rotation.
+/// Reads of a hot set, and of `streams` sequential streams in random rotation. Each turn has one
+/// read of the hot set and one step of 16 KiB of a random stream. A stream has on average as many
+/// steps as its file, and restarts at the end of the file.
 fn hot_set_and_streams(
     files: &mut LoadFiles,
     rng: &mut SeededRng,

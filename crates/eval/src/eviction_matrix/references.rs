@@ -18,7 +18,8 @@ pub(super) struct ReferenceLoad {
     pub(super) sizes_percent: &'static [u64],
 }
 
-/// Function that generates about the given number of references of a load.
+/// Function that generates at least the given number of references of a load, and less than twice
+/// as many.
 pub(super) type ReferenceGenerator = fn(&mut SeededRng, u64) -> Vec<u64>;
 
 /// Memory sizes of loads without loops, in percent of the blocks.
@@ -55,7 +56,9 @@ pub(super) fn trace(generate: ReferenceGenerator, size: LoadSize) -> BlockTrace 
 
 /// Blocks from `first` on with a Zipf distribution.
 struct ZipfBlocks {
+    /// Distribution over the positions from 0. The frequent positions are scattered.
     skew: SkewedPositions,
+    /// Number of the block at position 0.
     first: u64,
 }
 
@@ -63,7 +66,8 @@ impl ZipfBlocks {
     /// Creates a source of `blocks` blocks from block `first` on. Draws an exponent from 0.7 to
     /// 1.2.
     fn new(rng: &mut SeededRng, first: u64, blocks: u64) -> ZipfBlocks {
-        let theta = (70 + rng.below(51)) as f64 / 100.0;
+        let theta_hundredths = 70 + rng.below(51);
+        let theta = theta_hundredths as f64 / 100.0;
         // The formula of the distribution has a pole at 1.
         let theta = if theta == 1.0 { 1.01 } else { theta };
         let distribution = Distribution::Zipf { theta, center: None };
@@ -105,7 +109,9 @@ fn zipf_scans(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     blocks_read
 }
 
-/// Generates references to a working set with uniform use that changes block by block.
+/// Generates references to a working set with uniform use that changes block by block. The set is
+/// always `working_set_blocks` consecutive blocks. After every `references_per_block` references
+/// its lowest block leaves and the next higher one enters.
 fn drifting_set(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let working_set_blocks = references / rng.between(20, 200);
     let references_per_block = rng.between(3, 12);
@@ -148,6 +154,7 @@ fn short_repetitions(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(10, 30);
     let mut hot = ZipfBlocks::new(rng, 0, blocks);
     let repetitions_max = rng.between(1, 4);
+    // Number of references between two uses of a new block.
     let distance = rng.between(1, 8);
     // Index of the reference from which a block is due again, and the block.
     let mut repetitions: Vec<(u64, u64)> = Vec::new();
@@ -173,6 +180,7 @@ fn short_repetitions(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 /// Generates references of a database: an index that every look-up uses, rows of a table, and
 /// occasionally the whole table.
 fn index_and_rows(rng: &mut SeededRng, references: u64) -> Vec<u64> {
+    // Each row and each index block is one block: first the index, then the rows.
     let rows = references / rng.between(6, 12);
     let index_blocks = rows / rng.between(20, 60);
     let mut row = ZipfBlocks::new(rng, index_blocks, rows);
@@ -234,7 +242,8 @@ fn phase_sequence(rng: &mut SeededRng, references: u64) -> Vec<u64> {
                     (0..length).map(|index| first + position_back_and_forth(index, walk_blocks)),
                 );
             }
-            // Blocks behind the blocks of all other phases.
+            // Blocks behind the blocks of all other phases, a quarter as many as another phase has
+            // references. Every scan reads the same blocks, from the first.
             _ => blocks_read.extend(4 * blocks..4 * blocks + length / 4),
         }
         phase += 1;

@@ -67,7 +67,8 @@ impl EvictionSummary {
 }
 
 /// Returns the results of each policy over the cells that have a result of it, the lowest mean
-/// ratio first. A policy without any is left out.
+/// ratio first. A policy without any is left out. Ratios compare with the first baseline of a cell,
+/// its best one.
 fn fixed_policy_results(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
     let policies: BTreeSet<&str> =

@@ -22,7 +22,7 @@ const TOUCHES: [(&str, TouchPattern, u64, u32, u32); 10] = [
     ("swept-400%-reads", TouchPattern::Swept, 400, 0, 1),
 ];
 
-/// Touches of all processes together.
+/// Touches of all processes together, before the work is divided.
 const TOUCHES_ALL: u64 = 60_000;
 /// Minimum touches of each process.
 const TOUCHES_MIN: u64 = 1024;

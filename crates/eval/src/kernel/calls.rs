@@ -12,6 +12,7 @@ use super::under_way::{KernelTransfer, TransferAnswer, TransferEngine};
 /// The synchronous engine: `pread(2)` and `pwrite(2)`.
 pub(super) struct Calls {
     fd: RawFd,
+    /// Results that `next_answer` has not returned yet. The calls behind them have ended.
     answers: VecDeque<TransferAnswer>,
 }
 

@@ -24,12 +24,16 @@ const MOVED_BYTES_MAX: usize = 0x7fff_f000;
 
 /// The mapping engine.
 pub(super) struct Mapped {
+    /// Handle of its own, for mapping pages again after a bus error.
     file: File,
+    /// Start of the mapping.
     address: *mut u8,
     /// Length of the file when it was mapped, in bytes.
     file_bytes: u64,
+    /// Protection and advice of the mapping, which pages that are mapped again get too.
     protection: ProtFlags,
     advice: Advice,
+    /// Results that `next_answer` has not returned yet.
     answers: VecDeque<TransferAnswer>,
 }
 
@@ -81,8 +85,9 @@ impl Mapped {
         self.address.wrapping_add(offset as usize)
     }
 
-    /// Copies `bytes` bytes between the mapping at `offset` and `memory`. Returns a result in the
-    /// kernel's form: bytes moved, or `-EIO`.
+    /// Copies up to `bytes` bytes between the mapping at `offset` and `memory`: at most to the end
+    /// of the mapping, and at most [`MOVED_BYTES_MAX`]. Returns a result in the kernel's form:
+    /// bytes moved, 0 past the end of the mapping, or `-EIO`.
     ///
     /// # Safety
     /// `memory` is valid for `bytes` bytes and not used elsewhere.

@@ -18,6 +18,7 @@ const SUBMISSION_BATCH: usize = 4;
 /// The io_uring engine.
 pub(super) struct UringEngine {
     ring: IoUring,
+    /// File of all transfers, owned by the caller.
     fd: RawFd,
 }
 
@@ -52,7 +53,8 @@ impl UringEngine {
             }
         };
         match entered {
-            // Timeout, signal, or a full completion queue.
+            // Timeout, signal, or a full completion queue. The caller collects completions and
+            // calls again.
             Err(error) => match error.raw_os_error() {
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(error),

@@ -49,13 +49,17 @@ pub(super) struct KernelTransfer {
     pub op: Op,
     /// Offset in the file in bytes.
     pub offset: u64,
+    /// Start of the memory that a read fills and a write reads.
     pub memory: *mut u8,
+    /// Number of bytes to move.
     pub bytes: usize,
 }
 
-/// The kernel's result: bytes moved, or a negative `errno`.
+/// The kernel's result of a transfer.
 pub(super) struct TransferAnswer {
+    /// Number of the transfer, as in [`KernelTransfer`].
     pub token: u32,
+    /// Bytes moved, fewer than requested at the end of the file, or a negative `errno`.
     pub bytes_or_errno: i32,
 }
 
@@ -66,6 +70,7 @@ pub(super) struct FileTransfers {
     transfers: Vec<Option<StartedTransfer>>,
     /// Tokens of the transfers that can be started.
     free_tokens: Vec<u32>,
+    /// Transfers that have ended and that `next_ended` has not returned yet.
     ended: VecDeque<EndedKernelTransfer>,
     clock: Clock,
     /// Time of the last check for results. A later result completed after this time.
@@ -76,10 +81,13 @@ pub(super) struct FileTransfers {
 
 /// A transfer that the engine has accepted and not completed.
 struct StartedTransfer {
+    /// The caller's number, which the completion repeats.
     id: RequestId,
     op: Op,
+    /// Offset in the file and length in bytes of the whole transfer.
     offset: u64,
     bytes: usize,
+    /// Part of it that earlier results have moved, from its start.
     bytes_moved: usize,
     /// Number of consecutive results that demanded a retry.
     retries: u32,
@@ -92,6 +100,7 @@ pub(super) struct EndedKernelTransfer {
     /// Buffer of the transfer. The bytes of a read are at its start.
     pub buffer: FixedBuffer,
     pub op: Op,
+    /// Bytes moved, 0 for a failed transfer.
     pub bytes: usize,
 }
 
@@ -200,7 +209,7 @@ impl FileTransfers {
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
         let slot = &mut self.transfers[answer.token as usize];
         let transfer = slot.as_mut().expect("the kernel answers only transfers in flight");
-        // A read of 0 bytes has met the end of the file.
+        // A result of 0 bytes has met the end of the file.
         let outcome = match answer.bytes_or_errno {
             0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
             bytes @ 1.. => {
@@ -240,9 +249,10 @@ impl Drop for FileTransfers {
     fn drop(&mut self) {
         while self.free_tokens.len() < self.transfers.len() {
             self.ended.clear();
+            let no_deadline = None;
             // After an error the end of the kernel's access to the memory is unknown, so the memory
             // is leaked.
-            if self.wait(None).is_err() {
+            if self.wait(no_deadline).is_err() {
                 return std::mem::forget(std::mem::take(&mut self.transfers));
             }
         }

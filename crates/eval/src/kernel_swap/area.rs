@@ -107,7 +107,8 @@ impl SwapArea {
         // Always succeeds: no other run knows the new file.
         try_lock_file(&area.file);
         area.record(CleanupKind::File)?;
-        rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
+        let (no_flags, from_start) = (FallocateFlags::empty(), 0);
+        rustix::fs::fallocate(&area.file, no_flags, from_start, bytes + PAGE_BYTES)
             .map_err(|errno| refused("find room for", errno.into()))?;
         Ok(area)
     }
@@ -155,6 +156,7 @@ impl SwapArea {
         }
         self.record(CleanupKind::SwapArea)?;
         let name = c_path(&self.path);
+        // `PREFERRED` is the flag for a priority, with the highest one.
         // SAFETY: `name` is a 0-terminated string that outlives the call.
         match unsafe { libc::swapon(name.as_ptr(), PREFERRED) } {
             0 => self.is_on = true,

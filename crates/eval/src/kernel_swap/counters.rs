@@ -46,9 +46,9 @@ pub fn has_zswap() -> bool {
     fs::read_to_string("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
 }
 
-/// Returns the swapped private memory in bytes of all processes except `own_processes` (`VmSwap`).
-/// 0 if `/proc` cannot be listed. The usage of the area is no substitute: the kernel keeps the slot
-/// of a page that is back in memory while slots are free.
+/// Returns the swapped private memory in bytes of all processes except `own_processes` (`VmSwap`),
+/// the process IDs of the run. 0 if `/proc` cannot be listed. The usage of the area is no
+/// substitute: the kernel keeps the slot of a page that is back in memory while slots are free.
 pub fn swapped_bytes_of_others(own_processes: &[u32]) -> u64 {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -16,6 +16,10 @@ use readpath_os::proc_text;
 use readpath_record::cleanup::{CleanupKind, Record};
 use readpath_record::notice;
 
+/// Ending of the groups' names: none, they consist of prefix and numbers.
+const ENDING: &str = "";
+
+/// Advice for a refused system call.
 const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
 
 /// A memory cgroup, removed on drop.
@@ -25,6 +29,7 @@ pub struct MemoryGroup {
     version: Version,
     /// Open folder that holds the lock.
     _directory: File,
+    /// Entry in the cleanup journal, removed with the group.
     _record: Record,
 }
 
@@ -55,7 +60,7 @@ impl MemoryGroup {
     pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<CleanupEntry>), SwapError> {
         let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
         let cleaned = remove_abandoned(&parent.path);
-        let path = parent.path.join(fresh_name(""));
+        let path = parent.path.join(fresh_name(ENDING));
         let refused =
             |action, error: io::Error| SwapError::refused(action, &path, error, NEEDS_ROOT);
         fs::create_dir(&path).map_err(|error| refused("make", error))?;
@@ -149,7 +154,7 @@ impl Drop for MemoryGroup {
 fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
     let is_abandoned =
         |path: &PathBuf| File::open(path).is_ok_and(|directory| try_lock_file(&directory));
-    let abandoned = own_entries(parent, "").into_iter().filter(is_abandoned);
+    let abandoned = own_entries(parent, ENDING).into_iter().filter(is_abandoned);
     abandoned
         .map(|path| {
             let outcome = match fs::remove_dir(&path) {

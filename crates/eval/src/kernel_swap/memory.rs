@@ -51,7 +51,8 @@ impl std::fmt::Display for WrongPage {
 }
 
 impl LoadMemory {
-    /// Maps private memory of this process.
+    /// Maps `bytes` bytes of private memory of this process. `tag` is a number of the mapping that
+    /// its page contents include.
     ///
     /// # Errors
     /// The process may not map that much memory.
@@ -65,10 +66,11 @@ impl LoadMemory {
         Ok(LoadMemory { address: address.cast(), pages: bytes / PAGE_BYTES, tag })
     }
 
-    /// Maps the memory of a [`shared_object`] file, which other processes may map too.
+    /// Maps the first `bytes` bytes of a [`shared_object`] file, which other processes may map too,
+    /// with the same `tag`.
     ///
     /// # Errors
-    /// The process may not map that much memory.
+    /// The process may not map that much memory, or the file is shorter.
     pub fn shared(object: impl AsFd, bytes: u64, tag: u64) -> io::Result<LoadMemory> {
         let length = whole_pages(bytes)?;
         if rustix::fs::fstat(&object)?.st_size < length as i64 {
@@ -112,7 +114,8 @@ impl LoadMemory {
         }
     }
 
-    /// Writes the second word of a page and reads its first.
+    /// Writes `value`, any number, to the second word of a page, and reads its first word. Only the
+    /// first word is checked.
     ///
     /// # Errors
     /// As [`LoadMemory::read`].

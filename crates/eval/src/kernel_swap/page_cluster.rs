@@ -17,6 +17,7 @@ const RECORD_PATH: &str = "/run/readpath-page-cluster";
 /// Maximum value accepted by the kernel (`page_cluster_max` in mm/swap.c).
 pub const PAGE_CLUSTER_MAX: u32 = 31;
 
+/// Advice for a refused system call.
 const NEEDS_ROOT: &str = "setting page_cluster needs root; leave it as it is by naming none";
 
 /// Returns the current value, or `None` when the kernel lacks the setting (built without swap).
@@ -55,6 +56,7 @@ fn restore(setting_path: &Path, record_path: &Path) -> Result<Option<CleanupEntr
 pub struct PageCluster {
     /// Open file that holds the lock.
     _record: File,
+    /// Value to restore, which the file holds too.
     value_before: u32,
     setting_path: PathBuf,
     record_path: PathBuf,

@@ -1,5 +1,6 @@
 //! Quality bounds of the readahead policy `adaptive` other than throughput. They are counts that
-//! any machine reproduces, on patterns of the matrix and similar ones.
+//! any machine reproduces, on patterns of the matrix and similar ones. 128 KiB, the bound of a
+//! large request, is the kernel's default readahead window.
 
 use readpath_core::policy::Spec;
 
@@ -36,8 +37,9 @@ fn run_one_process(device: &str, pattern: ReadPattern, memory_bytes: u64) -> Res
     };
     let (processes, work_divisor, seed) = (1, 1, 1);
     let workload = pattern.workload(processes, work_divisor, seed);
+    let no_job = None;
     simulate_workload(
-        None,
+        no_job,
         workload,
         &setup,
         RunObserver::progress(&mut |_| ProgressAnswer::Continue),
@@ -89,7 +91,8 @@ fn strides_within_disk_readahead_reach_90_percent_of_every_baseline() {
     }
 }
 
-/// Requests of 128 KiB at least, although the streams take turns in one file.
+/// Requests of 128 KiB at least, although the streams take turns in one file. The memory is the
+/// default of the matrix. The devices are one disk, twelve disks, flash and a server.
 #[test]
 fn thirty_two_streams_on_one_handle_get_large_requests() {
     let pattern = ReadPattern::Interleaved { streams: 32, is_one_handle: true };

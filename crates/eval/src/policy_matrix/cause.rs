@@ -30,10 +30,10 @@ pub struct RegretCause {
 }
 
 impl RegretCause {
-    /// Simulates the cell twice more, each time with one of `policies` replaced by the best
-    /// baseline's policy, and derives the cause from the two throughputs. `run` and `best` are the
-    /// results of `policies` and of the best baseline. If that baseline has only a scheduler
-    /// (direct reads), nothing is simulated, and the scheduler is the cause.
+    /// Simulates the cell, which is a regret, twice more, each time with one of `policies` replaced
+    /// by the best baseline's policy, and derives the cause from the two throughputs. `run` and
+    /// `best` are the results of `policies` and of the best baseline. If that baseline has only a
+    /// scheduler (direct reads), nothing is simulated, and the scheduler is the cause.
     ///
     /// # Errors
     /// A policy of `best` cannot be parsed, or a simulation fails.
@@ -108,6 +108,7 @@ fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
         ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERENCE_RATIO_MIN)
     });
     worse.sort_by(|left, right| right.0.partial_cmp(&left.0).expect("finite"));
+    // All ratios that are left are known.
     let mut causes: Vec<String> = worse
         .iter()
         .map(|(ratio, difference)| format!("{difference} (×{:.2})", ratio.unwrap_or(1.0)))

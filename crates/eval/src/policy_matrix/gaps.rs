@@ -25,6 +25,7 @@ fn mib_per_s(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 
         reads: offsets.iter().map(read).collect(),
         think_times: Vec::new(),
     };
+    // Readahead after the last read has pages to read, as within the file.
     let file_bytes = offsets.iter().max().unwrap() + (16 << 20);
     let workload = Workload::from_lists(
         vec![WorkloadFile { name: "file".to_owned(), bytes: file_bytes }],
@@ -34,8 +35,9 @@ fn mib_per_s(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 
         readahead: Spec::parse(readahead).unwrap(),
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
+    let no_job = None;
     let row = simulate_workload(
-        None,
+        no_job,
         workload,
         &setup,
         RunObserver::progress(&mut |_| ProgressAnswer::Continue),

@@ -45,7 +45,8 @@ impl GivenWorkload {
         }
     }
 
-    /// True if readahead has no effect: all reads are direct.
+    /// True if readahead has no effect: all reads are direct. A recorded program always counts as
+    /// one with cached reads, also if its threads read directly. Its baselines are then redundant.
     pub(super) fn is_direct(&self) -> bool {
         match &self.reads {
             GivenReads::Job(job) => job.jobs.iter().all(|section| section.is_direct),

@@ -41,7 +41,8 @@ impl MatrixCell {
     }
 }
 
-/// Returns true if the cell with these names is held out.
+/// Returns true if the cell with these names is held out: its device is drawn, or one of the three
+/// names is selected by its hash.
 pub(super) fn is_held_out(device: &str, workload: &str, processes: u32) -> bool {
     device.starts_with("drawn-")
         || [device, workload, &format!("processes-{processes}")]

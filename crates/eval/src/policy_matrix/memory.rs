@@ -93,6 +93,7 @@ impl MatrixMemoryLoad {
             writes_percent: 100,
             share: self.share,
             processes,
+            // The memory size is set below, where the bytes of all mappings are known.
             ..MemoryLoad::new("regret", mapping_bytes, mapping_bytes)
         };
         let mapped_pages = load.mapped_bytes() / PAGE_BYTES;

@@ -48,7 +48,8 @@ impl MatrixWorkload {
     }
 
     /// Builds the result on `storage` from the rows of all rounds, per contender, the policy under
-    /// test first. Each contender is represented by its median throughput.
+    /// test first. Each contender is represented by its median throughput. The ratios compare with
+    /// the contender of the highest one, as in the simulated matrix.
     ///
     /// # Panics
     /// Panics with fewer than two contenders, or with a contender without rows.
@@ -63,6 +64,8 @@ impl MatrixWorkload {
             processes: self.processes,
             ratio: adaptive.mib_per_s / runs[0].mib_per_s,
             p99_ratio: adaptive.p99_ratio(&runs[0]),
+            // Finding the cause of a regret needs two more runs, with exchanged schedulers. On real
+            // storage the scheduler is the kernel's for all contenders.
             cause: None,
             adaptive,
             baselines: runs,

@@ -24,7 +24,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Part of the device that contains the files, less than the size of the smallest device.
+/// Part of the device that contains the files, less than the size of the smallest device. The files
+/// have the same positions on every device.
 const SPREAD_BYTES: u64 = 16 * GIB;
 
 /// An access pattern.
@@ -70,7 +71,9 @@ pub(crate) enum ReadPattern {
     HotSpots,
 }
 
+/// All streams of a process share one handle of one file.
 const ONE_HANDLE: bool = true;
+/// Each stream has a handle and a file of its own.
 const OWN_HANDLES: bool = false;
 
 /// The patterns with their names in the matrix.
@@ -225,6 +228,7 @@ impl ReadPattern {
     ) -> Option<Vec<GivenRead>> {
         match self {
             ReadPattern::Random { block_bytes, one_in, .. } => {
+                // Reads of all processes together, at least 16 of each.
                 let blocks = even_share(4096 / work_divisor, processes, 16) * processes;
                 let file = files.add(blocks * one_in * block_bytes);
                 Some(shuffled_blocks(blocks * one_in, rng).take(blocks).reads_of(file, block_bytes))
@@ -322,7 +326,8 @@ fn every_nth(reads: &[GivenRead], first_index: u64, step: u64) -> Vec<GivenRead>
     reads.iter().skip(first_index as usize).step_by(step as usize).copied().collect()
 }
 
-/// Files, each followed by a gap that belongs to other files.
+/// Files, each followed by a gap that belongs to other files. A gap is a file that is not read, at
+/// an odd index, of 0 bytes until [`spread`](WorkloadFiles::spread) draws its size.
 #[derive(Default)]
 struct WorkloadFiles(Vec<WorkloadFile>);
 

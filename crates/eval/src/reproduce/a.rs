@@ -70,6 +70,7 @@ fn run(
     divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
+    // Twice the size of the file: memory holds all of it.
     let whole_in_memory = table(2048, "2 GiB of cache", seed, divisor, on_progress)?;
     let part_in_memory =
         table(640, "640 MiB of cache (fitted to the first row)", seed, divisor, on_progress)?;
@@ -87,6 +88,7 @@ fn table(
 ) -> Result<ReproducedTable, SimulateError> {
     let size_mib = (1024 / divisor).max(1);
     let memory_bytes = u64::from(memory_mib / divisor).max(1) << 20;
+    // Each record once (`permutation`), and no advice to the readahead policy (`fadvise_hint`).
     let case = |label, job: &str, readahead, published| SimulationCase {
         label,
         job: format!(
@@ -98,10 +100,13 @@ fn table(
             scheduler: spec_of("deadline"),
             // The policy of the kernels of that time.
             eviction: spec_of("two-lists"),
+            // Without effect: only raw jobs are chunked.
             chunking: spec_of("ring"),
+            // Neither merging nor congestion: the device gets exactly the policy's requests.
             merges: false,
             queue_requests: 1024,
             memory_bytes,
+            // The kernel's default, `read_ahead_kb=128`.
             window_bytes: 128 << 10,
             seed,
             host: HostCosts::default(),

@@ -85,8 +85,11 @@ struct TableCell {
     title: &'static str,
     /// True for the disk, false for the solid-state drive.
     is_on_disk: bool,
+    /// Order of the touches.
     pattern: TouchPattern,
+    /// Private memory (`Anon`) or shared memory (`Shmem`).
     share: MemorySharing,
+    /// Times of the first five of [`POLICIES`]. `None` for a table that the source omits.
     published_hundredths: Option<[u32; 5]>,
 }
 
@@ -181,6 +184,7 @@ fn table(
             write_pages_max: Some(WRITE_PAGES_MAX),
             swap_out: SwapOut::Oldest,
             seed,
+            // Processor times of a fault and of a touch on the machine of the source.
             host: MemoryHost::OF_2012,
         };
         let row = simulate_load(&load, &setup, RunObserver::progress(on_progress))?;
@@ -204,8 +208,10 @@ fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
     // At least a hundredth of each size is kept.
     let bytes_of_mib = |mib: u64| (mib / divisor).max(mib / 100) << 20;
     let mapping_bytes = bytes_of_mib(1000);
+    // Five sweeps over pages of 4 KiB.
     let touches_of_sweeps = 5 * mapping_bytes / 4096;
     MemoryLoad {
+        // At least the size of the mapping, so that every page has a slot.
         swap_bytes: bytes_of_mib(1024).max(mapping_bytes),
         pattern: cell.pattern,
         touches: match cell.pattern {

@@ -85,6 +85,7 @@ fn one_read_table(
         let direct = u32::from(case.is_direct);
         let text = format!("[read]\nrw=read\nbs=96k\nsize=96k\nfadvise_hint=0\ndirect={direct}\n");
         let row = simulate_job(case.label, &text, LINK, case.readahead, seed, on_progress)?;
+        // One device request is one READ.
         let reads = row.device_requests.unwrap_or(0);
         let first = f64::from(READ_CASES[0].reads);
         rows.push(TableRow {
@@ -119,11 +120,12 @@ fn random_program_table(
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let device = format!("{LINK},rtt=1ms");
+    let reads_of_each_size = (200 / divisor).max(4);
     let mut rows: Vec<TableRow> = Vec::new();
     for case in &READ_CASES {
         let row = simulate_job(
             case.label,
-            &random_job((200 / divisor).max(4), case.is_direct),
+            &random_job(reads_of_each_size, case.is_direct),
             &device,
             case.readahead,
             seed,
@@ -159,8 +161,8 @@ fn random_program_table(
     })
 }
 
-/// Returns a job with the same number of reads of each size, one size after another. `is_direct`:
-/// with direct I/O.
+/// Returns a job with `reads` reads of each size, one size after another, at different offsets of a
+/// file of 1 GiB. `is_direct`: with direct I/O.
 fn random_job(reads: u32, is_direct: bool) -> String {
     let mut text = format!(
         "[global]\nrw=randread\nrandom_generator=permutation\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",
@@ -200,6 +202,7 @@ fn sequential_table(
              server_readahead=64m,rtt={round_trip_us}us,bandwidth={megabytes_per_second}m"
         )
     };
+    // A shortened stream still has twice the largest window, 15 MiB.
     let mib = (1024 / divisor).max(32);
     let text = format!("[stream]\nrw=read\nbs=128k\nsize={mib}m\nfadvise_hint=0\n");
     let mut rows = Vec::new();
@@ -232,7 +235,9 @@ fn sequential_table(
     })
 }
 
-/// Simulates the text of one job on a device, under a readahead policy.
+/// Simulates the text of one job on a device, under a readahead policy. The other settings are
+/// equal for all tables. They are the defaults of a simulation, except eviction by two lists, as in
+/// the kernels of that time.
 fn simulate_job(
     label: &str,
     job: &str,

@@ -76,9 +76,11 @@ const POLICIES: [(&str, &str); 6] = [
 
 /// A machine, with the part of it that contains the files.
 struct Testbed {
+    /// Device text.
     device: &'static str,
+    /// Text for the table.
     description: &'static str,
-    /// Size of the part with the files, in MiB.
+    /// Size of the part with the files, in MiB: nearly the whole device, of 931 GiB a drive.
     volume_mib: u64,
 }
 
@@ -99,6 +101,7 @@ const SPINDLE: Testbed = Testbed {
 
 /// Work of the processes, and the unit of the result.
 struct TableLoad {
+    /// Title of the table.
     title: &'static str,
     /// Options of the job.
     job: &'static str,
@@ -195,7 +198,8 @@ fn run(
     Ok(tables)
 }
 
-/// Simulates one load on one machine under all policies.
+/// Simulates one load on one machine under all policies. `published`: a row for each policy but the
+/// last.
 fn table(
     machine: &Testbed,
     load: &TableLoad,
@@ -241,12 +245,15 @@ fn simulated_rate(
 ) -> Result<f64, SimulateError> {
     let setup = SimulationSetup {
         device: spec_of(machine.device),
+        // The readahead of that kernel. Only the scheduler differs between the rows.
         readahead: spec_of("ondemand"),
         scheduler: spec_of(policies),
         // The policy of the kernels of that time. One that keeps a part of the file would read it
         // faster than over the link.
         eviction: spec_of("two-lists"),
+        // Without effect: only raw jobs are chunked.
         chunking: spec_of("ring"),
+        // The kernel's defaults: `nr_requests` 128, `read_ahead_kb` 128.
         merges: true,
         queue_requests: 128,
         memory_bytes: 1 << 30,

@@ -61,6 +61,7 @@ const PIN_PAGE_NS: u64 = 45_257;
 struct ChunkingRow {
     label: &'static str,
     chunking: &'static str,
+    /// Published elapsed time and processor time. `None` if the source omits it.
     seconds: Option<f64>,
     system_seconds: Option<f64>,
 }
@@ -109,6 +110,7 @@ fn run(
     for case in &CASES {
         let setup = SimulationSetup {
             device: spec_of(DEVICE),
+            // Raw transfers bypass the page cache: eviction, memory and window have no effect.
             readahead: spec_of("none"),
             scheduler: spec_of("deadline"),
             eviction: spec_of("two-lists"),
@@ -118,6 +120,7 @@ fn run(
             memory_bytes: 256 << 20,
             window_bytes: 128 << 10,
             seed,
+            // The other costs keep their defaults, and are not fitted.
             host: HostCosts {
                 chunk_ns: CHUNK_NS,
                 pin_page_ns: PIN_PAGE_NS,

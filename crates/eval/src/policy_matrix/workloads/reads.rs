@@ -35,6 +35,7 @@ pub(super) fn phase_reads(
 ) -> Vec<GivenRead> {
     let file = files.add(8 * blocks * 64 * KIB);
     let mut reads = ascending_blocks(blocks).reads_of(file, 64 * KIB);
+    // 16 blocks of 16 KiB for each of 64 KiB are four times the bytes: half of the file.
     let random_blocks = shuffled_blocks(16 * blocks, rng).take(blocks);
     reads.extend(random_blocks.reads_of(file, 16 * KIB));
     let backward_blocks = ascending_blocks(2 * blocks).backward().take(blocks);
@@ -115,6 +116,7 @@ pub(super) fn scan_reads(
 /// n` as likely as the first: each doubling of the rank has equal probability. A multiplication
 /// scatters neighbours in popularity.
 fn draw_zipf_block(blocks: u64, rng: &mut SeededRng) -> u64 {
+    // Ranks count from 1. Rank `blocks` and above do not occur.
     let doubling = 1 << rng.below(u64::from(blocks.ilog2()));
     let rank = doubling + rng.below(doubling);
     rank.wrapping_mul(splitmix::STEP) % blocks
@@ -134,6 +136,7 @@ pub(super) fn column_reads(
     while row_groups_left > 0 {
         let groups = row_groups_left.min(8);
         row_groups_left -= groups;
+        // One column of the lower half and one of the upper half, the same in all row groups.
         let [first_column, second_column] =
             [rng.below(columns / 2), columns / 2 + rng.below(columns / 2)];
         let (mut chunks, mut end) = (Vec::new(), 0);
@@ -267,7 +270,7 @@ impl BlockOrder {
         self
     }
 
-    /// Converts the blocks to reads of `file`.
+    /// Converts the blocks to reads of `bytes` bytes each in `file`, which is the block size too.
     pub(super) fn reads_of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
         let read = |block| GivenRead { file, offset: block * bytes, bytes };
         self.0.into_iter().map(read).collect()
