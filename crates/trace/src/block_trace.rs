@@ -123,7 +123,7 @@ impl TraceFormat {
 /// Maximum number of devices, disks or files in a trace.
 const DEVICES_MAX: usize = 65_536;
 
-/// Maximum length of a line.
+/// Maximum length of a line in bytes, if it is copied out of the source's buffer.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Iterator over the requests of a trace.
@@ -136,8 +136,11 @@ pub struct TraceReader<R> {
     read_bytes: usize,
     /// Number of the last line or record.
     line_number: u64,
+    /// Version and time of an iolog; unused in other formats.
     iolog: iolog::IologState,
+    /// Choice of the event that represents a request.
     event_filter: EventFilter,
+    /// Device numbers, and the time that counts as 0.
     origin: TraceOrigin,
     /// Number of lines without data.
     skipped: u64,
@@ -303,7 +306,9 @@ impl<R: BufRead> TraceReader<R> {
             let expected = columns::expected_form(self.format);
             return Err(TraceError::unexpected(self.line_number, &format!("{read:?}"), expected));
         };
+        // The number of the file stands for the device's name.
         let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
+        // A recording has one record for each read: no other event precedes it.
         let event = Event::Queued;
         let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };
         self.origin.convert_request(raw, self.line_number).map(TraceRead::Request)

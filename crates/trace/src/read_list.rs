@@ -27,7 +27,7 @@ const READ_BYTES_MAX: u64 = 0x7fff_f000;
 /// Maximum number of folios in a recording: 32 GiB in single pages.
 const FOLIOS_MAX: usize = 1 << 23;
 
-/// Maximum file offset.
+/// Maximum file offset. A read of the maximum size from there ends below 2⁶³, the largest file.
 const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 
 /// Parses a list of steps.

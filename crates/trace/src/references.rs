@@ -124,9 +124,11 @@ impl BlockTrace {
 
 /// A trace under construction, with original block numbers.
 struct TraceBlocks {
+    /// References in their order.
     blocks: Vec<u64>,
-    /// Maximum number of references.
+    /// Maximum number of references. Later ones are left out.
     references_max: usize,
+    /// Note for readers of the figures, if the trace's reader has one.
     note: Option<&'static str>,
 }
 
@@ -179,7 +181,7 @@ fn not_text_error(line: u64) -> TraceError {
     TraceError::line(line, "not text; name the format that the trace is in")
 }
 
-/// Result of a line: a range of blocks, or the description of an error.
+/// Result of a line: a range of blocks, each numbered like a page, or the description of an error.
 type LineBlocks = Result<PageRange, String>;
 
 /// Adds the blocks of each line, up to the maximum. `parse_blocks` parses a line. A line that it
@@ -252,7 +254,7 @@ fn add_requests(
     Ok(())
 }
 
-/// Distance of the page numbers of two devices.
+/// Distance of the page numbers of two devices: 4 PiB in pages, more than any disk has.
 const DEVICE_PAGES: u64 = 1 << 40;
 
 /// Adds the pages of a list of reads and touches, up to the maximum. Advice and reopening add none.
@@ -287,7 +289,7 @@ fn block_range(first: u64, count: u64) -> LineBlocks {
     }
 }
 
-/// Maximum number of blocks in one request.
+/// Maximum number of blocks in one request: 4 GiB in pages, more than any request has.
 const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 
 /// Returns the pages of a byte range. A length that is too large for one request is an error.

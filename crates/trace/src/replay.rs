@@ -37,13 +37,17 @@ use costs::RecordedCosts;
 /// Contents of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingInput {
+    /// Name of the program; empty for several programs.
     program: String,
+    /// Method of the recording, which determines what it contains.
     source: RecordingMethod,
+    /// Memory of the recorded machine; 0 if unknown.
     memory_bytes: u64,
     /// The kernel's readahead window of each device.
     readahead_bytes: BTreeMap<u64, u64>,
     /// Files by their number in the recording.
     files: BTreeMap<u32, recording::FileRecord>,
+    /// Reads for the replay, in the order of their ends.
     reads_by_thread: BTreeMap<u32, Vec<ReadRecord>>,
     /// Files opened with direct I/O, as file and descriptor.
     direct_opens: BTreeSet<(u32, u64)>,
@@ -51,8 +55,11 @@ pub struct RecordingInput {
     last_insert_ns: BTreeMap<u32, u64>,
     /// Pages of each file that have been inserted into the page cache.
     inserted_pages: BTreeMap<u32, PageSet>,
+    /// Samples of the cost of calls, copies and faults.
     costs: RecordedCosts,
+    /// Estimate of the used pages of mappings.
     mapped: MappedUse,
+    /// Latest time so far, since the start of the recording.
     end_ns: u64,
     /// Number of lost events.
     lost: u64,
@@ -273,7 +280,9 @@ pub struct RecordedProgram {
     pub cached_before: u64,
     /// Number of replayed reads.
     pub reads: u64,
+    /// Files in the order of their first read.
     files: Vec<WorkloadFile>,
+    /// Reads of each thread, with the think time before each.
     lists: Vec<ReadList>,
 }
 
@@ -312,8 +321,8 @@ impl RecordedProgram {
         SimulationSetup { memory_bytes, window_bytes, ..setup }
     }
 
-    /// Simulates the replay with `setup`, but with the host of the recording. Returns the row of
-    /// the reads and the program's run time.
+    /// Simulates the replay with `setup`, but with the host of the recording. `watch` sees progress
+    /// and decisions. Returns the row of the reads and the program's run time.
     ///
     /// # Errors
     /// Fails in the same cases as [`simulate`](readpath_sim::simulate::simulate).
@@ -324,7 +333,9 @@ impl RecordedProgram {
     ) -> Result<(ResultRow, Time), SimulateError> {
         let workload = Workload::from_lists(self.files.clone(), self.lists.clone());
         let setup = SimulationSetup { host: self.host, ..setup.clone() };
-        let row = simulate_workload(None, workload, &setup, watch)?;
+        // The reads come from no job file, whose sections would be in the row.
+        let no_job = None;
+        let row = simulate_workload(no_job, workload, &setup, watch)?;
         let reads = Time((row.seconds * 1e9) as u64);
         Ok((row, reads + self.time_after_last_read))
     }

@@ -180,12 +180,15 @@ struct ReplayedRequest {
 /// Requests are named as in the list unless stated otherwise.
 #[derive(Default)]
 struct ReplayState {
+    /// Time of the present event.
     now: Time,
+    /// Maximum number of requests that the device takes at once.
     depth_max: u32,
     /// Time at which the policy asked to be called again.
     wake_at: Option<Time>,
     /// Requests that have not completed in both the list and the policy, by their names.
     open_requests: BTreeMap<RequestId, ReplayedRequest>,
+    /// Requests under the policy's own identifiers.
     requests: RequestTable,
     /// Names in the list of the requests in the table, by their identifiers there.
     names: Vec<RequestId>,
@@ -195,6 +198,7 @@ struct ReplayState {
     dispatched_ahead: Vec<RequestId>,
     /// Sector after the last dispatched request.
     head: u64,
+    /// Decisions and divergences so far.
     replayed: Replayed,
 }
 
@@ -403,6 +407,7 @@ impl ReplayState {
         let request = &self.requests[id];
         let decision = Decision::Dispatch {
             request: self.name_of(id),
+            // A policy without a log has no queues that could be named, and no reasons.
             queue: None,
             process: request.process,
             start: request.start,

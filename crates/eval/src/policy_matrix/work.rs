@@ -64,8 +64,8 @@ impl MatrixWorkload {
             processes: self.processes,
             ratio: adaptive.mib_per_s / runs[0].mib_per_s,
             p99_ratio: adaptive.p99_ratio(&runs[0]),
-            // Finding the cause of a regret needs two more runs, with exchanged schedulers. On real
-            // storage the scheduler is the kernel's for all contenders.
+            // The cause of a regret is found by two more simulations with exchanged policies. Real
+            // storage has no such runs.
             cause: None,
             adaptive,
             baselines: runs,

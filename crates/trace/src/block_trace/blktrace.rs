@@ -25,7 +25,7 @@ const RECORD_BYTES: usize = 48;
 const EVENTS: [(u32, Event); 4] =
     [(1, Event::Queued), (7, Event::Issued), (8, Event::Completed), (12, Event::Inserted)];
 
-/// Categories of a record.
+/// Category bit of reads, in the upper half of a record's action.
 const READ: u32 = 1 << 16;
 /// Category bit of writes.
 const WRITE: u32 = 1 << 17;
@@ -79,6 +79,7 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         true => u64::from_le_bytes(field_bytes(&record, offset)),
         false => u64::from_be_bytes(field_bytes(&record, offset)),
     };
+    // Length of the data after the record, its last field.
     let data_bytes = match is_little_endian {
         true => u16::from_le_bytes(field_bytes(&record, 46)),
         false => u16::from_be_bytes(field_bytes(&record, 46)),

@@ -11,7 +11,8 @@ use readpath_core::unit::Time;
 
 use super::RawRequest;
 
-/// Maximum number of held events. At this number the choice is made without the rest.
+/// Maximum number of held events, which bounds their memory. At this number the choice is made
+/// without the rest.
 const HELD_EVENTS_MAX: usize = 1 << 16;
 
 /// Event in the life of a request, in order of preference.

@@ -6,9 +6,13 @@ use readpath_core::unit::Time;
 use super::fields::{TIME_NS_LIMIT, checked_range, first_words, parse_time, whole_number};
 use super::{Event, RawRequest, TraceLine};
 
+/// Nanoseconds per µs, the unit of the times.
+const NS_PER_US: u64 = 1_000;
+
 /// State of a parser.
 #[derive(Debug, Default)]
 pub struct IologState {
+    /// Version of the trace. `None` before its first line.
     version: Option<IologVersion>,
     /// Time of the last line. In version 2, the sum of all `wait` lines so far.
     now: Time,
@@ -37,7 +41,7 @@ impl IologState {
         if version == IologVersion::Three {
             // In microseconds, as fio 3.33 writes and replays it. The manual does not state the
             // unit.
-            self.now = parse_time(words.next()?, 1_000)?;
+            self.now = parse_time(words.next()?, NS_PER_US)?;
         }
         let device = words.next()?;
         let action = words.next()?;
@@ -47,7 +51,7 @@ impl IologState {
             b"write" => Op::Write,
             b"wait" if version == IologVersion::Two => {
                 // The number after the action is the time to wait, in microseconds.
-                self.now = Time(self.now.ns().checked_add(parse_time(first?, 1_000)?.ns())?);
+                self.now = Time(self.now.ns().checked_add(parse_time(first?, NS_PER_US)?.ns())?);
                 return Some(self.now)
                     .filter(|now| now.ns() < TIME_NS_LIMIT)
                     .map(|_| TraceLine::Nothing);

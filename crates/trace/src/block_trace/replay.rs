@@ -155,7 +155,8 @@ fn accelerated_time(at: Time, speed_milli: u64) -> Time {
     Time(ns.min(TIME_NS_LIMIT - 1))
 }
 
-/// Replays a trace on a simulated device. `name` is its name in the row.
+/// Replays a trace on a simulated device. `workload` has the trace's requests, and `job_file` the
+/// job that stands for them in the row, under the name `name`. `watch` sees progress and decisions.
 ///
 /// # Errors
 /// Fails in the same cases as [`simulate`](readpath_sim::simulate::simulate).

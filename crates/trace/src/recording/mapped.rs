@@ -19,7 +19,8 @@ use super::{Mapped, ReadOutcome, ReadRecord};
 /// Number of streams that are followed per thread and file.
 const STREAMS_PER_READER: usize = 4;
 
-/// Number of threads and files that are followed. All are forgotten when there are more.
+/// Number of pairs of a thread and a file that are followed, and of threads with a range for their
+/// next fault. All are forgotten when there are more, which bounds the memory.
 const READERS_MAX: usize = 1 << 16;
 
 /// Largest gap between two ranges of one stream, in pages.
@@ -37,7 +38,9 @@ pub struct MappedUse {
 /// A range that a fault mapped, and the part of it that counts as used.
 #[derive(Clone, Copy, Debug)]
 struct StreamRange {
+    /// Pages that the fault mapped.
     mapped: PageRange,
+    /// Pages that count as used: all of a stream, otherwise the touched one.
     used: PageRange,
 }
 

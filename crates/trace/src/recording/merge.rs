@@ -23,10 +23,13 @@ pub struct MergedRecords<I> {
     /// The recordings to merge.
     parts: Vec<MergeInput<I>>,
     names: MergedNames,
+    /// Start record, until it is returned as the first one. `None` also without a recording.
     start: Option<RecordingStart>,
     /// Records that could still be duplicates, each with its time and the index of its recording.
     recent_records: VecDeque<(u64, usize, Record)>,
+    /// End record, known once all recordings are read. `None` if one of them is truncated.
     end: Option<RecordingEnd>,
+    /// True once all recordings are read.
     is_over: bool,
 }
 
@@ -38,10 +41,11 @@ struct MergeInput<I> {
     time_offset_ns: u64,
     /// Next record, with its time in the merged order.
     next: Option<(u64, Record)>,
-    /// Numbers of the merged recording, by file number of this one.
+    /// Numbers of the merged recording, by the numbers of this one: files, threads and devices.
     files: BTreeMap<u32, u32>,
     threads: BTreeMap<u32, u32>,
     devices: BTreeMap<u64, u64>,
+    /// Its end record, once it is read.
     end: Option<RecordingEnd>,
 }
 
@@ -51,6 +55,7 @@ struct MergedNames {
     devices: BTreeMap<u64, DeviceRecord>,
     /// File numbers by device, inode number and path.
     files: BTreeMap<(u64, u64, String), u32>,
+    /// Number of files and of threads so far, which is the number of the next one.
     files_count: u32,
     threads_count: u32,
 }
@@ -207,6 +212,7 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
     fn read_next(&mut self, previous_ns: u64) {
         let time_offset_ns = self.time_offset_ns;
         self.next = self.records.next().map(|mut record| {
+            // A record without a time follows its predecessor.
             let time_ns = shift_times(&mut record, time_offset_ns).unwrap_or(0);
             (time_ns.max(previous_ns), record)
         });
@@ -285,8 +291,8 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
         self.devices.get(&own_number).copied().unwrap_or(own_number)
     }
 
-    /// Converts the numbers of a file and a thread. All of them are known, because the reader
-    /// checks this.
+    /// Converts the numbers of a file and of the record's thread, `None` for a record without one.
+    /// All numbers are known, because the reader checks this.
     fn renumber_file_and_thread(&self, file: &mut u32, thread: Option<&mut u32>) {
         *file = self.files.get(file).copied().unwrap_or(*file);
         if let Some(thread) = thread {

@@ -17,14 +17,17 @@ pub struct RecordingReader<R> {
     block_start: u64,
     /// First byte of the next block.
     next_block_start: u64,
+    /// Records of the present block. Empty before the first block.
     block: Vec<u8>,
     /// Number of bytes of the block that have been read.
     decoded_bytes: usize,
+    /// Values of the block to which later fields are encoded as differences.
     reference: BlockReference,
-    /// Numbers of the files that have been named.
+    /// Numbers of the files, threads and devices that have been named.
     files: BTreeSet<u32>,
     threads: BTreeSet<u32>,
     devices: BTreeSet<u64>,
+    /// Sums over all records so far, which have maxima.
     sums: RecordingSums,
     state: ReaderState,
 }
@@ -174,6 +177,7 @@ impl<R: io::Read> RecordingReader<R> {
             }
             Record::File(file) => {
                 self.files.insert(file.file);
+                // 0 stands for an unknown device, which has no name.
                 device = Some(file.device).filter(|device| *device != 0);
             }
             Record::Thread(thread) => {

@@ -111,7 +111,9 @@ struct StraceParser {
     start_ns: Option<u64>,
     /// Latest time, since the first line.
     end_ns: u64,
+    /// Number of each file in the recording, by its path.
     files: BTreeMap<String, u32>,
+    /// Number of each thread in the recording, by its task.
     threads: BTreeMap<u32, u32>,
     /// Descriptors and mappings by process.
     tables: BTreeMap<u32, Table>,
@@ -123,8 +125,11 @@ struct StraceParser {
     pending: Pending,
     /// Records with the time at which each ended.
     records: Vec<(u64, Record)>,
+    /// Number of imported reads.
     reads: u64,
+    /// Sums over the records, which have maxima.
     sums: RecordingSums,
+    /// Number of calls that are not imported, by kind.
     left_out: BTreeMap<String, u64>,
 }
 
@@ -205,6 +210,7 @@ impl StraceParser {
         let start = RecordingStart {
             source: RecordingMethod::Strace,
             wall_ns,
+            // The text does not show the page size; this one is the usual one.
             page_bytes: 4096,
             ..RecordingStart::default()
         };
@@ -217,12 +223,14 @@ impl StraceParser {
             records.push(Record::Thread(ThreadName {
                 thread,
                 task,
+                // The text does not show the process of a task: each counts as its own.
                 process: task,
                 ..ThreadName::default()
             }));
         }
         self.records.sort_by_key(|(end_ns, _)| *end_ns);
         records.extend(self.records.into_iter().map(|(_, record)| record));
+        // The end of the text counts as the end of the program.
         let end = RecordingEnd { at_ns: self.end_ns, processor_ns: None, has_exited: true };
         records.push(Record::End(end));
         Ok(Imported { records, left_out })

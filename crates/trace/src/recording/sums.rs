@@ -7,7 +7,9 @@ use super::{CALL_BYTES_MAX, OFFSET_MAX, Record, SUM_MAX};
 pub(super) struct RecordingSums {
     /// Durations of reads and requests.
     duration_ns: u64,
+    /// Times that threads waited for reads.
     waited_ns: u64,
+    /// Lengths of device requests.
     bytes: u64,
     /// Lost events, and reads that were not seen.
     lost: u64,
@@ -60,6 +62,7 @@ impl RecordingSums {
             Record::Lost(lost) => {
                 add_checked(&mut self.lost, lost.count, "more than 2⁶⁰ lost events")
             }
+            // Other records have no value that is summed.
             _ => Ok(()),
         }
     }

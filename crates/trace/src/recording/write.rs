@@ -5,7 +5,8 @@ use std::io;
 use super::code::{FieldCodec, FieldEncoder, RecordProblem};
 use super::{MAGIC, Record, VERSION, fields};
 
-/// Block size in bytes at which a block ends.
+/// Block size in bytes at which a block ends. Its last record may extend beyond it; a reader
+/// accepts blocks of up to 1 MiB.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Writes a recording, block by block. The last block is only in the file after
@@ -13,6 +14,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct RecordingWriter<W> {
     sink: W,
+    /// Records of the block that is not written yet.
     block: FieldEncoder,
 }
 

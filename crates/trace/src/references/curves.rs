@@ -55,6 +55,7 @@ pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
     let mut misses = 0;
     for (&block, &next_use) in trace.references.iter().zip(&next_uses) {
         // Blocks without a further use are evicted first, in any order.
+        // `u32::MAX` marks a reference without a further one.
         let next_use = if next_use == u32::MAX { NEVER } else { next_use.into() };
         let cached_next_use = std::mem::replace(&mut next_use_of_block[block as usize], next_use);
         if cached_next_use == ABSENT {

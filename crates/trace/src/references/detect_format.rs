@@ -20,6 +20,7 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     }
     let is_text = head
         .iter()
+        // Bytes above 127 may be letters in UTF-8.
         .all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte > 127);
     if !is_text {
         let is_named = has_ending(".trace") || has_ending(".cloudphysics");

@@ -12,12 +12,20 @@ use readpath_core::unit::Time;
 /// Upper bound (exclusive) of the numbers of requests and processes.
 const NUMBERS_END: u32 = 1 << 24;
 
+/// Default level of a request's priority, as in the kernel. 0 is the highest of the eight.
+const LEVEL_DEFAULT: u8 = 4;
+
 /// Event of a line. Identifiers are the numbers in the list.
 pub(super) enum ListEvent {
+    /// The request arrives at the scheduler.
     Arrive(RequestId, Request),
+    /// The list's scheduler sends the request to the device.
     Dispatch(RequestId),
+    /// The device completes the request.
     Complete(RequestId),
+    /// The process ends, and sends no more requests.
     End(ProcessId),
+    /// Time passes, without another event.
     Wait,
 }
 
@@ -115,14 +123,16 @@ fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
     let class = words.take_choice("class", Class::BestEffort, &classes)?;
     let levels = ["0", "1", "2", "3", "4", "5", "6", "7"];
     let levels: Vec<(&str, u8)> = levels.into_iter().zip(0..).collect();
+    // A read waits for its data unless the list says otherwise; a write does not.
     let is_sync = words.take_choice("sync", op == Op::Read, &[("yes", true), ("no", false)])?;
     let request = Request {
         op,
         start: words.take_number("start")?,
         sectors: words.take_number("sectors")?,
         process: ProcessId(words.take_identifier("process")?),
-        priority: Priority { class, level: words.take_choice("level", 4, &levels)? },
+        priority: Priority { class, level: words.take_choice("level", LEVEL_DEFAULT, &levels)? },
         is_sync,
+        // A process waits for its synchronous requests.
         need: Need::of(is_sync),
     };
     if request.sectors == 0 {

@@ -35,6 +35,7 @@ struct RequestedRead {
     descriptor_index: usize,
     /// Offset in the arguments. `None`: the read uses the descriptor's position.
     offset: Option<u64>,
+    /// Requested bytes. `None` for reads into several buffers, whose sizes are not evaluated.
     bytes: Option<u64>,
 }
 
@@ -223,7 +224,7 @@ impl StraceParser {
             self.count_left_out(kind::NO_FILE);
             return Some(());
         }
-        // A read of a file. One without an offset moves the position.
+        // A read of a file. One without an offset moves the position. A failed one has 0 bytes.
         let read_bytes = u64::try_from(value).unwrap_or(0);
         let offset = requested.offset.unwrap_or(open_file.position.get());
         if requested.offset.is_none() {
@@ -247,6 +248,7 @@ impl StraceParser {
         self.add_read(ReadRecord {
             end_ns,
             begin_ns,
+            // The text does not show which part of a call was a wait.
             waited_ns: 0,
             thread,
             way: method,
@@ -301,6 +303,7 @@ impl StraceParser {
     /// range. A failed call has no effect.
     fn import_map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
+        // Arguments of mmap(2): address, length, protection, flags, descriptor, offset.
         let offset = call.number(5).unwrap_or(0);
         let path = match self.file_of_descriptor(task, call.argument(4)) {
             Some((_, open_file)) if is_file(&open_file.path) => open_file.path.clone(),
@@ -415,6 +418,7 @@ impl StraceParser {
             _ => None,
         };
         let offset = field_value(request, "aio_offset").and_then(syntax::parse_number)?;
+        // 0 for a vectored request: the completion raises it to the bytes read.
         let asked_bytes = requested_bytes.unwrap_or(0);
         Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
     }

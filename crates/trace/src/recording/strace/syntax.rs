@@ -107,11 +107,12 @@ pub fn field_value<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
 /// elements out (`...`). Returns `None` for text without the outer brackets.
 pub fn split_structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
-    let (elements, _) = split_at_commas(inside, None)?;
+    let to_end = None;
+    let (elements, _) = split_at_commas(inside, to_end)?;
     let is_hidden = elements.iter().any(|element| element == "...");
     let structure = |element: &String| {
         let inside = element.strip_prefix('{')?.strip_suffix('}')?;
-        split_at_commas(inside, None).map(|(parts, _)| parts)
+        split_at_commas(inside, to_end).map(|(parts, _)| parts)
     };
     Some((elements.iter().filter_map(structure).collect(), is_hidden))
 }
@@ -128,7 +129,9 @@ fn split_arguments(text: &str) -> Option<(Vec<String>, &str)> {
 fn split_at_commas(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     let mut split_parts = vec![String::new()];
     let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
+    // Brackets `<` that are open, from the one that begins a path.
     let mut path_depth = 0_u32;
+    // Letter before the present one; at first any that precedes no path.
     let mut last_letter = ' ';
     for (position, letter) in text.char_indices() {
         let last = split_parts.last_mut()?;

@@ -21,6 +21,7 @@ pub struct Table {
 /// position.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFile {
+    /// Path, empty as long as no line has shown it.
     pub path: String,
     /// Offset of the next read in bytes, of all copies of the descriptor.
     pub position: Rc<Cell<u64>>,
@@ -44,6 +45,7 @@ pub struct Mapped {
     pub path: String,
     /// File offset of the first byte.
     pub offset: u64,
+    /// Length in bytes.
     pub bytes: u64,
 }
 
@@ -92,11 +94,15 @@ impl Table {
 /// An asynchronous read that was submitted.
 #[derive(Clone, Debug)]
 pub struct Submitted {
+    /// Start of the submitting call, since the first line of the text.
     pub begin_ns: u64,
+    /// Task that submitted it.
     pub task: u32,
     pub descriptor: u64,
     pub path: String,
+    /// First byte in the file.
     pub offset: u64,
+    /// Requested bytes; 0 if the text does not show them.
     pub asked_bytes: u64,
 }
 
@@ -105,6 +111,7 @@ pub struct Submitted {
 /// reads.
 #[derive(Debug, Default)]
 pub struct Pending {
+    /// Key: context and number as texts. Requests with an equal key complete in their order.
     requests: BTreeMap<(String, String), VecDeque<Option<Submitted>>>,
 }
 
