@@ -51,7 +51,9 @@ struct BenchDocument<'a> {
     processors: usize,
     memory_bytes: Option<u64>,
     scale: Scale,
+    /// Number of runs of each contender in each cell.
     runs: u32,
+    /// Interfaces that were denied to all contenders.
     refused: &'a [DeniedInterface],
     notes: &'a [String],
     summary: &'a [StateSummary],
@@ -280,6 +282,7 @@ fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     })
 }
 
+/// Number of processors that this process may use; 1 if it is unknown.
 fn processor_count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }

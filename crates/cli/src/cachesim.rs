@@ -40,6 +40,7 @@ pub struct MissCell {
     /// Name of the policy; `optimum` is Belady's, the lowest possible number of misses.
     eviction: String,
     misses: u64,
+    /// Misses ÷ references.
     miss_ratio: f64,
 }
 
@@ -93,6 +94,7 @@ pub struct CacheSize {
 enum Amount {
     /// Share of the distinct blocks of a trace, in millionths.
     Millionths(u64),
+    /// Number of blocks.
     Pages(u32),
 }
 
@@ -190,6 +192,7 @@ fn simulate(
     policies: &[Spec],
     sizes: &[CacheSize],
 ) -> Result<Vec<MissCell>, Failure> {
+    // `None` stands for the optimum.
     let policies = || policies.iter().map(Some).chain([None]);
     let tasks: Vec<(&NamedTrace, &CacheSize, Option<&Spec>)> = traces
         .iter()
@@ -201,7 +204,8 @@ fn simulate(
     let simulate_task = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
         Ok(simulate_cell(named, size, policy))
     };
-    at_once::process_all(&tasks, &simulate_task, None, &interrupt)
+    let one_per_processor = None;
+    at_once::process_all(&tasks, &simulate_task, one_per_processor, &interrupt)
 }
 
 /// Simulates one policy, or Belady's optimum for `None`, on one trace and size.
@@ -227,7 +231,8 @@ fn simulate_cell(
     }
 }
 
-/// Sentence that names the policy with the lowest mean ratio of its misses to the optimum's.
+/// Sentence that names the policy with the lowest mean ratio of its misses to the optimum's. A row
+/// is a trace with a size. The optimum misses each block at least once, so no ratio is infinite.
 fn verdict(cells: &[MissCell]) -> String {
     let rows: Vec<&[MissCell]> = cells
         .chunk_by(|left, right| (&left.trace, &left.size) == (&right.trace, &right.size))

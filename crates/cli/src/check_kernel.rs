@@ -121,10 +121,14 @@ fn folder_for_large_files() -> PathBuf {
 /// Comparison in the JSON document.
 #[derive(Serialize)]
 struct KernelComparison {
+    /// Name of the kernel.
     system: String,
+    /// Number of reads and touches, and of equal ones.
     reads: usize,
     equal: usize,
+    /// Number of steps that differ.
     different: usize,
+    /// Pages that the kernel and the policy added in all steps.
     kernel_pages: u64,
     policy_pages: u64,
     differences: Vec<PageDifference>,
@@ -134,7 +138,9 @@ struct KernelComparison {
 #[derive(Serialize)]
 struct PageDifference {
     step: usize,
+    /// The step, in the form of a list of reads.
     what: String,
+    /// Folios that the kernel and the policy added in it.
     kernel: Vec<[u64; 2]>,
     policy: Vec<[u64; 2]>,
 }

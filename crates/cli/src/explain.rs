@@ -78,6 +78,7 @@ pub struct ExplainArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum MeasureGains {
+    // After a program was recorded, but not for a recording that is only read.
     Auto,
     Always,
     Never,
@@ -101,6 +102,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     };
     let output_path = args.output.take();
     let is_kept = output_path.is_some();
+    // Without a named output, the file at this path is written and removed.
     let file = TemporaryRecording::new(!is_kept);
     let path = output_path.unwrap_or_else(|| file.path.clone());
     let recorded = record::record_into(program, path.clone(), is_kept);
@@ -171,6 +173,7 @@ fn print_explanation(recording: &Path, args: &ExplainArgs) -> CommandResult {
 fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
+    // A recording of no duration has a share of 0.
     let share = 100.0 * waited_seconds / seconds.max(1e-9);
     let processor_text = match explanation.processor_seconds {
         Some(seconds) => format!("; processor time {seconds:.2} s"),

@@ -77,7 +77,7 @@ impl Page {
             escaped(caption)
         );
         for (column, name) in table.header().iter().enumerate() {
-            // The name is the text of the button that sorts by the column.
+            // The name is the text of the button that sorts by the column, so it is never empty.
             let name = if name.is_empty() { "what" } else { name };
             let class_attribute = column_class(column, table);
             let name = escaped(name);

@@ -169,7 +169,9 @@ fn print_and_write(
 /// Limits of the measurement.
 #[derive(Clone, Copy)]
 struct Budget {
+    /// Duration of the whole measurement.
     time: Duration,
+    /// Bytes that all reads together may request. The first round may exceed both limits.
     bytes: u64,
 }
 

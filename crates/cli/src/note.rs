@@ -15,7 +15,8 @@ pub fn start_caveat(mode: Mode, residency: &Residency) -> Option<String> {
     join(mode, warm)
 }
 
-/// Returns the name of the I/O backend if it is not the best one. `None` for the best.
+/// Returns the name of the I/O backend if it is not the best one. `None` for the best. A backend is
+/// not the best if a better one failed (`because` has its error), or if it is the thread pool.
 pub fn backend_caveat(in_use: BackendInUse) -> Option<String> {
     let is_named = in_use.because.is_some() || in_use.kind == BackendKind::Threads;
     is_named.then(|| format!("carried by {in_use}"))

@@ -141,13 +141,14 @@ fn format_range(runs: Option<&[f64]>) -> String {
 
 /// Table of the rows of loads.
 pub fn load_table(rows: &[LoadRow]) -> Table {
+    // The column `seconds`.
     let numbers_from = 5;
     Table::of(rows, &LOAD_COLUMNS, numbers_from)
 }
 
 /// Adds an indented row below the job's row for each section, with its throughput and latency.
 /// `label_columns` is the number of columns before the figures. `is_repeated` adds the range of
-/// several runs.
+/// several runs. The other figures are known only of the whole row, and stay empty.
 fn add_section_rows(row: &ResultRow, label_columns: usize, is_repeated: bool, table: &mut Table) {
     for section in &row.sections {
         let mut cells = vec![String::new(); label_columns];
@@ -180,7 +181,7 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandRes
     Ok(())
 }
 
-/// Prints the JSON document of the results.
+/// Prints the JSON document of the results. `seed` is `None` for results without random numbers.
 pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> CommandResult {
     let document = RunDocument { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
     print_document(&document)

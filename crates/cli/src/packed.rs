@@ -1,8 +1,8 @@
 //! Bytes of a trace, which is often compressed where it is published (`.gz`, `.xz`, `.zst`).
 //!
 //! A few bytes of a compressed file can expand to more than the memory of a machine. A trace that
-//! is read whole may take half of the machine's memory, compressed and unpacked. A trace that is
-//! read as a stream has no limit, except `.xz`, which is unpacked whole.
+//! is read whole may take half of the machine's memory: its file may, and so may its unpacked
+//! bytes. A trace that is read as a stream has no limit, except `.xz`, which is unpacked whole.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -37,7 +37,10 @@ pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
             Ok(decoder) => Box::new(decoder),
             Err(error) => return Err(unpack_failure(path, &ending, &error_text(error))),
         },
-        "xz" => Box::new(Cursor::new(read(path)?.1)),
+        "xz" => {
+            let (_, bytes) = read(path)?;
+            Box::new(Cursor::new(bytes))
+        }
         _ => return buffered().map(|stream| Box::new(stream) as UnpackedStream),
     };
     let mut stream = BufReader::with_capacity(BUFFER_BYTES, unpacked);
@@ -128,6 +131,7 @@ impl Write for BoundedBuffer {
     }
 }
 
+/// Converts an error of a decoder to its message.
 fn error_text(error: impl Display) -> String {
     error.to_string()
 }

@@ -25,7 +25,7 @@ struct InterruptState {
     modelled_runs: AtomicUsize,
 }
 
-/// Time after a signal that a modelled run has to end by itself.
+/// Time after a signal that a modelled run has to end by itself. After it, the process ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(800);
 
 /// Counts a modelled run as in progress while this value lives.

@@ -112,14 +112,19 @@ pub struct AdviseArgs {
 /// Program to record, and how.
 #[derive(Debug)]
 struct RecordPlan {
+    /// Program to start, with its arguments. Empty if `pid` or `cgroup` names running ones.
     command: Vec<OsString>,
     pid: Option<u32>,
     cgroup: Option<PathBuf>,
+    /// Longest time to follow, as text of the option.
     span: Option<String>,
+    /// Path of the recording. `None`: the default path, or with advice no recording.
     output: Option<PathBuf>,
     /// True if the recording stays after the command.
     is_output_kept: bool,
+    /// True if pages are brought in ahead of the program's reads.
     is_advised: bool,
+    /// Limit of prefetched bytes that are not used yet, as text of the option.
     memory: Option<String>,
     /// Recordings whose pages are brought in. If there are any, nothing is recorded.
     from: Vec<PathBuf>,

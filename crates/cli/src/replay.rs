@@ -31,6 +31,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     }
     let policy_text = args.scheduler.as_deref().unwrap_or("cfq");
     let policy = &input::parse_scheduler(policy_text)?;
+    // The list does not describe its device: any request fits, and single sectors are allowed.
     let caps = DeviceCaps {
         sectors: u64::MAX,
         request_sectors_max: (REQUEST_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -47,7 +48,8 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         .map_err(|error| Failure::usage_of(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);
     if args.json {
-        print_json(&[DecisionComparison::new(policy_text, &replayed)], None)?;
+        let no_seed = None;
+        print_json(&[DecisionComparison::new(policy_text, &replayed)], no_seed)?;
     } else {
         replayed.lines.iter().try_for_each(|line| print_plain(&format!("{line}\n")))?;
         print(&format!("# {equal} of {judged} requests equal\n"))?;
@@ -62,9 +64,12 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
 #[derive(Serialize)]
 struct DecisionComparison<'a> {
     scheduler: &'a str,
+    /// Number of requests that were compared, and of those on which both agree.
     judged: usize,
     equal: usize,
+    /// The requests on which they disagree.
     divergences: Vec<LineDifference>,
+    /// Every decision of the scheduler, one per line.
     decisions: &'a [String],
 }
 
@@ -73,7 +78,9 @@ struct DecisionComparison<'a> {
 struct LineDifference {
     line: usize,
     at_ms: f64,
+    /// Number of the request in the list.
     request: u32,
+    /// Action of the scheduler on it, as one word.
     policy: &'static str,
     /// Request that was dispatched instead, or into which this one was merged.
     other: Option<u32>,

@@ -48,6 +48,7 @@ pub fn is_recording(path: &Path) -> bool {
 #[derive(Debug, Serialize)]
 struct Predicted {
     storage: String,
+    /// Policies. `None` where they are unknown, or for the recorded run.
     readahead: Option<String>,
     scheduler: Option<String>,
     eviction: Option<String>,
@@ -57,7 +58,9 @@ struct Predicted {
     seconds: f64,
     /// Recorded duration ÷ this duration.
     times_as_fast: f64,
+    /// Number of reads.
     reads: u64,
+    /// Requests to the device and their bytes. `None` where they are not counted.
     device_requests: Option<u64>,
     device_bytes: Option<u64>,
     /// Bytes read from the device ÷ bytes requested.
@@ -165,6 +168,7 @@ struct RowPlan<'a> {
     readahead: &'a Spec,
     eviction: &'a Spec,
     scheduler: &'a Spec,
+    /// Memory for the page cache; `None`: the default of the storage.
     memory_bytes: Option<u64>,
 }
 
@@ -262,6 +266,7 @@ fn replay_real(
         device_requests: played.device_requests,
         device_bytes: played.device_bytes,
         amplification: played.device_bytes.map(|bytes| bytes as f64 / read_bytes.max(1) as f64),
+        // Not measured on real storage.
         coverage: None,
         note,
     })
@@ -280,6 +285,7 @@ fn simulate_row(
     let memory_bytes = plan.memory_bytes.unwrap_or_else(|| recorded.default_memory_bytes());
     let setup = simulation_setup(recorded, device, policies, memory_bytes, seed);
     let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
+    // While the guard lives, the process ends 0.8 s after a signal at the latest.
     let _modelled = interrupt.begin_modelled_run();
     let mut on_progress = |progress| bar.update(progress);
     let (result, duration) = recorded

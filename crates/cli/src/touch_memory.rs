@@ -20,8 +20,9 @@ use crate::worker::{Orders, WorkerTask, write_answer};
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TouchTask {
     pub load: MemoryLoad,
-    /// Number of this process within the load.
+    /// Number of this process within the load, from 0.
     pub process: u32,
+    /// Seed of the load's random touches. Each process derives its own from its number.
     pub seed: u64,
     /// File descriptor of the shared memory; `None` for private memory.
     pub object: Option<i32>,
@@ -37,8 +38,17 @@ impl TouchTask {
     fn map_memory(&self) -> std::io::Result<LoadMemory> {
         let bytes = self.load.mapping_bytes;
         match self.object {
-            None => LoadMemory::private(bytes, u64::from(self.process)),
-            Some(descriptor) => LoadMemory::shared(shared_object_passed_on(descriptor)?, bytes, 0),
+            None => {
+                // The contents differ by process.
+                let tag = u64::from(self.process);
+                LoadMemory::private(bytes, tag)
+            }
+            Some(descriptor) => {
+                // All processes expect the same contents.
+                let common_tag = 0;
+                let object = shared_object_passed_on(descriptor)?;
+                LoadMemory::shared(object, bytes, common_tag)
+            }
         }
     }
 }

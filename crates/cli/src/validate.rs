@@ -34,17 +34,21 @@ pub fn run(args: &ValidateArgs) -> CommandResult {
 struct ValidationRow {
     /// Name of the replay: complete model, observed phase, or an ablation.
     replay: String,
+    /// Number of requests of the trace.
     requests: usize,
+    /// Mean service times: measured on the real disk, and of the model.
     measured_mean_ms: f64,
     modelled_mean_ms: f64,
     /// Root mean square horizontal distance between the distributions.
     rms_distance_ms: f64,
     /// Distance ÷ the measured mean service time.
     rms_distance_relative: f64,
+    /// Mean and standard deviation of the model's error, request by request.
     error_mean_ms: f64,
     error_deviation_ms: f64,
-    /// Share of requests whose modelled time is within 0.5 ms.
+    /// Share of requests whose modelled time is within 0.5 ms of the measured one.
     met_within_half_ms: f64,
+    /// Throughput of the model at queue depth 16. Null where it is not simulated.
     requests_per_s_at_depth_16: Option<f64>,
 }
 

@@ -177,6 +177,7 @@ impl From<OrderPath> for String {
 #[derive(Debug)]
 pub struct Orders {
     lines: Lines<StdinLock<'static>>,
+    /// Task of this process, for the message of a missing order.
     task: WorkerTask,
 }
 

@@ -14,6 +14,7 @@ use super::states::CacheState;
 /// Cell of the table and of the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchCell {
+    /// Name of the row.
     pub row: String,
     pub state: CacheState,
     /// Bytes requested by the accesses in one pass.
@@ -73,6 +74,7 @@ pub struct StateSummary {
     pub cells: usize,
     /// Geometric mean of the ratios to the fastest baseline.
     pub geometric_mean: Option<f64>,
+    /// Smallest of these ratios.
     pub minimum: Option<f64>,
     /// Row with the smallest ratio.
     pub minimum_row: Option<String>,

@@ -23,7 +23,9 @@ pub struct Tasks {
 /// Read method of a task.
 #[derive(Clone)]
 enum TaskReadMethod {
+    /// The library's futures.
     Async(File),
+    /// A blocking read on a thread of tokio's pool.
     Blocking(Arc<dyn ReadAt>),
 }
 

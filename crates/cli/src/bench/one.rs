@@ -69,6 +69,7 @@ impl Contender {
 pub struct MeasurementOrder {
     /// Name of the row at that scale.
     pub row: String,
+    /// Scale of the data, with which the process finds the row by its name.
     pub scale: Scale,
     pub contender: Contender,
     /// Cache state. The parent process has already prepared it.

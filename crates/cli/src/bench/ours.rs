@@ -136,6 +136,7 @@ struct BatchReads {
     pattern: AccessPattern,
     /// Maximum number of reads in flight.
     depth: usize,
+    /// Memory for one read. The next completed read overwrites it.
     buffer: PageBuffer,
 }
 
@@ -152,7 +153,8 @@ impl Accesses for BatchReads {
     fn pass(&mut self) -> io::Result<Checksum> {
         let BatchReads { batch, file, pattern, depth, buffer } = self;
         let mut sum = Checksum::default();
-        let mut offsets = pattern.of_thread(0);
+        let only_thread = 0;
+        let mut offsets = pattern.of_thread(only_thread);
         let mut in_flight_count = 0;
         loop {
             for offset in offsets.by_ref().take(*depth - in_flight_count) {

@@ -187,6 +187,7 @@ fn ratio_x(left: f64, ratio: f64) -> f64 {
     left + FIELD_PAD + share * (FIELD_WIDTH - 2.0 * FIELD_PAD)
 }
 
+/// Appends an element and a line end.
 fn append_line(svg: &mut String, element: &str) {
     writeln!(svg, "{element}").expect("a text takes whatever is written to it");
 }

@@ -30,7 +30,8 @@ use crate::worker::{AnswerError, OrderPath, WorkerProcess, WorkerTask};
 /// Time limit of a baseline, as a multiple of the cell's fastest baseline so far.
 const BASELINE_TIME_LIMIT_FACTOR: u32 = 3;
 
-/// Time limit of the library, as a multiple of the cell's fastest baseline so far.
+/// Time limit of the library, as a multiple of the cell's fastest baseline so far. With the larger
+/// factor a slow library has a figure, where a slow baseline has only a bound.
 const LIBRARY_TIME_LIMIT_FACTOR: u32 = 10;
 
 /// Extra time on each limit, for the start of the process and the noise of short cells.
@@ -322,7 +323,9 @@ fn check_checksums<'a>(
 /// Returns the reason if memory cgroups cannot be used here, or `None`. Creates a group for the
 /// test and removes it.
 pub fn memory_cgroup_problem() -> Option<String> {
-    MemoryGroup::new(1 << 30).err().map(|error: SwapError| error.to_string())
+    // The process of the test is not moved into the group, so any limit shows the problem.
+    let limit_bytes = 1 << 30;
+    MemoryGroup::new(limit_bytes).err().map(|error: SwapError| error.to_string())
 }
 
 #[cfg(test)]

@@ -114,7 +114,8 @@ impl CacheState {
     }
 }
 
-/// Goal of a cell.
+/// Goal of a cell. Its numbers are bars that the project has set for itself. The library has to be
+/// as fast as the baseline where memory is short, and nearly as fast in the other states.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellGoal {
     /// Baseline of the comparison; `None`: the fastest.

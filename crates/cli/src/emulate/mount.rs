@@ -23,6 +23,7 @@ use super::engine::RealTimeDevice;
 /// Name of the file.
 pub const FILE_NAME: &str = "device";
 
+/// Inode number of the file, behind the root folder's 1.
 const FILE_INODE: INodeNo = INodeNo(2);
 
 /// Time for which the kernel may cache the attributes. They never change.
@@ -99,6 +100,7 @@ impl Filesystem for Mount {
     /// Finds the file by its name in the root folder.
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if parent == INodeNo::ROOT && name == FILE_NAME {
+            // Inode numbers are never reused, so there is one generation.
             reply.entry(&ATTRIBUTE_TTL, &self.attributes(FILE_INODE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);

@@ -80,8 +80,9 @@ pub fn judge_all(
             }),
         };
         let [first, second] = run_contenders(data, work, policies, size, interrupt)?;
-        judged.first.push(work.judge("file", first));
-        judged.second.push(work.judge("file", second));
+        let device_name = "file";
+        judged.first.push(work.judge(device_name, first));
+        judged.second.push(work.judge(device_name, second));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -179,6 +180,7 @@ impl Data {
 enum Contender {
     /// The library, with these policies or with default options.
     Library(Option<Policies>),
+    /// The kernel's own read path.
     Kernel,
 }
 
@@ -191,6 +193,7 @@ fn run_contenders(
     size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<[Vec<Vec<ResultRow>>; 2], Failure> {
+    // The classic policies are compared by their readahead alone: all have the same scheduler.
     let classic_contender = |readahead| {
         let scheduler = Spec::plain("noop");
         Contender::Library(Some(Policies { readahead, scheduler, ..Policies::default() }))
@@ -236,6 +239,7 @@ fn run_library(
     if let Some(Policies { readahead, scheduler, .. }) = policies {
         // Named policies are judged on readpath's own cache.
         let uses_kernel_cache = false;
+        // Without a limit the cache is sized by the spare memory.
         builder =
             builder.page_cache(PageCache::Own { bytes: None }).kernel_cache(uses_kernel_cache);
         builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());

@@ -14,6 +14,7 @@ use crate::html::{Page, colours};
 /// Maximum number of files with a picture of their reads.
 const FILES_MAX: usize = 4;
 
+/// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
 
 /// Heights of the plot areas, in pixels.
@@ -130,6 +131,7 @@ fn add_offset_pictures(page: &mut Page, shape: &ReadShape, pictures: &Pictures) 
 /// device have a colour of their own.
 fn add_latency_picture(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
+    // A logarithmic axis has no 0: shorter reads are drawn at 0.1 µs.
     let latency_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
     let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
     let latencies = || reads.iter().map(|read| latency_us(read));

@@ -23,6 +23,7 @@ pub struct DrawnRead {
     pub end_ns: u64,
     /// Time for which the read waited for a device.
     pub waited_ns: u64,
+    /// First byte in the file, and number of bytes that were read.
     pub offset: u64,
     pub bytes: u64,
 }

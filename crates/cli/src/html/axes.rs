@@ -5,6 +5,7 @@ use super::escaped;
 /// Axis: name, range, and format of its marks.
 #[derive(Clone, Debug)]
 pub struct Axis {
+    /// Name, with the unit of the values unless the marks have one.
     name: String,
     /// Values at both ends.
     least: f64,
@@ -21,7 +22,7 @@ impl Axis {
     }
 
     /// Creates a logarithmic axis, from the power of ten below `min` to the power of ten above
-    /// `max`.
+    /// `max`. Values of 0 count as 1e-9, and the range is at least one decade.
     pub fn logarithmic(name: &str, min: f64, max: f64, format_label: fn(f64) -> String) -> Axis {
         let min = 10f64.powf(min.max(1e-9).log10().floor());
         let max = 10f64.powf(max.max(min * 1.01).log10().ceil());
@@ -51,6 +52,7 @@ impl Axis {
                 .filter(|mark| *mark <= self.most * 1.001)
                 .collect();
         }
+        // The step is rounded up, so there are at most six.
         let step = nice_step(self.most / 6.0);
         (0..).map(|index| f64::from(index) * step).take_while(|mark| *mark <= self.most).collect()
     }
@@ -126,6 +128,7 @@ impl PlotArea {
         // Lines of the legend: text, and horizontal end in pixels.
         let mut lines = vec![(String::new(), LEFT)];
         for (name, class) in legend {
+            // The coloured rectangle of 14 pixels, and two gaps of 6 and 14.
             let width = 34.0 + CHARACTER_WIDTH * name.chars().count() as f64;
             if lines.last().is_some_and(|&(_, end)| end + width > WIDTH && end > LEFT) {
                 lines.push((String::new(), LEFT));

@@ -5,6 +5,7 @@ use super::escaped;
 /// Heat map: rows, columns and cells.
 #[derive(Clone, Debug, Default)]
 pub struct HeatMap {
+    /// Names of the rows, from the top, and of the columns, from the left.
     pub rows: Vec<String>,
     pub columns: Vec<String>,
     /// Cells of the map, in any order.
@@ -14,10 +15,12 @@ pub struct HeatMap {
 /// Ratio in a cell. Several ratios with the same row and column are drawn side by side.
 #[derive(Clone, Debug)]
 pub struct HeatCell {
+    /// Indices of its row and column.
     pub row: usize,
     pub column: usize,
     /// Ratio; 1 is even.
     pub ratio: f64,
+    /// Text that is shown when the pointer is over the cell.
     pub tooltip: String,
 }
 

@@ -15,6 +15,7 @@ pub struct RealStorage<'f> {
     buffers: Vec<Option<RawMemory>>,
     /// Size of each request.
     bytes: usize,
+    /// Time of the preparation, from which times are counted.
     clock: Instant,
     interrupt: &'f Interrupt,
 }

@@ -186,6 +186,7 @@ pub fn warnings(reliability: &ProfileReliability, samples: &[ProfileSample]) -> 
 /// Cell in the JSON document.
 #[derive(Serialize)]
 struct MeasuredCell {
+    /// Name of the access pattern.
     access: &'static str,
     /// Nearby cells: distance in bytes from the end of the last request. The real distance is up to
     /// twice as long.
@@ -193,7 +194,9 @@ struct MeasuredCell {
     /// Stream cells: number of streams, read in turn.
     streams: Option<u32>,
     request_bytes: u64,
+    /// Number of requests in flight.
     depth: u32,
+    /// Number of requests of the median round.
     requests: u64,
     latency_us: Latency,
     /// Mean of each round, in ascending order.
@@ -239,7 +242,9 @@ pub fn print_cells(samples: &[ProfileSample]) -> CommandResult {
             mib_per_s: sample.per_second() * cell.bytes as f64 / f64::from(1 << 20),
         }
     };
-    print_json(&samples.iter().map(result).collect::<Vec<_>>(), None)
+    // The seed of the positions is not printed.
+    let no_seed = None;
+    print_json(&samples.iter().map(result).collect::<Vec<_>>(), no_seed)
 }
 
 /// Formats a size in GiB, MiB or KiB, rounded down.

@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::exit::CommandResult;
 use crate::output::print_plain;
 
-/// Keys renamed in version 0.3.0, with their previous names. Version 0.4.0 prints only new keys.
+/// Keys renamed in version 0.3.0: the present name, then the previous one. Version 0.4.0 prints
+/// only new keys.
 const RENAMED_KEYS: [(&str, &str); 4] = [
     ("eviction", "reclaim"),
     ("policies", "laws"),

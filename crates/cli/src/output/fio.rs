@@ -52,6 +52,7 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     option("scheduler", row.scheduler.as_ref());
     option("note", row.note.as_ref());
     options.insert("numjobs".to_owned(), json!(section.processes.to_string()));
+    let no_operations = 0;
     let mut job = json!({
         "jobname": section.name,
         "groupid": row_index,
@@ -62,7 +63,9 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
         "read": direction_object(reads),
         "write": direction_object(writes),
         "trim": direction_object(&DirectionResults::default()),
-        "sync": { "total_ios": 0, "lat_ns": latency_object(&Statistics::default(), 0) },
+        "sync": {
+            "total_ios": 0, "lat_ns": latency_object(&Statistics::default(), no_operations),
+        },
         "job_runtime": runtime_ms,
         "usr_cpu": 0.0,
         "sys_cpu": 0.0,
@@ -75,7 +78,8 @@ fn job_element(row_index: usize, row: &ResultRow, section: &SectionRow) -> Value
     }
     // Latencies below a microsecond, below a millisecond, and above.
     let bins = Bins::of([reads, writes]);
-    job["latency_ns"] = bins.percentages(&BIN_BOUNDS_NS, 1, US_NS);
+    let one_ns = 1;
+    job["latency_ns"] = bins.percentages(&BIN_BOUNDS_NS, one_ns, US_NS);
     job["latency_us"] = bins.percentages(&BIN_BOUNDS_US_MS, US_NS, MS_NS);
     let bounds_ms = [&BIN_BOUNDS_US_MS[..], &[2000]].concat();
     job["latency_ms"] = bins.percentages(&bounds_ms, MS_NS, u64::MAX);
@@ -95,6 +99,8 @@ fn direction_object(figures: &DirectionResults) -> Value {
     let per_s = |amount: f64| if span_ms > 0.0 { amount * 1e3 / span_ms } else { 0.0 };
     let bytes_per_s = per_s(figures.bytes as f64);
     let mut completion = latency_object(&figures.latency_ns, figures.operations);
+    // Submission latencies are not measured: fio's object for none.
+    let no_operations = 0;
     if figures.operations > 0 {
         let percentiles = PERCENTILES.iter().zip(&figures.latency_ns.percentiles);
         let named = percentiles.map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
@@ -110,7 +116,7 @@ fn direction_object(figures: &DirectionResults) -> Value {
         "total_ios": figures.operations,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": latency_object(&Statistics::default(), 0),
+        "slat_ns": latency_object(&Statistics::default(), no_operations),
         "clat_ns": completion,
         "lat_ns": latency_object(&figures.latency_ns, figures.operations),
         "bw_min": 0, "bw_max": 0, "bw_agg": 0.0, "bw_mean": bytes_per_s / 1024.0, "bw_dev": 0.0,
@@ -120,7 +126,8 @@ fn direction_object(figures: &DirectionResults) -> Value {
     })
 }
 
-/// Latency object with minimum, maximum, mean and standard deviation.
+/// Latency object with minimum, maximum, mean and standard deviation of `count` operations, in
+/// nanoseconds.
 fn latency_object(statistics: &Statistics, count: u64) -> Value {
     let Statistics { min, max, mean, deviation, .. } = statistics;
     json!({ "min": min, "max": max, "mean": mean, "stddev": deviation, "N": count })

@@ -46,9 +46,11 @@ pub struct JobPlan {
 
 /// Job, common to all rows.
 pub struct JobRun {
-    /// Name of the job in the rows.
+    /// Name of the job in the rows: the file name without its ending.
     pub name: String,
+    /// Path of the job file or of the trace on the command line.
     pub path: PathBuf,
+    /// Jobs of the file, or the one job that stands for a trace.
     pub jobs: JobFile,
     pub seed: u64,
     /// Options of the library for files, as given on the command line.

@@ -38,6 +38,7 @@ pub struct LoadRun {
     pub load: MemoryLoad,
     /// Storage as named by `--on`.
     pub storage: String,
+    /// Seed of the random touches, and of a modelled device.
     pub seed: u64,
     /// Runner of the row.
     pub runner: LoadRunner,

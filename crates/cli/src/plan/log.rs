@@ -14,6 +14,7 @@ use crate::exit::{CommandResult, Failure};
 
 /// Requested log.
 pub struct Log {
+    /// Path of the log file, which is replaced.
     pub path: PathBuf,
     /// Input files of the run, which the log must not overwrite.
     pub input_paths: Vec<PathBuf>,

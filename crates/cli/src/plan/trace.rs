@@ -25,6 +25,7 @@ const OPEN_BYTES_REAL: u64 = 1 << 30;
 pub struct TraceSource {
     pub path: PathBuf,
     format: TraceFormat,
+    /// Requests, bytes and devices, after the transformation.
     pub summary: TraceSummary,
     /// Caveat: the event that is read in place of queued requests, in a trace without them.
     note: Option<&'static str>,
@@ -33,12 +34,15 @@ pub struct TraceSource {
     speed_milli: Option<u64>,
     /// Maximum number of operations in flight.
     depth: u32,
+    /// Changes to each request, which a job may request.
     transform: RequestTransform,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
+    /// Engine of the job that stands for the trace.
     engine: JobEngine,
     /// True if the replay uses direct I/O.
     is_direct: bool,
+    /// Logs that the job requests; none for a trace on the command line.
     logs: LogOptions,
 }
 
@@ -209,6 +213,7 @@ impl TraceSource {
             let operations_max = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
             let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));
             job.depth = job.depth.min(depth_max);
+            // The depth to which a full queue is drained (`iodepth_low`) stays within it.
             job.low = job.low.min(job.depth);
         }
         let placement = TracePlacement::new(&self.summary, storage_bytes, self.is_redirected);
@@ -232,7 +237,8 @@ impl TraceSource {
 
     /// Returns the total length in bytes of all devices of the trace, laid out one after the other.
     pub fn bytes(&self) -> u64 {
-        TracePlacement::new(&self.summary, u64::MAX, self.is_redirected).bytes
+        let any_storage_bytes = u64::MAX;
+        TracePlacement::new(&self.summary, any_storage_bytes, self.is_redirected).bytes
     }
 
     /// Refuses storages that cannot replay a trace: files on a server.

@@ -25,6 +25,7 @@ use super::picture::{Colour, Mark, Scene};
 /// Maximum number of recorded events of each kind. The demo runs have fewer.
 const EVENTS_MAX: usize = 1 << 16;
 
+/// Bytes in a MiB.
 const MIB: f64 = (1 << 20) as f64;
 
 /// Job: a sequential stream, then random reads.
@@ -64,6 +65,7 @@ pub fn draw(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
 fn simulate_job(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     let job = JobFile::parse(job).expect("the job of a demo run is well formed");
     let observer = Observer::new(EVENTS_MAX);
+    // The readahead policy is the one that the setup names, not one made by a program.
     let participants = Participants { observer: Some(observer.clone()), policy_maker: None };
     let row = simulate_with(
         "lesson",
@@ -76,6 +78,7 @@ fn simulate_job(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     (row, observer.take())
 }
 
+/// Converts nanoseconds to milliseconds.
 fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
@@ -124,6 +127,7 @@ fn draw_readahead(policy: Spec) -> Scene {
     }
     marks.extend(events.reads.iter().map(|read| Mark {
         x: (milliseconds(read.issued_ns), milliseconds(read.done_ns)),
+        // A thin line, so that the device's read for it stays visible.
         y: (read.offset as f64 / MIB, read.offset as f64 / MIB),
         colour: Colour::Requested,
     }));
@@ -293,6 +297,7 @@ fn demo_trace() -> BlockTrace {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 33) % end) as u32
     };
+    // Blocks 0 to 59 are the hot set, 60 to 179 the scan, 180 to 309 the loop.
     let mut references: Vec<u32> = (0..4).flat_map(|_| 180..310).collect();
     references.extend((0..150).map(|_| random_below(60)));
     for block in 60..180 {

@@ -26,6 +26,7 @@ pub struct Output(Rc<RefCell<State>>);
 struct State {
     /// `None` without a file to write, and after an error.
     file: Option<BufWriter<File>>,
+    /// Error that ended the file, until it is taken for the report.
     error: Option<io::Error>,
 }
 
@@ -40,7 +41,8 @@ impl Output {
 
     /// Creates an output that drops all writes.
     pub fn discarding() -> Output {
-        Output::new(None)
+        let no_file = None;
+        Output::new(no_file)
     }
 
     /// Creates an output; without a file, all writes are dropped.

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{ExportFormat, Output, for_each_record};
 use crate::exit::CommandResult;
 
-/// Process id under which the requests of devices appear.
+/// Process id under which the requests of devices appear. No process has it.
 const DEVICES_PROCESS_ID: u32 = 0;
 
 /// Writes a recording in a format.
@@ -128,6 +128,7 @@ fn request_event(request: &RequestRecord) -> serde_json::Value {
     })
 }
 
+/// Converts nanoseconds to microseconds.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

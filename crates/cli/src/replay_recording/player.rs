@@ -159,6 +159,7 @@ struct RecordedThread<'a> {
     methods: &'a ReadMethods<'a>,
     /// Index of the last read of each file, after which the file is closed.
     last_read_indices: BTreeMap<FileId, usize>,
+    /// Next read and open files. A worker holds the lock while it thinks, so only one does.
     cursor: Mutex<ReplayCursor>,
 }
 

@@ -29,6 +29,7 @@ use crate::worker::OrderPath;
 /// Order of a replay.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayOrder {
+    /// Path of the recording, which the process reads again.
     pub recording: OrderPath,
     /// Scratch files, in the order of [`RecordedProgram::files`].
     pub files: Vec<OrderPath>,
@@ -76,6 +77,7 @@ impl Policies {
     /// Returns the builder with these policies, and with a page cache of the library's own.
     pub fn apply(&self, builder: Builder) -> Builder {
         let Policies { readahead, eviction, scheduler } = self;
+        // The order's memory limit is added later; without one, the library sizes its cache.
         let builder = builder.page_cache(PageCache::Own { bytes: None });
         builder.readahead(readahead).eviction(eviction).scheduler(scheduler)
     }

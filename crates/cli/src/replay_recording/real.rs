@@ -23,15 +23,20 @@ use crate::real_file::{kernel_queue, make_cold};
 use crate::scratch_files::ScratchFolder;
 use crate::worker::{AnswerError, OrderPath, WorkerProcess, WorkerTask};
 
-/// Divisor of the files' bytes for the space that a file system needs in addition to them.
+/// Divisor of the files' bytes for the space that a file system needs in addition to them: an
+/// estimate of its metadata.
 const OVERHEAD_DIVISOR: u64 = 64;
 
 /// Scratch files of a recording in each named folder. Dropping the value removes them.
 pub struct RealStorage<'a> {
+    /// Path of the recording, for the process that replays it.
     recording: &'a Path,
+    /// Its reads.
     recorded: &'a RecordedProgram,
+    /// Seed of the scratch files' content.
     seed: u64,
     interrupt: &'a Interrupt,
+    /// Folder of the scratch files, by the folder that the user named.
     scratch_folders: BTreeMap<PathBuf, ScratchFolder>,
 }
 
@@ -118,7 +123,10 @@ impl<'a> RealStorage<'a> {
             AnswerError::TimedOut => run_failure(&"it takes too long"),
         };
         worker.send_order(&order).map_err(|error| run_failure(&error))?;
-        let own_bytes = match worker.receive_answer(None, self.interrupt).map_err(answer_failure)? {
+        // A program may have run for any time, and so may its replay.
+        let no_deadline = None;
+        let answer = worker.receive_answer(no_deadline, self.interrupt);
+        let own_bytes = match answer.map_err(answer_failure)? {
             ReplayReply::Ready { own_bytes } => own_bytes,
             ReplayReply::Played(_) => return Err(run_failure(&"it answered before it was asked")),
             ReplayReply::Failed(message) => return Err(run_failure(&message)),
@@ -136,7 +144,8 @@ impl<'a> RealStorage<'a> {
         }
         let warm_note = self.make_all_cold(&paths)?;
         worker.send_order(&ReplayBegin).map_err(|error| run_failure(&error))?;
-        let played = match worker.receive_answer(None, self.interrupt).map_err(answer_failure)? {
+        let answer = worker.receive_answer(no_deadline, self.interrupt);
+        let played = match answer.map_err(answer_failure)? {
             ReplayReply::Played(played) => played,
             ReplayReply::Ready { .. } => return Err(run_failure(&"it was ready twice")),
             ReplayReply::Failed(message) => return Err(run_failure(&message)),

@@ -50,7 +50,9 @@ fn bar_chart(table: &ReproducedTable) -> String {
             published.into_iter().chain([ChartBar::new(&label, row.modelled, colours::BLUE)])
         })
         .collect();
-    bars::draw(&table.title, "", &bars)
+    // The unit is in the caption of the picture.
+    let no_unit = "";
+    bars::draw(&table.title, no_unit, &bars)
 }
 
 /// Line chart of a grid: published lines dashed, modelled ones solid.

@@ -101,7 +101,8 @@ fn count_case(
         )));
     }
     *proxy.reads.lock().expect("nothing panics under this lock") = Reads::default();
-    let read = file.read_exact_at(&mut [0; READ_BYTES as usize], 0);
+    let start_offset = 0;
+    let read = file.read_exact_at(&mut [0; READ_BYTES as usize], start_offset);
     read.map_err(|error| Failure::Run(format!("{url}: {error}")))?;
     let reads = &proxy.reads.lock().expect("nothing panics under this lock").wire_reads;
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();

@@ -37,7 +37,9 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     let run_figures = run_processes(run, path, workload, observers, &mut || {}, &run_process)?;
     let mut row = run_figures.row(run, &format!("kernel:{}", path.display()));
     row.cpu_seconds = Some(run_figures.cpu_seconds);
-    row.page_cache = run.jobs.page_cache("kernel", "kernel");
+    // The kernel caches the pages of buffered reads and of mappings alike.
+    let (buffered_cache, mapping_cache) = ("kernel", "kernel");
+    row.page_cache = run.jobs.page_cache(buffered_cache, mapping_cache);
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
     row.engine = Some(run_figures.engines);
@@ -45,6 +47,7 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     Ok(row)
 }
 
+/// Returns the kernel's readahead window in KiB.
 fn window_kib(queue: &QueueLimits) -> u64 {
     queue.read_ahead_bytes / 1024
 }
@@ -106,7 +109,8 @@ fn run_process(
                 record_completions(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
             NextAction::WaitForCompletion => {
-                file.wait(None)?;
+                let no_deadline = None;
+                file.wait(no_deadline)?;
                 record_completions(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
             NextAction::Ended => {

@@ -273,7 +273,8 @@ impl Processes {
     fn wait_for_fill(&mut self, interrupt: &Interrupt) -> Result<f64, AnswerError> {
         let mut seconds_max = 0.0_f64;
         for worker in &mut self.workers {
-            match worker.receive_answer(None, interrupt)? {
+            let no_deadline = None;
+            match worker.receive_answer(no_deadline, interrupt)? {
                 TouchReply::Filled { seconds } => seconds_max = seconds_max.max(seconds),
                 other => return Err(unexpected_answer(other)),
             }
@@ -290,7 +291,8 @@ impl Processes {
         }
         let mut replies = Vec::new();
         for worker in &mut self.workers {
-            match worker.receive_answer(None, interrupt)? {
+            let no_deadline = None;
+            match worker.receive_answer(no_deadline, interrupt)? {
                 TouchReply::Touched(touched) => replies.push(touched),
                 other => return Err(unexpected_answer(other)),
             }

@@ -125,7 +125,9 @@ pub fn run_nfs(
     });
     let name = url.to_string();
     let page_cache = file.page_cache();
-    let library_run = LibraryRun::new(file, None, run.library.backend.unwrap_or_default());
+    // `open_nfs` has refused jobs that map the file.
+    let no_mapping = None;
+    let library_run = LibraryRun::new(file, no_mapping, run.library.backend.unwrap_or_default());
     let mut row = run_and_count(run, &name, Path::new(&name), library_run, workload, observers)?;
     row.page_cache = Some(page_cache.name().to_owned());
     row.readahead = Some(readahead_name(page_cache, setup));

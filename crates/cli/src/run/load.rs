@@ -66,8 +66,9 @@ fn simulate(
     let mut on_decision = log.map(|log| |decision: &LoggedDecision| log.write_decision(decision));
     let on_decision =
         on_decision.as_mut().map(|on_decision| on_decision as &mut dyn FnMut(&LoggedDecision));
-    let run_observer =
-        RunObserver { on_progress: &mut on_progress, on_decision, on_workload: None };
+    // A load has touches in place of a workload of operations.
+    let on_workload = None;
+    let run_observer = RunObserver { on_progress: &mut on_progress, on_decision, on_workload };
     let simulated = simulate_load_with(&row.load, setup, observer, run_observer);
     let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.should_continue() { Ok(simulated) } else { Err(Failure::Interrupted) }

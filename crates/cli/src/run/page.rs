@@ -16,6 +16,7 @@ const ROWS_MAX: usize = 8;
 /// Maximum number of drawn rectangles of a kind. Longer lists are thinned evenly.
 const RECTANGLES_MAX: usize = 3_000;
 
+/// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
 /// Heights of the plot areas, in pixels.
 const DISTRIBUTION_HEIGHT: f64 = 300.0;

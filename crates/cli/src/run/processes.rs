@@ -32,6 +32,7 @@ pub struct ProcessFigures {
     engine: Option<&'static str>,
     /// Delays of operations that a trace replayed after their time.
     trace_lateness: Lateness,
+    /// Requests of the process that bypass the read path, which counts its own.
     pub counted: RequestCounts,
 }
 
@@ -165,6 +166,7 @@ impl ProcessFigures {
     pub fn record_end(&mut self, process: &Process, now: Time) {
         self.trace_lateness = process.lateness();
         if let Some(failure) = process.failure() {
+            // The failed read begins and ends now, and has no duration.
             self.read_write_counters[Op::Read as usize].record_error(now, now);
             self.first_error.get_or_insert_with(|| failure.to_owned());
         }
@@ -286,13 +288,20 @@ struct EndedProcess {
     is_direct: bool,
 }
 
-/// State that the processes of all phases share.
+/// State that the processes of all phases share. The fields are the ones of [`ProcessesShared`].
 struct PhaseShared<'a> {
     path: &'a Path,
     file_starts: &'a [u64],
     transferred_bytes: &'a AtomicU64,
     is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
+
+/// Interval of the reports of progress, in which logged decisions are taken too. Each policy keeps
+/// only its last ones.
+const REPORT_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Longest sleep of a process between two checks of the interrupt.
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the processes of one phase in a thread each, and calls `report_progress` until all have
 /// ended.
@@ -327,7 +336,7 @@ fn run_phase(
                 (ended_process, scope.spawn(move || run(process)))
             })
             .collect();
-        while !phase_start.wait_for_end(Duration::from_millis(5)) {
+        while !phase_start.wait_for_end(REPORT_INTERVAL) {
             report_progress();
         }
         // The last decisions and the final number of bytes.
@@ -356,6 +365,6 @@ pub fn sleep_until(time: Time, shared: &ProcessesShared<'_>) {
         if time_left == Time::ZERO || (shared.is_stopping)() {
             return;
         }
-        std::thread::sleep(Duration::from_nanos(time_left.ns()).min(Duration::from_millis(50)));
+        std::thread::sleep(Duration::from_nanos(time_left.ns()).min(INTERRUPT_CHECK_INTERVAL));
     }
 }
