@@ -56,7 +56,9 @@ struct BenchDocument<'a> {
     /// Interfaces that were denied to all contenders.
     refused: &'a [DeniedInterface],
     notes: &'a [String],
+    /// One summary for each measured state.
     summary: &'a [StateSummary],
+    /// The cells, state by state.
     results: &'a [BenchCell],
 }
 
@@ -235,7 +237,8 @@ fn possible_states(
         }
     };
     // One data file shows whether the kernel drops the pages of this file system.
-    let (path, _) = rows[0].data.files(folder).swap_remove(0);
+    let first_index = 0;
+    let (path, _) = rows[0].data.files(folder).swap_remove(first_index);
     let residency = make_cold(&path, &mut || !interrupt.is_signalled())?;
     if residency.resident > 0 {
         let reason = format!(

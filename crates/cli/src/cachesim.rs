@@ -28,6 +28,7 @@ mod picture;
 /// Misses of one policy on one trace with one cache size. A block takes one page of the cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissCell {
+    /// Name of the trace.
     trace: String,
     /// Number of references in the trace.
     references: usize,
@@ -76,7 +77,10 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
         miss_ratio_page(&cells, &policies).write(path)?;
     }
     match args.json {
-        true => print_json(&cells, None),
+        true => {
+            let no_seed = None;
+            print_json(&cells, no_seed)
+        }
         false => print(&format!("{}\n{}", verdict(&cells), miss_ratio_table(&cells, &policies))),
     }
 }
@@ -122,6 +126,7 @@ impl CacheSize {
             }
             None => {
                 let pages = size::parse(text).ok_or_else(syntax_failure)? / PAGE_BYTES;
+                // The simulated cache uses the highest number as a mark.
                 let pages =
                     u32::try_from(pages).ok().filter(|&pages| pages > 0 && pages < u32::MAX);
                 Amount::Pages(pages.ok_or_else(syntax_failure)?)

@@ -15,6 +15,7 @@ use crate::exit::{CommandResult, Failure};
 /// Log file, open for writing.
 pub struct DecisionFile {
     path: PathBuf,
+    /// The open file, which is written through shared references.
     out: RefCell<BufWriter<File>>,
     /// First write error. Later lines are discarded.
     write_error: RefCell<Option<io::Error>>,

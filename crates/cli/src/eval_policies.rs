@@ -108,6 +108,7 @@ struct MatrixDocument<'a> {
     seeds: u64,
     /// True if a sixty-fourth of the work was done.
     smoke: bool,
+    /// Names of the tested policies.
     policies: String,
     /// Summary of the cells in the tuning set, and in the held-out set below; null if the run has
     /// no such cell.

@@ -118,6 +118,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
 /// File of a recording that only the explanation reads. It is removed on drop.
 struct TemporaryRecording {
     path: PathBuf,
+    /// False if the user named another file for the recording: this one is then not written.
     is_removed_on_drop: bool,
 }
 

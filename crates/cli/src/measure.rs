@@ -189,8 +189,10 @@ struct Rounds<'a> {
     file: &'a RawFile,
     /// Size of the file.
     bytes: u64,
+    /// Seed from which each measurement derives its own.
     seed: u64,
     interrupt: &'a Interrupt,
+    /// Cells to measure, in the order of a round.
     cells: Vec<MeasurementCell>,
     /// Samples of each cell, one per measurement.
     rounds: Vec<Vec<ProfileSample>>,

@@ -111,6 +111,7 @@ fn unpack_xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
 /// Writer that keeps the bytes in memory. More than `limit_bytes` bytes are an error.
 struct BoundedBuffer {
     bytes: Vec<u8>,
+    /// Largest allowed length of `bytes`.
     limit_bytes: u64,
 }
 

@@ -80,6 +80,7 @@ const NEAR_FACTOR: f64 = 1.25;
 struct FigurePair {
     /// Table and row.
     name: String,
+    /// Both are ratios to the first row, or figures of a grid. The published one is above 0.
     published: f64,
     modelled: f64,
 }

@@ -106,6 +106,7 @@ pub struct KernelFile {
     bytes: u64,
     /// True if the file is open with `O_DIRECT`.
     is_direct: bool,
+    /// System calls in use.
     engine: KernelEngine,
     /// Free buffers, one per transfer that can still be started.
     free_buffers: Vec<FixedBuffer>,

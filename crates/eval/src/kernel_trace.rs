@@ -26,6 +26,7 @@ const BUFFER_KIB: u32 = 4096;
 pub struct PageCacheTrace {
     /// Dropped first, because an instance with an open pipe cannot be removed.
     pipe: fs::File,
+    /// The tracefs instance, removed with the value.
     instance: Instance,
     /// Text read from the pipe and not parsed yet. It stays here if a later read of the pipe fails.
     pending: Vec<u8>,

@@ -379,6 +379,7 @@ fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleErro
 /// first. A signal taken here becomes an error, so that callers can clean up too. A later signal is
 /// delivered on drop.
 struct BlockedSignals {
+    /// Set of the signals that end a program.
     blocked: libc::sigset_t,
     /// Signal mask of the thread before.
     before: libc::sigset_t,

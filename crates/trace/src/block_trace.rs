@@ -128,6 +128,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Iterator over the requests of a trace.
 pub struct TraceReader<R> {
+    /// Bytes of the trace, or a reader of a recording.
     source: Source<R>,
     format: TraceFormat,
     /// A line that crosses the end of the source's buffer, or the data after a record.

@@ -267,7 +267,10 @@ fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     for step in parse_steps(text)? {
         let pages = match step {
             HandleStep::Read { offset, bytes } => PageRange::covering(offset, bytes),
-            HandleStep::Touch { offset } => PageRange::covering(offset, 1),
+            HandleStep::Touch { offset } => {
+                let touched_bytes = 1;
+                PageRange::covering(offset, touched_bytes)
+            }
             HandleStep::Advise(_) | HandleStep::Reopen => PageRange::default(),
         };
         pages.pages().for_each(|page| trace.add(page));

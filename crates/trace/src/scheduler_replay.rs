@@ -324,6 +324,7 @@ impl ReplayState {
                 Some(DecisionDifference::Merged { into })
             }
             RequestStage::InDevice => {
+                // A request in the device that was not compared before is one of these.
                 let first = self.dispatched_ahead[0];
                 (is_ordered && first != name)
                     .then_some(DecisionDifference::DispatchedOther { first })

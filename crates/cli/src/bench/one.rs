@@ -151,7 +151,9 @@ fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
 struct MeasurementStart {
     /// Bytes read from storage by this process so far.
     device_bytes: Option<u64>,
+    /// Processor time of this process so far.
     cpu: CpuTime,
+    /// Time of the start.
     clock: Instant,
 }
 

@@ -50,6 +50,7 @@ const OOM_KILLS_MAX: u32 = 3;
 
 /// Plan of the measurements.
 pub struct Matrix<'a, 'r> {
+    /// Rows of the cells, each in every state that applies to it.
     pub rows: &'r [Row],
     pub scale: Scale,
     pub states: &'a [CacheState],

@@ -247,8 +247,8 @@ fn sequential_rows(sizes: &[u64]) -> Vec<Row> {
     rows
 }
 
-/// Rows of random reads by 1, 8 and 32 threads in a file of `large_bytes` bytes. `divisor` reduces
-/// the number of reads.
+/// Rows of random reads by 1, 8 and 32 threads in a file of `large_bytes` bytes. Without reduction
+/// by `divisor` they request 32, 64 and 128 MiB, parts of a file of 256 MiB.
 fn random_rows(large_bytes: u64, divisor: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {

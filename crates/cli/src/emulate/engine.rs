@@ -21,11 +21,13 @@ pub type AnswerFn = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 /// Device that answers in real time. Dropping it waits for the requests in flight.
 pub struct RealTimeDevice {
     shared: Arc<EngineShared>,
+    /// The engine's thread, until it is joined.
     thread: Option<JoinHandle<()>>,
 }
 
 /// State that the engine's thread shares with the file system's threads.
 struct EngineShared {
+    /// Wall clock since the start, which is the model's time too.
     clock: Clock,
     state: Mutex<ServedState>,
     /// Wakes the engine's thread after a new request, or to stop.
@@ -35,6 +37,7 @@ struct EngineShared {
 /// Device with its requests. A *part* is a piece of a request that the device accepts in one go.
 struct ServedState {
     device: BoxedDevice,
+    /// Limits of the device: request size, queue depth, alignment.
     caps: DeviceCaps,
     /// Number of parts in the device.
     in_flight: u32,
@@ -58,6 +61,7 @@ struct ServedState {
 struct Pending {
     /// Number of unfinished parts.
     parts_left: u32,
+    /// Bytes that the program has requested, without the widening to the alignment.
     bytes: u64,
     /// Error of the part that failed last.
     result: Result<(), DeviceError>,

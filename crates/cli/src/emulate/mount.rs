@@ -37,7 +37,9 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// Folder with one file.
 pub struct Mount {
+    /// Decides the time of each answer.
     engine: Arc<RealTimeDevice>,
+    /// File with the bytes.
     backing: File,
     /// Length of the file.
     bytes: u64,

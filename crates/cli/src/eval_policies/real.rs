@@ -121,11 +121,13 @@ struct FileStart {
 
 /// Files of a workload on the storage.
 struct Data {
+    /// The workload's files, by their numbers.
     files: Vec<workload::WorkloadFile>,
     /// Files or device that contain the workload's files.
     paths: Vec<PathBuf>,
     /// Start of each file. An empty file has an arbitrary one.
     file_starts: Vec<FileStart>,
+    /// Files to remove; none on an existing file or device.
     _scratch_files: ScratchFiles,
 }
 

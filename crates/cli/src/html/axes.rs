@@ -11,6 +11,7 @@ pub struct Axis {
     least: f64,
     most: f64,
     is_logarithmic: bool,
+    /// Formats the value of a mark.
     format_label: fn(f64) -> String,
 }
 

@@ -3,9 +3,11 @@
 /// Smallest, median and largest figure of several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunSummary {
+    /// Smallest figure.
     pub least: f64,
     /// Middle figure, always one of a run: the lower of the two middle ones of an even number.
     pub median: f64,
+    /// Largest figure.
     pub most: f64,
 }
 

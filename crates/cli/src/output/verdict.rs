@@ -9,6 +9,9 @@ use crate::table::{duration, number};
 /// Ratio up to which two rows of one run each count as level. They have no spread of their own.
 const LEVEL_RATIO: f64 = 1.05;
 
+/// Number of decimal places of a throughput in MiB/s.
+const RATE_DECIMALS: usize = 1;
+
 /// A row with a figure.
 struct Measured {
     /// Name that distinguishes the row from the others.
@@ -52,7 +55,7 @@ pub fn job_verdict(rows: &[ResultRow]) -> String {
             duration(row.latency_us.p99)
         ),
         (_, []) => "No operation has ended.".to_owned(),
-        (_, measured) => ranking_sentence(measured, "MiB/s", 1),
+        (_, measured) => ranking_sentence(measured, "MiB/s", RATE_DECIMALS),
     };
     let sections = section_verdicts(rows);
     format!("{}\n{sections}", [failed, vec![verdict]].concat().join(" "))
@@ -75,7 +78,7 @@ fn section_verdicts(rows: &[ResultRow]) -> String {
         let name = &first.sections[section_index].name;
         match measured.is_empty() {
             true => format!("  {name}: no operation has ended.\n"),
-            false => format!("  {name}: {}\n", ranking_sentence(&measured, "MiB/s", 1)),
+            false => format!("  {name}: {}\n", ranking_sentence(&measured, "MiB/s", RATE_DECIMALS)),
         }
     };
     (0..first.sections.len()).map(verdict).collect()
@@ -101,7 +104,10 @@ pub fn load_verdicts(rows: &[LoadRow]) -> String {
         let verdict = match &measured[..] {
             [] => "no touch has ended.".to_owned(),
             [one] => format!("{}: {:.0} touches a second.", one.name, one.figure),
-            measured => ranking_sentence(measured, "touches a second", 0),
+            measured => {
+                let no_decimals = 0;
+                ranking_sentence(measured, "touches a second", no_decimals)
+            }
         };
         text += &format!("{}: {verdict}\n", rows[0].job);
     }

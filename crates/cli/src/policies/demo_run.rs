@@ -189,6 +189,7 @@ fn draw_swap_in(policy: Spec) -> Scene {
         (load::TouchPattern::Sequential, 1100, "in order"),
         (load::TouchPattern::Random, 1000, "at random"),
     ] {
+        // A mapping of 1,100 pages with memory for 1,000. In order, each page is touched once.
         let load = MemoryLoad {
             pattern,
             touches,

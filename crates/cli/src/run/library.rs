@@ -251,6 +251,7 @@ struct LibraryRun {
     file: File,
     /// Mapping of the file, for jobs with `ioengine=mmap`.
     mapping: Option<Mapping>,
+    /// Backend of the files for direct transfers.
     backend: BackendKind,
     /// Bytes requested by reads through the cache.
     requested_bytes: AtomicU64,

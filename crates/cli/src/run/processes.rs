@@ -284,6 +284,7 @@ pub fn run_processes(
 
 /// Data of a process that is needed after its end.
 struct EndedProcess {
+    /// Its part in the fairness of the run, and its job.
     stream: ProcessShare,
     is_direct: bool,
 }

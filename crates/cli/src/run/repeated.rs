@@ -15,6 +15,7 @@ pub fn median_run(mut runs: Vec<ResultRow>) -> Option<ResultRow> {
     let of_sections: Vec<Option<Vec<f64>>> = (0..runs[0].sections.len())
         .map(|section_index| throughputs(&|run| run.sections.get(section_index)?.mib_per_s))
         .collect();
+    // A run without a throughput comes first.
     runs.sort_by(|left, right| {
         left.mib_per_s.partial_cmp(&right.mib_per_s).expect("rates are numbers")
     });

@@ -15,6 +15,7 @@ use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 pub struct RingReads {
     /// Open file with a ring of its own. Its number of slots is the queue depth.
     file: KernelFile,
+    /// Offsets and size of the reads. Only the offsets of the first thread are used.
     pattern: AccessPattern,
 }
 

@@ -98,6 +98,7 @@ impl AccessPattern {
 pub struct PatternReads {
     file: Arc<dyn ReadAt>,
     pattern: AccessPattern,
+    /// Copied into the buffers, or examined in place.
     byte_use: ByteUse,
     /// One buffer per thread.
     buffers: Vec<PageBuffer>,

@@ -60,6 +60,7 @@ impl Accesses for Copied {
 /// Writer that adds its bytes to a checksum.
 struct ChecksumWriter {
     sum: Checksum,
+    /// Number of bytes so far, the offset of the next one in the file.
     offset: u64,
 }
 

@@ -15,7 +15,8 @@ pub(super) fn read_in_parallel(
     read: impl Fn(usize, &mut PageBuffer) -> io::Result<Checksum> + Sync,
 ) -> io::Result<Checksum> {
     if let [buffer] = buffers {
-        return read(0, buffer);
+        let only_thread = 0;
+        return read(only_thread, buffer);
     }
     std::thread::scope(|scope| {
         let read = &read;

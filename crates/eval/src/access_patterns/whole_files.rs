@@ -34,6 +34,7 @@ pub type OpenFn = dyn Fn(&Path) -> io::Result<Box<dyn ReadAt>> + Sync;
 /// Reads of whole files by several threads. Files are dealt to the threads in the order of the
 /// list, so each thread reads the same files with every implementation.
 pub struct WholeFiles {
+    /// The open function of the implementation, called once for each file.
     open: Box<OpenFn>,
     /// Files of at most [`FILE_BYTES_MAX`] bytes, in the order of the list.
     paths: Vec<PathBuf>,
@@ -60,9 +61,10 @@ impl Accesses for WholeFiles {
             let mut sum = Checksum::default();
             for (file_number, path) in paths.iter().enumerate().skip(thread).step_by(threads) {
                 let file = open(path)?;
+                let from_start = 0;
                 // Whole pages, so that `O_DIRECT` needs no bounce buffer.
                 let buffer_bytes = file.bytes().next_multiple_of(PAGE_BYTES) as usize;
-                let bytes = file.read_at(&mut buffer[..buffer_bytes], 0)?;
+                let bytes = file.read_at(&mut buffer[..buffer_bytes], from_start)?;
                 // A distinct offset per file makes the checksum detect exchanged files.
                 let checksum_offset =
                     file_number as u64 * FILE_BYTES_MAX.next_multiple_of(PAGE_BYTES);

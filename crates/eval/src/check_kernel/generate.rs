@@ -164,7 +164,10 @@ impl StepGenerator {
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
                 Some(&HandleStep::Read { offset, bytes }) => self.append_read(offset, bytes),
-                _ => self.append_read(0, PAGE_BYTES),
+                _ => {
+                    let start_offset = 0;
+                    self.append_read(start_offset, PAGE_BYTES);
+                }
             }
         }
     }

@@ -49,7 +49,7 @@ pub(super) enum ReadLoad {
     Streams { streams: u64 },
 }
 
-/// The loads by name.
+/// The loads by name. `scans` takes the step in bytes and the number of scans.
 pub(super) const READS: &[(&str, ReadLoad)] = &[
     ("scan-512", scans(512, 1)),
     ("scan-1k", scans(KIB, 1)),
@@ -324,7 +324,9 @@ fn page_read(file: FileId, page: u64) -> GivenRead {
 /// A cyclic sequential read of a file.
 struct FileScan {
     file: FileId,
+    /// Length of the scanned part of the file, whole steps. The scan restarts at its end.
     file_bytes: u64,
+    /// Size of each read.
     step_bytes: u64,
     /// Offset of the next read.
     offset: u64,

@@ -15,6 +15,7 @@ use super::LoadSize;
 pub(super) struct ReferenceLoad {
     pub(super) name: &'static str,
     pub(super) generate: ReferenceGenerator,
+    /// Each size is a cell of its own.
     pub(super) sizes_percent: &'static [u64],
 }
 
@@ -82,10 +83,13 @@ impl ZipfBlocks {
     }
 }
 
+/// Number of the first block of a load's Zipf distribution, if nothing precedes it.
+const FIRST_BLOCK: u64 = 0;
+
 /// Generates references to a few blocks with a Zipf distribution.
 fn zipf(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(4, 12);
-    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let mut hot = ZipfBlocks::new(rng, FIRST_BLOCK, blocks);
     (0..references).map(|_| hot.draw_block()).collect()
 }
 
@@ -93,7 +97,7 @@ fn zipf(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 /// never reused.
 fn zipf_scans(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(8, 20);
-    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let mut hot = ZipfBlocks::new(rng, FIRST_BLOCK, blocks);
     let scan_blocks = blocks / rng.between(2, 10);
     let references_between_scans = rng.between(2, 5) * scan_blocks;
     let mut blocks_read = Vec::new();
@@ -152,7 +156,7 @@ fn recency_stack(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 /// blocks with a Zipf distribution.
 fn short_repetitions(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(10, 30);
-    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let mut hot = ZipfBlocks::new(rng, FIRST_BLOCK, blocks);
     let repetitions_max = rng.between(1, 4);
     // Number of references between two uses of a new block.
     let distance = rng.between(1, 8);
@@ -204,7 +208,7 @@ fn index_and_rows(rng: &mut SeededRng, references: u64) -> Vec<u64> {
 /// loops.
 fn two_tenants(rng: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / rng.between(10, 30);
-    let mut hot = ZipfBlocks::new(rng, 0, blocks);
+    let mut hot = ZipfBlocks::new(rng, FIRST_BLOCK, blocks);
     let loop_blocks = blocks / rng.between(1, 4);
     let references_per_loop_block = rng.between(2, 5);
     let mut loop_position = 0;

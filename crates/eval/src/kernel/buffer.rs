@@ -9,6 +9,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 /// Bytes at a fixed address. The kernel may fill them while the owner moves.
 #[derive(Debug)]
 pub(super) struct FixedBuffer {
+    /// Page-aligned start, and usable length. The rest of the last page is not used.
     address: NonNull<u8>,
     bytes: usize,
     /// Keeps the common mapping of all buffers alive.

@@ -21,6 +21,7 @@ use readpath_core::unit::PAGE_BYTES;
 #[derive(Clone, Copy)]
 struct BusErrorRange {
     start: usize,
+    /// Exclusive.
     end: usize,
     fault_address: usize,
 }

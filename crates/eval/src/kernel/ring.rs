@@ -76,15 +76,15 @@ impl TransferEngine for UringEngine {
         unsafe { self.ring.submission().push(&entry.user_data(call.token.into())) }
             .expect("the queue has room: at most `depth` transfers are in flight");
         let queued = self.ring.submission().len();
-        let no_wait = 0;
-        if queued >= SUBMISSION_BATCH { self.enter(no_wait, None) } else { Ok(()) }
+        let (no_wait, no_limit) = (0, None);
+        if queued >= SUBMISSION_BATCH { self.enter(no_wait, no_limit) } else { Ok(()) }
     }
 
     /// Submits the queued transfers. Waits for an answer, at most `time_max`, if there is none yet.
     fn wait(&mut self, time_max: Option<Duration>) -> io::Result<()> {
         let has_answers = !self.ring.completion().is_empty();
-        let (no_wait, one_answer) = (0, 1);
-        if has_answers { self.enter(no_wait, None) } else { self.enter(one_answer, time_max) }
+        let (no_wait, no_limit, one_answer) = (0, None, 1);
+        if has_answers { self.enter(no_wait, no_limit) } else { self.enter(one_answer, time_max) }
     }
 
     fn next_answer(&mut self) -> Option<TransferAnswer> {

@@ -37,6 +37,7 @@ pub struct SwapArea {
     is_on: bool,
     /// True if the file was created for the area, and is removed with it.
     is_created_here: bool,
+    /// True for a block device, false for a file.
     is_block_device: bool,
     /// Journal records of the area and, if created here, of its file.
     records: Vec<Record>,

@@ -58,6 +58,7 @@ pub struct PageCluster {
     _record: File,
     /// Value to restore, which the file holds too.
     value_before: u32,
+    /// Paths of the kernel's setting, and of the file with the previous value.
     setting_path: PathBuf,
     record_path: PathBuf,
 }

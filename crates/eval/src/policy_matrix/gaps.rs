@@ -108,7 +108,8 @@ fn other_random_gaps_are_no_strides() {
 #[test]
 fn denser_random_pages_reach_65_percent_of_the_best_rate() {
     for percent in [25, 30, 40, 50] {
-        let offsets = random_pages(400_000 / percent, percent, 1);
+        let seed = 1;
+        let offsets = random_pages(400_000 / percent, percent, seed);
         let (ratio, rates) = ratio_to_best("hdd,drive=sata", &offsets);
         assert!(ratio >= 0.65, "{percent} %: {ratio:.3}, {rates:.1?}");
     }

@@ -20,6 +20,7 @@ pub fn classic_readaheads() -> impl Iterator<Item = Spec> {
 pub struct MatrixWorkload {
     /// Name of the workload in the matrix.
     pub workload: &'static str,
+    /// Access pattern of its processes.
     pattern: ReadPattern,
     /// Number of processes.
     pub processes: u32,

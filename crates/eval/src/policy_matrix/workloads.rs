@@ -76,7 +76,8 @@ const ONE_HANDLE: bool = true;
 /// Each stream has a handle and a file of its own.
 const OWN_HANDLES: bool = false;
 
-/// The patterns with their names in the matrix.
+/// The patterns with their names in the matrix. `random` takes the block size, and one block in how
+/// many is read; `strided` the block size and the stride; `interleaved` the number of streams.
 pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("seq-4k", ReadPattern::Sequential { block_bytes: 4 * KIB, is_direct: false }),
     ("seq-64k", ReadPattern::Sequential { block_bytes: 64 * KIB, is_direct: false }),

@@ -67,7 +67,9 @@ pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<
         }
         Err(error) => return Err(error),
     }
-    let is_little_endian = u32::from_le_bytes(field_bytes(&record, 0)) == MAGIC | VERSION;
+    let magic_offset = 0;
+    let is_little_endian =
+        u32::from_le_bytes(field_bytes(&record, magic_offset)) == MAGIC | VERSION;
     if !is_start(&record) {
         return Ok(BlktraceRecord::Bad);
     }

@@ -11,6 +11,8 @@ use super::{Event, RawRequest, TraceFormat, TraceLine};
 
 /// Nanoseconds per Windows tick.
 const NS_PER_TICK: u64 = 100;
+/// Unit of times in nanoseconds.
+const NS_PER_NS: u64 = 1;
 /// Nanoseconds per µs.
 const NS_PER_US: u64 = 1_000;
 /// Nanoseconds per ms.
@@ -136,7 +138,7 @@ pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 b"1" => Op::Read,
                 _ => return None,
             };
-            (parse_time(first, 1)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
+            (parse_time(first, NS_PER_NS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {
             let flags = std::str::from_utf8(fifth).ok()?.trim_start_matches("0x");

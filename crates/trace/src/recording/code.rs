@@ -46,7 +46,9 @@ pub(super) struct BlockReference {
 /// Encoder: appends fields to the bytes of a block.
 #[derive(Debug, Default)]
 pub(super) struct FieldEncoder {
+    /// Encoded records of the block.
     pub bytes: Vec<u8>,
+    /// Values of the block so far, to which differences refer.
     pub reference: BlockReference,
 }
 

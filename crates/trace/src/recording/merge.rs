@@ -262,7 +262,10 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
             Record::Insert(insert) => {
                 self.renumber_file_and_thread(&mut insert.file, Some(&mut insert.thread))
             }
-            Record::Evict(evict) => self.renumber_file_and_thread(&mut evict.file, None),
+            Record::Evict(evict) => {
+                let no_thread = None;
+                self.renumber_file_and_thread(&mut evict.file, no_thread);
+            }
             Record::Request(request) => {
                 request.device = self.merged_device(request.device);
                 let own_number = request.thread.and_then(|thread| u32::try_from(thread).ok());

@@ -185,7 +185,8 @@ pub(super) fn tensor_reads(
 pub(super) fn small_file_reads(files: &mut WorkloadFiles, rng: &mut SeededRng) -> Vec<GivenRead> {
     let bytes = rng.between(1, 50) * 4 * KIB;
     let file = files.add(bytes);
-    in_pieces(file, 0, bytes, 64 * KIB).collect()
+    let start_offset = 0;
+    in_pieces(file, start_offset, bytes, 64 * KIB).collect()
 }
 
 /// Splits a range of a file into consecutive reads of `piece_bytes`.

@@ -30,6 +30,7 @@ fn read_method(name: &str) -> Option<ReadMethod> {
 
 /// A read as requested by the arguments of its call.
 struct RequestedRead {
+    /// Read method, by the name of the call.
     method: ReadMethod,
     /// Index of the argument that holds the descriptor.
     descriptor_index: usize,
@@ -381,7 +382,7 @@ impl StraceParser {
     fn import_submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
         let Some(accepted) = call.success_value() else { return };
         let Some((requests, _)) = syntax::split_structures(call.argument(2)) else {
-            return self.count_many_left_out(kind::HIDDEN, 1);
+            return self.count_left_out(kind::HIDDEN);
         };
         self.count_many_left_out(kind::HIDDEN, u64::from((requests.len() as u64) < accepted));
         for request in requests.iter().take(usize::try_from(accepted).unwrap_or(usize::MAX)) {

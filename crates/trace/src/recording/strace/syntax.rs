@@ -34,6 +34,7 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
 #[derive(Debug)]
 pub struct Call<'a> {
     pub name: &'a str,
+    /// Texts of the arguments, without the commas and spaces between them.
     pub arguments: Vec<String>,
     /// Text of the result, as in `-1 EINTR (Interrupted system call)` or `3</a/file>`.
     pub result: &'a str,
