@@ -92,7 +92,9 @@ impl RunProgress {
     /// Starts a progress bar with a label, for example the storage and the policies of the row.
     pub fn new(label: String, interrupt: Interrupt) -> RunProgress {
         // indicatif shows no bar if standard error is no terminal.
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+        let (total_unknown, draws_per_second) = (None, 4);
+        let draw_target = ProgressDrawTarget::stderr_with_hz(draws_per_second);
+        let bar = ProgressBar::with_draw_target(total_unknown, draw_target);
         bar.set_style(spinner_style());
         bar.set_message(label);
         RunProgress { bar, interrupt }
@@ -103,7 +105,8 @@ impl RunProgress {
         !self.interrupt.is_signalled()
     }
 
-    /// Shows the progress. Returns `Stop` after a signal, `Continue` otherwise.
+    /// Shows the progress: a bar once the total is known, before that a spinner. Returns `Stop`
+    /// after a signal, `Continue` otherwise.
     pub fn update(&self, progress: Progress) -> ProgressAnswer {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)

@@ -119,8 +119,8 @@ pub struct LoadSize {
     pub part: u64,
 }
 
-/// Returns the cells with generated loads whose names contain each of `parts`, in the order of the
-/// matrix.
+/// Returns the cells with generated loads whose names, between slashes, contain each of `parts`, in
+/// the order of the matrix.
 pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     let mut cells = Vec::new();
     // A load of references has a cell for each memory size. Its trace is generated once, and only
@@ -180,7 +180,7 @@ impl EvictionCell {
         &self.name
     }
 
-    /// Returns true if the name contains each of `parts`.
+    /// Returns true if the name between slashes, `/name/`, contains each of `parts`.
     pub fn matches_name(&self, parts: &[&str]) -> bool {
         has_parts(&self.name, parts)
     }

@@ -150,7 +150,8 @@ mod kind {
 
 impl StraceParser {
     /// Imports a line. Returns `None` if it is malformed. The start of an unfinished call waits for
-    /// its second line.
+    /// its second line. A second line without a first is counted as left out if it ends a read.
+    /// Lines of signals (`---`) and of the end of a process (`+++`) have no effect.
     fn parse_line(&mut self, line: &str) -> Option<()> {
         let (task, wall_ns, rest) = parse_head(line)?;
         let at_ns = wall_ns.saturating_sub(*self.start_ns.get_or_insert(wall_ns));

@@ -145,8 +145,9 @@ impl StraceParser {
             .insert(descriptor, OpenFile { path, ..OpenFile::default() });
     }
 
-    /// Removes closed descriptors, also after a failed call. `close_range` with the flag CLOEXEC
-    /// closes nothing now.
+    /// Removes closed descriptors, also after a failed call, which closes them on Linux too.
+    /// `close_range` with the flag CLOEXEC closes nothing now. An unreadable last descriptor of it
+    /// stands for all from the first on.
     fn import_close(&mut self, task: u32, call: &Call<'_>) {
         let Some((first, _)) = parse_descriptor(call.argument(0)) else { return };
         let last = match call.name {
@@ -171,7 +172,8 @@ impl StraceParser {
         }
     }
 
-    /// Copies a descriptor (`dup`, `F_DUPFD`). Both have one file position. No effect if the call failed, or if the descriptor is unknown.
+    /// Copies a descriptor (`dup`, `F_DUPFD`). Both have one file position. No effect if the call
+    /// failed, or if the descriptor is unknown.
     fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
         if let (Some((original, _)), Some(copy)) =
             (parse_descriptor(call.argument(0)), call.success_value())
