@@ -152,7 +152,8 @@ fn chosen_scale(args: &BenchArgs) -> Scale {
     }
 }
 
-/// Returns the rows with one of `parts` in their names. An empty list chooses all rows.
+/// Returns the rows with one of `parts` in their names. An empty list chooses all rows. A part that
+/// is in no name is an error.
 fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
     let all_rows = rows::rows(scale);
     if let Some(part) =

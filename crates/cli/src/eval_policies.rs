@@ -356,7 +356,8 @@ struct EarlierDocument {
 }
 
 impl EarlierBaselines {
-    /// Reads the document. Refuses other seeds or another size.
+    /// Reads the document, of at most 512 MiB. Refuses other seeds, and a document of `--smoke` for
+    /// a run of all the work, or the reverse.
     fn read(path: &Path, size: CellSize) -> Result<EarlierBaselines, Failure> {
         let source = format!("--earlier-baselines {}", path.display());
         let text = input_file::text(path, input_file::LIST_BYTES_MAX)

@@ -114,7 +114,8 @@ fn tracing_failure(error: TracefsError) -> Failure {
     Failure::Unavailable(text)
 }
 
-/// Time between two tables.
+/// Parses the time between two tables. Without a text it is the default. Less than the minimum is
+/// an error.
 fn parse_interval(text: Option<&str>) -> Result<Duration, Failure> {
     let Some(text) = text else { return Ok(INTERVAL_DEFAULT) };
     let failure =

@@ -42,7 +42,8 @@ pub fn matrix_page(
     page
 }
 
-/// Heat map with one row per workload and one column per device.
+/// Heat map with one row per workload and one column per device. A ratio is the throughput of the
+/// tested policies divided by the best baseline's; each number of processes has one.
 fn heat_map(judged: &[JudgedCell]) -> HeatMap {
     let mut map = HeatMap::default();
     let index_or_append = |names: &mut Vec<String>, name: &str| {

@@ -39,8 +39,8 @@ pub fn report_lines(result: &AdviceResult) -> Vec<String> {
     lines
 }
 
-/// Line with the reason for which advice stopped, and how often it did. `percent` is the used part
-/// of the prefetched bytes.
+/// Line with the reason for which advice stopped, and the number of its pauses, after each of which
+/// it was tried again unless it was given up. `percent` is the used part of the prefetched bytes.
 fn stop_line(result: &AdviceResult, stop_reason: StopReason, percent: f64) -> String {
     let reason = match stop_reason {
         // Over the whole run half or more was used: only a part of the run was below.

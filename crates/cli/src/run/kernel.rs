@@ -34,7 +34,9 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::usage_of(path.display(), error))
     };
-    let run_figures = run_processes(run, path, workload, observers, &mut || {}, &run_process)?;
+    // The kernel does not report its decisions.
+    let nothing_to_poll = &mut || {};
+    let run_figures = run_processes(run, path, workload, observers, nothing_to_poll, &run_process)?;
     let mut row = run_figures.row(run, &format!("kernel:{}", path.display()));
     row.cpu_seconds = Some(run_figures.cpu_seconds);
     // The kernel caches the pages of buffered reads and of mappings alike.

@@ -38,7 +38,9 @@ pub fn run(
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared, policy, backend)
     };
-    let run_figures = run_processes(run, path, workload, observers, &mut || {}, &run_process)?;
+    // Chunking policies log no decisions.
+    let nothing_to_poll = &mut || {};
+    let run_figures = run_processes(run, path, workload, observers, nothing_to_poll, &run_process)?;
     let counted = run_figures.counted;
     let mut row = run_figures.row(run, &format!("file:{}", path.display()));
     row.cpu_seconds = Some(run_figures.cpu_seconds);

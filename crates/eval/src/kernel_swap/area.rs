@@ -249,7 +249,8 @@ fn check_size(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapE
 
 /// Writes the first page of an area in the format of mkswap(8). Version, last page and number of
 /// bad pages start at byte 1024 (`union swap_header` in the kernel). The magic string is at the
-/// page's end. `pages` are the pages behind the header, so it is also the number of the last page.
+/// page's end. The number of bad pages stays 0. `pages` are the pages behind the header, so it is
+/// also the number of the last page.
 fn write_header(file: &File, pages: u64) -> io::Result<()> {
     const MAGIC: &[u8; 10] = b"SWAPSPACE2";
     const VERSION: u32 = 1;

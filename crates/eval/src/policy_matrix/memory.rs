@@ -93,7 +93,8 @@ impl MatrixMemoryLoad {
             writes_percent: 100,
             share: self.share,
             processes,
-            // The memory size is set below, where the bytes of all mappings are known.
+            // The memory size is set below, where the bytes of all mappings are known. The name is
+            // not shown: a cell has a name of its own.
             ..MemoryLoad::new("regret", mapping_bytes, mapping_bytes)
         };
         let mapped_pages = load.mapped_bytes() / PAGE_BYTES;

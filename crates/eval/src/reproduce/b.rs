@@ -224,7 +224,8 @@ fn memory_load(cell: &TableCell, divisor: u64) -> MemoryLoad {
     }
 }
 
-/// Builds one row of a table. Its ratios are relative to the first of `previous_rows`.
+/// Builds one row of a table. Its ratios are relative to the first of `previous_rows`, or to itself
+/// if it is the first row.
 /// `published_hundredths` is in hundredths of a second.
 fn table_row(
     label: &str,
