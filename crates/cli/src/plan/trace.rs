@@ -213,7 +213,7 @@ impl TraceSource {
             let operations_max = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
             let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));
             job.depth = job.depth.min(depth_max);
-            // The depth to which a full queue is drained (`iodepth_low`) stays within it.
+            // The depth to which a full queue is drained stays within it.
             job.low = job.low.min(job.depth);
         }
         let placement = TracePlacement::new(&self.summary, storage_bytes, self.is_redirected);

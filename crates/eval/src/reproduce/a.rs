@@ -88,7 +88,7 @@ fn table(
 ) -> Result<ReproducedTable, SimulateError> {
     let size_mib = (1024 / divisor).max(1);
     let memory_bytes = u64::from(memory_mib / divisor).max(1) << 20;
-    // Each record once (`permutation`), and no advice to the readahead policy (`fadvise_hint`).
+    // Each record once (`permutation`), and no advice to the readahead policy.
     let case = |label, job: &str, readahead, published| SimulationCase {
         label,
         job: format!(
