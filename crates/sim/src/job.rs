@@ -63,7 +63,8 @@ pub struct Job {
     pub pattern: JobPattern,
     /// Sizes of reads and of writes (`bs`, `bsrange`, `bssplit`), at least 1 byte.
     pub block_sizes: [BlockSizes; 2],
-    /// The sizes of trims: none is ever made, but fio's bounds count them.
+    /// Sizes of trims (third value of `bs`). No trim is ever issued, but, as in fio, they count
+    /// in the smallest and largest size of the job.
     pub trim_block_sizes: BlockSizes,
     /// True if sizes need not be multiples of the smallest one (`bs_unaligned`).
     pub is_unaligned: bool,
@@ -208,12 +209,13 @@ impl Job {
     }
 }
 
-/// Parses a time in the form of `runtime`: in seconds, or with a unit.
+/// Parses a time in the form of `runtime`: in seconds, or with a unit such as `10s` or `5m`.
 ///
 /// # Errors
-/// Returns the expected form.
+/// Returns the expected form. Times above ten years are invalid too.
 pub fn span(text: &str) -> Result<Time, String> {
     let value = value::OptionValue { text, is_given: true, kilo: value::ByteUnits::default() };
+    // The byte units of `kilo` do not matter for a time.
     value.span(Time::from_s(1))
 }
 
@@ -279,8 +281,8 @@ impl JobFile {
         Ok(self)
     }
 
-    /// Returns the caveats for the results: options without effect, and replaced engines. `None` if
-    /// there are none.
+    /// Returns the caveats for the results: the replaced engines of all jobs, then the options
+    /// without effect, each once, in one text. `None` if there are none.
     pub fn note(&self) -> Option<String> {
         let mut names: Vec<&str> = Vec::new();
         let mut engines: Vec<String> = Vec::new();

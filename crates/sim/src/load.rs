@@ -79,7 +79,7 @@ pub enum MemorySharing {
     Shared,
 }
 
-/// Minimum memory: eight batches of a kernel that evicts 32 pages at a time.
+/// Minimum memory, 1 MiB: eight batches of a kernel that evicts 32 pages at a time.
 pub const MEMORY_BYTES_MIN: u64 = 256 * PAGE_BYTES;
 /// Maximum number of processes of a load.
 pub const PROCESSES_MAX: u32 = 1024;
@@ -157,7 +157,7 @@ impl MemoryLoad {
     }
 }
 
-/// Maximum bytes of a field, so that sums and products fit 64 bits.
+/// Maximum bytes of a field, 1 PiB. Its product with [`PROCESSES_MAX`] fits 64 bits.
 const BYTES_MAX: u64 = 1 << 50;
 
 /// Fields that [`MemoryLoad::check`] can reject, with their names in a file.

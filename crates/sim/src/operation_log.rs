@@ -56,8 +56,8 @@ pub enum LogKind {
 }
 
 /// Returns the file name of a log. `prefix` is the name that the job gives. `process_number` counts
-/// the processes over all jobs, from 1. `row` is appended to the prefix if a run has several rows.
-/// As in fio, the name of a trace is the prefix itself, without type and process.
+/// the processes over all jobs, from 1. `row` is appended to the prefix. It is empty unless a run
+/// has several rows. As in fio, the name of a trace is the prefix itself, without type and process.
 fn file_name(
     kind: LogKind,
     prefix: &str,
@@ -100,10 +100,13 @@ pub fn files_of(job: &Job, row: &str, process_number: u32) -> Vec<(LogKind, Stri
 /// Logs of one process.
 #[derive(Debug)]
 pub struct ProcessLog {
-    /// Start of the process.
+    /// Start of the process. `None` before [`ProcessLog::begin`].
     started_at: Option<Time>,
+    /// Logs of latencies, bandwidth and operations per second.
     values: Vec<ValueLog>,
+    /// Trace of the operations, if the job has one.
     trace: Option<TraceLog>,
+    /// Columns of the lines of all value logs.
     columns: LogColumns,
     /// Length of a window, or 0 for a line per operation.
     window_ms: u64,
@@ -114,8 +117,11 @@ pub struct ProcessLog {
 /// Columns of a line after the value.
 #[derive(Clone, Copy, Debug)]
 struct LogColumns {
+    /// True if a line contains the offset.
     has_offset: bool,
+    /// True if a line contains the issue time in nanoseconds.
     has_issue_time: bool,
+    /// Form of the priority, with its value.
     priority: PriorityForm,
 }
 
@@ -131,27 +137,35 @@ enum PriorityForm {
 /// A value log.
 #[derive(Debug)]
 struct ValueLog {
+    /// Type of the values.
     kind: LogKind,
+    /// Destination of the lines.
     sink: Box<dyn LogSink>,
     /// Operations since the last line, reads and writes.
     window_sums: [WindowSums; 2],
-    /// Start of the present window.
+    /// Start of the present window, in milliseconds since the start of the process.
     window_start_ms: u64,
 }
 
 /// Operations of one direction in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowSums {
+    /// Number of operations.
     count: u64,
+    /// Sum of their latencies.
     sum_ns: u128,
+    /// Maximum latency.
     max_ns: u64,
+    /// Sum of their sizes.
     bytes: u64,
 }
 
 /// A trace log, with the files of the process.
 #[derive(Debug)]
 struct TraceLog {
+    /// Destination of the lines.
     sink: Box<dyn LogSink>,
+    /// Files of the process, with their names.
     files: Vec<(FileId, String)>,
     /// Files of which the trace has an `open` line.
     opened: Vec<FileId>,
@@ -160,8 +174,9 @@ struct TraceLog {
 }
 
 impl ProcessLog {
-    /// Creates the logs of a process of `job` with these files of a workload. `sinks` contains the
-    /// destination of each of [`files_of`]. Returns `None` without logs.
+    /// Creates the logs of a process of `job`. `files` are its files, which index `all_files`,
+    /// the files of the workload. `sinks` contains the destination of each of [`files_of`].
+    /// Returns `None` without logs.
     pub fn new(
         job: &Job,
         files: &[FileId],
@@ -262,11 +277,12 @@ impl ProcessLog {
             }
             let value = match values.kind {
                 LogKind::Bandwidth => {
-                    let bytes_per_s =
+                    let kilobytes_per_s =
                         u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
-                    u64::try_from(bytes_per_s).unwrap_or(u64::MAX)
+                    u64::try_from(kilobytes_per_s).unwrap_or(u64::MAX)
                 }
                 LogKind::Operations => 1,
+                // This log stays empty, as the module's text explains.
                 LogKind::Submission => continue,
                 _ => ns,
             };
@@ -315,8 +331,9 @@ impl TraceLog {
 }
 
 impl PriorityForm {
-    /// Returns the form of a priority: the kernel's number if `is_number`, with the class in bits
-    /// 13 and above. Otherwise the mark of the highest class, which only real time has.
+    /// Returns the form of a priority: the kernel's number if `is_number`, with the class in
+    /// bits 13 and above, and 0 for a job without priority. Otherwise the mark of the highest
+    /// class, which only real time has.
     fn from_priority(priority: Option<Priority>, is_number: bool) -> PriorityForm {
         let is_high = priority.is_some_and(|priority| priority.class == Class::RealTime);
         match (is_number, priority) {
@@ -348,6 +365,8 @@ impl WindowSums {
 impl ValueLog {
     /// Writes a line for each direction with operations since the last line, and clears their sums.
     /// `ms` is the time since the start of the process, at which the window ends.
+    /// `logs_maximum` selects the maximum latency of the window, otherwise the mean. The values
+    /// of bandwidth and operations refer to the time since the start of the window.
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
@@ -372,7 +391,9 @@ impl ValueLog {
 struct LogValue {
     /// Time since the start of the process, in milliseconds.
     ms: u64,
+    /// Value in the unit of the log.
     value: u64,
+    /// Direction, written as 0 for a read and 1 for a write.
     op: Op,
     /// Size and offset in bytes. `None` for a window.
     bytes_and_offset: Option<(u64, u64)>,
@@ -382,7 +403,8 @@ struct LogValue {
 }
 
 impl fmt::Display for LogValue {
-    /// Writes the line in fio's form, with the columns that the job has.
+    /// Writes the line in fio's form, with the columns that the job has. The size, and the
+    /// offset if it has a column, are 0 for a window.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, offset) = self.bytes_and_offset.unwrap_or_default();
         write!(f, "{}, {}, {}, {bytes}", self.ms, self.value, self.op as usize)?;

@@ -132,6 +132,7 @@ pub struct ReadCounters {
     pub first: Option<Time>,
     /// End of the last operation.
     pub last: Time,
+    /// Histogram of the latencies of successful operations.
     latency_ns: Histogram<u64>,
 }
 
@@ -154,6 +155,7 @@ impl Default for ReadCounters {
 
 impl ReadCounters {
     /// Records a successful operation of `bytes` bytes, from its issue time to its end time.
+    /// The histogram starts at 1 ns and ends at one hour: latencies outside count as these.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
         self.extend_period(issued, ended);
         self.bytes += bytes;
@@ -186,7 +188,8 @@ impl ReadCounters {
         recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
     }
 
-    /// Records `operations` successful operations with a latency of `ns` each.
+    /// Records `operations` successful operations with a latency of `ns` each. Bytes and period
+    /// do not change.
     pub fn record_latencies(&mut self, ns: u64, operations: u64) {
         self.operations += operations;
         self.latency_ns.saturating_record_n(ns.max(1), operations);
@@ -218,7 +221,8 @@ impl ReadCounters {
         }
     }
 
-    /// Builds the row of a section from the counters of its reads and its writes.
+    /// Builds the row of a section from the counters of its reads and its writes. `name` and
+    /// `processes` are the section's name and its number of processes.
     pub fn section(tallies: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
         let mut both = tallies[0].clone();
         both.add(&tallies[1]);
@@ -226,7 +230,8 @@ impl ReadCounters {
         SectionRow { directions, ..both.section_without_directions(name, processes) }
     }
 
-    /// Builds the row of a section without the details per direction.
+    /// Builds the row of a section without the details per direction, from the counters of its
+    /// reads and writes together.
     fn section_without_directions(&self, name: &str, processes: u32) -> SectionRow {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         SectionRow {

@@ -22,88 +22,54 @@ use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use slab::Slab;
 
-use crate::job::{JobEngine, JobFile};
-use crate::report::{ProcessShare, ReadCounters, ResultRow, jain_index, stream_rows};
+use crate::job::JobEngine;
+use crate::report::{ProcessShare, ReadCounters};
 use crate::stuck::{Steps, Stuck, state_of};
 use crate::workload::{self, Lateness, NextAction, Process, ProcessOperation, Workload};
 use crate::world::SimulatedEnvironment;
 
+mod measurements;
 mod raw;
 mod watch;
 mod writes;
 
+pub use measurements::RunMeasurements;
 pub use watch::{Progress, ProgressAnswer, RunObserver};
 
 use raw::{ChunksInFlight, RawOperation};
 use writes::{IS_SYNC, flush_of, process_of_flush};
 
-/// Results of the operations of a run.
-#[derive(Debug)]
-pub struct RunMeasurements {
-    /// All operations.
-    pub total: ReadCounters,
-    /// Reads and writes of each job, in the order of the job file.
-    pub jobs: Vec<[ReadCounters; 2]>,
-    /// Results per process, in the order of the jobs.
-    pub streams: Vec<ProcessShare>,
-    /// First error, as text.
-    pub first_error: Option<String>,
-    /// True if the caller stopped the run early.
-    pub is_interrupted: bool,
-    /// Delays of a trace's operations behind their recorded times.
-    pub trace_lateness: Lateness,
-}
-
-impl RunMeasurements {
-    /// Builds the row of the run, as far as it depends on its operations.
-    pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> ResultRow {
-        let mut row = ResultRow::new(name, storage, &self.total);
-        row.first_error = self.first_error.clone();
-        row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
-        let Lateness { operations, longest_delay } = self.trace_lateness;
-        if row.note.is_none() && operations > 0 {
-            let seconds = longest_delay.seconds();
-            row.note = Some(format!(
-                "{operations} requests went out up to {seconds:.3} s after their time, from which on \
-                 their latency counts"
-            ));
-        }
-        row.engine = Some(job_file.engine_names());
-        row.page_cache = job_file.page_cache("own", "own");
-        row.sections = job_file
-            .jobs
-            .iter()
-            .zip(&self.jobs)
-            .map(|(job, counters)| ReadCounters::section(counters, &job.name, job.processes))
-            .collect();
-        row.streams = stream_rows(&self.streams, job_file);
-        row.jain_index = jain_index(&self.streams);
-        row
-    }
-}
-
 /// State of one process.
 struct RunningProcess {
+    /// The state machine that returns the next operations.
     process: Process,
+    /// Results of the process.
     stream: ProcessShare,
+    /// Open files, with the machine's handles on them.
     handles: Vec<(workload::FileId, HandleId)>,
     /// Operations that wait until their batch is full.
     batch: Vec<ProcessOperation>,
     /// Raw operation (one transfer in chunks) in progress.
     raw: Option<RawOperation>,
-    /// End of the processor time for the last operations.
+    /// End of the processor time for the last operations. The process issues nothing before.
     busy_until: Time,
     /// Time at which the process is woken from a sleep with operations in flight.
     alarm: Option<Time>,
+    /// True after the end of the process, or if the run stops before its start.
     has_ended: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
+/// An operation that a process has issued and the machine has not completed.
 struct OperationInFlight {
+    /// Number of its process.
     process: u32,
+    /// The operation as the process demands it.
     operation: ProcessOperation,
+    /// Issue time, from which the latency counts.
     issued: Time,
-    /// Next byte of a mapped operation.
+    /// Offset in the file of the next page fault of a mapped read. Other operations do not use
+    /// it.
     next_byte: u64,
 }
 
@@ -144,12 +110,16 @@ pub fn add_files(machine: &mut Machine, workload: &Workload) -> Result<Vec<FileI
 }
 
 struct RunningJob<'a> {
+    /// Device and clock.
     world: &'a mut SimulatedEnvironment,
+    /// Files of the machine, in the order of the workload's files.
     files: Vec<FileId>,
+    /// All processes, by their numbers.
     processes: Vec<RunningProcess>,
     /// Operations in flight. The index is their tag: the number by which the machine reports their
     /// ends.
     operations_in_flight: Slab<OperationInFlight>,
+    /// Chunks of raw operations, which the machine reports by tags of their own.
     chunks: ChunksInFlight,
     /// Processes that can continue now.
     ready: Vec<u32>,
@@ -159,14 +129,21 @@ struct RunningJob<'a> {
     later_phases: Vec<u32>,
     /// Number of processes of this and earlier phases that have not ended.
     unended_processes: usize,
+    /// Counters of the reads and writes of each job.
     jobs: Vec<[ReadCounters; 2]>,
+    /// Number of device flushes, one for each process in a sync.
     flushes_in_flight: u32,
+    /// Bytes of all successful operations, for the progress.
     bytes_moved: u64,
+    /// Bytes that the workload will move, or `None` if only time limits it.
     bytes_planned: Option<u64>,
+    /// Text of the first error of an operation or process.
     first_error: Option<String>,
+    /// True once the observer has stopped the run.
     is_stopping: bool,
-    /// Failed operations at one time, and the error after too many of them.
+    /// Counter of the failed operations at one virtual time.
     failures: Steps,
+    /// Error after too many failed operations at one time. `run_steps` returns it.
     stuck: Option<Stuck>,
 }
 

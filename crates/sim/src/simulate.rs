@@ -207,8 +207,9 @@ pub fn simulate_with(
     Ok(row)
 }
 
-/// Simulates a workload that was not built from a job file. If `job` is given, the row has its name
-/// and its sections.
+/// Simulates a workload that was not built from a job file, such as a trace or lists of reads. If
+/// `job` is given, the row has its name and its sections. Otherwise the row is named `listed` and
+/// has no sections.
 ///
 /// # Errors
 /// Fails in the same cases as [`simulate`].
@@ -258,7 +259,8 @@ pub fn check(job_file: &JobFile, setup: &SimulationSetup) -> Result<(), Simulate
 /// Default file size on a simulated device, limited by the size of the device.
 pub const ASSUMED_FILE_BYTES: u64 = 1 << 30;
 
-/// Builds the workload, with the default file size for jobs without one.
+/// Builds the workload. If the size of a file is unknown, builds it again with the default file
+/// size for such files, limited to the whole pages of the device.
 fn build_workload(
     job_file: &JobFile,
     device_bytes: u64,
@@ -317,7 +319,7 @@ pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMe
 }
 
 /// Returns the maximum cache memory whose bookkeeping, 64 bytes per page, fits into half of the
-/// machine's memory.
+/// real machine's memory, `machine_bytes`. Simulated pages have no content.
 pub fn memory_bytes_max(machine_bytes: u64) -> u64 {
     const BOOKKEEPING_BYTES_PER_PAGE: u64 = 64;
     machine_bytes / 2 / BOOKKEEPING_BYTES_PER_PAGE * PAGE_BYTES

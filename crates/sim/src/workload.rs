@@ -247,7 +247,8 @@ impl Workload {
                 process_index: index as u32,
                 phase: 0,
             };
-            // The listed reads replace the positions in this area.
+            // The listed reads replace the positions in this area, so its size and name are
+            // unused.
             let area = layout::FileArea {
                 file: list.reads[0].file,
                 offset: 0,
@@ -256,6 +257,7 @@ impl Workload {
                 name_hash: 0,
             };
             let dependencies = together::ProcessDependencies::default();
+            // Listed reads have no random choices.
             let run_seed = 0;
             let mut process = Process::new(&job, identity, &[area], dependencies, run_seed)
                 .expect("one block is not too many");
@@ -277,7 +279,7 @@ impl Workload {
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
     ) -> Workload {
         let identity = process::JobProcess { id: ProcessId(0), job: 0, process_index: 0, phase: 0 };
-        // The steps replace the positions in this area.
+        // The steps replace the positions in this area, so its size and name are unused.
         let area = layout::FileArea {
             file: FileId(0),
             offset: 0,
@@ -286,6 +288,7 @@ impl Workload {
             name_hash: 0,
         };
         let dependencies = together::ProcessDependencies::default();
+        // Steps have no random choices.
         let run_seed = 0;
         let mut process = Process::new(job, identity, &[area], dependencies, run_seed)
             .expect("one block is not too many");

@@ -46,8 +46,11 @@ impl Default for HostCosts {
 
 /// A simulated device in virtual time.
 pub struct SimulatedEnvironment {
+    /// Time since the start.
     now: Time,
+    /// The simulated device.
     device: BoxedDevice,
+    /// Processor costs.
     host: HostCosts,
     /// Processor time charged to the processes.
     host_time: Time,
@@ -58,6 +61,7 @@ pub struct SimulatedEnvironment {
     requests: Vec<QueuedRequest>,
     /// Completions up to now that have not been polled.
     completed: VecDeque<Completion>,
+    /// Receives requests, completions and times, if there is one.
     observer: Option<Observer>,
 }
 
@@ -124,7 +128,8 @@ impl SimulatedEnvironment {
         None
     }
 
-    /// Submits a request to the device.
+    /// Submits a request to the device. The hash gets its time, first sector, length and
+    /// direction.
     fn send_to_device(&mut self, request: DeviceRequest) {
         let now_ns = self.now.ns();
         self.decisions.add([now_ns, request.start, request.sectors.into(), request.op as u64]);
@@ -132,7 +137,8 @@ impl SimulatedEnvironment {
     }
 
     /// Flushes the device: all writes reported complete become durable. A completion with this
-    /// identifier, which no request has, reports the end.
+    /// identifier, which no request has, reports the end. The hash gets time, identifier, the
+    /// unused word 0 and a code.
     pub fn flush(&mut self, id: RequestId) {
         self.decisions.add([self.now.ns(), id.0.into(), 0, FLUSH_CODE]);
         self.device.flush(self.now, id);
@@ -259,7 +265,8 @@ impl Default for DecisionHash {
 }
 
 impl DecisionHash {
-    /// Mixes four words into the hash.
+    /// Mixes four words into the hash: the facts of one event. The multiplier is FNV's 64-bit
+    /// prime.
     fn add(&mut self, words: [u64; 4]) {
         for word in words {
             self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);

@@ -19,7 +19,7 @@ pub fn evaluate_in_brackets(
     Some(value.and_then(|value| u64::try_from(value).ok()))
 }
 
-/// Maximum nesting of brackets and signs.
+/// Maximum nesting of brackets and signs. It bounds the recursion of the parser, and so its stack.
 const DEPTH_MAX: u32 = 64;
 
 /// Parser of an expression.
@@ -72,7 +72,9 @@ impl ExpressionReader<'_> {
         }
     }
 
-    /// Parses a power. Returns `None` for another form and on overflow.
+    /// Parses a factor, or a power `base^exponent` of two factors. A second `^` is not
+    /// consumed, so `2^3^2` is invalid. Returns `None` for another form, a negative exponent,
+    /// and on overflow.
     fn parse_power(&mut self) -> Option<i128> {
         let base = self.parse_factor()?;
         match self.skip_if_next('^') {

@@ -17,6 +17,7 @@ const SEED_DEFAULT: u64 = 0x89;
 /// A job under construction. Properties that depend on several options have fields of their own.
 #[derive(Clone, Debug)]
 pub struct JobDraft {
+    /// The job so far. [`JobDraft::finish`] sets its properties that depend on the fields below.
     pub job: Job,
     /// The value of `name`, which replaces the section's name.
     pub name: Option<String>,
@@ -24,58 +25,79 @@ pub struct JobDraft {
     pub kilo: ByteUnits,
     /// The value of `rw`. `None` means sequential reads.
     pub read_write: Option<ReadWriteOption>,
-    /// Percentage of reads, if `rw` demands a mix.
+    /// Percentage of reads, if `rw` demands a mix (`rwmixread`).
     pub reads_percent_of_mix: u8,
+    /// I/O class (`prioclass`). `None` without the option and for `prioclass=0`.
     pub priority_class: Option<Class>,
-    /// Level within the class, from 0 (highest) to 7.
+    /// Level within the class (`prio`), from 0 (highest) to 7. Without it, a job with a class
+    /// has 0.
     pub priority_level: Option<u8>,
-    /// True if the end of each job ends the jobs of its `exit_what` (`exitall`).
+    /// True if the end of each job ends the jobs of its `exit_what` (`exitall`). One job with
+    /// the option is enough: the parser combines the drafts and resets `exit_scope` if none has
+    /// it.
     pub exits_all: bool,
-    /// True if the job covers the whole file (`fill_device`).
+    /// True if the job covers the whole file, whatever its `size` says (`fill_device`).
     pub fills_storage: bool,
+    /// Jobs that `exitall` ends together with this one (`exit_what`).
     pub exit_what: ExitScope,
+    /// The value of `zonemode`. `None` without the option, which means the same as `none`.
     pub zone_mode: Option<ZoneMode>,
-    /// Bytes that are transferred in each zone (`zonesize`).
+    /// Bytes that are transferred in each zone (`zonesize`). 0 means no zones.
     pub zone_moved_bytes: u64,
-    /// Length of a zone. 0 means the transferred bytes.
+    /// Length of a zone (`zonerange`). 0 means `zone_moved_bytes`.
     pub zone_range_bytes: u64,
-    /// Length of the gap between two zones.
+    /// Length of the gap between two zones (`zoneskip`).
     pub zone_skip_bytes: u64,
-    /// Maximum latency in the search for a queue depth. 0 without a search.
+    /// Maximum latency in the search for a queue depth (`latency_target`). 0 without a search.
     pub latency_target: Time,
+    /// Period in which each depth of the search is tried (`latency_window`). `None` means the
+    /// run time, or 1 s without one.
     pub latency_window: Option<Time>,
-    /// Percentage of operations within `latency_target`.
+    /// Percentage of operations that must end within `latency_target` (`latency_percentile`).
     pub latency_percentile: f64,
-    /// True if the job continues after the search (`latency_run`).
+    /// True if the job goes on after the search for its whole run time (`latency_run`). False
+    /// if the end of the search ends it.
     pub latency_continues: bool,
+    /// Weight in the flow (`flow`). 0 means that the job belongs to no flow.
     pub flow_weight: u32,
+    /// Number of the flow (`flow_id`).
     pub flow_id: u32,
-    /// Pause of a process that is ahead of its share.
+    /// Pause of a process that is ahead of its share (`flow_sleep`).
     pub flow_sleep: Time,
+    /// Seconds for which a steady state must last (`steadystate_duration`). 0 disables it.
     pub steady_seconds: u32,
+    /// Time at the start that the steady state leaves out (`steadystate_ramp_time`).
     pub steady_ramp: Time,
     /// True if written data is synced at the end (`end_fsync`).
     pub ends_synced: bool,
     /// True if written data is synced at the end (`fsync_on_close`).
     pub closes_synced: bool,
-    /// Number of writes between syncs, and between data syncs, for `sync`.
+    /// Number of writes between syncs, and between data syncs, from the option `sync`. (0, 0),
+    /// the value of `sync=none`, leaves the numbers of `fsync` and `fdatasync` in effect.
     pub writes_per_sync: (u32, u32),
+    /// True if `verify` names a method of verification. Without it the fields below have no
+    /// effect.
     pub verifies: bool,
-    /// False if nothing is read back (`do_verify=0`).
+    /// True if written data is read back after all writes (`do_verify`). With `do_verify=0`
+    /// only a backlog or `verify_only` still reads back.
     pub verifies_at_end: bool,
+    /// True if the job writes nothing and reads the data of an earlier run (`verify_only`).
     pub verifies_only: bool,
     /// Number of writes before a verification. 0 without a backlog.
     pub verify_backlog: u32,
-    /// Number of writes that are verified at a time. 0: the whole backlog.
+    /// Number of writes of the backlog that are verified at a time. 0: the whole backlog.
     pub verify_batch: u32,
+    /// Options of a replayed trace. Without `names` nothing is replayed.
     pub replay: ReplayOptions,
-    /// Reason to reject the last value, which fio accepts.
+    /// Reason to reject the value of the last option, which fio accepts. An option's setter
+    /// sets it, and `FioOption::apply` takes it away and returns it as an error.
     pub rejection: Option<&'static str>,
 }
 
 /// The value of `rw`.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadWriteOption {
+    /// True for random positions (`randread`, `randwrite`, `randrw`).
     pub is_random: bool,
     pub direction: TransferDirection,
 }
@@ -91,7 +113,9 @@ pub enum TransferDirection {
 /// The value of `zonemode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneMode {
+    /// No zones (`none`).
     None,
+    /// Zones with gaps between (`strided`).
     Strided,
 }
 
@@ -144,7 +168,8 @@ impl Default for JobDraft {
     }
 }
 
-/// Returns a job without options: sequential buffered reads of 4 KiB, one at a time.
+/// Returns a job without options: sequential buffered reads of 4 KiB, one at a time. `low` is 0
+/// here, which [`adjust_to_engine`] replaces by the depth.
 fn default_job() -> Job {
     Job {
         name: String::new(),
@@ -296,7 +321,8 @@ impl JobDraft {
         }
     }
 
-    /// Returns the target of the search for a depth, if the job has one.
+    /// Returns the target of the search for a queue depth, if the job has one
+    /// (`latency_target`).
     fn latency_target(&self) -> Option<LatencyTarget> {
         (self.latency_target > Time::ZERO).then(|| LatencyTarget {
             target: self.latency_target,
@@ -306,7 +332,9 @@ impl JobDraft {
         })
     }
 
-    /// Returns the rule of verification, if anything is verified.
+    /// Returns the rule of verification. `None` without a method (`verify`), and if nothing
+    /// would be read back: neither after all writes, nor a backlog, nor the data of an earlier
+    /// run.
     fn verify_rule(&self) -> Option<VerifyRule> {
         let rule = VerifyRule {
             at_end: self.verifies_at_end,
@@ -330,8 +358,8 @@ impl JobDraft {
         has_zones.then_some(StridedZones { moved_bytes, range_bytes, skip_bytes })
     }
 
-    /// Returns the message for zones that fio refuses: sizes of zones without the mode, or the mode
-    /// without sizes. `None` if the zones are valid.
+    /// Returns the message for zones that fio refuses: `zonesize` without `zonemode=strided`,
+    /// or the mode without that size. `None` if the zones are valid.
     fn zones_conflict(&self) -> Option<&'static str> {
         match (self.zone_mode, self.zone_moved_bytes) {
             (Some(ZoneMode::Strided), 0) => {
@@ -345,7 +373,8 @@ impl JobDraft {
     }
 }
 
-/// Drops the options that the engine of `job` cannot follow, and limits the batches to its depth.
+/// Drops the options that the engine of `job` cannot follow, and `time_based` without a run time.
+/// Gives a synchronous engine the depth 1, and limits the batches to the depth.
 fn adjust_to_engine(job: &mut Job) {
     // Raw I/O always bypasses the page cache, and so do fio's engines of driver commands.
     job.is_direct |= job.engine == JobEngine::Raw
@@ -369,8 +398,8 @@ fn adjust_to_engine(job: &mut Job) {
     job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
 }
 
-/// Returns true for random offsets with another alignment than their smallest blocks. fio then
-/// keeps no map of the used blocks.
+/// Returns true for random offsets with another alignment (`blockalign`) than their smallest
+/// blocks, in either direction. fio then keeps no map of the used blocks.
 fn has_own_alignment(job: &Job) -> bool {
     const READ: usize = 0;
     const WRITE: usize = 1;

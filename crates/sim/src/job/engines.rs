@@ -49,9 +49,13 @@ const fn refused(name: &'static str, because: &'static str) -> FioEngine {
     FioEngine { name, class: EngineClass::Refused { because } }
 }
 
+/// Reason of engines that talk to another machine.
 const NETWORK: &str = "it moves data over a network and reads no file or device";
+/// Reason of engines that are clients of a storage service.
 const REMOTE: &str = "it speaks to a storage service by a protocol of its own";
+/// Reason of engines that measure operations on directories and file attributes.
 const NAMES: &str = "it measures calls on names and sizes of files, and moves no data";
+/// Reason of engines that bypass the block layer.
 const DEVICE: &str = "it sends commands to a device driver in place of reads and writes";
 
 /// All engines of fio, and the additional engine `raw`.

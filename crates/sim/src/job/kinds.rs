@@ -338,7 +338,8 @@ pub struct LatencyTarget {
     pub window: Time,
     /// Percentage of the operations that must meet it (`latency_percentile`).
     pub percentile: f64,
-    /// True if the search continues for the whole run time (`latency_run`).
+    /// True if the job goes on after the search for its whole run time (`latency_run`). False
+    /// if the end of the search ends it.
     pub continues_after: bool,
 }
 

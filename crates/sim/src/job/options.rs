@@ -141,7 +141,8 @@ impl FioOption {
         options().find(|option| option.name == name || option.aliases.contains(&name))
     }
 
-    /// Sets the option `name` of a draft.
+    /// Sets the option `name` of a draft. `line` is its line in the job file, for errors.
+    /// `value` is `None` for an option without `=`.
     ///
     /// # Errors
     /// Fails if the option does not exist or is rejected, or if the value is invalid.
@@ -160,8 +161,8 @@ impl FioOption {
         option.apply(draft, line, name, value)
     }
 
-    /// Stores the value of the option in `draft`, or notes an option without effect there. The user
-    /// wrote the option as `name` in line `line`.
+    /// Stores the value of the option in `draft`, or notes an option without effect there. The
+    /// job file has the option as `name`, which can be an alias, in line `line`.
     ///
     /// # Errors
     /// Fails if the option is rejected or the value is invalid.
@@ -217,8 +218,9 @@ impl FioOption {
     }
 }
 
-/// Returns the Levenshtein distance of two names: the number of characters to insert, delete or
-/// change. `row` has the distances of a start of `left` to each start of `right`.
+/// Returns the Levenshtein distance of two names: the number of bytes to insert, delete or change.
+/// After each step `row[n]` is the distance of the compared start of `left` to the first `n` bytes
+/// of `right`. `diagonal` is the value of the previous row one column to the left.
 fn distance(left: &str, right: &str) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (row_index, left_letter) in left.bytes().enumerate() {

@@ -33,16 +33,17 @@ pub struct Environment<'a> {
     pub page_bytes: Option<u64>,
 }
 
-/// Maximum nesting of includes.
+/// Maximum nesting of includes. It ends files that include each other.
 const INCLUDES_MAX: u32 = 16;
 
-/// Maximum number of job sections in a file.
+/// Maximum number of job sections in a file, chosen.
 const JOBS_MAX: usize = 4096;
 
 /// Parses a whole job file. `environment` provides variables, included files and the properties of
 /// the machine.
 pub fn parse_job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
     let mut reader = JobFileReader { environment, sections: Vec::new() };
+    // The outermost file is included by no line.
     let (including_line, include_depth) = (None, 0);
     reader.read(text, including_line, include_depth)?;
     let mut global = JobDraft::default();
@@ -74,35 +75,41 @@ pub fn parse_job_file(text: &str, environment: &Environment<'_>) -> Result<JobFi
     }
 }
 
-/// Lines of one section.
+/// Option lines of one section, a job or a global one.
 struct JobSection {
     /// Name of the job, or `None` for a global section.
     name: Option<String>,
     /// Line number of the section, from 1.
     line: usize,
+    /// Option lines in the order of the file.
     options: Vec<OptionLine>,
 }
 
 /// One option in its file.
 struct OptionLine {
-    /// Line number, from 1.
+    /// Line number in its own file, from 1.
     line_number: usize,
+    /// Name of the option as written.
     option: String,
     /// `None` for a switch, which has no value.
     value: Option<String>,
+    /// The `include` line through which the option was read. `None` in the outermost file.
     included_from: Option<Rc<IncludedFrom>>,
 }
 
 /// The `include` line through which a file was read.
 struct IncludedFrom {
+    /// Line number of the `include` line, from 1.
     line: usize,
     /// Name of the included file.
     file: String,
-    /// The line that included the file with this line.
+    /// The line that included the file with this line. `None` in the outermost file.
     included_from: Option<Rc<IncludedFrom>>,
 }
 
-/// Wraps an error in the names of the including files, from the innermost to the outermost.
+/// Wraps an error once for each including line, from the innermost to the outermost: the outermost
+/// wrapper has the line in the job file itself. `included_from` is `None` for an error in that
+/// file.
 fn with_include_lines(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobError {
     match included_from {
         None => error,
@@ -144,13 +151,15 @@ impl JobSection {
 
 /// Reads the lines of a file and of its includes.
 struct JobFileReader<'a> {
+    /// Provides variables, included files and properties of the machine.
     environment: &'a Environment<'a>,
+    /// Sections so far, in order.
     sections: Vec<JobSection>,
 }
 
 impl JobFileReader<'_> {
-    /// Reads the lines of one file, and of the files that it includes. `depth` is the nesting level
-    /// of includes.
+    /// Reads the lines of one file, and of the files that it includes. `included_from` is the
+    /// `include` line of the file, and `depth` its nesting level, 0 for the outermost file.
     fn read(
         &mut self,
         text: &str,
@@ -166,8 +175,8 @@ impl JobFileReader<'_> {
         Ok(())
     }
 
-    /// Reads one line, which can be an `include`. `line_number` counts from 1. `depth` is the
-    /// nesting level of includes.
+    /// Reads one line, which can be an `include`. `line_number` counts from 1. `included_from`
+    /// is the `include` line of the line's file, and `depth` the nesting level of that file.
     fn read_line(
         &mut self,
         content: &str,
@@ -195,8 +204,9 @@ impl JobFileReader<'_> {
         self.read(&text, Some(&included_from), depth + 1)
     }
 
-    /// Adds a section for a line `[name]`, or adds an option to the last section. An option before
-    /// the first section is an error.
+    /// Adds a section for a line `[name]`, or adds an option to the last section. An option
+    /// before the first section is an error. `included_from` is recorded with the option for
+    /// errors.
     fn read_option_line(
         &mut self,
         content: &str,
@@ -228,8 +238,9 @@ impl JobFileReader<'_> {
 }
 
 impl Environment<'_> {
-    /// Returns the text of an included file. `content` is the `include` line and `line` its number,
-    /// both for errors. `depth` is the nesting level.
+    /// Returns the text of an included file. `content` is the `include` line and `line` its
+    /// number, both for errors. `depth` is the nesting level of the including file. Fails at
+    /// the maximum nesting, if this environment has no files, and if the file is not available.
     fn included_text(
         &self,
         name: &str,
@@ -253,9 +264,10 @@ impl Environment<'_> {
         }
     }
 
-    /// Replaces `${NAME}` and the properties of the machine (such as `$ncpus`) in a text. A result
-    /// with arithmetic around such a property is put in brackets. An unclosed `${` stays as it is.
-    /// `line` is the line number for errors.
+    /// Replaces `${NAME}` and the properties of the machine (such as `$ncpus`) in a text. A
+    /// result with arithmetic around such a property is put in brackets, unless it already
+    /// contains one, because this parser evaluates arithmetic only in brackets. An unclosed
+    /// `${` stays as it is. `line` is the line number for errors.
     ///
     /// # Errors
     /// The environment has no variable of this name, variables are not replaced here, or a property

@@ -55,7 +55,8 @@ impl<'a> OptionValue<'a> {
         OptionValue { text: text.trim(), is_given: true, ..self }
     }
 
-    /// Parses a whole number within bounds. fio accepts `1k` for any number.
+    /// Parses a whole number within bounds, with the units of bytes: fio accepts `1k` for any
+    /// number.
     pub fn integer<N>(self, bounds: RangeInclusive<N>) -> Result<N, ExpectedForm>
     where
         N: TryFrom<u64> + PartialOrd + Copy + Display,
@@ -101,7 +102,8 @@ impl<'a> OptionValue<'a> {
         i64::try_from(bytes).ok().map(|bytes| sign * bytes)
     }
 
-    /// Parses a number of bytes of at least `min`, or a percentage of at least `min`.
+    /// Parses a number of bytes of at least `min`, or a percentage from `min` to 100, without
+    /// fraction.
     pub fn extent(self, min: u64) -> Result<BytesOrPercent, ExpectedForm> {
         let parsed = match self.text.strip_suffix('%') {
             Some(number) => self
@@ -118,7 +120,8 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// Parses a time. A number without unit counts in `unit`.
+    /// Parses a time of at most [`SPAN_MAX`]. A number without unit counts in `unit`: seconds,
+    /// milliseconds or microseconds.
     pub fn span(self, unit: Time) -> Result<Time, ExpectedForm> {
         let parse_one = |number: &str| span_ns(number, unit);
         let ns = arithmetic::evaluate_in_brackets(self.text, &parse_one)
@@ -151,7 +154,8 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// Parses a switch with a mandatory value: 1 is true and 0 is false.
+    /// Parses a switch with a mandatory value, in contrast to [`OptionValue::switch`]: 1 is
+    /// true and 0 is false.
     pub fn flag(self) -> Result<bool, ExpectedForm> {
         self.integer(0..=1).map(|number: u8| number == 1)
     }
@@ -164,7 +168,8 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// Parses one of these words.
+    /// Parses one of these words, each given with its meaning. Returns the meaning. The error
+    /// lists the words.
     pub fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, ExpectedForm> {
         let found = words.iter().find(|(word, _)| *word == self.text);
         found.map(|(_, meaning)| *meaning).ok_or_else(|| {

@@ -47,7 +47,7 @@ const KEYS: [&str; 11] = [
     "seed",
 ];
 
-/// Valid number of sweeps.
+/// Valid number of sweeps. The maximum of sweeps and of touches is chosen.
 const SWEEPS: NumberBounds = bounds(1.0, 1e6, "sweeps");
 /// Valid number of touches.
 const TOUCHES: NumberBounds = bounds(1.0, 1e12, "touches (for each process)");
@@ -170,7 +170,8 @@ impl LoadFields<'_> {
         if is_common { self.common } else { self.own }
     }
 
-    /// Returns the size in field `key`, in bytes. A missing field is an error.
+    /// Returns the size in field `key`, in bytes: a text with a unit, or a whole number of
+    /// bytes. A missing field is an error.
     fn required_bytes(&self, key: &str) -> Result<u64, FileError> {
         let block = self.block_of(key);
         let Some(field) = block.find(key) else {
@@ -185,7 +186,8 @@ impl LoadFields<'_> {
             }
             _ => None,
         };
-        // The limit far exceeds any memory and keeps sums and products within 64 bits.
+        // The limit keeps products with the number of processes within 64 bits. Afterwards
+        // `MemoryLoad::check` applies the smaller limit of a load.
         bytes.filter(|bytes| *bytes < 1 << 53).ok_or_else(|| {
             block.error(key, "expected a size such as \"512MiB\" or \"4GiB\"".to_owned())
         })
@@ -213,8 +215,9 @@ impl LoadFields<'_> {
         }
     }
 
-    /// Returns the share of writes in field `writes` as a percentage. 0 without the field.
-    /// The parser returns `false` and `true` as the numbers 0 and 1.
+    /// Returns the share of writes in field `writes` as a percentage. 0 without the field. The
+    /// parser returns `false` and `true` as the numbers 0 and 1. Any other type becomes NaN,
+    /// which no range contains, and so an error.
     fn writes_percent(&self) -> Result<u32, FileError> {
         let block = self.block_of("writes");
         let percent = match block.find("writes").map(|field| &field.value) {
@@ -235,8 +238,9 @@ impl LoadFields<'_> {
         }
     }
 
-    /// Returns the number of touches of each process, from `sweeps` or `touches`. The load's own
-    /// field precedes a common one. Both in one block, or neither, are an error.
+    /// Returns the number of touches of each process, from `touches`, or from `sweeps` over
+    /// `mapping_pages` pages. The load's own field precedes a common one, even if the two have
+    /// different names. Both in one block, or neither, are an error.
     fn touch_count(&self, mapping_pages: u64) -> Result<u64, FileError> {
         for block in [self.own, self.common] {
             match (block.find("sweeps"), block.find("touches")) {

@@ -19,11 +19,13 @@ pub struct MemoryHost {
 }
 
 impl MemoryHost {
-    /// A virtual machine of 2026 under Linux 6.18, measured. Minor faults take 1.5 µs (anonymous)
-    /// and 2.3 µs (shared). Sequential swapping takes 8 to 11 µs of system time per page with
-    /// `page_cluster` 3, and 18 to 35 µs with 0. A wait `w` and the two transfers of a page `p`
-    /// follow from the mid-points: `w + p = 26.5` and `w / 8 + 7 / 8 · 1.5 + p = 9.5` yield 21 and
-    /// 6, half of it in each direction. The touch time of 0.1 µs is chosen.
+    /// A virtual machine of 2026 under Linux 6.18, measured. Minor faults take 1.5 µs
+    /// (anonymous) and 2.3 µs (shared). Sequential swapping takes 8 to 11 µs of system time per
+    /// page with `page_cluster` 3 (8 pages per wait), and 18 to 35 µs with 0 (one page per
+    /// wait). A wait `w` and the two transfers of a page `p` follow from the mid-points. `w + p
+    /// = 26.5` and `w / 8 + 7 / 8 · 1.5 + p = 9.5`, where seven of eight pages are minor
+    /// faults, yield about 21 and 6, half of the 6 in each direction. The touch time of 0.1 µs
+    /// is chosen.
     pub const TODAY: MemoryHost = MemoryHost {
         touch_ns: 100,
         minor_fault_private_ns: 1_500,
@@ -34,8 +36,8 @@ impl MemoryHost {
     };
 
     /// The machine of 2012. Published are 64 µs of system time for a fault on its solid-state
-    /// drive, with one page in and one page out. This is 2.4 times today's value, so each part is
-    /// scaled by 2.4.
+    /// drive, with one page in and one page out. This is 2.4 times today's value, so each part
+    /// of a fault is scaled by 2.4. The touch time stays.
     pub const OF_2012: MemoryHost = MemoryHost {
         touch_ns: 100,
         minor_fault_private_ns: 3_600,

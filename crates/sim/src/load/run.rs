@@ -79,8 +79,8 @@ pub fn simulate_load(
     simulate_load_with(load, setup, None, callbacks)
 }
 
-/// Simulates a load like [`simulate_load`]. An `observer` receives the device requests made after
-/// filling.
+/// Simulates a load like [`simulate_load`]. An `observer`, if there is one, receives the device
+/// requests made after filling.
 ///
 /// # Errors
 /// Fails in the same cases as [`simulate_load`].
@@ -148,6 +148,7 @@ fn prepare(
         swap_out: setup.swap_out,
         // The eviction policy also selects the pages that are swapped out.
         by_policy: true,
+        // The swap area begins at sector 0.
         ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
     };
     swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);
@@ -164,7 +165,9 @@ fn prepare(
 
 /// One process.
 struct LoadProcess {
+    /// Mapping that the process touches: the one of its own number, or 0 for a shared one.
     memory: MemoryId,
+    /// Touches that follow.
     touches: Touches,
     /// A touch that is drawn and not yet performed.
     pending_touch: Option<Touch>,
@@ -172,8 +175,8 @@ struct LoadProcess {
     fault_start: Time,
 }
 
-/// Touches that one step of the machine counts as, in the work between two progress reports. A step
-/// may examine every page.
+/// Number of touches that one step of the machine counts as, in the work between two progress
+/// reports. It is much larger than 1, because a step may examine every page.
 const STEP_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
 /// State of a simulation.
@@ -191,6 +194,8 @@ struct RunningLoad<'a> {
     /// Swap counters whose costs have been charged to a process.
     charged: SwapCounters,
     first_error: Option<String>,
+    /// True once the progress callback has demanded the end. Processes then start no more
+    /// touches.
     is_stopping: bool,
     /// Work since the progress was last reported, in touches.
     unreported_touches: u32,
@@ -198,9 +203,13 @@ struct RunningLoad<'a> {
 
 /// Counters at the start of the measured touches.
 struct LoadCounts {
+    /// Swap counters: faults, and pages in and out.
     swap: SwapCounters,
+    /// Prefetched pages that were never used.
     waste_pages: u64,
+    /// Reads and writes of the device.
     device_requests: u64,
+    /// Bytes of these requests.
     device_bytes: u64,
 }
 
@@ -295,7 +304,8 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Adds `touch_count` touches to the completed work. Reports the progress after each
-    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the callback demands it.
+    /// [`STEPS_PER_PROGRESS`] touches, and stops the run if the callback demands it. Steps of
+    /// the machine count as touches too.
     fn count_work(&mut self, touch_count: u32, callbacks: &mut RunObserver<'_>) {
         self.unreported_touches += touch_count;
         if self.unreported_touches >= STEPS_PER_PROGRESS {

@@ -33,26 +33,33 @@ pub struct Touch {
 /// The touches of one process, in order.
 #[derive(Clone, Debug)]
 pub struct Touches {
+    /// Access pattern, with its state.
     order: TouchSequence,
     /// Number of pages in the mapping.
     pages: u64,
     /// Number of touches that follow.
     touches_left: u64,
+    /// Choice of the touches that write.
     writes: WriteSelector,
 }
 
 /// State of the access pattern.
 #[derive(Clone, Debug)]
 enum TouchSequence {
+    /// Consecutive pages, from `next_page` on.
     Sequential { next_page: u64 },
+    /// Uniformly random pages.
     Random { page_rng: Xoshiro256PlusPlus },
+    /// Pages with a skewed distribution.
     Zipf { skew: SkewedPositions },
+    /// Random hot pages, and `next_page` of the others. `is_sweep` is true if the last touch
+    /// was one of the others, unless all pages are hot.
     Swept { page_rng: Xoshiro256PlusPlus, next_page: u64, is_sweep: bool },
 }
 
-/// In the pattern *swept*, one in this number of pages is hot.
+/// In the pattern *swept*, one in this number of pages is hot. The hot pages are the first ones.
 const PAGES_PER_HOT_PAGE: u64 = 8;
-/// Distribution of the pattern *zipf*.
+/// Distribution of the pattern *zipf*. Without a center the frequent pages are scattered.
 const ZIPF_DISTRIBUTION: Distribution = Distribution::Zipf { theta: 0.9, center: None };
 
 /// Rule that selects the touches that write.

@@ -70,7 +70,8 @@ impl ProcessShare {
         self.last = self.last.max(end);
     }
 
-    /// Replaces the counters by others of the same process, which were made elsewhere.
+    /// Replaces the counters by others of the same process, which were counted where the
+    /// process ran.
     pub fn with_tally(self, read_counters: &ReadCounters) -> ProcessShare {
         let latency_max =
             (read_counters.operations > 0).then(|| Time(read_counters.latency_ns.max()));
@@ -122,7 +123,7 @@ pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessR
 }
 
 /// Returns Jain's index of the processes' rates. Returns `None` for fewer than two processes, for
-/// processes that do not run concurrently, and if all rates are 0.
+/// processes that do not all run concurrently (in one phase), and if all rates are 0.
 pub fn jain_index(streams: &[ProcessShare]) -> Option<f64> {
     let phase = streams.first()?.phase;
     if streams.len() < 2 || streams.iter().any(|stream| stream.phase != phase) {

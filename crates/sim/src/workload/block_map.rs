@@ -2,15 +2,18 @@
 //! bits below it are set. The next free block is therefore found in a few steps at any fill level.
 //! Memory that was never written costs only address space.
 
-/// Maximum number of blocks in a map: 8 GiB of bits.
+/// Maximum number of blocks in a map: 8 GiB of bits, chosen.
 pub const BLOCKS_MAX: u64 = 1 << 36;
 
 /// A map of blocks, initially all free.
 #[derive(Clone, Debug)]
 pub struct BlockMap {
+    /// Number of blocks.
     blocks: u64,
+    /// Number of used blocks.
     used_blocks: u64,
-    /// The bitmap, followed by the levels of the tree.
+    /// The bitmap, followed by the levels of the tree up to a single word. Bit `n` of a level
+    /// stands for word `n` of the level before.
     levels: Vec<Vec<u64>>,
 }
 

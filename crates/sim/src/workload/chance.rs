@@ -10,11 +10,13 @@ use crate::job::{BlockSizes, Job};
 /// Random streams of a process, one per purpose.
 #[derive(Clone, Debug)]
 pub struct RandomChoices {
+    /// Seeds of all streams.
     seeds: ProcessSeeds,
     /// True if each pass begins with the same draws.
     is_reseeded: bool,
     /// True if positions and sizes need 64-bit random numbers.
     is_wide: bool,
+    /// The streams in their present states.
     streams: RandomStreams,
     /// Generator of all choices if the positions come from a permutation.
     pub own_generator: Option<Xoshiro256PlusPlus>,
@@ -23,21 +25,26 @@ pub struct RandomChoices {
 /// The streams in their present states.
 #[derive(Clone, Debug)]
 struct RandomStreams {
+    /// Positions, in blocks.
     positions: Generator,
     /// Sizes of reads and of writes.
     sizes: [Generator; 2],
     /// Choice between a random and a sequential position, for reads and for writes.
     position_kinds: [Taus88; 2],
+    /// Direction of the next operation.
     direction: Taus88,
+    /// Alternation of the directions.
     mix: ReadWriteMix,
+    /// Choice of the next file.
     files: Taus88,
+    /// Choice of a zone, by the shares of the zones.
     zones: Taus88,
     /// Intervals between reads and between writes.
     times: [Taus88; 2],
 }
 
 /// Alternation of reads and writes, as in fio. After a change of direction, the new direction is
-/// kept until a share of the other direction's operations has been done.
+/// kept until its operations reach a share of the other direction's operations so far.
 #[derive(Clone, Copy, Debug)]
 struct ReadWriteMix {
     /// Present direction.
@@ -95,9 +102,10 @@ impl RandomStreams {
 }
 
 impl RandomChoices {
-    /// Creates the streams of a process of `job`, with the number `index` over all jobs, from 0.
-    /// `is_wide` means that the areas have more blocks than 32 bits can count. `own_seed` is for
-    /// the choices with a permutation.
+    /// Creates the streams of a process of `job`, with the number `index` over all jobs, from
+    /// 0. `run_seed` is the seed of the run, where 1 leaves fio's seeds unchanged. `is_wide`
+    /// means that the areas have more blocks than 32 bits can count. `own_seed` is for the
+    /// choices with a permutation.
     pub fn new(
         job: &Job,
         index: u32,
@@ -158,7 +166,8 @@ impl RandomChoices {
         }
     }
 
-    /// Draws whether the position of the next operation is random, with `percent` as the share.
+    /// Returns true if the position of the next operation is random, with `percent` as the
+    /// share of random positions. Nothing is drawn for 100 percent.
     pub fn draw_is_random(&mut self, op: Op, percent: u8) -> bool {
         percent == 100 || self.streams.position_kinds[op as usize].draw_percent(percent)
     }
@@ -173,15 +182,17 @@ impl RandomChoices {
         self.streams.zones.below(100)
     }
 
-    /// Draws a number from 0 to 1, never 0, for the interval between operations of a
-    /// direction.
+    /// Draws a number from 0 to 1 for the interval between operations of a direction. It is
+    /// never 0, because the interval follows from its logarithm.
     pub fn draw_unit(&mut self, op: Op) -> f64 {
         self.streams.times[op as usize].draw_unit().max(1.0 / f64::from(u32::MAX))
     }
 
     /// Draws the size of an operation in bytes. A random size is drawn again if `fits` rejects
-    /// it; `None` if no size fits. A fixed size is not checked. `stream_index` selects the random
-    /// stream: 0 for reads and 1 for writes; for sizes by order, 0 is sequential and 1 is random.
+    /// it. Returns `None` if the smallest size does not fit. A fixed size is not checked.
+    /// `stream_index` selects the random stream: 0 for reads and 1 for writes. For sizes by
+    /// order, 0 is sequential and 1 is random. Sizes are multiples of the smallest one unless
+    /// `is_unaligned`.
     pub fn draw_size(
         &mut self,
         sizes: &BlockSizes,

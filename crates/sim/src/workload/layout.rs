@@ -18,12 +18,13 @@ use crate::job::{BytesOrPercent, Job};
 /// Format of the names of unnamed files, as in fio.
 const NAME_FORMAT: &str = "$jobname.$jobnum.$filenum";
 
-/// Maximum number of files in a workload.
+/// Maximum number of files in a workload, chosen.
 pub const FILES_MAX: u64 = 1 << 20;
 
 /// The part of a file that a process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileArea {
+    /// The file.
     pub file: FileId,
     /// Start of the area in the file.
     pub offset: u64,
@@ -31,7 +32,7 @@ pub struct FileArea {
     pub bytes: u64,
     /// Length of the whole file when the process is laid out.
     pub file_bytes: u64,
-    /// Hash of the file's name in fio.
+    /// Hash of the file's name in fio. Skewed positions have seeds from it.
     pub name_hash: u32,
 }
 
@@ -39,6 +40,7 @@ pub struct FileArea {
 pub struct FileLayout<'a> {
     /// Source of the files, and of their sizes.
     source: FileSource<'a>,
+    /// Files so far, by their identifiers.
     files: Vec<WorkloadFile>,
     /// Identifiers of the files by their names.
     ids: BTreeMap<String, FileId>,
@@ -116,7 +118,8 @@ impl<'a> FileLayout<'a> {
     }
 
     /// Returns the area of process number `process_index` in one of `file_count` files, and
-    /// registers the file. `stated_bytes` is the size that the job states (option filesize of fio).
+    /// registers the file. `stated_bytes` is the size that the job states (option filesize of
+    /// fio). The caller sets the `name_hash` of the area, which is 0 here.
     fn add_area(
         &mut self,
         job: &Job,
@@ -141,7 +144,8 @@ impl<'a> FileLayout<'a> {
         let whole_bytes = stated_bytes.or(real_bytes).or(assumed_bytes);
         let (offset, bytes) =
             area_in_file(job, process_index, name, file_count, stated_bytes, whole_bytes)?;
-        // The area must hold a block, and lie within an existing file.
+        // The area must hold the smallest block of each direction that the job has, and lie
+        // within an existing file.
         let [read_bytes, write_bytes] =
             [0, 1].map(|direction: usize| job.block_sizes[direction].smallest_bytes());
         let block_bytes = match job.pattern.reads_percent {

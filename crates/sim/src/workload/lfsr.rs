@@ -9,7 +9,8 @@
 //! The taps are from the usual table of registers of full length (P. Alfke, "Efficient Shift
 //! Registers, LFSR Counters, and Long Pseudo-Random Sequence Generators", Xilinx XAPP 052, 1996).
 
-/// Taps of registers of 3 bits and more, without the top one.
+/// Taps of registers of 3 bits and more, one row per number of bits, without the top one. The
+/// lowest bit is tap 1.
 const TAPS: [&[u32]; 46] = [
     &[2],
     &[3],
@@ -59,15 +60,16 @@ const TAPS: [&[u32]; 46] = [
     &[47, 21, 20],
 ];
 
-/// Minimum number of bits of a register.
+/// Minimum number of bits of a register: the first row of the taps.
 const BITS_MIN: u32 = 3;
 
-/// Maximum bound.
+/// Maximum bound: a register of 48 bits, the last row of the taps, without its state of all ones.
 pub const BOUND_MAX: u64 = (1 << 48) - 2;
 
 /// Iterator over the numbers below a bound, in the order of a register's states.
 #[derive(Clone, Copy, Debug)]
 pub struct Lfsr {
+    /// Present state. It is a number of the order if it is below `bound`.
     state: u64,
     /// All numbers are below it.
     bound: u64,

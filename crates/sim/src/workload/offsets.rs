@@ -30,9 +30,13 @@ use crate::job::{
 /// Properties that all areas of a process share.
 #[derive(Clone, Debug)]
 pub struct PositionRules {
+    /// Sizes of reads and of writes, or, with `is_size_by_order`, of sequential and random offsets.
     sizes: [BlockSizes; 2],
+    /// True if random sizes need not be multiples of the smallest one.
     is_unaligned: bool,
+    /// True if the size depends on the order and not on the direction (`bs_is_seq_rand`).
     is_size_by_order: bool,
+    /// Alignment of random offsets of reads and of writes. Random blocks have this size.
     align_bytes: [u64; 2],
     /// Size in bytes of the smallest block of all directions, trims included: the unit of the
     /// random map.
@@ -41,7 +45,9 @@ pub struct PositionRules {
     is_random: bool,
     /// Percentage of random offsets in a random job.
     random_percent: [u8; 2],
+    /// Operations per random offset, behaviour of the others, and gaps of sequential ones.
     sequence: RandomSequence,
+    /// Zones with gaps (`zonemode=strided`).
     strides: Option<StridedZones>,
     /// True if random blocks are drawn again as soon as all were used.
     is_restarted_at_once: bool,
@@ -69,7 +75,8 @@ impl PositionRules {
             random_percent: job.random_percent,
             sequence: job.sequence,
             strides: job.strides,
-            // With a permutation, or with several files, the pass ends there and another begins.
+            // Otherwise the pass ends there and another begins: with a permutation, and for
+            // sequential offsets with several files.
             is_restarted_at_once: job.is_time_based && job.generator != Generator::Permutation,
             wraps_sequential: job.is_time_based && files == 1,
         }
@@ -89,15 +96,19 @@ impl PositionRules {
 /// Offsets of one process in one area. They count from the start of the file.
 #[derive(Clone, Debug)]
 pub struct ProcessOffsets {
+    /// Start of the area in the file.
     area_start: u64,
+    /// Length of the area.
     area_bytes: u64,
     /// Length of the whole file.
     file_bytes: u64,
     /// Start of the current zone. Without zones, start of the area.
     zone_start: u64,
-    /// End of the last operation of each direction, and its start.
+    /// End of the last operation of each direction. Before the first one, start of the zone.
     last_end: [u64; 2],
+    /// Start of the last operation of each direction. `None` before the first one in the zone.
     last_start: [Option<u64>; 2],
+    /// Order of the random blocks, with its state.
     order: BlockOrder,
 }
 
@@ -106,18 +117,18 @@ pub struct ProcessOffsets {
 enum BlockOrder {
     /// Uniformly random blocks. With a map, each block once.
     Uniform { map: Option<BlockMap> },
-    /// Each block once, by a shift register.
+    /// Each block once, by a shift register. Each zone and pass restarts it from `seed`.
     Shifted { lfsr: Lfsr, seed: u64 },
     /// By a permutation, with a generator of its own.
     Permuted(Box<PermutedBlocks>),
-    /// With a skewed distribution.
+    /// With a skewed distribution. A verification starts from the state `at_pass_start` again.
     Skewed { next: Box<SkewedPositions>, at_pass_start: Box<SkewedPositions> },
     /// By zones with shares. Without a map, as in fio.
     Zoned {
         zones: [Vec<DistributionZone>; 2],
         /// True if the length of a zone is in bytes, false if it is in percent of the area.
         is_absolute: bool,
-        /// Register and its seed.
+        /// Register and its seed, in a job with `random_generator=lfsr`.
         lfsr: Option<(Lfsr, u64)>,
     },
 }
@@ -130,7 +141,8 @@ pub struct TooManyBlocks {
 }
 
 impl ProcessOffsets {
-    /// Creates the offsets of `job` in an area.
+    /// Creates the offsets of `job` in an area. `random` supplies the seeds, and the generator
+    /// of a permutation.
     ///
     /// # Errors
     /// Fails if the area has too many blocks for a map or a register.
@@ -204,11 +216,12 @@ impl ProcessOffsets {
         })
     }
 
-    /// Returns the first byte and the length of the next operation of this direction. `None` ends
-    /// this pass: no offset is left, or no size fits at the offset.
+    /// Returns the first byte in the file and the length of the next operation of this
+    /// direction. `None` ends this pass: no offset is left, or no size fits at the offset.
     ///
-    /// `is_drawn` requests a random offset. `skips_map_mark` is set if the offset of a random job
-    /// is not random. If it is set before the call, because another file had no offset left, this
+    /// `is_drawn` requests a random offset: it is false for the operations between two random
+    /// ones (`rw=randread:8`). `skips_map_mark` is set if the offset of a random job is not
+    /// random. If it is set before the call, because another file had no offset left, this
     /// operation is not marked in the map either, as in fio.
     pub fn next(
         &mut self,
@@ -389,9 +402,11 @@ impl ProcessOffsets {
         }
     }
 
-    /// Enters the next zone if `moved_bytes`, the bytes moved in this one, reach the job's number.
-    /// Returns true in that case. Behind the end of the file, the next zone is the first one. At
-    /// the end of its range, a zone starts again.
+    /// Enters the next zone if `moved_bytes`, the bytes moved in this one, reach the job's
+    /// number. Returns true in that case. Behind the end of the file, the next zone is the
+    /// first one. At the end of its range, a zone starts again: for sequential offsets when the
+    /// last operation of this direction reached it, for the random order after each multiple of
+    /// its bytes.
     pub fn advance_zone(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next_zone = moved_bytes >= strides.moved_bytes;
         let direction = op as usize;

@@ -16,10 +16,14 @@ use readpath_core::splitmix;
 /// A permutation of `0..count`, determined by its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
+    /// Number of elements, at least 1.
     count: u64,
-    /// Size of the rectangle that contains `count` positions.
+    /// Number of rows of the rectangle that contains `count` positions: the left half of a
+    /// number.
     rows: u64,
+    /// Number of columns: the right half of a number.
     columns: u64,
+    /// Selects the permutation.
     key: u64,
 }
 

@@ -14,14 +14,18 @@ use crate::job::{Distribution, Job};
 /// Blocks of one area, for reads and for writes.
 #[derive(Clone, Debug)]
 pub struct PermutedBlocks {
+    /// Number of whole blocks in the area, of the size of a read and of a write.
     blocks: [u64; 2],
+    /// Order of the blocks, with its state.
     order: PermutationOrder,
 }
 
 /// Order of the blocks.
 #[derive(Clone, Debug)]
 enum PermutationOrder {
-    /// Each block once. Reads and writes share one permutation if their blocks have equal size.
+    /// Each block once. Reads and writes share the first permutation and index if their blocks
+    /// have equal size (`is_shared`). `next_index` is the index of the next block in its
+    /// permutation.
     EachOnce { permutations: [Permutation; 2], next_index: [u64; 2], is_shared: bool },
     /// Random blocks with repetitions.
     Any,
@@ -30,7 +34,9 @@ enum PermutationOrder {
 }
 
 impl PermutedBlocks {
-    /// Creates the blocks of `job` in an area of `area_bytes`. `random` supplies the keys.
+    /// Creates the blocks of `job` in an area of `area_bytes`. `random` supplies the keys. The
+    /// only skewed distribution here is Zipf's, always scattered: its center and the other
+    /// distributions have no effect.
     pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> PermutedBlocks {
         let block_bytes = [job.block_bytes_read(), job.block_bytes_write()];
         let blocks = block_bytes.map(|bytes| area_bytes / bytes);

@@ -116,8 +116,11 @@ pub(super) struct JobProcess {
 /// construction.
 #[derive(Debug)]
 pub struct Process {
+    /// Number, job and phase.
     identity: JobProcess,
+    /// Options of the job.
     rules: ProcessRules,
+    /// Its area in each of its files.
     areas: Vec<AreaState>,
     /// Reads that replace the job's positions, the next one last.
     remaining_reads: Option<Vec<GivenRead>>,
@@ -129,16 +132,27 @@ pub struct Process {
     think_end: Option<Time>,
     /// Steps of a trace that replace the job's pattern.
     script: Option<TraceSteps>,
+    /// Delays behind the times of the trace.
     lateness: Lateness,
+    /// Options of the job about positions.
     position_rules: PositionRules,
+    /// Random streams.
     random: RandomChoices,
+    /// Links to other processes.
     dependencies: ProcessDependencies,
+    /// Maximum and minimum rates.
     pace: RateControl,
+    /// Verification of its writes.
     verification: Verification,
+    /// Detection of a steady rate, if the job demands one.
     steady: Option<SteadyStateDetector>,
+    /// Search for the queue depth, if the job demands one.
     search: Option<DepthSearch>,
+    /// Present state.
     state: ProcessState,
+    /// Time of the first call. `None` before it, and while the process waits for another job.
     started_at: Option<Time>,
+    /// The file whose turn it is.
     file_selection: FileSelection,
     /// Operations up to and including the next one at a random position (`rw=randread:8`).
     operations_until_draw: u32,
@@ -149,14 +163,17 @@ pub struct Process {
     pass_start: PassStart,
     /// Direction of the last operation.
     last_op: Op,
-    /// Bytes and operations of this pass.
+    /// Bytes issued in this pass.
     pass_bytes: u64,
+    /// Operations issued in this pass.
     pass_operations: u64,
     /// Drawn direction of the next operation, in a process with a rate.
     drawn_op: Option<Op>,
     /// Bytes transferred in the present zone.
     zone_bytes: u64,
+    /// Operations of the job's work issued since the ramp time, without verifications.
     issued_operations: u64,
+    /// True once the ramp time has passed, or if there is none.
     is_ramp_over: bool,
     /// True if the rate is steady or the queue depth is found, which ends the process.
     has_converged: bool,
@@ -164,18 +181,24 @@ pub struct Process {
     failure: Option<&'static str>,
     /// End of the last pause, or start of the process.
     worked_since: Time,
+    /// Number of repetitions that still follow.
     loops_left: u32,
+    /// Bytes of the job's work issued since the ramp time, without verifications.
     issued_bytes: u64,
+    /// Operations that are issued and not yet collected.
     in_flight: u32,
+    /// Those of them that have completed.
     completed_not_collected: u32,
     /// Operations since the last full batch. A full queue or a wait submits them early and does not
     /// reset the counter, as in fio.
     batch_operations: u32,
+    /// Operations collected since the start, verifications included.
     collected_operations: u64,
     /// Count of collected or issued operations (the one that the job names) at the last pause.
     count_at_pause: u64,
     /// True if an operation was issued since the last check for a pause.
     is_pause_unchecked: bool,
+    /// Writes issued since the start.
     writes_issued: u64,
     /// True if no operation was issued since the last sync.
     is_synced: bool,
@@ -186,8 +209,11 @@ pub struct Process {
 /// An area, and the present position in it.
 #[derive(Debug)]
 struct AreaState {
+    /// The area.
     area: FileArea,
+    /// Positions in it.
     offsets: ProcessOffsets,
+    /// True if the area has no position left in this pass.
     is_done: bool,
 }
 
@@ -233,7 +259,7 @@ enum ProcessState {
     Draining(AfterDrain),
     /// Sleeps. No operation is in flight.
     Pausing { until: Time },
-    /// Demands a sync with the next action.
+    /// Demands a sync with the next action. `then` is the state after it.
     SyncDue { is_data_enough: bool, then: AfterSync },
     /// Waits for the sync.
     Syncing(AfterSync),
@@ -244,23 +270,31 @@ enum ProcessState {
 /// Continuation after all operations in flight have completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterDrain {
+    /// Pauses as the job demands (`thinktime`).
     Pause,
     /// A rate or a flow delays the next operation until this time.
     HoldBack(Time),
+    /// Syncs the files, then goes on.
     Sync {
+        /// True if the files' data suffices (`fdatasync(2)`).
         is_data_enough: bool,
     },
     /// Starts or ends the verification of the backlog.
     ToggleBacklog,
+    /// Verifies, starts another pass, or ends, whichever is due first.
     NextPass,
+    /// Ends the process.
     End,
 }
 
 /// Continuation after a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterSync {
+    /// Goes on with the pass.
     Issue,
+    /// As [`AfterDrain::NextPass`].
     NextPass,
+    /// Ends the process.
     End,
 }
 
@@ -537,7 +571,7 @@ impl Process {
     }
 }
 
-/// Returns a seed for each process, derived from the run's seed, the job's and its index.
+/// Returns a seed for the process `id`, derived from the run's seed, the job's and its index.
 pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
     let hash = |value: u64| value.wrapping_mul(splitmix::STEP).rotate_left(29);
     hash(hash(run_seed) ^ job_seed) ^ u64::from(id.0)

@@ -35,10 +35,13 @@ pub enum RandomStream {
 /// Seeds of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessSeeds {
+    /// The job's `randseed`.
     job_seed: u64,
     /// Number of the process over all jobs, from 1.
     number: u64,
+    /// Seed of the run. 1 leaves fio's seeds unchanged.
     run_seed: u64,
+    /// True if each run has the same positions (`randrepeat`).
     is_repeatable: bool,
 }
 

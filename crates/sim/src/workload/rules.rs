@@ -17,10 +17,15 @@ use crate::job::{
 pub struct ProcessRules {
     /// Delay of the start (option startdelay of fio).
     pub start_delay: Time,
+    /// I/O priority. `None` means the caller's.
     pub priority: Option<Priority>,
+    /// I/O engine.
     pub engine: JobEngine,
+    /// True for direct I/O.
     pub is_direct: bool,
+    /// Advice when a file is opened, for `posix_fadvise(2)`.
     pub advice: Advice,
+    /// Advice when a file is mapped, for `madvise(2)`.
     pub mapping_advice: Advice,
     /// Maximum number of operations in flight.
     pub depth: u32,
@@ -30,28 +35,35 @@ pub struct ProcessRules {
     pub batch_complete: u32,
     /// Number of operations in flight to which a full queue is drained.
     pub low: u32,
+    /// Maximum size of an operation.
     pub block_bytes_largest: u64,
     /// The fewest bytes that are worth another pass: the largest block of all directions.
     pub pass_bytes_min: u64,
     /// Percentage of reads.
     pub reads_percent: u8,
+    /// True if the process can write.
     pub writes: bool,
     /// True if cached data of a file is dropped before its first use.
     pub invalidates: bool,
     /// Seed of the written contents.
     pub content_seed: u64,
+    /// Pauses between operations (`thinktime`).
     pub pauses: PauseRule,
+    /// True if the job has a maximum rate.
     pub has_rate: bool,
     /// Maximum latency of an operation. A longer one ends the process.
     pub latency_max: Option<Time>,
     /// Run time before the measurement starts.
     pub ramp: Time,
+    /// Zones with gaps (`zonemode=strided`).
     pub strides: Option<StridedZones>,
+    /// Choice of the next file.
     pub file_service: FileService,
     /// Number of operations per random position.
     pub draw_every: u32,
     /// Maximum run time.
     pub runtime: Option<Time>,
+    /// True if the work is repeated until `runtime` has passed.
     pub is_time_based: bool,
     /// Number of repetitions, at least 1.
     pub loops: u32,
@@ -64,11 +76,13 @@ pub struct ProcessRules {
     pub pass_bytes: u64,
     /// Number of operations that ends the work, per loop.
     pub limit_operations: u64,
+    /// Syncs of written data.
     pub sync: SyncRule,
 }
 
 impl ProcessRules {
-    /// Creates the rules of `job` on areas with a total of `area_bytes`.
+    /// Creates the rules of `job` on areas with a total of `area_bytes`. A job that only
+    /// creates its files (`create_only`) has a limit of 0 bytes, so it issues nothing.
     pub fn new(job: &Job, area_bytes: u64) -> ProcessRules {
         let pass_bytes = match job.size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes.min(area_bytes),

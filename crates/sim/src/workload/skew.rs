@@ -28,10 +28,13 @@ const NORMAL_DRAWS: u64 = 12;
 /// Positions with a skewed distribution.
 #[derive(Clone, Debug)]
 pub struct SkewedPositions {
+    /// Distribution of the ranks.
     kind: SkewKind,
+    /// Generator of the ranks.
     random: Taus88,
     /// Offset added to each scattered rank, in blocks.
     rank_offset: u64,
+    /// Number of blocks.
     blocks: u64,
 }
 
@@ -39,18 +42,11 @@ pub struct SkewedPositions {
 #[derive(Clone, Debug)]
 enum SkewKind {
     /// `norm` is the sum of the weights of all ranks, and `first_two` the sum of the first two.
-    Zipf {
-        theta: f64,
-        norm: f64,
-        first_two: f64,
-    },
-    Pareto {
-        exponent: f64,
-    },
-    /// The deviation is in blocks.
-    Normal {
-        deviation: u64,
-    },
+    Zipf { theta: f64, norm: f64, first_two: f64 },
+    /// `exponent` of a uniform number from 0 to 1, whose power is the rank as a share of all.
+    Pareto { exponent: f64 },
+    /// `deviation` is the width in blocks of the uniform number that is added.
+    Normal { deviation: u64 },
 }
 
 impl SkewedPositions {

@@ -13,6 +13,7 @@ use crate::job::{ExitScope, FlowShareRule, Job};
 /// Dependencies of one process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessDependencies {
+    /// Processes that the end of this one ends.
     exit_scope: ExitScope,
     /// Flags that end all processes, its phase, or its reporting group, in this order.
     end_flags: [Arc<AtomicBool>; 3],
@@ -20,6 +21,7 @@ pub struct ProcessDependencies {
     unended_in_job: Arc<AtomicU64>,
     /// Number of processes that have not ended, of the job that this process waits for.
     unended_in_awaited_job: Option<Arc<AtomicU64>>,
+    /// Share in a flow, if the job has one.
     flow: Option<FlowShare>,
 }
 
@@ -30,6 +32,7 @@ struct FlowShare {
     rule: FlowShareRule,
     /// Operations issued by this process.
     own_operations: u64,
+    /// Totals of the flow, which all its processes share.
     all: Arc<FlowTotals>,
 }
 

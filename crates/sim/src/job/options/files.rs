@@ -93,7 +93,7 @@ pub const TABLE: &[FioOption] = &[
     ),
 ];
 
-/// Parses file names separated by `:`. `\:` is a colon within a name.
+/// Parses file names separated by `:`. `\:` is a colon within a name. An empty name is an error.
 fn parse_names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     let mut names = vec![String::new()];
     let mut letters = value.text.chars().peekable();
@@ -115,7 +115,8 @@ fn last_name(names: &mut [String]) -> &mut String {
     names.last_mut().expect("the list starts with one name")
 }
 
-/// Parses the order in which files are used, such as `random:8` for eight operations in a file.
+/// Parses the order in which files are used, such as `random:8` for eight operations in a file. The
+/// default number is 1. fio's skewed choices (`zipf` and others) are an error.
 fn parse_file_service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
     let (kind_name, suffix) = match value.text.split_once(':') {
         Some((kind_name, suffix)) => (kind_name, Some(value.part(suffix))),

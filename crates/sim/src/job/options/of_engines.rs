@@ -7,9 +7,13 @@ const CALLS: &str = "it changes how the system is called, not what is read";
 /// Reason why priorities of single operations are rejected.
 const PRIORITY: &str =
     "a process here has one priority for all its operations; use prio in two jobs";
+/// Reason of options of network and storage-service engines.
 const NETWORK: &str = "it belongs to an engine that reads no file or device";
+/// Reason of options of engines that bypass the block layer.
 const COMMANDS: &str = "it belongs to an engine that sends commands to a device driver";
+/// Reason of the option that selects another SCSI command than a plain write.
 const SCSI: &str = "it is a command of its own, which checks or repeats what it writes";
+/// Reason of options of engines that measure operations on directories and file attributes.
 const NAMES: &str = "it belongs to an engine that moves no data";
 
 pub const TABLE: &[FioOption] = &[

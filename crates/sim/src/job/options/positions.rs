@@ -114,8 +114,8 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 /// Parses `random_distribution`, such as `zipf:1.2` or `zoned:60/10:40/90`. The number after the
-/// name is the parameter of the distribution. A second one, from 0 to 1, is its center. Without the
-/// first number, the parameter has fio's default.
+/// name is the parameter of the distribution. A second one, from 0 to 1, is its center: the
+/// position of the most frequent block. Without the first number, the parameter has fio's default.
 fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
@@ -138,7 +138,7 @@ fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedFo
         };
     match word {
         "random" if argument.is_none() => Ok(Distribution::Uniform),
-        // fio rejects 1, because its formula divides by 1 - theta, and is slow above 100.
+        // fio rejects 1, because its formula divides by 1 - theta, and is slow from 100 on.
         "zipf" => {
             let theta = number.map_or(Ok(ZIPF_THETA_DEFAULT), |theta| theta.fraction(0.0..=100.0));
             let theta = theta.ok().filter(|theta| *theta > 0.0 && *theta < 100.0 && *theta != 1.0);
@@ -175,7 +175,11 @@ fn parse_zones_by_direction(
 
 /// Parses zones. `60/10:30/20:8/30:2/40` puts 60 % of the operations in the first tenth of the
 /// file, 30 % in the next fifth, and so on. `is_absolute`: lengths are in bytes, otherwise in
-/// percent.
+/// percent. Lengths in percent can be left out: such zones share the rest in equal whole percents.
+///
+/// Fails if the shares, or lengths in percent, are not 100 together. A rest that the open zones
+/// cannot share evenly therefore fails too. Further errors are another form, a missing length in
+/// bytes, and more than 256 zones.
 fn parse_zones(
     value: OptionValue<'_>,
     is_absolute: bool,

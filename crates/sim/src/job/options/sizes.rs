@@ -118,7 +118,8 @@ pub const TABLE: &[FioOption] = &[
     without_effect("overwrite", &[], "files are there in full before they are written"),
 ];
 
-/// Parses the block sizes of reads, writes and trims with `parse`, and stores them in the draft.
+/// Parses the block sizes of reads, writes and trims with `parse`, and stores them in the draft. A
+/// direction that `value` leaves empty, as in `bs=,8k`, keeps its sizes.
 fn set_block_sizes(
     draft: &mut JobDraft,
     value: OptionValue<'_>,
@@ -145,7 +146,7 @@ fn parse_size_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedFor
         .ok_or_else(|| format!("a block size above 0, or READ,WRITE: {BYTES_FORM}"))
 }
 
-/// Parses a range of block sizes, such as `4k-64k`. Equal bounds are a fixed size.
+/// Parses a range of block sizes, such as `4k-64k` or `4k:64k`. Equal bounds are a fixed size.
 fn parse_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected = || format!("LEAST-MOST, the least above 0: {BYTES_FORM}");
     let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
@@ -160,7 +161,8 @@ fn parse_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     }
 }
 
-/// Parses `4k/60:64k/`. A part without percentage gets an equal share of the rest.
+/// Parses `4k/60:64k/`. A part without percentage gets an equal share of the rest to 100 %, rounded
+/// down. Parts with a share of 0 are left out. Fails if the shares exceed 100 % or none is left.
 fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected =
         || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::job::{FileService, FileServiceKind};
 
-/// Interval at which a process checks whether the job that it waits for has ended, and whether it
-/// is still ahead of its flow.
+/// Interval at which a process checks if the job that it waits for has ended, and if it is still
+/// ahead of its flow. The length is chosen.
 const DEPENDENCY_CHECK_INTERVAL: Time = Time::from_us(100);
 
 impl Process {

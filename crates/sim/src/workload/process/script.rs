@@ -32,7 +32,8 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Records the delay of an operation.
+    /// Records the delay of an operation behind its time. Every delay counts for the maximum,
+    /// and one above 1 ms as late.
     pub fn add(&mut self, delay: Time) {
         self.operations += u64::from(delay > Time::from_ms(1));
         self.longest_delay = self.longest_delay.max(delay);

@@ -12,10 +12,11 @@ use crate::job::VerifyRule;
 /// State of the verification of a process's writes.
 #[derive(Debug)]
 pub struct Verification {
+    /// The rule, or `None` if the job verifies nothing.
     rule: Option<VerifyRule>,
     /// True if the job writes.
     writes: bool,
-    /// Writes that wait for verification, if it is not done at the end.
+    /// Writes that wait for verification, if the rule has a backlog.
     backlog: VecDeque<GivenRead>,
     /// Present activity.
     activity: VerificationActivity,
@@ -55,7 +56,9 @@ impl Verification {
         self.rule.is_some()
     }
 
-    /// Returns true if reads are verifications.
+    /// Returns true if the present reads are verifications. In a job that verifies, that is
+    /// during the backlog and the repeated pass. For a job that only reads (or `verify_only`)
+    /// it is always.
     pub fn is_checking(&self) -> bool {
         let only_reads = !self.writes || self.rule.is_some_and(|rule| rule.is_only);
         self.is_on() && (only_reads || self.activity != VerificationActivity::Work)
@@ -85,8 +88,8 @@ impl Verification {
         self.rule.is_some_and(|rule| rule.at_end) && !self.backlog.is_empty()
     }
 
-    /// Starts the verification of the backlog, or of a batch of it, or returns to the job's work.
-    /// No operation is in flight.
+    /// Starts the verification of the backlog, or of a batch of it, or returns to the job's
+    /// work. The caller waits for all operations in flight first.
     pub fn toggle_backlog(&mut self) {
         self.activity = match self.activity {
             VerificationActivity::Work => {
@@ -115,7 +118,8 @@ impl Verification {
         self.backlog.pop_front()
     }
 
-    /// Starts the repetition of the pass and returns true, if the job demands it and has written.
+    /// Starts the repetition of the pass and returns true, if the job demands it (`do_verify`
+    /// without a backlog), has written in this pass, and is not repeating it already.
     pub fn begin_repeated_pass(&mut self) -> bool {
         let is_due =
             self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);

@@ -6,8 +6,9 @@
 //! generators", Mathematics of Computation 68 (1999), 261–269. Register `s` becomes `((s & mask) <<
 //! left) ^ (((s << shift) ^ s) >> right)`, and the output is the exclusive or of all registers.
 //!
-//! The registers are initialised as in fio, by a congruential generator. Each is at least as large
-//! as the papers demand. The first six outputs are discarded.
+//! The registers are initialised as in fio, by a congruential generator with the multiplier 69,069
+//! or 6,906,969,069. Each is at least as large as the papers demand. The first six outputs are
+//! discarded.
 
 /// One register: shift, right, mask, left, and minimum initial value.
 type Register<T> = (u32, u32, T, u32, T);

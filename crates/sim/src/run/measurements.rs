@@ -1,0 +1,53 @@
+//! Results of a run, and their row.
+
+use crate::job::JobFile;
+use crate::report::{ProcessShare, ReadCounters, ResultRow, jain_index, stream_rows};
+use crate::workload::Lateness;
+
+/// Results of the operations of a run.
+#[derive(Debug)]
+pub struct RunMeasurements {
+    /// All operations.
+    pub total: ReadCounters,
+    /// Reads and writes of each job, in the order of the job file.
+    pub jobs: Vec<[ReadCounters; 2]>,
+    /// Results per process, in the order of the jobs.
+    pub streams: Vec<ProcessShare>,
+    /// First error, as text.
+    pub first_error: Option<String>,
+    /// True if the caller stopped the run early.
+    pub is_interrupted: bool,
+    /// Delays of a trace's operations behind their recorded times.
+    pub trace_lateness: Lateness,
+}
+
+impl RunMeasurements {
+    /// Builds the row of the run, as far as it depends on its operations. `name` is the job's
+    /// name in the row, and `storage` the device as the user named it.
+    pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> ResultRow {
+        let mut row = ResultRow::new(name, storage, &self.total);
+        row.first_error = self.first_error.clone();
+        row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
+        let Lateness { operations, longest_delay } = self.trace_lateness;
+        if row.note.is_none() && operations > 0 {
+            let seconds = longest_delay.seconds();
+            row.note = Some(format!(
+                "{operations} requests went out up to {seconds:.3} s after their time, from which on \
+                 their latency counts"
+            ));
+        }
+        row.engine = Some(job_file.engine_names());
+        // In the simulation buffered and mapped operations both use the machine's own page
+        // cache.
+        row.page_cache = job_file.page_cache("own", "own");
+        row.sections = job_file
+            .jobs
+            .iter()
+            .zip(&self.jobs)
+            .map(|(job, counters)| ReadCounters::section(counters, &job.name, job.processes))
+            .collect();
+        row.streams = stream_rows(&self.streams, job_file);
+        row.jain_index = jain_index(&self.streams);
+        row
+    }
+}
