@@ -164,26 +164,37 @@ struct RemoteFile {
     handles: usize,
 }
 
+/// Process of all reads: a planner does not distinguish its readers.
+const THE_PROCESS: ProcessId = ProcessId(0);
+
 /// The read path of remote files, without I/O and clock. See the [module](self) for the order of
 /// calls.
 pub struct Planner {
+    /// Page cache, readahead policy and scheduler. Its one device is the remote storage.
     machine: Machine,
     /// Frames of the cache, contiguous. Most systems allocate memory at their first use.
     pool: Vec<u8>,
     /// Largest read through the cache, in bytes.
     cached_read_bytes_max: u64,
+    /// Open files.
     files: BTreeMap<FileId, RemoteFile>,
+    /// File of each open handle.
     handles: BTreeMap<HandleId, FileId>,
+    /// Allocates the sectors of the sites on the planner's device.
     addresses: Addresses,
+    /// Sites, open reads, fetches in flight and events.
     work: Work,
     /// First sectors of retired sites, whose reads and fetches may not have ended.
     retired: Vec<u64>,
     /// Reads that begin at the next poll: first sector of the site, offset, identifier.
     unbegun: Vec<(u64, u64, ReadId)>,
-    /// Gaps between reads that are read with them.
+    /// Ranges to prefetch at the next poll: gaps between reads, and windows of neighbourhoods.
     gaps: Vec<(HandleId, Range<u64>)>,
+    /// Maximum number of open reads.
     reads_max: u32,
+    /// Number of the next file, handle or read. The three share one sequence.
     next_id: u64,
+    /// Latest time of a call.
     now: Time,
 }
 
@@ -372,7 +383,8 @@ impl Planner {
         let site = &self.work.sites[&self.files[file].site];
         let bytes = range.end.min(site.bytes).saturating_sub(range.start);
         let pages = PageRange::covering(range.start, bytes);
-        self.machine.advise(now, site.handles[&handle].handle, ProcessId(0), advice, pages);
+        let handle = site.handles[&handle].handle;
+        self.machine.advise(now, handle, THE_PROCESS, advice, pages);
         Ok(())
     }
 
@@ -435,6 +447,7 @@ impl Planner {
 }
 
 /// A buffer of zeros. Not written here: most systems then allocate each page at its first use.
+/// Fails if the memory is not available.
 fn zeros(bytes: u64) -> Result<Vec<u8>, PlannerError> {
     let out_of_memory = || PlannerError::OutOfMemory { bytes };
     let count = usize::try_from(bytes).map_err(|_| out_of_memory())?;

@@ -7,8 +7,11 @@ use super::work::{Piece, Work, scatter};
 use super::{Arrival, FetchId, Planner};
 
 impl Planner {
-    /// Stores the next bytes of a fetch, in the order of the file. With more bytes than are left,
-    /// the fetch fails. Bytes of a fetch that has ended or been dropped are ignored.
+    /// Stores the next bytes of a fetch, in the order of the file. With more bytes than are
+    /// left, the fetch fails, and with it its reads ([`ReadFailure::WrongLength`]). Bytes of a
+    /// fetch that has ended or been dropped are ignored.
+    ///
+    /// [`ReadFailure::WrongLength`]: super::ReadFailure::WrongLength
     pub fn fill(&mut self, now: Time, id: FetchId, data: &[u8]) -> Arrival {
         let now = self.advance(now);
         let Work { fetching, reads, .. } = &mut self.work;

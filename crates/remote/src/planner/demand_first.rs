@@ -53,7 +53,9 @@ pub(super) struct DemandFirst {
     sectors_max: u32,
     /// Largest number of requests in flight that no reader waits for.
     prefetches_max: usize,
+    /// Queued requests by position, to find neighbours.
     queued: BTreeMap<SectorKey, OrderKey>,
+    /// Queued requests by order of dispatch.
     order: BTreeMap<OrderKey, SectorKey>,
     /// Number of insertions so far.
     arrivals: u64,
@@ -75,7 +77,8 @@ impl DemandFirst {
         }
     }
 
-    /// Adds a head to the queue, at this place of the order.
+    /// Adds a head to the queue. `arrival` is its place among the requests of its need: the
+    /// count of insertions when it, or the request that it was merged into, arrived.
     fn add(&mut self, id: RequestId, arrival: u64, requests: &RequestTable) {
         let (key, order) = ((requests[id].start, id), (Reverse(requests[id].need), arrival));
         self.queued.insert(key, order);
@@ -89,8 +92,8 @@ impl DemandFirst {
         Some(order.1)
     }
 
-    /// Returns a queued request that touches this one and is small enough to be merged with it;
-    /// `None` without one.
+    /// Returns a queued request that ends or begins where this one begins or ends, and that can
+    /// be merged with it: in direction, synchrony and total size. `None` without one.
     fn neighbour(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
         let request = &requests[id];
         let before = self.queued.range(..(request.start, RequestId(0))).next_back();
@@ -156,7 +159,7 @@ impl Scheduler for DemandFirst {
         }
     }
 
-    /// Number of requests that are not in flight.
+    /// Number of requests that are not in flight, where merged ones count once.
     fn queued(&self) -> usize {
         self.queued.len()
     }

@@ -27,16 +27,16 @@ use std::collections::BTreeMap;
 
 use readpath_core::unit::PageRange;
 
-/// Largest number of neighbourhoods of a handle. The least recently used one is forgotten.
+/// Largest number of neighbourhoods of a handle, chosen. The least recently used one is forgotten.
 const NEIGHBOURHOODS_MAX: usize = 16;
 
-/// Largest number of holes of a neighbourhood. The lowest one is skipped beyond that.
+/// Largest number of holes of a neighbourhood, chosen. The lowest one is skipped beyond that.
 const HOLES_MAX: usize = 64;
 
-/// Number of requests that must have filled a hole.
+/// Number of requests that must have filled a hole before the neighbourhood prefetches.
 const FILLS_MIN: u64 = 8;
 
-/// Reach in requests.
+/// Reach in requests of the present size.
 const REACH_REQUESTS: u64 = 32;
 
 /// Largest window in costs of a request, as in the readahead policy `adaptive`.
@@ -47,7 +47,9 @@ const WINDOW_COST_FACTOR: u64 = 16;
 pub(super) struct Surroundings {
     /// Number of pages that cost as much as one more request.
     pub(super) cost_pages: u64,
+    /// Number of pages in the memory of the cache.
     pub(super) memory_pages: u64,
+    /// Number of pages in the file, the last one perhaps partial.
     pub(super) file_pages: u64,
 }
 
@@ -55,9 +57,10 @@ pub(super) struct Surroundings {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Neighbourhoods(Vec<Neighbourhood>);
 
+/// A neighbourhood, in pages of the file.
 #[derive(Clone, Debug)]
 struct Neighbourhood {
-    /// First page of the first request.
+    /// Lowest requested page.
     begin: u64,
     /// Page after the highest requested one.
     end: u64,
@@ -115,7 +118,8 @@ impl Neighbourhood {
         }
     }
 
-    /// Adds the pages of a request, and skips the holes that are too far behind.
+    /// Adds the pages of a request, and skips the holes that end at least `reach` pages before
+    /// the end of the neighbourhood, or are too many.
     fn add(&mut self, request: PageRange, reach: u64) {
         if request.first > self.end {
             self.holes.insert(self.end, request.first);
@@ -154,7 +158,8 @@ impl Neighbourhood {
     }
 
     /// The next pages to prefetch, if there is evidence for their use and enough of them are
-    /// missing. `sharers` is the number of neighbourhoods that prefetch.
+    /// missing: a quarter of the window. `sharers` is the number of neighbourhoods of the
+    /// handle that prefetch, this one included. They share half of the memory.
     fn window(&mut self, reach: u64, sharers: u64, facts: Surroundings) -> Option<PageRange> {
         // The pages beyond the first reach. As many as another reach are evidence of a movement.
         let passed_pages = (self.end - self.begin).saturating_sub(reach);

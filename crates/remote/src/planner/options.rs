@@ -46,7 +46,7 @@ impl Default for PlannerOptions {
     }
 }
 
-/// Smallest memory in pages.
+/// Smallest memory in pages: 64 KiB.
 const MEMORY_PAGES_MIN: u64 = 16;
 
 /// Largest fetch in bytes: its number of sectors fits in 32 bits, with reserve.
@@ -65,6 +65,7 @@ impl PlannerOptions {
             return Err(PlannerError::BadPartSize { part_bytes });
         }
         demand_first::register();
+        // The machine's device is the remote storage, where any sector can be addressed.
         let caps = DeviceCaps {
             sectors: DEVICE_SECTORS,
             request_sectors_max: (part_bytes / SECTOR_BYTES) as u32,

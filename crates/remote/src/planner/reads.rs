@@ -4,13 +4,12 @@ use std::ops::Range;
 
 use readpath_core::machine::{ReadAccess, Transfer};
 use readpath_core::readahead::Advice;
-use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use super::neighbourhoods::Surroundings;
 use super::options::{PlannerError, ReadFailure};
 use super::work::{DirectBuffer, OpenRead, ReadState};
-use super::{Event, HandleId, Planner, ReadId, zeros};
+use super::{Event, HandleId, Planner, ReadId, THE_PROCESS, zeros};
 
 impl Planner {
     /// Starts a read of up to `bytes` bytes at `offset`; it ends at the end of the file. A read of
@@ -90,9 +89,9 @@ impl Planner {
     }
 
     /// Begins the reads that have started, before others that start until the next
-    /// [`poll`](Planner::poll). Memory is given in the order in which reads begin. To be called after
-    /// each start if the caller takes the bytes in the order of the starts, and the reads may need
-    /// more memory than there is. Otherwise a read of a lower offset could hold the memory.
+    /// [`poll`](Planner::poll). Memory is given in the order in which reads begin. To be called
+    /// after each start if the caller takes the bytes in the order of the starts, and the reads may
+    /// need more memory than there is. Otherwise a read of a lower offset could hold the memory.
     pub fn begin_started(&mut self, now: Time) {
         let now = self.advance(now);
         self.begin_reads(now);
@@ -109,7 +108,7 @@ impl Planner {
             let skipped = read.direct.as_ref().map_or(0, |direct| direct.skipped);
             let transfer = Transfer {
                 handle: site.handles[&read.handle].handle,
-                process: ProcessId(0),
+                process: THE_PROCESS,
                 offset: read.offset - skipped,
                 bytes: read.direct.as_ref().map_or(read.bytes, |direct| direct.data.len() as u64),
                 tag: id.0,
@@ -132,7 +131,8 @@ impl Planner {
         }
     }
 
-    /// Shows a request to the neighbourhoods of its handle. Their windows are read with the gaps.
+    /// Records a request in the neighbourhoods of handle `id` on the site at `start_sector`.
+    /// Their window, if there is one, is prefetched with the gaps.
     fn observe(&mut self, start_sector: u64, id: HandleId, request: PageRange) {
         let site = self.work.sites.get_mut(&start_sector).expect("the site of an open read");
         let file_pages = site.bytes.div_ceil(PAGE_BYTES);
@@ -234,7 +234,8 @@ impl Planner {
         Some(Ok(bytes))
     }
 
-    /// Calls `each` with the pieces of a successful read, in order.
+    /// Calls `each` with the pieces of a successful read, in order. `bytes` is the size of the
+    /// read.
     fn for_each_piece(&self, read: ReadId, bytes: u64, mut each: impl FnMut(&[u8])) {
         let open = &self.work.reads[&read];
         if let Some(direct) = &open.direct {

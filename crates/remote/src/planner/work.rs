@@ -17,9 +17,13 @@ use super::{Event, Fetch, FetchId, FileId, Generation, HandleId, ReadId};
 /// A file of one generation, as a file of the machine.
 #[derive(Debug)]
 pub(super) struct Site {
+    /// The planner's file.
     pub(super) file: FileId,
+    /// The machine's file.
     pub(super) machine_file: readpath_core::cache::FileId,
+    /// Size of the file in this generation.
     pub(super) bytes: u64,
+    /// Generation that all its bytes have.
     pub(super) generation: Generation,
     /// Handles of the machine by the planner's.
     pub(super) handles: BTreeMap<HandleId, SiteHandle>,
@@ -30,11 +34,13 @@ pub(super) struct Site {
 /// A handle of a site.
 #[derive(Debug)]
 pub(super) struct SiteHandle {
+    /// The machine's handle.
     pub(super) handle: machine::HandleId,
     /// Number of reads that the machine has not released.
     pub(super) open_reads: u64,
     /// True if the handle closes with the last of these reads.
     pub(super) is_closing: bool,
+    /// Requests of the handle that may be parts of a stream without order.
     pub(super) neighbourhoods: Neighbourhoods,
 }
 
@@ -65,6 +71,7 @@ pub(super) struct OpenRead {
     pub(super) read: Option<machine::ReadId>,
     /// First sector of its site.
     pub(super) site: u64,
+    /// The planner's handle by which it was started.
     pub(super) handle: HandleId,
     /// The first byte in the file.
     pub(super) offset: u64,
@@ -72,6 +79,7 @@ pub(super) struct OpenRead {
     pub(super) bytes: u64,
     /// Buffer of a read that bypasses the cache.
     pub(super) direct: Option<DirectBuffer>,
+    /// Progress of the read, and whether its result is still needed.
     pub(super) state: ReadState,
 }
 
@@ -90,6 +98,7 @@ pub(super) enum ReadState {
 /// Buffer of a read that bypasses the cache. It begins on a sector.
 #[derive(Debug)]
 pub(super) struct DirectBuffer {
+    /// Content, in whole sectors.
     pub(super) data: Vec<u8>,
     /// Bytes before the requested ones.
     pub(super) skipped: u64,
@@ -100,21 +109,26 @@ pub(super) struct DirectBuffer {
 pub(super) enum Piece {
     /// A frame of the pool.
     Frame(u32),
-    /// A part of the buffer of a read that bypasses the cache.
+    /// `bytes` bytes from `offset` on in the buffer of a read that bypasses the cache.
     Direct { read: ReadId, offset: u64, bytes: u64 },
 }
 
 /// A fetch in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
+    /// The machine's request.
     request: RequestId,
+    /// First sector of its site.
     site: u64,
+    /// Bytes of the file, cut at its end.
     pub(super) range: Range<u64>,
+    /// Memory that it fills, in the order of the file. The last piece may reach past the file.
     pub(super) pieces: Vec<Piece>,
     /// Number of bytes that have arrived.
     pub(super) arrived_bytes: u64,
-    /// The piece for the next byte, and the position in it.
+    /// Index of the piece for the next byte.
     pub(super) next_piece: usize,
+    /// Position of the next byte in that piece.
     pub(super) next_offset: usize,
 }
 
@@ -123,12 +137,17 @@ pub(super) struct InFlight {
 pub(super) struct Work {
     /// Sites by their first sector.
     pub(super) sites: BTreeMap<u64, Site>,
+    /// Reads that the machine has not released.
     pub(super) reads: BTreeMap<ReadId, OpenRead>,
     /// Errors of ended reads that have not been taken.
     pub(super) failed: BTreeMap<ReadId, ReadFailure>,
+    /// Fetches in flight.
     pub(super) fetching: BTreeMap<FetchId, InFlight>,
+    /// Events for the caller, the oldest first.
     pub(super) events: VecDeque<Event>,
+    /// Ended fetches that the machine has not polled.
     completions: VecDeque<Completion>,
+    /// Number of the next fetch.
     next_fetch: u64,
 }
 
@@ -244,7 +263,9 @@ impl Driver for Work {
     }
 }
 
-/// Failure of a read from the error of the machine. `first` is the first byte of the read.
+/// Failure of a read from the error of the machine. `first` is the first byte of the read: an error
+/// that begins before it, in the same page, is reported there. Reads of a
+/// retired site are unwanted, so their errors never come here.
 fn failure_of(error: ReadError, first: u64) -> ReadFailure {
     match error {
         ReadError::Device { offset, error: DeviceError::Other(reason) } => {
