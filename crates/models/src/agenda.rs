@@ -10,6 +10,7 @@ use readpath_core::unit::Time;
 /// Future events, each with its time.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
+    /// The events, the earliest at the top.
     heap: BinaryHeap<Reverse<QueuedEvent<T>>>,
     /// Number of insertions so far: the tie-breaker for events at the same time.
     added_count: u64,
@@ -18,8 +19,9 @@ pub struct EventQueue<T> {
 /// One queued event.
 #[derive(Clone, Debug)]
 struct QueuedEvent<T> {
+    /// Time at which the event is due.
     time: Time,
-    /// Number of the insertion.
+    /// Number of the insertion, from 1.
     serial: u64,
     event: T,
 }

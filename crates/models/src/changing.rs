@@ -25,11 +25,15 @@ pub const PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
 
 /// Two devices, with the time at which the second replaces the first.
 pub struct Changing {
+    /// Limits that both devices satisfy.
     caps: DeviceCaps,
+    /// Device before the change.
     first: BoxedDevice,
+    /// Device from the change on.
     second: BoxedDevice,
     /// Time of the change: requests submitted from then on go to `second`.
     change_time: Time,
+    /// Flushes that at least one device has not completed.
     flushes_in_flight: Vec<FlushInFlight>,
 }
 

@@ -55,10 +55,15 @@ pub enum FaultEffect {
 
 /// A device with injected faults.
 pub struct Faulty {
+    /// The device that serves the requests.
     inner: BoxedDevice,
+    /// Faults, in the order in which their effects apply.
     faults: Vec<FaultRule>,
+    /// Choice of the requests of random faults.
     rng: SeededRng,
+    /// Number of requests so far.
     submitted_count: u64,
+    /// Requests in flight that a fault affects.
     affected_requests: Vec<AffectedRequest>,
     /// Completions that a fault delays, by their new times.
     delayed: EventQueue<Completion>,
@@ -198,7 +203,8 @@ impl Device for Faulty {
     }
 }
 
-/// Declares one parameter of `faulty`. Every fault is off by default: its count or size is 0.
+/// Declares one parameter of `faulty`. Every fault is off by default: its count or size is 0. The
+/// maximum of all values is chosen.
 const fn parameter_spec(
     key: &'static str,
     description: &'static str,

@@ -60,11 +60,15 @@ const REQUEST_SECTORS_MAX: u32 = 2560;
 /// A hard disk in virtual time. All times are in ns.
 #[derive(Clone, Debug)]
 pub struct Hdd {
+    /// All parameters of the model.
     drive: DriveDescription,
+    /// Positions of the sectors on the medium.
     geometry: Geometry,
+    /// Times of arm and platter.
     mechanics: Mechanics,
     /// Cache segments with read data and written data.
     segments: SegmentCache,
+    /// Commands that wait for the arm.
     queue: CommandQueue,
     /// Written data that is reported complete and not yet on the medium.
     write_cache: WriteCache,
@@ -72,9 +76,11 @@ pub struct Hdd {
     writes_to_medium: VecDeque<MediumWrite>,
     /// Waiting flushes, in order of arrival.
     flushes: VecDeque<WaitingFlush>,
+    /// Cylinder and head at which the last command or read-ahead left the arm.
     arm_track: HeadPosition,
     /// Time from which the arm is free for the next command. Read-ahead does not count.
     arm_free_at_ns: u64,
+    /// Read-ahead in progress or finished, until a command takes the arm.
     read_ahead: Option<ReadAheadRun>,
     /// Time from which the bus is free.
     bus_free_at_ns: u64,
@@ -90,7 +96,7 @@ pub struct Hdd {
     finished_count: u64,
 }
 
-/// A write to the medium that is reported complete before its end.
+/// A write to the medium that is reported complete before its end, at `end_ns`.
 #[derive(Clone, Copy, Debug)]
 struct MediumWrite {
     end_ns: u64,
@@ -233,6 +239,7 @@ impl Device for Hdd {
     }
 
     /// Queues a flush, which waits for the overhead and then for the write-back of the cache.
+    /// Its overhead is the one of a cached write.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.decide_until(now.0);
         let overhead_end_ns = now.0 + self.overhead_ns(self.drive.controller.write_hit);

@@ -63,9 +63,11 @@ pub struct ControllerParts {
 
 /// A device with a controller in front.
 pub struct Controller {
+    /// Its parameters.
     parts: ControllerParts,
     /// The device behind the controller.
     inner: BoxedDevice,
+    /// Limits of that device.
     inner_caps: DeviceCaps,
     /// Reads and writes in the device behind the controller, or in the processor before it.
     inner_in_flight: u32,
@@ -75,7 +77,9 @@ pub struct Controller {
     link_out: Option<Link>,
     /// Link from the host, for write data.
     link_in: Option<Link>,
+    /// Read cache.
     lines: LineCache,
+    /// Sequential streams of the host.
     streams: ControllerStreams,
     /// Bytes in the write cache.
     write_cache_used: u64,
@@ -94,7 +98,8 @@ pub struct Controller {
     background_jobs: VecDeque<u32>,
 }
 
-/// A request of the host, with the number of its lines that are not yet in the cache.
+/// A request of the host. `lines_left` is the number of its lines that a read waits for; it is 0
+/// for a write and for a read that is passed to the device.
 #[derive(Clone, Copy, Debug)]
 struct ControllerRequest {
     request: DeviceRequest,
@@ -118,7 +123,8 @@ enum ControllerEvent {
     Flushed(RequestId),
 }
 
-/// A request to the device behind the controller, with its purpose.
+/// A request to the device behind the controller, with its purpose. [`Controller::submit_job`] sets
+/// the identifier of the request.
 #[derive(Clone, Copy, Debug)]
 struct ControllerJob {
     purpose: JobPurpose,
@@ -127,7 +133,7 @@ struct ControllerJob {
 
 #[derive(Clone, Copy, Debug)]
 enum JobPurpose {
-    /// Serves one request of the host, unchanged.
+    /// Serves one request of the host, the one with this key in `slots`, unchanged.
     Direct(u32),
     /// Fills the cache lines `first..end`.
     Fill { first: u64, end: u64 },
@@ -293,6 +299,7 @@ impl Controller {
         let start = first * self.parts.line_sectors;
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
         let sectors = (end_sector - start) as u32;
+        // The identifier is a placeholder: `submit_job` replaces it.
         let request = DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors };
         self.queue_job(JobPurpose::Fill { first, end }, request, priority);
     }
@@ -363,6 +370,7 @@ impl Controller {
 
     /// Handles a flush. A battery-backed cache needs no write. A volatile cache is written back
     /// first if it contains data, and the device behind the controller is flushed afterwards.
+    /// Without a write cache only that device is flushed.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         if self.parts.write_cache_survives_power_loss {
             self.events.add(now, ControllerEvent::Flushed(id));
@@ -373,7 +381,8 @@ impl Controller {
         }
     }
 
-    /// Flushes the device behind the controller for the flush `id`.
+    /// Flushes the device behind the controller for the host's flush `id`. The request of the
+    /// job is a placeholder, because a flush has no sectors.
     fn flush_inner(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let index = self.jobs.add(ControllerJob { purpose: JobPurpose::Flush(id), request });

@@ -23,11 +23,13 @@ pub enum CacheLineState {
 /// The cache lines, by line number.
 #[derive(Debug)]
 pub struct LineCache {
+    /// Maximum number of lines, present or being read.
     lines_max: usize,
     /// For each cached line its index in `present`, or `None` while it is being read.
     cached_lines: BTreeMap<u64, Option<usize>>,
     /// Numbers of the present lines, in any order.
     present: Vec<u64>,
+    /// Choice of the evicted line. The seed is fixed, so every simulation is repeatable.
     rng: SeededRng,
     /// Pairs of a line that is being read and a request that waits for it.
     waiting: BTreeSet<(u64, u32)>,

@@ -7,16 +7,20 @@
 /// The streams that a controller tracks.
 #[derive(Debug)]
 pub struct ControllerStreams {
+    /// Maximum number of streams in the table.
     streams_max: usize,
     /// Number of requests after which a stream without a request is inactive.
     inactive_after_requests: u64,
+    /// The table.
     streams: Vec<ControllerStream>,
+    /// Number of requests so far.
     request_count: u64,
 }
 
 /// A sequential stream.
 #[derive(Clone, Copy, Debug)]
 struct ControllerStream {
+    /// Sector at which its next request would start.
     next_sector: u64,
     /// Number of sectors read in sequence.
     run_sectors: u64,

@@ -22,7 +22,9 @@ pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
         field: String::new(),
         problem: error.message().to_owned(),
     })?;
-    Ok(convert_table(table.get_ref(), &file, 1, "", &lines))
+    // The file's root table has no name.
+    let (line, kind) = (1, "");
+    Ok(convert_table(table.get_ref(), &file, line, kind, &lines))
 }
 
 /// Offsets of the line ends, for the conversion of offsets to line numbers.
@@ -40,8 +42,8 @@ impl LineOffsets {
     }
 }
 
-/// Converts a TOML table to a block of fields. `kind` is its name, `line` its line in `file`.
-/// `lines` gives each field its own line.
+/// Converts a TOML table to a block of fields. `kind` is the key of the table, `line` its line in
+/// `file`. `lines` gives each field its own line. A source that is no text is dropped.
 fn convert_table(
     table: &DeTable<'_>,
     file: &str,

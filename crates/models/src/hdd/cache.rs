@@ -22,9 +22,11 @@ pub(super) struct CacheSegment {
 /// All segments.
 #[derive(Clone, Debug)]
 pub(super) struct SegmentCache {
+    /// All segments, empty ones included.
     segments: Vec<CacheSegment>,
     /// Index of the first segment for reads. Segments before it are for writes.
     first_read_segment: usize,
+    /// Maximum number of sectors in a segment.
     segment_sectors: u64,
     /// Number of uses so far: the source of `last_use`.
     use_count: u64,
@@ -35,13 +37,13 @@ pub(super) struct SegmentCache {
 /// Spans that contain all sectors that were added to the cache; they may contain others as well.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddedSpans {
-    /// First sector and end of each span. The first `count` entries are used.
+    /// First sector and end of each span. Only the first `count` entries are in use.
     spans: [(u64, u64); ADDED_SPANS],
     count: usize,
 }
 
-/// Number of spans that are recorded separately. Between two choices of a command the head reads
-/// one span and the sectors after it; writes may add others.
+/// Number of spans that are recorded separately, chosen. Between two choices of a command the head
+/// reads one span and the sectors after it; writes may add others.
 const ADDED_SPANS: usize = 4;
 
 impl AddedSpans {

@@ -142,6 +142,7 @@ fn read_mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec
         write_seek,
         head_switch_ns: ms_to_ns(block.number("head_switch_ms", MS)?),
         write_settle_ns,
+        // Without a key, this is the same for all descriptions in TOML.
         settles_on_return: true,
         access: match access {
             "tracked" => AccessTime::Tracked,
@@ -377,6 +378,8 @@ fn read_controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<Controller
         write_miss: times("write_miss_ms")?,
         data_preparation_ns: optional_ns("data_preparation_ms")?,
         reselect_ns: optional_ns("reselect_ms")?,
+        // A description in TOML has one time for the first and for all later returns to the
+        // bus.
         reselect_again_ns: optional_ns("reselect_ms")?,
         read_completion_ns: optional_ns("read_completion_ms")?,
         write_completion_ns: optional_ns("write_completion_ms")?,

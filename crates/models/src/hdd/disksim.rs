@@ -45,7 +45,7 @@ const UNMODELLED: [(&str, u64); 4] = [
 /// Valid levels of a switch.
 pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 
-/// Queue depth for 0 in the file, which means "no limit".
+/// Queue depth, chosen, for 0 in the file, which means "no limit".
 const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
 /// Reads the drive that the DiskSim file at `path` describes. `read` returns the text of a file.
@@ -152,6 +152,7 @@ fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
 struct HostPath {
     /// Time per sector of the slowest component for reads.
     read_sector_ns: u64,
+    /// Time per sector of the slowest component for writes.
     write_sector_ns: u64,
     /// Sum of the arbitration times of all buses.
     arbitration_ns: u64,

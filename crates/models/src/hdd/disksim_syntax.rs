@@ -36,6 +36,7 @@ pub(super) struct Statements {
 pub(super) struct SystemPart {
     /// Type of the component, such as `disksim_bus`.
     pub kind: String,
+    /// Name, by which its instance or block is found.
     pub name: String,
     /// Components connected to it.
     pub parts: Vec<SystemPart>,
@@ -46,7 +47,8 @@ pub(super) fn read_statements(path: &Path, read: ReadText<'_>) -> Result<Stateme
     statements_of(path, read, 0)
 }
 
-/// Reads the statements of a file and of included files. `depth` is the nesting level.
+/// Reads the statements of a file and of included files. `depth` is the nesting level, 0 for the
+/// outermost file.
 fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statements, FileError> {
     let file = path.display().to_string();
     let file_error =
@@ -158,9 +160,13 @@ fn split_into_tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, 
 struct FileParser<'a> {
     /// Tokens, each with its line.
     tokens: Vec<(usize, FileToken)>,
+    /// Index of the next token.
     next_index: usize,
+    /// Name of the file, for errors.
     file: String,
+    /// Path of the file. Included files are relative to its folder.
     path: &'a Path,
+    /// Reads the text of an included file.
     read: ReadText<'a>,
     /// Nesting level of blocks, parts and files.
     depth: usize,
@@ -356,7 +362,7 @@ impl FileParser<'_> {
 }
 
 /// Returns the names from `first` to `last`, which differ in their final number. `None` if they
-/// differ in more, or if there are more than 65,536 names.
+/// differ in more, or if there are more than 65,536 names, a limit that is chosen.
 fn numbered_names(first: &str, last: &str) -> Option<Vec<String>> {
     let split_number = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
