@@ -6,10 +6,10 @@
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Maximum size of a text written by hand: a job file, loads, the description of a drive.
+/// Maximum size, chosen, of a text written by hand: a job file, loads, the description of a drive.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum size of a list written by a program.
+/// Maximum size, chosen, of a list written by a program.
 pub const LIST_BYTES_MAX: u64 = 512 << 20;
 
 /// Returns the bytes of a file with at most `bytes_max` bytes.

@@ -26,7 +26,7 @@ pub const PROBE_BYTES: u64 = 4096;
 /// Maximum bytes in flight in a cell: a gentle load, and enough for the full throughput.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
-/// Measured request sizes in bytes.
+/// Measured request sizes in bytes. These and the other numbers of the profile are chosen.
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Measured queue depths.
 const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -186,8 +186,11 @@ pub const STORAGE_BYTES_MIN: u64 = 64 << 20;
 /// Generator of the positions of a cell's requests, all within the storage.
 #[derive(Clone, Debug)]
 pub struct PositionGenerator {
+    /// The cell.
     cell: MeasurementCell,
+    /// Size of the storage.
     storage_bytes: u64,
+    /// Generator of the random positions and distances.
     rng: SeededRng,
     /// End of the last request of each stream, in bytes.
     ends: Vec<u64>,
@@ -334,6 +337,7 @@ pub fn measure<P: RequestExecutor>(
 struct RunningStatistics {
     /// Number of values, as a floating-point number for the divisions.
     count: f64,
+    /// Mean of the values.
     mean: f64,
     /// Sum of the squared differences from the mean.
     squared_deviations: f64,

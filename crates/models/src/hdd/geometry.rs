@@ -34,10 +34,15 @@ struct SectorRun {
 /// Data of a zone for the look-up.
 #[derive(Clone, Copy, Debug)]
 struct ZoneGeometry {
+    /// First cylinder of the zone.
     first_cylinder: u32,
+    /// Sectors per track, including those without a number.
     track_sectors: u32,
+    /// Angle of one sector.
     sector_width: Angle,
+    /// Angle of the zone's first sector from the index mark.
     offset: Angle,
+    /// Angle between the first sectors of consecutive tracks of a cylinder.
     track_skew: Angle,
     /// Angle between consecutive cylinders: the sum of the track skews and the cylinder skew.
     cylinder_angle: Angle,
@@ -63,10 +68,15 @@ pub(super) struct SectorPosition {
 pub(super) struct Geometry {
     /// First sector number of each run in ascending order, followed by the end of the last run.
     first_sectors: Vec<u64>,
+    /// The runs, one for each first sector except the last.
     runs: Vec<SectorRun>,
+    /// The zones, outermost first.
     zones: Vec<ZoneGeometry>,
+    /// Number of surfaces.
     heads: u32,
+    /// Numbering order of the tracks.
     mapping: TrackOrder,
+    /// Size of the drive: the stated one, or at most the numbered sectors.
     sectors: u64,
 }
 

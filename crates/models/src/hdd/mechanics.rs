@@ -11,7 +11,7 @@ use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::{Angle, SectorPosition};
 use super::seek::SeekTimes;
 
-/// Tolerance in ns for a sector mark that has just passed the head.
+/// Tolerance in ns, chosen, for a sector mark that has just passed the head.
 ///
 /// Ends of transfers are rounded to whole ns. Without the tolerance, the next sector of a stream
 /// could seem to have passed, which would cost a revolution.
@@ -33,7 +33,8 @@ pub(super) struct TransferTimes {
     pub arm_free_ns: u64,
     /// Time at which the arm has settled over the track.
     pub settled_ns: u64,
-    /// Time from which the medium may be accessed.
+    /// Time from which the medium may be accessed. 0 without a limit: only the data of a write
+    /// that is still arriving from the host sets one.
     pub earliest_ns: u64,
 }
 
@@ -51,14 +52,24 @@ pub(super) struct SectorPass {
 /// Timing of arm and spindle. Only `shift_phase` changes it.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
+    /// Seek times of reads, and of writes without a curve of their own.
     seek: SeekTimes,
+    /// Seek times of writes, if the drive describes them separately.
     write_seek: Option<SeekTimes>,
+    /// Number of cylinders.
     cylinders: u32,
+    /// Head switch time in ns.
     head_switch_ns: u64,
+    /// Extra settle time of a write in ns, perhaps negative. With `write_seek`, only after a
+    /// head switch.
     write_settle_ns: i64,
+    /// True if a head that returns to its own track settles again.
     settles_on_return: bool,
+    /// Model of the time to reach a sector.
     access: AccessTime,
+    /// True if a read can start in the middle of its sectors.
     zero_latency_read: bool,
+    /// True if a write can start in the middle of its sectors.
     zero_latency_write: bool,
     /// The platter's angle at time 0.
     phase: Angle,

@@ -62,11 +62,13 @@ pub(super) enum ArmTask {
 /// The waiting commands, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct CommandQueue {
+    /// The commands, oldest first. The first `window` of them are the window.
     commands: VecDeque<DiskCommand>,
     /// Number of writes that wait for room in the cache.
     writes_without_room: u32,
     /// The earliest time at which a command in the window is ready: one of the `window` oldest.
     earliest_ready_ns: Option<u64>,
+    /// Depth, window, policy and age limit.
     spec: QueueSpec,
 }
 
@@ -167,8 +169,9 @@ impl CommandQueue {
     /// window is ready. The oldest command is served without a comparison if it is ready and alone
     /// in the window, or has waited for more than `age_limit_ns`.
     ///
-    /// `cost` returns the cost of a command if it is less than its second argument, the least cost
-    /// so far. `write_back_cost` returns the cost of the written data that must leave the cache.
+    /// `cost` returns the cost of a command if it is less than its second argument, the least
+    /// cost so far. `write_back_cost` returns the cost of the written data that must leave the
+    /// cache. A cost is a time in ns or, for an elevator, a rank in the sweep.
     pub(super) fn take_next(
         &mut self,
         now_ns: u64,

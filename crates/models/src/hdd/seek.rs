@@ -101,8 +101,11 @@ impl SeekCurve {
 /// A curve on a drive of given size, with the values that all distances share.
 #[derive(Clone, Debug)]
 pub(super) struct SeekTimes {
+    /// The curve.
     curve: SeekCurve,
+    /// Number of cylinders of the drive.
     cylinders: u32,
+    /// The factors of a curve by Lee and Katz. `None` for any other curve.
     lee: Option<Lee>,
 }
 
@@ -134,6 +137,7 @@ struct Lee {
     root_factor: f64,
     /// Factor of the linear term.
     line_factor: f64,
+    /// Time of the shortest seek.
     single_ms: f64,
 }
 

@@ -26,9 +26,11 @@ pub(super) struct MediumAccess {
 /// State of the drive from which the scheduling policy computes costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CostState {
+    /// Scheduling policy, which determines the unit of the cost.
     order: QueuePolicy,
     /// Time in ns at which the arm starts.
     start_ns: u64,
+    /// Track from which the arm starts.
     arm_track: HeadPosition,
 }
 

@@ -11,6 +11,7 @@ use super::geometry::SectorPosition;
 /// Contiguous sectors that wait for the medium.
 #[derive(Clone, Copy, Debug)]
 struct WriteSpan {
+    /// First sector.
     start: u64,
     /// Sector after the last.
     end: u64,
@@ -32,7 +33,9 @@ pub(super) struct TrackPiece {
 /// Written data that waits for the medium, oldest span first.
 #[derive(Clone, Debug)]
 pub(super) struct WriteCache {
+    /// The spans, oldest first.
     spans: Vec<WriteSpan>,
+    /// Maximum number of spans and of sectors.
     spec: WriteCacheSpec,
     /// Number of sectors in all spans.
     sectors: u64,

@@ -16,10 +16,11 @@ pub struct StorageShape {
     pub alignment_bytes: u64,
 }
 
-/// Ratio of the response times of far and near requests above which storage is rotational.
+/// Ratio, chosen, of the response times of random and nearest requests above which storage is
+/// rotational.
 const ROTATIONAL_RATIO: f64 = 1.3;
 
-/// Response time in µs of a random request below which storage has no moving parts.
+/// Response time in µs, chosen, of a random request below which storage has no moving parts.
 const ROTATIONAL_MIN_US: f64 = 1_000.0;
 
 /// Returns the description of the measured storage. Returns `None` if a required sample is missing:
