@@ -46,6 +46,7 @@ const QUANTILE_SHARES: [u64; 6] = [0, 100_000, 500_000, 900_000, 990_000, 1_000_
 /// Measured storage in virtual time.
 #[derive(Clone, Debug)]
 pub struct MeasuredDevice {
+    /// Limits that the description states.
     caps: DeviceCaps,
     /// Response times at random positions.
     random: ResponseTimes,
@@ -65,6 +66,7 @@ pub struct MeasuredDevice {
     spread: Quantiles,
     /// Mean of `spread`, in ns.
     spread_mean_ns: f64,
+    /// Draws of the response times of random requests.
     rng: SeededRng,
     /// Time up to which the progress of all requests has been accounted.
     progress_time: Time,
@@ -97,9 +99,11 @@ struct RequestClass {
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct MeasuredRequest {
+    /// Identifier of the host.
     id: RequestId,
     /// True if the request continues an earlier one.
     is_following: bool,
+    /// Its size, as a position between two measured sizes.
     size_interval: SizeInterval,
     /// Remaining work. A whole request has [`WORK_PER_REQUEST`].
     work_left: u64,
@@ -257,6 +261,7 @@ impl Device for MeasuredDevice {
             is_following,
             size_interval,
             work_left: work,
+            // A placeholder: `update_speeds` sets it below.
             work_per_ns: 1,
         });
         self.update_speeds();
@@ -307,7 +312,7 @@ fn interpolated_extra_ns(near: &[NearPoint], distance: i64) -> Option<f64> {
 /// random requests are near the last one. The value is chosen so that the mean extra time of random
 /// requests, on storage of `bytes`, is 0.
 fn far_extra_ns(near: &[NearPoint], bytes: u64) -> f64 {
-    /// Number of intervals of the numerical integration over the distance.
+    /// Number of intervals, chosen, of the numerical integration over the distance.
     const STEPS: u32 = 4096;
     let (mut near_sum, mut far_share) = (0.0, 0.0);
     for step in 0..STEPS {

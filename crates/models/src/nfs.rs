@@ -27,6 +27,7 @@ use super::{BoxedDevice, Device};
 
 /// A mount over a network.
 pub struct Nfs {
+    /// Limits of the mount.
     caps: DeviceCaps,
     /// Largest call, in sectors.
     call_sectors_max: u32,
@@ -42,21 +43,27 @@ pub struct Nfs {
     slots_max: u32,
     /// Calls in flight, at most `slots_max`.
     slots_used: u32,
+    /// Number of server threads.
     threads: u32,
     /// Calls that server threads are working on, at most `threads`.
     server_calls: u32,
     /// The server's memory and device.
     server: Controller,
+    /// Draws of the jitter.
     rng: SeededRng,
     /// Keys of the calls that wait for a slot.
     calls_without_slot: VecDeque<u32>,
     /// Keys of the calls that wait for a server thread.
     calls_without_thread: VecDeque<u32>,
+    /// Future events of client, network and server.
     events: EventQueue<NfsEvent>,
+    /// Requests in flight.
     requests: NumberedSlab<NfsRequest>,
+    /// Calls, waiting or in flight.
     calls: NumberedSlab<NfsCall>,
     /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
+    /// COMMIT calls at the server.
     commits: Vec<Commit>,
     /// Number of COMMIT calls so far, from which their identifiers at the server derive.
     commits_sent: u32,
@@ -65,7 +72,9 @@ pub struct Nfs {
 /// A COMMIT call at the server: a flush, with its identifiers on both sides.
 #[derive(Clone, Copy, Debug)]
 struct Commit {
+    /// Identifier of the flush at the server's storage.
     server_id: RequestId,
+    /// Identifier of the flush of the mount.
     client_id: RequestId,
 }
 
@@ -73,9 +82,11 @@ struct Commit {
 #[derive(Clone, Copy, Debug)]
 struct NfsRequest {
     request: DeviceRequest,
+    /// Number of calls without a reply.
     calls_left: u32,
     /// Number of bytes from its start that were transferred without a gap.
     contiguous_bytes: u64,
+    /// First error of a call.
     error: Option<DeviceError>,
 }
 

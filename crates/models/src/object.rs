@@ -19,13 +19,16 @@ use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::random::{Quantiles, SeededRng};
 use super::rate::{Bandwidth, Link};
 
-/// Bytes that one request sends before another request gets the network.
+/// Bytes, chosen, that one request sends before another request gets the network.
 const BLOCK_BYTES: u64 = 64 << 10;
 
 /// A store that is reached over a network.
 pub struct Object {
+    /// Limits from the parameters.
     caps: DeviceCaps,
+    /// Number of connections.
     connections: u32,
+    /// Connections with a request.
     connections_used: u32,
     /// Minimum time between two GETs, and between two PUTs. The index is the operation.
     interval: [Time; 2],
@@ -33,13 +36,17 @@ pub struct Object {
     next_start: [Time; 2],
     /// Distribution of the first-byte latency.
     first_byte: Quantiles,
+    /// Bandwidth of each connection.
     connection_bandwidth: Bandwidth,
     /// The client's network, to the client for GETs and from the client for PUTs.
     network: [Link; 2],
+    /// Draws of the first-byte latencies.
     rng: SeededRng,
     /// Requests that wait for a connection, by key in `slots`.
     waiting: VecDeque<u32>,
+    /// Future events.
     events: EventQueue<ObjectEvent>,
+    /// Requests, waiting or on a connection.
     slots: NumberedSlab<ObjectRequest>,
 }
 

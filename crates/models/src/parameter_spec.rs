@@ -51,12 +51,16 @@ pub struct ParameterSpec {
 /// Current values of all parameters of one device.
 #[derive(Clone, Debug)]
 pub struct ParameterValues {
+    /// Name of the device, for errors.
     device: String,
+    /// The parameters, in the order of the device's table.
     values: Vec<ParameterValue>,
 }
 
+/// A parameter with its current value.
 #[derive(Clone, Debug)]
 struct ParameterValue {
+    /// Its declaration.
     parameter_spec: ParameterSpec,
     /// Value in the quantity's smallest unit.
     value: u64,
@@ -122,7 +126,8 @@ impl ParameterValues {
         self.find_value(key).is_some_and(|value| value.is_given)
     }
 
-    /// Returns the error for a value of `key` that contradicts another parameter.
+    /// Returns the error for a value of `key` that contradicts another parameter. `expected` is
+    /// the valid form.
     pub fn contradiction(&self, key: &str, expected: String) -> SpecError {
         let text = self
             .find_value(key)

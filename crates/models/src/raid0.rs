@@ -25,9 +25,13 @@ pub const MEMBERS_MAX: u32 = 1024;
 
 /// A striped array.
 pub struct Raid0 {
+    /// Limits of the array.
     caps: DeviceCaps,
+    /// Mapping between array sectors and member sectors.
     layout: StripeLayout,
+    /// Members, by their indices.
     members: Vec<ArrayMember>,
+    /// Next event of each member.
     next_events: EarliestEvent,
     /// Member requests, waiting or in flight.
     member_requests: NumberedSlab<MemberRequest>,
@@ -41,8 +45,11 @@ pub struct Raid0 {
 
 /// A member with the member requests that wait for it.
 struct ArrayMember {
+    /// The member itself.
     device: BoxedDevice,
+    /// Its limits.
     caps: DeviceCaps,
+    /// Requests in the member, without flushes.
     in_flight: u32,
     /// Keys of the member requests that wait.
     waiting: VecDeque<u32>,
@@ -51,15 +58,18 @@ struct ArrayMember {
 /// A range of sectors on one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemberRange {
+    /// Index of the member.
     member: u32,
     /// First sector on the member.
     start: u64,
+    /// Number of sectors.
     sectors: u32,
 }
 
 /// A request or a flush of one member, as a part of an array request.
 #[derive(Clone, Copy, Debug)]
 struct MemberRequest {
+    /// Key of the array request.
     array_request: u32,
     /// Sectors of the member, or `None` for a flush.
     range: Option<MemberRange>,
@@ -269,7 +279,9 @@ impl Device for Raid0 {
 /// Mapping between array sectors and member sectors.
 #[derive(Clone, Debug)]
 struct StripeLayout {
+    /// Sectors per chunk.
     chunk_sectors: u64,
+    /// The zones, in array order.
     zones: Vec<StripeZone>,
     /// During a split: for each member the index of its range. `None` outside of it.
     range_of_member: Vec<Option<usize>>,

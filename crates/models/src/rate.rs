@@ -33,6 +33,7 @@ impl Bandwidth {
 /// A link or bus that carries one transfer at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
+    /// Bandwidth of the link.
     rate: Bandwidth,
     /// End of the last queued transfer.
     free_at: Time,

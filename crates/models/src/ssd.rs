@@ -44,11 +44,15 @@ use translation::{FlashDivision, Translation};
 /// are nondecreasing.
 #[derive(Debug)]
 pub struct Ssd {
+    /// Limits from the parameters.
     caps: DeviceCaps,
+    /// Distribution of flash pages over the dies.
     layout: FlashLayout,
+    /// Delay between the start of a read in the controller and its first sensing.
     read_overhead: Time,
     /// Delay between the admission of a write to the buffer and its completion.
     write_overhead: Time,
+    /// True if the buffer survives a power loss. A flush then completes at once.
     write_cache_survives_power_loss: bool,
     /// Minimum time between two commands in the controller.
     command_interval: Time,
@@ -58,11 +62,15 @@ pub struct Ssd {
     link_out: Link,
     /// Link from the host, or `None` if both directions share `link_out`.
     link_in: Option<Link>,
+    /// The part of the logical-to-physical map that is in memory.
     map: MapCache,
     /// Bytes of changed map pages that do not yet fill a program unit.
     changed_map_bytes: u64,
+    /// Valid pages per block, and garbage collection.
     translation: Translation,
+    /// Written data that is not yet programmed.
     buffer: WriteBuffer,
+    /// Dies and channels.
     flash: Flash,
     /// Reads in the controller, by the time at which sensing starts.
     reads_in_controller: FifoEvents<u32>,
@@ -70,13 +78,19 @@ pub struct Ssd {
     writes_arriving: FifoEvents<u32>,
     /// Writes whose data is on the link.
     writes_on_link: FifoEvents<u32>,
+    /// Writes that wait for room in the buffer.
     writes_waiting: VecDeque<u32>,
+    /// Flushes in the controller, by the end of their overhead.
     flushes_arriving: FifoEvents<RequestId>,
     /// Flushes that wait, each with the number of bytes that must be programmed first.
     flushes_waiting: VecDeque<(u64, RequestId)>,
+    /// Completed flushes, by their times.
     flushes_done: FifoEvents<RequestId>,
+    /// Completed reads, by the time of the last byte at the host.
     reads_done: FifoEvents<u32>,
+    /// Completed writes, by their times.
     writes_done: FifoEvents<u32>,
+    /// Requests in flight. The keys are the numbers in the queues above.
     slots: NumberedSlab<SsdRequest>,
 }
 
@@ -84,7 +98,7 @@ pub struct Ssd {
 #[derive(Clone, Copy, Debug)]
 struct SsdRequest {
     request: DeviceRequest,
-    /// Bytes that have not yet left their channel.
+    /// Bytes that are not yet on the link to the host. For a write, all its bytes.
     bytes_left: u32,
     /// True while a map page is read for the request, not data.
     is_reading_map: bool,
@@ -95,6 +109,7 @@ struct SsdRequest {
 struct FlashLayout {
     /// Base-2 logarithm of the page size in bytes.
     page_shift: u32,
+    /// Number of dies.
     dies: u32,
     /// Pages in one row over the whole drive: dies times planes.
     row_pages: u64,
@@ -194,6 +209,8 @@ impl Ssd {
             self.changed_map_bytes += u64::from(bytes);
             if self.changed_map_bytes >= self.buffer.unit_bytes() {
                 self.changed_map_bytes -= self.buffer.unit_bytes();
+                // The flash counts a program unit of the map as a row that a
+                // collection moves.
                 let (rows_read, rows_programmed) = (0, 1);
                 self.flash.collect(now, rows_read, rows_programmed);
             }

@@ -66,7 +66,8 @@ pub struct ValidationReport {
     pub free: ModelAccuracy,
     /// Replay with the phase corrected by past completions.
     pub observed: ModelAccuracy,
-    /// Interpretation of the gap column that the trace supports.
+    /// Evidence for each interpretation of the gap column: the agreement, from 0 to 1, of the
+    /// times between reads with the angles between their sectors.
     pub coherence: Coherence,
     /// Accuracy of the description's angles by distance, under that interpretation.
     pub by_distance: [CoherenceAt; 4],
@@ -75,7 +76,7 @@ pub struct ValidationReport {
 /// Reads the trace at `path` and replays it on `drive`.
 ///
 /// The free replay interprets the gap column as in the format (idle time after a request), the
-/// observed one as the trace supports it.
+/// observed one as the trace supports it. `seed` decides the initial angle of the platter.
 ///
 /// # Errors
 /// Fails if the trace is invalid.
@@ -97,7 +98,8 @@ pub fn validate(
     })
 }
 
-/// Reads the trace at `path` and replays it on `drive` with an increasing set of features.
+/// Reads the trace at `path` and replays it on `drive` with an increasing set of features. `seed`
+/// decides the initial angle of the platter.
 ///
 /// # Errors
 /// Fails if the trace is invalid.
@@ -110,7 +112,8 @@ pub fn ablate_trace(
     Ok(ablate(&requests, drive, seed))
 }
 
-/// Replays `requests` on `drive`, one at a time. Returns the simulated service times in ms.
+/// Replays `requests` on `drive`, one at a time. Returns the simulated service times in ms. `gap`
+/// is the meaning of the trace's idle times, and `seed` decides the initial angle of the platter.
 ///
 /// With `is_observed`, each request arrives at its measured time, and the phase is corrected after
 /// each request that used the medium. Otherwise the gaps start at the simulated completions.

@@ -7,10 +7,10 @@
 
 use super::{MeasurementCell, ProfileAccess, ProfileSample};
 
-/// Ratio of the slowest round of a cell to its fastest above which the rounds disagree.
+/// Ratio, chosen, of the slowest round of a cell to its fastest from which on the rounds disagree.
 pub const ROUND_RATIO_MAX: f64 = 1.5;
 
-/// Fraction by which a mean may be below the mean of a cheaper cell, because of noise.
+/// Fraction, chosen, by which a mean may be below the mean of a cheaper cell, because of noise.
 pub const DECREASE_MAX: f64 = 0.2;
 
 /// A cell with a shorter response time than a cell with less load.
@@ -66,7 +66,9 @@ impl ProfileReliability {
 }
 
 /// Returns pairs of random cells that contradict each other: with more requests in flight, or with
-/// larger ones, the mean response time is shorter by more than [`DECREASE_MAX`].
+/// larger ones, the mean response time is shorter by more than [`DECREASE_MAX`]. Each cell is
+/// compared with the slowest cell of equal size and less depth, and with the slowest one of equal
+/// depth and smaller size.
 fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
     let random = || samples.iter().filter(|sample| sample.cell.access == ProfileAccess::Random);
     let mut found = Vec::new();

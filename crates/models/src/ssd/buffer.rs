@@ -16,6 +16,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 /// A write buffer of fixed size.
 #[derive(Debug)]
 pub struct WriteBuffer {
+    /// Size of the buffer.
     capacity_bytes: u64,
     /// Bytes of one program.
     unit_bytes: u64,

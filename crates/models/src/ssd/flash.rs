@@ -64,7 +64,9 @@ pub enum FlashEvent {
 /// A read of one page, or of pages of one row that are sensed together.
 #[derive(Clone, Copy, Debug)]
 struct PageRead {
+    /// Key of the request, or the drive's number for reads that no request waits for.
     slot: u32,
+    /// Bytes of the page, or pages, that cross the channel.
     bytes: u32,
     /// Row of the page in its plane. Pages of one row can be sensed together.
     row: u64,
@@ -79,6 +81,7 @@ enum BackgroundOp {
     Collect,
     /// Programs a row that the garbage collection moves, or parity.
     Move,
+    /// Erases a block.
     Erase,
 }
 
@@ -97,17 +100,23 @@ enum DieState {
     Suspending,
 }
 
-/// A die with its waiting operations.
+/// A die with its waiting operations. The counters of waiting background operations include one
+/// in progress or suspended.
 #[derive(Clone, Debug)]
 struct Die {
+    /// Present activity.
     state: DieState,
+    /// Reads that wait, in order of arrival.
     reads: VecDeque<PageRead>,
     /// Suspended operation and its remaining time.
     suspended: Option<(BackgroundOp, Time)>,
-    /// Background operations that wait, including one in progress or suspended.
+    /// Programs of written data that wait.
     programs_waiting: u32,
+    /// Row reads of the garbage collection that wait.
     collects_waiting: u32,
+    /// Programs of moved rows and of parity that wait.
     moves_waiting: u32,
+    /// Erases that wait.
     erases_waiting: u32,
     /// Pages programmed since the start. They determine the bit of the next page.
     pages_programmed: u32,
@@ -120,9 +129,13 @@ struct Die {
 /// Dies and channels of a drive.
 #[derive(Debug)]
 pub struct Flash {
+    /// Structure and timing.
     timing: FlashTiming,
+    /// The dies, by number.
     dies: Vec<Die>,
+    /// The channels, by number.
     channels: Vec<Link>,
+    /// Next event of each die.
     next_events: EarliestEvent,
     /// Die of the next program, in rotation.
     next_program_die: u32,

@@ -4,6 +4,8 @@
 //! the map's pages, direct-mapped by page number modulo the cache size. It must read the other map
 //! pages from flash before it can find the data.
 
+use readpath_core::unit::SECTOR_BYTES;
+
 /// Size of a map entry in bytes: a 32-bit physical page number.
 const ENTRY_BYTES: u64 = 4;
 
@@ -41,7 +43,7 @@ impl MapCache {
     /// Creates a map with pages of `page_bytes`, cached for `span_bytes` of data, or all if 0.
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
-        let cached_count = (span_bytes / 512).div_ceil(sectors_per_page);
+        let cached_count = (span_bytes / SECTOR_BYTES).div_ceil(sectors_per_page);
         let no_page = CachedMapPage { page: u64::MAX, has_changed: false };
         MapCache { sectors_per_page, cached_pages: vec![no_page; cached_count as usize] }
     }

@@ -28,8 +28,8 @@ use readpath_core::unit::PageRange;
 use super::written::WrittenPages;
 use crate::random::SeededRng;
 
-/// Maximum number of blocks that are counted separately. On a larger drive several blocks count as
-/// one.
+/// Maximum number of blocks, chosen, that are counted separately. On a larger drive several blocks
+/// count as one.
 const BLOCKS_MAX: u64 = 1 << 16;
 
 /// Number of streams whose position is tracked: at least as many as a drive detects.
@@ -55,7 +55,9 @@ pub struct FlashDivision {
 /// Rows that the collection moves in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedRows {
+    /// Rows to read.
     pub reads: u64,
+    /// Rows to program.
     pub programs: u64,
 }
 
@@ -65,21 +67,25 @@ pub struct MovedRows {
 /// and of the entries in `written` that name it.
 #[derive(Debug)]
 pub struct Translation {
+    /// Sizes of the drive.
     division: FlashDivision,
     /// Pages per counted block, which can be several blocks of the drive.
     block_pages: u64,
     /// Number of free blocks below which collection starts.
     free_blocks_min: usize,
-    /// Empty until the first write.
+    /// Blocks, by number. Empty until the first write.
     blocks: Vec<FlashBlock>,
+    /// Numbers of the free blocks, the next one to open first.
     free_blocks: VecDeque<u32>,
     /// Open block for writes of the host.
     host_block: OpenBlock,
+    /// Open block for pages that the collection moves.
     moved_block: OpenBlock,
     /// Block of each page that was written during the simulation.
     written: WrittenPages,
     /// Sequential streams of writes, the oldest first.
     streams: VecDeque<WriteStream>,
+    /// Choice of blocks with old pages. The seed is fixed, so every simulation is repeatable.
     rng: SeededRng,
     /// Collection work that is still to be distributed over host writes.
     work: CollectionWork,
@@ -88,6 +94,7 @@ pub struct Translation {
 /// A sequential stream of writes.
 #[derive(Clone, Copy, Debug)]
 struct WriteStream {
+    /// Page after the last one written.
     next_page: u64,
     /// Block with the old copy of the page before `next_page`.
     old_block: u32,
@@ -96,18 +103,22 @@ struct WriteStream {
 /// An erase block.
 #[derive(Clone, Debug, Default)]
 struct FlashBlock {
+    /// Number of valid pages.
     valid_pages: u64,
     /// Number of valid pages written before the simulation.
     old_pages: u64,
     /// Pages written here during the simulation, including pages overwritten since.
     pages: Vec<u64>,
+    /// True if the block is full and can be collected.
     is_closed: bool,
 }
 
 /// A block that receives pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenBlock {
+    /// Number of the block.
     block: u32,
+    /// Pages that it can still receive.
     free_pages: u64,
 }
 
@@ -206,7 +217,8 @@ impl Translation {
     /// Draws a block at random, weighted by its old pages. Returns `None` if no old page is left.
     fn draw_block_with_old_pages(&mut self) -> Option<u32> {
         let count = self.blocks.len() as u64;
-        // Rejection sampling: most draws succeed soon, except when few old pages are left.
+        // Rejection sampling: most draws succeed soon, except when few old pages are left. The
+        // number of tries is chosen.
         for _ in 0..64 {
             let block = self.rng.below(count);
             if self.rng.below(self.block_pages) < self.blocks[block as usize].old_pages {

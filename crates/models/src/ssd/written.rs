@@ -5,7 +5,8 @@
 //! Eight adjacent pages are stored together, so a stream passes through the table cache line by
 //! cache line. Entries are never removed.
 
-/// Bits of a block number in an entry. The page number plus one is stored above them.
+/// Bits of a block number in an entry: more than the mapping has blocks. The page number plus one
+/// is stored above them.
 const BLOCK_BITS: u32 = 24;
 
 /// Number of adjacent pages that are stored together.

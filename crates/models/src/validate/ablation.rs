@@ -10,7 +10,7 @@ use crate::hdd::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
 use readpath_core::request::{DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
-/// Queue depth for the evaluation of queueing.
+/// Queue depth, chosen, for the evaluation of queueing.
 const DEPTH: u32 = 16;
 
 /// One row of the ablation table.
@@ -25,7 +25,9 @@ pub struct AblationRow {
 }
 
 /// Replays `requests` on `drive` with an increasing set of features, from a constant access time to
-/// the complete model. Returns one row per added feature. `seed` is for the drive's random choices.
+/// the complete model. Returns one row per added feature. `seed` decides the initial angle of the
+/// platter. The replays take the idle times of the trace as its format defines them, and are not
+/// corrected by the measured times.
 pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
     let window_without_choice = 1;
     let queueless = with_queue(drive, window_without_choice);

@@ -43,7 +43,8 @@ impl Coherence {
 
     /// Returns the interpretation that the trace supports, by default the one of the format.
     pub fn gap(&self) -> GapMeaning {
-        // Evidence is three times the random coherence, and more than for the other meaning.
+        // Evidence is three times the random coherence, a factor that is chosen, and more than
+        // for the other meaning.
         let is_evident = self.before > 3.0 * self.noise() && self.before > self.after;
         if is_evident { GapMeaning::Before } else { GapMeaning::After }
     }
@@ -121,8 +122,11 @@ fn phase_revolutions(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, g
 /// The sum and the number of unit vectors.
 #[derive(Default)]
 struct UnitVectorSum {
+    /// Sum of the cosines.
     x: f64,
+    /// Sum of the sines.
     y: f64,
+    /// Number of vectors.
     count: usize,
 }
 
