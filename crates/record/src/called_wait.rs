@@ -2,8 +2,8 @@
 
 use readpath_trace::recording::{ReadOutcome, ReadRecord};
 
-/// Assumed duration of a read without waiting, in ns, when the recording has no wait times. One ns
-/// per byte for the copy is added, as on a slow machine.
+/// Assumed duration of a read without waiting, in ns, when the recording has no wait times. It is
+/// chosen, and one ns per byte for the copy is added, as on a slow machine.
 const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
 /// Error number of a device failure, EIO.

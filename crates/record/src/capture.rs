@@ -56,7 +56,7 @@ use names::System;
 use time_split::TimeSplit;
 use tracing::Starter;
 
-/// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
+/// Size in KiB, chosen, of a sub-buffer, which is read at once, where the kernel allows the choice.
 const SUB_BUFFER_KIB: usize = 64;
 
 /// Age in nanoseconds at which events are processed. Earlier ones of other processors may still
@@ -73,26 +73,33 @@ const READ_INTERVAL_MIN: Duration = Duration::from_micros(150);
 /// A running recorder.
 #[derive(Debug)]
 pub struct Recorder {
+    /// The two tracefs instances, with their decoders and readers.
     tracing: Tracing,
     /// Thread that can start the program. `None` once it has, or after an attachment.
     starter: Option<Starter>,
+    /// State of the recorded tasks, which turns events into records.
     tracker: TaskTracker<System>,
     /// Times by activity. `None` for an advised program, which must not wait for the recorder.
     time_split: Option<TimeSplit>,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
+    /// Buffer for one sub-buffer of the kernel.
     sub_buffer: Vec<u8>,
-    /// Start of the recording by the monotonic clock, and since 1970.
+    /// Start of the recording by the monotonic clock.
     start_ns: u64,
+    /// The same time in nanoseconds since 1970.
     wall_ns: u64,
+    /// Number of calls that have taken records, to count the lost events in every sixteenth.
     record_calls: u32,
     /// Number of lost events that the recording contains.
     lost: u64,
+    /// Prefetcher for the recorded programs, if the recording is advised.
     advisor: Option<Advisor>,
     /// True once a running process has been attached.
     is_attached: bool,
-    /// Process number of the program started here, and the time of its end.
+    /// Process number of the program started here. `None` for attached processes.
     program: Option<u32>,
+    /// Time of the end of that program.
     ended_ns: Option<u64>,
 }
 

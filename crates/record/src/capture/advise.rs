@@ -52,8 +52,10 @@ const AWAKE_NS: u64 = 100_000_000;
 /// Age in nanoseconds up to which a task's last miss counts as a wait in progress.
 const WAITING_NS: u64 = 5_000_000;
 
-/// Maximum numbers of open files (idle ones are closed first), and of counted unused ranges.
+/// Maximum number of open files. Idle ones are closed first.
 const FILES_MAX: usize = 512;
+
+/// Maximum number of unused ranges whose resident pages are counted.
 const COUNTED_RANGES_MAX: usize = 1024;
 
 /// Result of the advice for a program.
@@ -84,14 +86,21 @@ pub struct AdviceResult {
 /// Prefetcher for the recorded programs.
 #[derive(Debug)]
 pub(super) struct Advisor {
+    /// Maximum number of pages prefetched and not yet used.
     budget_pages: u64,
+    /// Converts events to page accesses.
     touches: Touches,
+    /// Pages prefetched and not yet used.
     ledger: Ledger,
+    /// Credit and verdict: decides if the advice is on.
     credit: AdviceCredit,
+    /// Files with missing pages, and the excess ones that get no advice.
     files: HashMap<Inode, AdvisedFile>,
-    /// Inode of each file by its number in the ledger, and the number of the next file.
+    /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
+    /// Next number in the ledger.
     next_number: u32,
+    /// Costs of each disk, by its number.
     devices: BTreeMap<u64, AdvisedDevice>,
     /// Last requested range of each task, perhaps not yet complete.
     requested_ranges: HashMap<u32, RequestedRange>,
@@ -101,20 +110,26 @@ pub(super) struct Advisor {
     recorded_files: HashMap<u32, (u64, u64)>,
     /// For each file with missing pages: true if the requests of its device are reported.
     request_events: HashMap<(u64, u64), bool>,
+    /// Time of the last verdict.
     last_check_ns: u64,
+    /// Time until which each event is processed at once.
     awake_until_ns: u64,
     /// True if prefetching was on when the whole files were last continued.
     has_advised: bool,
     /// True if the requests of devices are reported. Otherwise costs are learned from waits.
     sees_requests: bool,
+    /// Result so far.
     result: AdviceResult,
 }
 
 /// Read of which only the call was seen, after its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CalledRead {
+    /// Task that called.
     pub task: u32,
+    /// File of the read.
     pub inode: Inode,
+    /// Pages of the read.
     pub range: PageRange,
     /// True if the call took as long as a wait for a device.
     pub has_waited: bool,

@@ -150,6 +150,7 @@ pub(super) struct TraceEvent {
     pub at_ns: u64,
     /// Task in whose context it happened.
     pub task: u32,
+    /// Kind of the event, with its data.
     pub data: EventData,
 }
 
@@ -186,8 +187,10 @@ const SLEEP_STACK_TRIGGER: &str = "stacktrace if prev_state & 255";
 /// are far more frequent than the others. A write to a file mapping has events of `filemap`.
 const READ_FAULT_FILTER: &str = "!(error_code & 2)";
 
-/// Events of all tasks: required and optional ones.
+/// Events of all tasks that are required for a recording.
 const REQUIRED_GLOBAL_EVENTS: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
+
+/// Events of all tasks that older kernels lack.
 const OPTIONAL_GLOBAL_EVENTS: [&str; 2] =
     ["block/block_bio_queue", "filemap/mm_filemap_delete_from_page_cache"];
 
@@ -267,7 +270,7 @@ enum EventKind {
     UringComplete([EventField; 2]),
 }
 
-/// Events about pages of a file, which have the same fields.
+/// Events about pages of a file, which have the same fields. [`EventData`] describes each of them.
 #[derive(Clone, Copy, Debug)]
 enum PageEvent {
     CacheRead,

@@ -20,12 +20,13 @@ use super::event::Inode;
 /// are not kept.
 pub(super) const AROUND_PAGES: u64 = 16;
 
-/// Maximum number of ranges of all files. All are discarded beyond it.
+/// Maximum number of ranges of all files, chosen. All are discarded beyond it.
 const RANGES_MAX: usize = 1 << 20;
 
 /// Folios of all files.
 #[derive(Debug, Default)]
 pub(super) struct Folios {
+    /// Folios of each file.
     files: HashMap<Inode, FileFolios>,
     /// Number of ranges in all files.
     range_count: usize,

@@ -15,16 +15,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use readpath_core::unit::PageRange;
 
-use readpath_trace::recording::{
-    DeviceOperation, FileRecord, PagesEvicted, PagesInserted, Record, ThreadName,
-};
+use readpath_trace::recording::{FileRecord, PagesEvicted, PagesInserted, Record, ThreadName};
 
 use super::event::{EventData, Inode, SystemCall, TraceEvent};
 use super::folios::Folios;
 use super::maps::{MappedPage, Maps, UNKNOWN};
 use super::names::{FileNames, NamedFile};
 use super::tables::{DescriptorTableId, DescriptorTarget, Tables};
-use requests::OtherTasks;
+use requests::{Issued, OtherTasks};
 
 mod advice;
 mod asynchronous;
@@ -43,29 +41,38 @@ use ordered::OrderedRecords;
 const PAGE_BYTES: u64 = 4096;
 
 /// Time in nanoseconds after the start of a fault, after which a fault without a wait is complete.
+/// The time is chosen.
 const FAULT_TIMEOUT_NS: u64 = 2_000_000;
 
 /// State of all recorded tasks.
 #[derive(Debug)]
 pub(super) struct TaskTracker<N> {
+    /// Source of the names of files and disks.
     names: N,
-    /// Start time of the recording.
+    /// Start time of the recording by the kernel's clock.
     start_ns: u64,
+    /// Recorded tasks that live, by number.
     tasks: HashMap<u32, RecordedTask>,
+    /// Tables of file descriptors.
     tables: Tables,
+    /// Mappings of the recorded processes.
     maps: Maps,
+    /// Large folios that entered the cache during the recording.
     folios: Folios,
     /// Number in the recording of each file.
     files: HashMap<Inode, u32>,
+    /// Number of tasks with records, which is the number of the next one in the recording.
     thread_count: u32,
-    /// Disk of each device, by the kernel's numbers.
+    /// Disk of each device, by the kernel's numbers. A partition has the number of its disk.
     disks: HashMap<u64, u64>,
+    /// Disks with a name record.
     named_disks: BTreeSet<u64>,
     /// Block ranges requested by tasks. By disk and first sector: the end sector and the
     /// task.
     queued: BTreeMap<(u64, u64), (u64, u32)>,
     /// Requests in progress, by disk and first sector.
     issued: HashMap<(u64, u64), Issued>,
+    /// Tasks that are not recorded, with their requests.
     others: OtherTasks,
     /// Asynchronous reads in flight.
     pending: Asynchronous,
@@ -82,7 +89,9 @@ pub(super) struct TaskTracker<N> {
 /// Mappings of the recorded tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskMappings<'a> {
+    /// Recorded tasks, for their processes.
     tasks: &'a HashMap<u32, RecordedTask>,
+    /// Mappings of the processes.
     maps: &'a Maps,
 }
 
@@ -98,14 +107,19 @@ impl TaskMappings<'_> {
 /// State of a recorded task.
 #[derive(Debug, Default)]
 struct RecordedTask {
+    /// Number of its process.
     process: u32,
+    /// Its descriptor table, which other tasks may share.
     table: DescriptorTableId,
+    /// Name of the task.
     name: String,
     /// Number in the recording, assigned with its first record.
     thread: Option<u32>,
+    /// System call in progress.
     call: Option<ActiveCall>,
     /// Regular file that the call in progress has opened: descriptor, object and flags.
     opened: Option<(u64, DescriptorTarget, u64)>,
+    /// Fault in progress.
     fault: Option<OpenFault>,
     /// Last exception in a mapping of unknown file, and its time.
     last_exception: Option<(MappedPage, u64)>,
@@ -130,17 +144,24 @@ struct RecordedTask {
 /// Pages from `first` to `end` (exclusive) that a task added to the kernel page cache at `at_ns`.
 #[derive(Clone, Copy, Debug)]
 struct InsertedRange {
+    /// File of the pages.
     inode: Inode,
+    /// First page.
     first: u64,
+    /// Page after the last.
     end: u64,
+    /// Time at which the first page was added.
     at_ns: u64,
 }
 
 /// System call in progress of a task. Times are nanoseconds since the start of the recording.
 #[derive(Clone, Copy, Debug)]
 struct ActiveCall {
+    /// The call.
     system_call: SystemCall,
+    /// Its arguments. Those beyond the call's own are 0.
     arguments: [u64; 6],
+    /// Its start.
     begin_ns: u64,
     /// Sum of the task's sleeps within the call.
     waited_ns: u64,
@@ -148,18 +169,6 @@ struct ActiveCall {
     cache: Option<(Inode, u64)>,
     /// Longest time that a device worked on a request of this call.
     device_ns: u64,
-}
-
-/// Request that a device has begun and not yet completed.
-#[derive(Clone, Debug)]
-struct Issued {
-    begin_ns: u64,
-    bytes: u64,
-    work: DeviceOperation,
-    /// True for a request of the kernel's readahead.
-    is_ahead: bool,
-    /// Task that requested it.
-    task: Option<u32>,
 }
 
 impl<N: FileNames> TaskTracker<N> {
@@ -210,8 +219,9 @@ impl<N: FileNames> TaskTracker<N> {
         self.has_submissions = true;
     }
 
-    /// Starts to follow the task `task` of `process`. It shares the descriptors of its process, if
-    /// another task of that process is followed already.
+    /// Starts to follow the task `task` of `process`, whose name may be empty if it is not yet
+    /// known. It shares the descriptors of its process, if another task of that process is
+    /// followed already.
     pub fn add_task(&mut self, task: u32, process: u32, name: &str) {
         let table = match self.tasks.values().find(|other| other.process == process) {
             Some(other) => other.table,

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 /// A field: its offset within the event and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventField {
+    /// Offset in bytes from the start of the event.
     offset: usize,
+    /// Length in bytes. 0 for a field that the kernel lacks.
     bytes: usize,
 }
 
@@ -52,6 +54,7 @@ impl EventField {
 pub(super) struct EventLayout {
     /// Number of the event, stored at its start.
     pub id: u16,
+    /// Fields of the event by name, common ones included.
     fields: BTreeMap<String, EventField>,
     /// Names of the fields specific to the event, in their order: the arguments of a system call.
     argument_names: Vec<String>,

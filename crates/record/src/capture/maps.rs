@@ -18,8 +18,10 @@ pub(super) const UNKNOWN: Inode = Inode { device: 0, number: 0 };
 pub(super) struct Mapping {
     /// End address (exclusive).
     pub end: u64,
+    /// The file, or [`UNKNOWN`].
     pub inode: Inode,
-    /// Number of the file in the recording.
+    /// Number of the file in the recording. Without meaning for an unknown file, and in a
+    /// mapping that comes from `/proc`: [`Maps::set_file`] or the caller sets it later.
     pub file: u32,
     /// File offset of the first byte.
     pub offset: u64,
@@ -28,9 +30,13 @@ pub(super) struct Mapping {
 /// A page of a file at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MappedPage {
+    /// Process of the mapping.
     pub process: u32,
+    /// The address.
     pub address: u64,
+    /// File of the mapping, or [`UNKNOWN`].
     pub inode: Inode,
+    /// Page of the file at the address.
     pub page: u64,
     /// All pages of the file in this mapping.
     pub pages: PageRange,
@@ -41,6 +47,7 @@ pub(super) struct MappedPage {
 /// Mappings by process and first address.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
+    /// Mappings of each process by their first addresses. They do not overlap.
     processes: HashMap<u32, BTreeMap<u64, Mapping>>,
 }
 

@@ -24,12 +24,14 @@ use super::event::Inode;
 use super::maps::{MappedPage, Mapping};
 use super::mounts;
 
-/// Maximum number of paths. They include files opened by other programs.
+/// Maximum number of paths, chosen. They include files opened by other programs. All are discarded
+/// at the limit.
 const PATHS_MAX: usize = 1 << 18;
 
 /// A file with its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedFile {
+    /// Path of the file. Empty if it is not known.
     pub path: String,
     /// Length in bytes, if it is known.
     pub bytes: Option<u64>,
@@ -38,7 +40,9 @@ pub(super) struct NamedFile {
 /// File and state of a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OpenFile {
+    /// The file.
     pub inode: Inode,
+    /// Its path and length.
     pub named: NamedFile,
     /// Position in bytes.
     pub position: u64,
@@ -72,6 +76,7 @@ pub(super) trait FileNames {
 /// Names from the running system: paths reported by fanotify, and entries of `/proc` and `/sys`.
 #[derive(Debug)]
 pub(super) struct System {
+    /// Reports of opened files. `None` if the kernel refuses them.
     fanotify: Option<Arc<Fanotify>>,
     /// Files whose open was reported.
     paths: HashMap<Inode, NamedFile>,
@@ -252,6 +257,7 @@ impl FileNames for System {
 
 /// Parses a line of `/proc/PID/maps` with a file, such as `7f0c6ee00000-7f0c7ee00000 r--s 00000000
 /// fe:00 9972143    /tmp/data`. Returns first address, mapping and file. `None` for other memory.
+/// The mapping has no file number yet: its 0 is a placeholder for the caller to replace.
 pub(super) fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     let mut fields = line.split_whitespace();
     let from_hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -275,8 +281,10 @@ pub(super) fn is_executable(line: &str) -> bool {
 /// Number of pages in a huge page.
 const HUGE_PAGES: u64 = 512;
 
-/// Size of an entry in `/proc/PID/pagemap` in bytes, and its bit of a resident and mapped page.
+/// Size of an entry in `/proc/PID/pagemap` in bytes.
 const ENTRY_BYTES: u64 = 8;
+
+/// Bit of a resident and mapped page in such an entry.
 const PRESENT: u64 = 1 << 63;
 
 /// Opens the page table of a process. `None` if it has ended or belongs to another user.

@@ -70,24 +70,39 @@ const ERRNO_MAX: u64 = 4096;
 /// Running recorder of one program.
 #[derive(Debug)]
 pub struct Preload {
+    /// Private folder with the library's file and the shared memory.
     folder: PathBuf,
     /// Journal record for the removal of the folder by a later run, in case of a kill.
     _cleanup_entry: Option<CleanupEntry>,
+    /// Shared memory, with a ring of reads and two rings of file names.
     ring: RecordRing,
+    /// Reader of the reads.
     slot_reader: RingReader,
+    /// Reader of the names with short paths.
     short_name_reader: RingReader,
+    /// Reader of the names with long paths.
     long_name_reader: RingReader,
+    /// Number in the recording of each file, by device and inode.
     files: BTreeMap<(u64, u64), u32>,
+    /// Number in the recording of each thread, by its process (upper half) and its number.
     threads: BTreeMap<u64, u32>,
     /// Disk of each device.
     disks: BTreeMap<u64, u64>,
+    /// Source of the names of disks, and of files for the advisor.
     system: System,
+    /// Start of the recording by the monotonic clock.
     start_ns: u64,
+    /// The same time in nanoseconds since 1970.
     wall_ns: u64,
+    /// Number of lost reports that the recording contains.
     lost: u64,
+    /// Number of recorded reads.
     reads: u64,
+    /// Number of the recorded reads that were asynchronous.
     asynchronous_reads: u64,
+    /// Prefetcher for the program, if it is advised.
     advisor: Option<Advisor>,
+    /// Samples of activities or touches. `None` before the program starts, and without access.
     states: Option<StateSampler>,
     /// Device and inode of each file that a call has read.
     called_files: BTreeSet<(u64, u64)>,
@@ -467,9 +482,16 @@ const METHODS: [ReadMethod; 6] = [
     ReadMethod::Aio,
 ];
 
+/// Variable of the loader that names libraries to load first.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+
+/// Variable with the options of AddressSanitizer.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
+
+/// Name of the library in the private folder.
 const LIBRARY_FILE: &str = "preload.so";
+
+/// Name of the shared memory in the private folder.
 const RING_FILE: &str = "ring";
 
 /// Copies a slot, which a program may overwrite after its release.

@@ -8,9 +8,14 @@
 /// Mask of the length bits in a page's length field.
 const LENGTH_MASK: u64 = (1 << 30) - 1;
 
-/// Special types in an event's head. Smaller values are the event's length in words of 4 bytes.
+/// Type in an event's head of unused bytes. Smaller values are the event's length in words of 4
+/// bytes.
 const PADDING: u32 = 29;
+
+/// Type of an addition to the time of the next event, beyond its bits.
 const TIME_EXTEND: u32 = 30;
+
+/// Type of an absolute time.
 const TIME_STAMP: u32 = 31;
 
 /// Number of time bits in an event's head.

@@ -27,29 +27,37 @@ use super::names::{FileNames, System, is_executable, parse_mapping};
 use super::preload::KernelCounts;
 use crate::cold::residency_flags;
 
-/// Minimum interval between two samples, and the pause as a multiple of the sample's duration.
+/// Minimum interval between two samples.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Pause after a sample as a multiple of its duration: a twentieth of the time is sampling.
 const PAUSE_PER_SAMPLE: u32 = 19;
 
-/// Maximum number of files, and maximum size of a file in pages (16 GiB).
+/// Maximum number of files, chosen.
 const FILES_MAX: usize = 256;
+
+/// Maximum size of a file in pages (16 GiB), chosen.
 const FILE_PAGES_MAX: u64 = 1 << 22;
 
-/// Number of pages per `mincore` call.
+/// Number of pages per `mincore` call, chosen.
 const WINDOW_PAGES: u64 = 1 << 18;
 
 /// A sampled process.
 #[derive(Debug)]
 pub struct Sampled {
+    /// Number of the process.
     process: u32,
+    /// Source of the files of descriptors.
     system: System,
+    /// Time of the first sample.
     begun: Instant,
     /// Counters of the process at the first sample.
     first: KernelCounts,
     /// Counters at the newest sample.
     newest: KernelCounts,
+    /// Files found so far.
     files: BTreeMap<Inode, TrackedFile>,
-    /// File and position by descriptor.
+    /// File and position by descriptor, in the last sample.
     positions: BTreeMap<u64, (Inode, u64)>,
     /// Number of samples taken.
     samples_taken: u64,
@@ -104,8 +112,10 @@ pub struct SampledCache {
     pub removed_pages: u64,
 }
 
+/// A sampled file.
 #[derive(Debug)]
 struct TrackedFile {
+    /// Sums of the samples so far.
     result: SampledFile,
     /// The open file and its residency. `None` where the kernel does not report it.
     last_sample: Option<(File, Vec<bool>)>,

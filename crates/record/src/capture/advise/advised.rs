@@ -21,9 +21,11 @@ pub(super) struct AdvisedFile {
     pub(super) disk: u64,
     /// `None` for a file that is too small or cannot be opened.
     pub(super) advice_target: Option<AdviceTarget>,
+    /// Readahead policy of the file, for all its readers.
     pub(super) policy: AdaptiveReadahead,
     /// Pages that the policy knows as cached.
     pub(super) advised: KernelCachedPages,
+    /// Pages that the program used, and the state of a whole-file prefetch.
     pub(super) file_use: FileUse,
     /// Time of the last read or fault of the file.
     pub(super) last_read_ns: u64,
@@ -34,7 +36,9 @@ pub(super) struct AdvisedFile {
 /// Range of pages that a task has requested by a read or a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestedRange {
+    /// File of the request.
     pub(super) inode: Inode,
+    /// Its pages, or the rest of them that the kernel reported last.
     pub(super) range: PageRange,
     /// True once a prefetch of this large request was attempted.
     pub(super) is_prefetched: bool,
@@ -43,12 +47,14 @@ pub(super) struct RequestedRange {
 /// Costs of a device, learned from its requests or from the waits of reads.
 #[derive(Debug, Default)]
 pub(super) struct AdvisedDevice {
+    /// Estimates of the device, which the policies of its files share.
     pub(super) evidence: DeviceEvidence,
     /// Requests in progress by their first sectors.
     pub(super) requests_in_progress: BTreeMap<u64, RequestId>,
     /// Numbers of completed requests, for reuse.
     pub(super) free_ids: Vec<RequestId>,
-    /// End of the last read used for the estimate, on a device without request events.
+    /// Latest end of a read so far, on a device without request events. Reads that are left out
+    /// of the estimate count too, because a later read may have waited for them.
     pub(super) learned_until_ns: u64,
 }
 
@@ -57,7 +63,8 @@ impl AdvisedFile {
     /// again. `devices` are all devices by their numbers.
     pub(super) fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
         let device = devices.entry(self.disk).or_default();
-        // The old policy records the ends of its runs in the estimates of the device.
+        // The old policy takes its open runs out of the estimates of the device. With a size of 0 a
+        // forward run counts as cut off by the end of the file, not as ended: it may go on.
         self.policy.on_close(None, 0, &mut device.evidence);
         self.policy = AdaptiveReadahead::default();
         // Ends at the last page with an offset in 64 bits.
@@ -94,14 +101,19 @@ impl AdvisedDevice {
     pub(super) fn record_completed(&mut self, at: Time, sector: u64, bytes: u64) {
         if let Some(id) = self.requests_in_progress.remove(&sector) {
             self.free_ids.push(id);
+            // The time of the completion is exact: it is both its latest and its
+            // earliest time.
             self.evidence.estimate.on_completion(at, at, id, bytes);
         }
     }
 
-    /// Adds a read of `bytes` bytes to the cost estimate, as if it were one request. A read that
-    /// began before the end of the previous one is left out: its time includes a wait for that one.
+    /// Adds a read of `bytes` bytes to the cost estimate, as if it were one request. A read
+    /// that began before the latest end of an earlier read is left out: its time may include a
+    /// wait for that one. Its own end counts for the reads that follow.
     pub(super) fn learn_from_read(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
         if begin_ns >= self.learned_until_ns {
+            // One read at a time is in the estimate, so all have the same number. The time
+            // of the completion is exact: it is both its latest and its earliest time.
             self.evidence.estimate.on_dispatch(Time(begin_ns), RequestId(0), None);
             self.evidence.estimate.on_completion(Time(end_ns), Time(end_ns), RequestId(0), bytes);
         }

@@ -24,6 +24,7 @@ use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 /// A file that can be advised.
 #[derive(Debug)]
 pub(super) struct AdviceTarget {
+    /// Way to the pages of the file.
     access: TargetAccess,
     /// Number of pages that can be advised, from the start of the file.
     pages: u64,
@@ -35,13 +36,10 @@ pub(super) struct AdviceTarget {
 /// Access to the pages of a target.
 #[derive(Debug)]
 enum TargetAccess {
+    /// The file itself, opened for reading.
     Opened(ReadaheadFile),
     /// A program's mapping: its process, its first byte in the file, and its address.
-    Mapped {
-        process: OwnedFd,
-        offset: u64,
-        address: u64,
-    },
+    Mapped { process: OwnedFd, offset: u64, address: u64 },
 }
 
 impl AdviceTarget {
@@ -109,8 +107,8 @@ impl AdviceTarget {
         parts
     }
 
-    /// Returns the absent page of a range behind half of its absent pages. Without one, returns the
-    /// first page.
+    /// Returns the absent page of a range behind half of its absent pages. Returns the first
+    /// page if none is absent.
     pub fn middle_absent_page(&self, range: PageRange) -> u64 {
         let parts = self.absent_parts(range);
         let runs: Vec<PageRange> =

@@ -18,13 +18,16 @@ pub(super) struct Ledger {
     pages: u64,
     /// Maximum of `pages` so far.
     pages_max: u64,
+    /// Number of pages in the ranges of each file. A file without pages has no entry.
     pages_by_file: HashMap<u32, u64>,
 }
 
 /// A prefetched and unused range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnusedRange {
+    /// Number of the file, which the advisor assigns.
     pub file: u32,
+    /// Its pages.
     pub range: PageRange,
     /// Time of the prefetch.
     pub since_ns: u64,

@@ -9,8 +9,9 @@
 //! A fault that maps a huge folio has only the event of its exception. Folios prefetched by the
 //! advisor have no event with their order, so the page table of the program is read.
 //!
-//! If both sources are missing, the gap between two touches of a mapping counts as touched when it
-//! is no longer than the previous touch.
+//! Whichever sources exist, the gap between two touches of a mapping counts as touched when it is
+//! no longer than the previous touch. An example is the second half of a folio of 32 pages, of
+//! which the kernel reports the first 16.
 
 use std::collections::HashMap;
 
@@ -45,7 +46,9 @@ pub(super) trait PageLookup {
 
 /// Addresses and page tables of the running system.
 pub(super) struct SystemTables<'a, N> {
+    /// Reads page tables.
     pub names: &'a mut N,
+    /// Mappings of the recorded tasks.
     pub mappings: TaskMappings<'a>,
 }
 
@@ -69,6 +72,7 @@ pub(super) struct Touches {
     last_exceptions: HashMap<u32, MappedPage>,
     /// Page of each task's last exception, until the next one or the end of the task.
     exception_pages: HashMap<u32, MappedPage>,
+    /// Large folios that entered the cache during the recording.
     folios: Folios,
     /// Last range that each task touched in a mapping.
     last_mapped: HashMap<u32, (Inode, PageRange)>,
@@ -77,9 +81,12 @@ pub(super) struct Touches {
 /// Fault in progress on an absent page.
 #[derive(Clone, Copy, Debug)]
 struct FaultRecord {
+    /// File of the fault.
     inode: Inode,
+    /// Page that the program touched.
     page: u64,
-    /// End (exclusive) of the pages added to the cache for this fault, counted from its page.
+    /// End (exclusive) of the pages added to the cache for this fault, from its page on without
+    /// a gap. `None` if its page was not added.
     inserted_end: Option<u64>,
 }
 
@@ -248,9 +255,9 @@ impl Touches {
         }
     }
 
-    /// Records `range` as the task's last touch of a mapping. Returns it extended over the gap to
-    /// the previous touch of the same file. A gap with more pages than the previous touch is not
-    /// added.
+    /// Records `range` as the task's last touch of a mapping. Returns it extended over the gap
+    /// to the previous touch of the same file. A gap with more pages than the previous touch is
+    /// not added: it is longer than the part of a folio that the kernel may have left out.
     fn extended_over_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
         let previous =
             self.last_mapped.insert(task, (inode, range)).filter(|previous| previous.0 == inode);

@@ -29,14 +29,20 @@ const REST_PER_PAGE: u64 = 7;
 /// Inverse of the share of used pages that may have been read again.
 const REREAD_SHARE_DIVISOR: u64 = 8;
 
-/// Minimum number of pieces, and their minimum average length in pages (256 KiB).
+/// Minimum number of pieces before a file counts as being used up.
 const PIECES_MIN: u64 = 5;
-const CHUNK_PAGES: u64 = 64;
 
-/// Cost of a chunk as a multiple of a request's fixed cost. A chunk has at least 1 MiB, or the rest
-/// of the file, and at most 16 MiB. At a used part it ends earlier.
+/// Minimum average length of these pieces in pages (256 KiB).
+const PIECE_PAGES_MIN: u64 = 64;
+
+/// Cost of a chunk as a multiple of a request's fixed cost.
 const WINDOW_COST_FACTOR: u64 = 16;
+
+/// Minimum length of a chunk in pages: 1 MiB, or the rest of the file if that is less. At a used
+/// part a chunk ends earlier.
 const CHUNK_PAGES_MIN: u64 = 256;
+
+/// Maximum length of a chunk in pages: 16 MiB.
 const CHUNK_PAGES_MAX: u64 = 4096;
 
 /// Maximum time in nanoseconds for which the next chunk waits for the middle of the last one. A
@@ -63,22 +69,27 @@ pub(super) struct ChunkLimits {
 pub(super) struct FileUse {
     /// One bit per page. Empty when the file is too large.
     used_bitmap: Vec<u64>,
+    /// Number of pages in the file.
     file_pages: u64,
+    /// Number of pages that the program has used.
     used_pages: u64,
     /// Accesses to pages that were used before.
     reread_pages: u64,
-    /// Number of pieces, and the last one.
+    /// Number of pieces so far. A piece is a part that the program read in order.
     piece_count: u64,
+    /// The last piece. Empty before the first.
     last_piece: PageRange,
     /// Start page of the next chunk, once the prefetch has begun.
     next_start: Option<u64>,
-    /// Middle one of the absent pages of the last chunk, and the time of its prefetch.
+    /// Middle one of the absent pages of the last chunk.
     middle_page: u64,
+    /// Time of the prefetch of the last chunk.
     prefetched_ns: u64,
     /// Time at which the device has read half of the last chunk by the estimate.
     next_chunk_ns: u64,
-    /// Expected time when the device has read all chunks, and the number of prefetched pages.
+    /// Expected time when the device has read all chunks.
     device_done_ns: u64,
+    /// Number of absent pages in all chunks so far. 0 before the first chunk.
     prefetched_pages: u64,
 }
 
@@ -244,7 +255,7 @@ impl FileUse {
     fn is_being_used_up(&self) -> bool {
         REREAD_SHARE_DIVISOR * self.reread_pages <= self.used_pages
             && self.piece_count >= PIECES_MIN
-            && self.used_pages >= CHUNK_PAGES * self.piece_count
+            && self.used_pages >= PIECE_PAGES_MIN * self.piece_count
     }
 }
 

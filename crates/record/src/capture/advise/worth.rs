@@ -149,22 +149,32 @@ struct Refused {
 /// State of the credit and of the verdict.
 #[derive(Debug)]
 pub(super) struct AdviceCredit {
+    /// State of the advice, except that an expired pause is still recorded as one.
     state: AdviceState,
+    /// Number of negative verdicts since the last round that paid. It shortens the initial
+    /// credit and lengthens the pause.
     consecutive_negative_verdicts: u32,
+    /// Reason of the last negative verdict.
     last_stop_reason: Option<StopReason>,
     /// Initial credit in pages.
     start_pages: u64,
     /// Pages that may be prefetched. Negative after prefetches on additional credit.
     credit_pages: i64,
+    /// Counts since the first refusal for want of credit. `None` before it, and once they were
+    /// judged.
     refused: Option<Refused>,
-    /// Counts of this round.
+    /// Prefetched pages that the program used in this round. A round ends with a verdict, or
+    /// after `ROUND_PAGES` pages.
     used_pages: u64,
+    /// Prefetched pages evicted without use in this round.
     lost_pages: u64,
+    /// Waits with advice in this round.
     waits: Waits,
     /// Waits of the latest period without advice.
     latest_without: Waits,
-    /// Waits of the whole run, without and with advice.
+    /// Waits of the whole run without advice.
     without: Waits,
+    /// Waits of the whole run with advice.
     with: Waits,
 }
 

@@ -27,7 +27,7 @@ use super::descriptors::DIRECT;
 use super::idle::IdleTime;
 use super::{ActiveCall, PAGE_BYTES, RecordedTask, TaskTracker};
 
-/// Maximum number of reads in flight. Further reads are only counted.
+/// Maximum number of reads in flight, chosen. Further reads are only counted.
 const ASYNC_READS_MAX: usize = 1 << 16;
 
 /// Disk, first sector and end sector.
@@ -36,14 +36,19 @@ type Sectors = (u64, u64, u64);
 /// Sleep of a task, and of its whole process, in calls that wait for asynchronous reads.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdleSums {
+    /// Sleep of the task.
     task_ns: u64,
+    /// Sleep of all tasks of its process, where overlapping sleeps count once, up to the first
+    /// end.
     process_ns: u64,
 }
 
 /// A time within a call, and the call's wait before it, both in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct CallMoment {
+    /// The time.
     at_ns: u64,
+    /// Sleep of the task between the start of the call and this time.
     waited_ns: u64,
 }
 
@@ -52,25 +57,34 @@ struct CallMoment {
 /// therefore come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ReportSources {
+    /// True once the event has reported it.
     by_event: bool,
+    /// True once the program has reported it, with its range.
     by_program: bool,
 }
 
 /// A read in flight.
 #[derive(Clone, Debug)]
 pub(super) struct AsyncRead {
+    /// AIO or io_uring.
     method: ReadMethod,
+    /// Task that submitted it, or that stands for its process.
     task: u32,
+    /// Time of its submission.
     begin_ns: u64,
     /// Sleep of its task and of its process before its start.
     idle: IdleSums,
     /// Sources that have reported its submission to io_uring.
     reported: ReportSources,
+    /// Its descriptor. `None` if unknown, and for a file registered with io_uring.
     descriptor: Option<u64>,
-    /// Number of the file in the recording.
+    /// Number of the file in the recording. `None` if unknown.
     file: Option<u32>,
+    /// First byte in the file. `None` if unknown.
     offset: Option<u64>,
+    /// Requested bytes. `None` for vectors, whose lengths are in the program's memory.
     bytes: Option<u64>,
+    /// True for a read past the page cache (`O_DIRECT`).
     is_direct: bool,
     /// File and first page requested from the page cache.
     cache: Option<(Inode, u64)>,
@@ -328,6 +342,8 @@ impl<N: FileNames> TaskTracker<N> {
                         true => {
                             [(disk, first, end.min(sector)), (disk, first.max(end_sector), end)]
                         }
+                        // Sectors of another disk stay, with an empty part
+                        // as the second.
                         false => [(other, first, end), (other, 0, 0)],
                     })
                     .filter(|&(_, first, end)| first < end)

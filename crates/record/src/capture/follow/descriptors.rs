@@ -16,14 +16,18 @@ use super::super::names::{FileNames, NamedFile};
 use super::super::tables::{DescriptorTableId, DescriptorTarget, OpenFileState, SharedOpenFile};
 use super::{ActiveCall, PAGE_BYTES, TaskTracker};
 
-/// Open flags. The access mode has the same values on x86-64 and arm64.
+/// Bits of the access mode in the open flags, with the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
+
+/// Flag of direct I/O in the open flags.
 pub(super) const DIRECT: u64 = libc::O_DIRECT as u64;
 
 /// Arguments of a system call that reads a file.
 #[derive(Clone, Copy, Debug)]
 struct ReadCall {
+    /// Method of the read, for its record.
     method: ReadMethod,
+    /// Descriptor of the file that is read.
     descriptor: u64,
     /// `None` for a read at the file position.
     offset: Option<u64>,
@@ -427,6 +431,7 @@ impl<N: FileNames> TaskTracker<N> {
         };
         let Some(thread) = self.thread_number(task) else { return };
         let Some((inode, file)) = found else {
+            // The number is a placeholder until a fault identifies the file.
             self.maps.insert(process, address, Mapping { end, inode: UNKNOWN, file: 0, offset });
             return;
         };

@@ -28,8 +28,11 @@ use super::{FAULT_TIMEOUT_NS, PAGE_BYTES, RecordedTask, TaskTracker};
 /// Fault in progress of a task, called open until its records are queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenFault {
+    /// File of the fault.
     pub inode: Inode,
+    /// Page that the task touched, as far as the events report it.
     pub page: u64,
+    /// Time of its first event.
     pub begin_ns: u64,
     /// End of its last wait, when the task ran again.
     end_ns: u64,

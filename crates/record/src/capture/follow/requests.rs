@@ -9,19 +9,35 @@ use readpath_core::unit::SECTOR_BYTES;
 use readpath_trace::recording::{DeviceOperation, OthersRequests, Record, RequestRecord};
 
 use super::super::names::FileNames;
-use super::{Issued, TaskTracker};
+use super::TaskTracker;
 
-/// Maximum number of queued block ranges. All are discarded beyond it.
+/// Maximum number of queued block ranges, chosen. All are discarded beyond it.
 const QUEUED_MAX: usize = 1 << 16;
 
-/// Maximum number of tasks of other programs that are kept.
+/// Maximum number of tasks of other programs that are kept, chosen.
 const OTHERS_MAX: usize = 1 << 10;
+
+/// Request that a device has begun and not yet completed.
+#[derive(Clone, Debug)]
+pub(super) struct Issued {
+    /// Time at which the device received it.
+    pub(super) begin_ns: u64,
+    /// Size of the request.
+    pub(super) bytes: u64,
+    /// Operation: read, write or another one.
+    pub(super) work: DeviceOperation,
+    /// True for a request of the kernel's readahead.
+    pub(super) is_ahead: bool,
+    /// Task that requested it. `None` if that is not known.
+    pub(super) task: Option<u32>,
+}
 
 /// Tasks that are not recorded, and their requests.
 #[derive(Debug, Default)]
 pub(super) struct OtherTasks {
+    /// Name of each task, by number.
     names: HashMap<u32, String>,
-    /// By device, operation and name.
+    /// Completed requests, by device, operation and name of the task.
     requests: BTreeMap<(u64, DeviceOperation, String), OthersRequests>,
 }
 

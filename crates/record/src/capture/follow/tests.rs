@@ -1,7 +1,8 @@
 //! Event sequences of the kernel, with the records worked out by hand.
 
 use readpath_trace::recording::{
-    AdviceType, DeviceRecord, OthersRequests, ReadMethod, ReadRecord, RequestRecord,
+    AdviceType, DeviceOperation, DeviceRecord, OthersRequests, ReadMethod, ReadRecord,
+    RequestRecord,
 };
 
 use super::super::event::{Sleep, SubmittedRead};

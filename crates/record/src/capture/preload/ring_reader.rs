@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 use super::super::now_ns;
 use super::layout::{Cells, RecordRing};
 
-/// Time in nanoseconds after which a reserved, unwritten cell of a killed writer counts as lost.
+/// Time in nanoseconds, chosen, after which a reserved and unwritten cell counts as lost: its
+/// writer must have been killed.
 const STUCK_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// Reader of a ring's cells, in the order of their tickets.
 #[derive(Debug)]
 pub(super) struct RingReader {
+    /// The ring.
     cells: Cells,
+    /// Number of the next write to read.
     ticket: u64,
     /// Time since which the next cell is reserved and unwritten.
     stuck_since_ns: Option<u64>,
