@@ -87,6 +87,7 @@ impl CleanupKind {
 /// record is dropped later.
 #[derive(Debug)]
 pub struct Record {
+    /// Path of the record's file.
     path: PathBuf,
     /// Open file that holds the lock.
     file: File,
@@ -287,8 +288,10 @@ fn remove_object(
     Some(result.map(|()| action))
 }
 
-/// Longest wait until a folder of the kernel is not in use, and the interval of the attempts.
+/// Longest wait, chosen, until a folder of the kernel is not in use.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
+
+/// Interval of the attempts during that wait.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Removes a folder of the kernel, with attempts for up to [`BUSY_WAIT`] while it is in use.
@@ -308,10 +311,10 @@ fn remove_kernel_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Number of attempts to write a record while other runs remove its empty folder.
+/// Number of attempts, chosen, to write a record while other runs remove its empty folder.
 const FOLDER_ATTEMPTS: u32 = 100;
 
-/// Number of names tried in the folder of temporary files.
+/// Number of names, chosen, that are tried in the folder of temporary files.
 const NAMES: u32 = 8;
 
 /// Folders of the records, in the order of the attempts. Root has one in `/run`. Other users have

@@ -43,18 +43,23 @@ use touches::TouchSamples;
 pub(super) use uring::UringRead;
 use uring::UringSamples;
 
-/// Limits of the pause between two samples. Within them, the samples so far have taken at most this
-/// part of the time.
+/// Minimum pause between two samples.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// Maximum pause between two samples.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// Time as a multiple of the samples' own time, within these limits: samples take a fiftieth of it.
 const TIME_PER_SAMPLE: u32 = 50;
 
 /// Period of the search for new threads and descendants.
 const SEARCH_PERIOD: Duration = Duration::from_millis(10);
 
-/// Pause between two samples of the rings of io_uring, and the period of the search for rings. The
-/// search comes sooner while a thread waits for io_uring or AIO and no ring is known.
+/// Pause between two samples of the rings of io_uring.
 const RING_PAUSE: Duration = Duration::from_micros(500);
+
+/// Period of the search for rings. While a thread waits for io_uring or AIO and no ring is known,
+/// it is [`SEARCH_PERIOD`].
 const RING_SEARCH_PERIOD: Duration = Duration::from_millis(100);
 
 /// Maximum number of sampled threads. With more, the activities are unknown.
@@ -65,12 +70,19 @@ const THREADS_MAX: usize = 4096;
 pub struct StateSampler {
     /// `None` after the end of the sampling.
     thread: Option<JoinHandle<Times>>,
+    /// Result of the thread. All 0 before its end.
     times: Times,
+    /// Set to end the thread.
     is_ending: Arc<AtomicBool>,
+    /// Reads by io_uring, from the thread. Only for [`SamplePurpose::Record`].
     uring_reads: Receiver<UringRead>,
+    /// Page faults, from the thread. Only for [`SamplePurpose::Record`].
     faults: Receiver<SampledFault>,
+    /// Touches of mappings, from the thread. Only for [`SamplePurpose::Prefetch`].
     touches: Receiver<SampledTouch>,
+    /// Requests of other programs, from the thread. Only for [`SamplePurpose::Record`].
     others_requests: Receiver<OthersSampled>,
+    /// Numbers of the disks to watch, to the thread.
     new_disks: Sender<u64>,
 }
 
@@ -197,20 +209,29 @@ fn to_records(mut times: Times, length_ns: u64) -> Vec<Record> {
 /// State of the sampling thread.
 #[derive(Debug)]
 struct Sampling {
+    /// Sampled processes, by number.
     processes: BTreeMap<u32, Process>,
     /// Processor time of each thread at its last sample.
     processor_times: BTreeMap<u32, ProcessorTime>,
+    /// Time of each activity so far.
     times: Times,
+    /// Time that samples take, which sets the pause between them.
     cost: SamplingCost,
+    /// Time of the last sample of activities.
     last_sample: Instant,
+    /// Time of the last search for threads and descendants.
     last_search: Instant,
     /// `None` without a recording, and if the kernel has no io_uring or forbids it.
     rings: Option<UringSamples>,
+    /// Time of the last search for rings.
     last_ring_search: Instant,
     /// Time of threads in page faults that no sample of faults or touches has taken.
     fault_ns: u64,
+    /// Samples of page faults, for a recording.
     faults: Option<FaultSamples>,
+    /// Samples of touched pages, for prefetching.
     touches: Option<TouchSamples>,
+    /// Samples of other programs' requests, for a recording.
     others: Option<OthersSamples>,
     /// True if a thread waited for io_uring or AIO at the last sample.
     waits_for_async: bool,
@@ -219,6 +240,7 @@ struct Sampling {
 /// A sampled process.
 #[derive(Debug)]
 struct Process {
+    /// Numbers of its threads, as of the last search.
     threads: Vec<u32>,
     /// True if system calls have the numbers of this command's own architecture.
     has_own_numbers: bool,
@@ -229,14 +251,18 @@ struct Process {
 /// Time on processors and time in their queues, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessorTime {
+    /// Time on a processor.
     running_ns: u64,
+    /// Time in the queue of a processor.
     queued_ns: u64,
 }
 
 /// Time that samples have taken since the first one.
 #[derive(Debug)]
 struct SamplingCost {
+    /// Time of the first sample.
     since: Instant,
+    /// Time that samples have taken since then.
     taken: Duration,
 }
 
@@ -433,8 +459,9 @@ fn children_of(process: u32, thread: u32) -> Vec<u32> {
 
 /// True if a program has the word size of this command, and therefore its numbers of system calls.
 fn has_own_numbers(process: u32) -> bool {
-    /// Byte of an ELF file that contains its class, and the class of 32-bit programs.
+    /// Byte of an ELF file that contains its class.
     const CLASS_BYTE: usize = 4;
+    /// Class of 32-bit programs.
     const CLASS_32: u8 = 1;
     let mut head = [0; CLASS_BYTE + 1];
     let read =

@@ -48,9 +48,13 @@ const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 const PERF_EVENT_IOC_ENABLE: u64 = 0x2400;
 const PERF_EVENT_IOC_SET_BPF: u64 = 0x4004_2408;
 
-/// Bits of a record's length in the ring: being written, and discarded.
+/// Bit of a record's length in the ring while the record is being written.
 const BUSY: u32 = 1 << 31;
+
+/// Bit of a record's length in the ring if the record was discarded.
 const DISCARDED: u32 = 1 << 30;
+
+/// Size of the head before a record in the ring, which begins with the length.
 const RECORD_HEAD_BYTES: u64 = 8;
 
 /// Operations of AIO (`linux/aio_abi.h`) and of io_uring (`linux/io_uring.h`).
@@ -61,23 +65,30 @@ const URING_READV: u64 = 1;
 /// Request flag of io_uring: the descriptor is an index into the registered files.
 pub(super) const FIXED_FILE: u64 = 1;
 
-/// Size of `struct bpf_prog_info` up to `recursion_misses`, and the offset of that field: the
-/// number of events at which the kernel has not run the program, because another one was running.
+/// Size of `struct bpf_prog_info` up to its field `recursion_misses`, which is included.
 const INFO_BYTES: usize = 216;
+
+/// Offset of that field: the number of events at which the kernel has not run the program, because
+/// another one was running.
 const MISSES_OFFSET: usize = 208;
 
 /// The attached programs and their ring.
 #[derive(Debug)]
 pub(super) struct Submissions {
+    /// Ring with the records of the programs.
     ring: Ring,
+    /// Number of records for which the ring had no space.
     dropped: DropCounter,
+    /// The programs, each at its event.
     attached: Vec<Attached>,
 }
 
 /// A program at an event.
 #[derive(Debug)]
 struct Attached {
+    /// Descriptor of the event. The program runs until it is closed.
     event: OwnedFd,
+    /// Descriptor of the program.
     program: OwnedFd,
     /// True if its records report reads. The file of an open call is found elsewhere too.
     is_of_reads: bool,
@@ -320,9 +331,11 @@ fn missed_events(program: &OwnedFd) -> u64 {
 /// A BPF array with one number, which the programs increase.
 #[derive(Debug)]
 struct DropCounter {
+    /// Descriptor of the array.
     map: OwnedFd,
     /// Address of the number in the mapped array.
     number: *mut libc::c_void,
+    /// Length of the mapping.
     page_bytes: usize,
 }
 
@@ -378,9 +391,14 @@ fn map_pages(
 /// wraps.
 #[derive(Debug)]
 struct Ring {
+    /// Descriptor of the ring.
     map: OwnedFd,
+    /// Address of the page with the consumer position: the bytes that were read.
     consumer: *mut libc::c_void,
+    /// Address of the page with the producer position: the bytes that were written. The data
+    /// follows.
     producer: *mut libc::c_void,
+    /// Size of a page.
     page_bytes: usize,
 }
 

@@ -14,10 +14,11 @@ pub(super) struct DescriptorTableId(u64);
 /// children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenFileState {
+    /// File or other object.
     pub target: DescriptorTarget,
     /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
-    /// Flags of the `open` call.
+    /// Flags of the `open` call; 0 if unknown.
     pub flags: u64,
     /// Start of the `open` call in nanoseconds; 0 if it was not recorded.
     pub opened_ns: u64,
@@ -44,6 +45,7 @@ pub(super) type SharedOpenFile = Rc<RefCell<OpenFileState>>;
 /// Descriptor tables of all recorded processes.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
+    /// Open file of each descriptor, by table.
     tables: HashMap<DescriptorTableId, HashMap<u64, SharedOpenFile>>,
     /// Number of tables so far, and the number of the next one.
     count: u64,

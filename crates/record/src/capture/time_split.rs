@@ -24,9 +24,11 @@ pub(super) struct TimeSplit {
     activities: HashMap<u32, Activity>,
     /// Number of threads by activity.
     threads: [u32; ACTIVITIES],
+    /// Time of each activity so far.
     spent_ns: [u64; ACTIVITIES],
     /// Time up to which the activities are counted; 0 before the first thread.
     counted_until_ns: u64,
+    /// Activities by the kernel's stacks of sleeps.
     stacks: StackActivities,
 }
 

@@ -20,10 +20,14 @@ use super::submitted::{Submissions, read_offsets};
 use super::{SUB_BUFFER_KIB, now_ns, ring, wall_ns};
 use crate::tracefs::{ChangeLock, Instance, TracefsError};
 
-/// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
-/// reads a second produce about 10 MB of events a second.
+/// Total size in KiB of the buffers of an instance, unless the minimum of a processor needs more.
+/// 50,000 reads a second produce about 10 MB of events a second.
 const BUFFERS_KIB_MAX: usize = 256 << 10;
+
+/// Minimum size in KiB of the buffer of one processor.
 const BUFFER_KIB_MIN: usize = 1 << 10;
+
+/// Maximum size in KiB of the buffer of one processor.
 const BUFFER_KIB_MAX: usize = 16 << 10;
 
 /// Objects of a recorder in the kernel. Dropped in the order of the fields.
@@ -133,7 +137,9 @@ fn close_all_except(mut kept: Vec<RawFd>) {
 pub(super) struct Starter {
     /// Number of the thread.
     task: u32,
+    /// Sends the command to the thread.
     commands: mpsc::Sender<Command>,
+    /// The thread, which returns the started program.
     thread: JoinHandle<io::Result<StartedProgram>>,
 }
 
@@ -170,9 +176,12 @@ impl Starter {
 /// One of the two tracefs instances, with the decoder of its events.
 #[derive(Debug)]
 pub(super) struct TraceInstance {
-    /// Dropped before the instance, which is busy while they are open.
+    /// Raw buffer of each processor. Dropped before the instance, which is busy while they are
+    /// open.
     pipes: Vec<File>,
+    /// Decoder of the enabled events.
     pub decoder: Decoder,
+    /// The instance.
     pub instance: Instance,
 }
 

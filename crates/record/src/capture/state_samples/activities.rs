@@ -10,7 +10,8 @@ use readpath_trace::recording::Activity;
 use super::Process;
 use super::call_kind::{CallKind, call_kind};
 
-/// Present activity of a thread. `None` if the thread has ended, or is an idle worker of io_uring.
+/// Present activity of a thread of a process with the properties `traits`. `None` if the thread has
+/// ended, or is an idle worker of io_uring.
 pub(super) fn activity(process: u32, thread: u32, traits: &Process) -> Option<Activity> {
     let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall"));
     let call = match call {

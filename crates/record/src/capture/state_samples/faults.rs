@@ -28,8 +28,10 @@ use super::super::sampled::{mapped_files, open_if_residency_is_shown, page_resid
 use super::page_tables::{LookScope, MappingPages, add_page, file_mappings};
 use super::spread;
 
-/// Minimum pause between two samples, and the pause as a multiple of the sample's duration.
+/// Minimum pause between two samples.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
+
+/// Pause after a sample as a multiple of its duration: a twentieth of the time is sampling.
 const PAUSE_PER_SAMPLE: u32 = 19;
 /// Period of the search for mapped files while no thread is in a fault. Otherwise every sample
 /// searches.
@@ -44,35 +46,49 @@ const FILES_MAX: usize = 64;
 /// A range of pages that a page fault brought into the page cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct SampledFault {
+    /// Process that maps the file.
     pub process: u32,
+    /// The file.
     pub inode: Inode,
+    /// Its path and length.
     pub named: NamedFile,
+    /// The pages.
     pub range: PageRange,
-    /// Clock times in nanoseconds.
+    /// Estimated start by the monotonic clock.
     pub begin_ns: u64,
+    /// Estimated end by the monotonic clock.
     pub end_ns: u64,
 }
 
 /// The mapped files of the recorded processes.
 #[derive(Debug)]
 pub(super) struct FaultSamples {
+    /// Source of the readahead windows of disks.
     system: System,
+    /// Mapped files found so far.
     files: BTreeMap<Inode, MappedFile>,
     /// Number of major faults of each process at the last sample.
     major_faults: BTreeMap<u32, u64>,
+    /// Time of the last sample by the monotonic clock.
     last_ns: u64,
+    /// Time of the next sample.
     next_sample: Instant,
+    /// Time of the last search for mapped files. `None` before the first.
     last_search: Option<Instant>,
+    /// Receives the faults.
     faults: Sender<SampledFault>,
 }
 
 /// A mapped file.
 #[derive(Debug)]
 struct MappedFile {
+    /// Process in which it was found first.
     process: u32,
+    /// Its path and length.
     named: NamedFile,
     /// Size of the kernel's readahead window for the file, in pages.
     window_pages: u64,
+    /// Source of the pages that faults bring in.
     pages: PageSource,
 }
 

@@ -46,46 +46,57 @@ const PROCESSES_MAX: usize = 256;
 pub(super) struct OthersSamples {
     /// Numbers of new disks.
     new_disks: Receiver<u64>,
+    /// Samples of each known disk, by its number.
     disks: BTreeMap<u64, DiskSamples>,
     /// Time of the last sample; `None` before the first.
     last: Option<SampleTime>,
+    /// Receives the requests of others.
     requests: Sender<OthersSampled>,
 }
 
 /// Time of a sample, and the bytes of the program until then.
 #[derive(Clone, Copy, Debug)]
 struct SampleTime {
+    /// Time by the monotonic clock.
     at_ns: u64,
+    /// Bytes that disks have read for the program's processes so far.
     own_bytes: u64,
 }
 
 /// Counters of a disk, from its file `stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct DiskCounters {
+    /// Bytes of completed reads.
     read_bytes: u64,
+    /// Bytes of completed writes.
     written_bytes: u64,
-    /// Time of all writes together.
+    /// Sum of the durations of all writes.
     write_ms: u64,
+    /// Number of requests in flight now.
     in_flight: u64,
 }
 
 /// Samples of a disk.
 #[derive(Debug, Default)]
 struct DiskSamples {
+    /// Counters at the last sample.
     counters: DiskCounters,
     /// Bytes of the program that have been sent and not read.
     own_in_flight: u64,
-    /// Latest intervals, the oldest first.
+    /// Latest intervals, the oldest first, at most [`OPEN_INTERVALS`].
     open: VecDeque<ReadInterval>,
 }
 
 /// Reads of a disk between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReadInterval {
+    /// Time of the sample at its start.
     begin_ns: u64,
+    /// Time of the sample at its end.
     end_ns: u64,
-    /// Bytes of all programs, and of others.
+    /// Bytes that the disk has read for all programs.
     bytes: u64,
+    /// Bytes of these that were not read for the recorded program, as far as is known.
     others_bytes: u64,
 }
 

@@ -19,7 +19,9 @@ const CHUNK_PAGES: u64 = 8192;
 pub(super) struct MappingPages {
     /// First address.
     pub address: u64,
+    /// File of the mapping.
     pub inode: Inode,
+    /// Its path.
     pub named: NamedFile,
     /// Pages of the file that the mapping contains.
     pub pages: PageRange,
@@ -34,6 +36,7 @@ pub(super) struct MappingPages {
 /// Chunks of a look at a page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookScope {
+    /// All chunks.
     All,
     /// Only chunks with new pages at the last look, and the chunk behind each.
     Active,

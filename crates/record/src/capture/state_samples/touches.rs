@@ -15,9 +15,11 @@ use super::super::event::Inode;
 use super::super::names::{NamedFile, open_page_table};
 use super::page_tables::{LookScope, MappingPages, file_mappings};
 
-/// Minimum pause between two samples, and the pause as a multiple of the sample's duration. The
-/// pause between two samples of all pages is set by their own duration.
+/// Minimum pause between two samples.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// Pause after a sample as a multiple of its duration: a twentieth of the time is sampling. The
+/// pause between two samples of all pages is set by their own duration.
 const PAUSE_PER_SAMPLE: u32 = 19;
 /// Period of the search for new mappings.
 const SEARCH_PERIOD: Duration = Duration::from_millis(20);
@@ -27,9 +29,13 @@ const PAGES_MAX: u64 = 1 << 24;
 /// Pages of a file that a process has touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct SampledTouch {
+    /// Process that touched them.
     pub process: u32,
+    /// The file.
     pub inode: Inode,
+    /// Its path.
     pub named: NamedFile,
+    /// The pages, with the neighbours that the kernel mapped together with them.
     pub range: PageRange,
     /// Time of threads in page faults for it, in nanoseconds.
     pub waited_ns: u64,
@@ -38,18 +44,24 @@ pub(in super::super) struct SampledTouch {
 /// The mappings of the recorded processes.
 #[derive(Debug)]
 pub(super) struct TouchSamples {
+    /// Sampled processes, by number.
     processes: BTreeMap<u32, MappedProcess>,
+    /// Earliest time of the next sample.
     next_sample: Instant,
     /// Time of the next sample of all pages. Until then, samples look at active parts.
     next_whole_sample: Instant,
+    /// Time of the last search for mappings. `None` before the first.
     last_search: Option<Instant>,
+    /// Receives the touches.
     touches: Sender<SampledTouch>,
 }
 
 /// A process with its page table and its file mappings.
 #[derive(Debug)]
 struct MappedProcess {
+    /// Its `/proc/PID/pagemap`.
     page_table: File,
+    /// Its file mappings.
     mappings: Vec<MappingPages>,
 }
 

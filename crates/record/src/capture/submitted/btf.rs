@@ -22,18 +22,26 @@ const SECTION: u32 = 15;
 const DECLARATION_TAG: u32 = 17;
 const ENUM64: u32 = 19;
 
-/// Offsets used by the programs, in bytes: structure and field. `table_list` is the array of open
-/// files of a descriptor table.
+/// Offsets in bytes of the fields that the programs read, by structure and field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
+    /// Files of a task.
     pub task_files: i32,
+    /// Descriptor table of these files.
     pub files_table: i32,
+    /// Array of open files of a descriptor table.
     pub table_list: i32,
+    /// Inode of an open file.
     pub file_inode: i32,
+    /// Open flags of an open file.
     pub file_flags: i32,
+    /// Number of an inode.
     pub inode_number: i32,
+    /// File type and rights of an inode.
     pub inode_mode: i32,
+    /// Super block of an inode: its file system.
     pub inode_block: i32,
+    /// Device number of a super block.
     pub block_device: i32,
 }
 

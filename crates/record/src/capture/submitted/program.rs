@@ -21,11 +21,13 @@ pub(super) const COMPLETED: u32 = 4;
 /// Size of a record's head: process and task, time, kind, address.
 pub(super) const HEAD_BYTES: usize = 32;
 
-/// Size of `struct iocb`, and of the copied first fields of `struct io_kiocb`.
+/// Size of `struct iocb`.
 const IOCB_BYTES: i16 = 64;
+
+/// Size of the copied first fields of `struct io_kiocb`.
 const REQUEST_BYTES: i16 = 96;
 
-/// Maximum number of requests copied per `io_submit`.
+/// Maximum number of requests copied per `io_submit`, chosen. The loop needs a bound.
 const IOCBS_MAX: i32 = 256;
 
 /// Helper functions, from `linux/bpf.h`.
@@ -151,8 +153,9 @@ const FRAME: u8 = 10;
 /// Maps that the programs write to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {
+    /// Descriptor of the ring for the records.
     pub ring: RawFd,
-    /// Array with one number: the records for which the ring had no space.
+    /// Descriptor of an array with one number: the records for which the ring had no space.
     pub dropped: RawFd,
 }
 
@@ -300,8 +303,10 @@ fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
     push_kernel_read(program, device, offsets.block_device, 4);
 }
 
-/// Size of a file record, and its location on the stack.
+/// Size of a file record: its head, and inode number, device, flags, mode and result.
 const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
+
+/// Location of a file record on the stack, relative to its end.
 const FILE_BASE: i16 = -FILE_BYTES - 8;
 
 /// Returns instructions that clear the file record, since a field may be wider than its value.
