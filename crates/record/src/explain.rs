@@ -106,6 +106,7 @@ pub const SLOW_FACTOR: f64 = 4.0;
 
 /// Fraction of the recording's duration that may be unknown if no cause is found.
 pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
+
 /// Minimum cost of a reported cause, as a part of the waits without recorded reads. A smaller one
 /// would hide that the greatest cost is not known.
 const HIDDEN_PART_REPORTED_MIN: f64 = 0.3;
@@ -299,6 +300,7 @@ pub struct SampledRun {
 /// announced by the program take a bit more for each of these.
 #[derive(Debug, Default)]
 pub struct Explainer {
+    /// Sums of the records so far.
     data: RecordingData,
     /// Start of the explained interval in nanoseconds since the start of the recording.
     begin_ns: u64,

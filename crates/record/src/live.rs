@@ -32,11 +32,17 @@ pub struct LiveProcess {
 pub struct LiveReads {
     /// Start of the interval in nanoseconds since the start of the recorder.
     begin_ns: u64,
+    /// Records of the interval that are not in the maps below, in the order of the recording.
     records: Vec<Record>,
+    /// Devices by their kernel number.
     devices: BTreeMap<u64, DeviceRecord>,
+    /// Files by their number. They stay known.
     files: BTreeMap<u32, FileRecord>,
+    /// Threads by their number, until their process has ended.
     threads: BTreeMap<u32, ThreadName>,
+    /// Open files and hints by process, until the process has ended. 0: unknown.
     process_files: BTreeMap<u32, ProcessFiles>,
+    /// Number of events lost in the interval.
     lost: u64,
 }
 

@@ -16,6 +16,7 @@ pub(crate) const CALL_BYTES_MIN: u64 = 128 << 10;
 /// A regular file, opened for reading.
 #[derive(Debug)]
 pub(crate) struct ReadaheadFile {
+    /// The open file.
     file: File,
     /// Length of the file.
     bytes: u64,

@@ -26,8 +26,10 @@ const WINDOWS: [u64; 4] = [128 << 10, 512 << 10, 2 << 20, 8 << 20];
 /// Largest window that is read, in bytes.
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
 
-/// Number of bytes and of windows that a try reads at least.
+/// Least number of bytes that a try reads, chosen.
 const TRY_BYTES: u64 = 2 << 20;
+
+/// Least number of windows that a try reads, chosen.
 const TRY_WINDOWS: u64 = 8;
 
 /// Length in bytes that a file needs: each try of the largest window has its own positions.
@@ -143,6 +145,7 @@ fn requests_of_try(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Ve
         }
         let offset = *position;
         *position += window_bytes;
+        // There is one file, and each request is one read.
         Request { file: 0, offset, bytes: window_bytes, reads: 1.0 }
     };
     (0..count).map(request).collect()

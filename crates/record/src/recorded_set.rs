@@ -31,6 +31,7 @@ const THREADS: usize = 8;
 /// Pages of one or several recordings, in the order of their first use.
 #[derive(Debug, Default)]
 pub struct RecordedSet {
+    /// Files of all recordings, in the order of their first occurrence.
     files: Vec<RecordedFile>,
     /// Index of the file with each path.
     index_by_path: HashMap<PathBuf, usize>,
@@ -45,16 +46,20 @@ pub struct RecordedSet {
 struct FileRange {
     /// Index of the file.
     file: usize,
+    /// Its pages.
     range: PageRange,
 }
 
 /// A file of the set, as the recording found it.
 #[derive(Debug)]
 struct RecordedFile {
+    /// Absolute path.
     path: PathBuf,
-    /// 0 if unknown.
+    /// Inode number in the last recording that has the file. 0 if unknown.
     inode: u64,
+    /// Length in bytes in that recording, if known.
     bytes: Option<u64>,
+    /// Pages that are in the set.
     pages: PageSet,
 }
 
@@ -276,7 +281,9 @@ fn wait_for_arrival(started: &[(&ReadaheadFile, PageRange)]) {
 
 /// Gives the calling thread the lowest of the usual I/O priorities, for schedulers that have them.
 fn use_low_priority() {
-    const WHO_PROCESS: libc::c_int = 1; // IOPRIO_WHO_PROCESS, ioprio_set(2)
+    // From linux/ioprio.h: IOPRIO_WHO_PROCESS, IOPRIO_CLASS_BE and IOPRIO_CLASS_SHIFT. The
+    // class has the priorities 0 (first) to 7.
+    const WHO_PROCESS: libc::c_int = 1;
     const CLASS_BEST_EFFORT: libc::c_int = 2;
     const CLASS_SHIFT: libc::c_int = 13;
     const LOWEST: libc::c_int = 7;

@@ -3,7 +3,9 @@
 /// Items at equal distances in a sequence. Its memory is bounded.
 #[derive(Clone, Debug)]
 pub struct ThinnedList<T> {
+    /// Kept items, in the order of the sequence.
     items: Vec<T>,
+    /// Largest number of kept items.
     items_max: usize,
     /// Distance of the kept items in the sequence, a power of two.
     keep_every: u64,

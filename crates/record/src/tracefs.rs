@@ -73,7 +73,9 @@ impl std::error::Error for TracefsError {
 /// A private tracefs instance, removed on drop.
 #[derive(Debug)]
 pub struct Instance {
+    /// Folder of the instance.
     path: PathBuf,
+    /// Its record in the cleanup journal.
     record: Record,
     /// Dropped last, because the instance lies in this mount.
     tracefs: Tracefs,
@@ -210,6 +212,7 @@ impl ChangeLock {
 /// A tracefs mount, from the system or from this process.
 #[derive(Debug)]
 struct Tracefs {
+    /// Mount point.
     path: PathBuf,
     /// Journal record of a mount made by this process.
     mount_record: Option<Record>,

@@ -30,6 +30,7 @@ use words::{bytes_text, duration_text};
 /// A read that waited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadWait {
+    /// System call or mechanism of the read.
     pub method: ReadMethod,
     /// True if it begins at the end of the last read.
     pub is_sequential: bool,
@@ -75,6 +76,7 @@ pub(super) fn cause_of_wait(wait: &ReadWait) -> Option<WaitCause> {
 /// Final charges of each cause, in nanoseconds of waiting.
 #[derive(Debug, Default)]
 pub(super) struct ChargedWaits {
+    /// Nanoseconds charged to each cause. Causes without a charge are absent.
     pub by_cause: Vec<(WaitCause, f64)>,
     /// By file: part of its waits that writers, other readers, stalls and a slow file leave.
     pub remaining_shares: BTreeMap<u32, f64>,

@@ -25,8 +25,10 @@ use crate::median::median;
 
 use super::{Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause};
 
-/// Number of rounds, and the least number. Each has reads as recorded and reads with the remedy.
+/// Number of rounds, chosen. Each has reads as recorded and reads with the remedy.
 const ROUNDS: usize = 5;
+
+/// Least number of rounds, chosen, where the runs or the time do not suffice for [`ROUNDS`].
 const ROUNDS_MIN: usize = 3;
 
 /// Ratio of the measured to the recorded time of a read, or its inverse, from which on the storage
@@ -128,6 +130,7 @@ impl Trial {
             WaitCause::ManyFiles => trial("16 files in flight", REMEDY_DEPTH, None),
             WaitCause::Small => trial("reads of 256 KiB", depth, Some(LARGE_READ_BYTES)),
             WaitCause::PageFaults if has_several_reads => {
+                // A piece without a limit is the whole run.
                 trial("one request for each run of touched pages", depth, Some(u64::MAX))
             }
             WaitCause::PageFaults => trial("16 pages in flight", REMEDY_DEPTH, None),
@@ -246,9 +249,10 @@ impl Trial {
         let reads = runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs.len().max(1) as f64;
         let run_seconds = (recorded_seconds * reads).max(1e-9);
         let aimed_count = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
-        // The first requests of a queue have no others in front of them. More requests than the
-        // depth reduce their part of the time. The remedy gets up to three times as many runs, at
-        // most eight times its minimum.
+        // The first requests of a queue have no others in front of them. More requests than
+        // the depth reduce their part of the time. The remedy gets up to three times as
+        // many runs, at most eight times its minimum. The factors and the minimum of 4 runs
+        // are chosen.
         let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
         let runs_per_round = runs.len() / rounds;
@@ -260,12 +264,16 @@ impl Trial {
     }
 }
 
-/// Run of an open file: the fields of a sampled run, with `file` an index into the open files.
+/// Run of an open file.
 #[derive(Clone, Copy, Debug)]
 struct OpenRun {
+    /// Index into the open files.
     file: usize,
+    /// Offset of the first read in bytes.
     offset: u64,
+    /// Bytes of all reads.
     bytes: u64,
+    /// Number of recorded reads.
     reads: u64,
 }
 

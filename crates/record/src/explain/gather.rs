@@ -43,10 +43,15 @@ const RECENT_MAX: usize = 1 << 10;
 /// Data of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileData {
+    /// Path. Empty if the recording has no name of the file.
     pub path: String,
+    /// Device of the file: major × 2²⁰ + minor. 0 if unknown.
     pub device: u64,
+    /// Inode number. 0 if unknown.
     pub inode: u64,
+    /// Length in bytes at its first occurrence.
     pub bytes: Option<u64>,
+    /// Number of reads, with a restarted fault counted once.
     pub reads: u64,
     /// Bytes that reads returned to the program.
     pub got_bytes: u64,
@@ -60,12 +65,15 @@ pub(super) struct FileData {
     advised: PageSet,
     /// Pages that the program announced with WILLNEED, brought in by it or not.
     announced: PageSet,
+    /// Number of bytes fetched for the program, with repetitions.
     pub fetched_bytes: u64,
     /// Number of fetched bytes that had been fetched before.
     pub refetched_bytes: u64,
+    /// All waits for the file.
     pub waits: WaitSum,
-    /// Waits of reads in order for the kernel's readahead, and the offset of the first one.
+    /// Waits of reads in order for the kernel's readahead.
     pub readahead_waits: WaitSum,
+    /// Offset in bytes of the read with the first of these waits.
     pub readahead_offset: Option<u64>,
     /// Waits by cause. `None` means no cause.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
@@ -74,14 +82,17 @@ pub(super) struct FileData {
     /// Number of contiguous ranges that were both requested and fetched. Without readahead, each of
     /// them is a request.
     pub parts: u64,
+    /// Bytes of these ranges.
     pub part_bytes: u64,
-    /// Number of reads by direct I/O, and of those that filled the page cache.
+    /// Number of reads by a descriptor opened for direct I/O.
     pub direct_reads: u64,
+    /// Number of direct reads that filled the page cache.
     pub cached_direct_reads: u64,
     /// Number of small reads by system calls.
     pub small_calls: u64,
-    /// Hints for reads, and for accesses to mappings.
+    /// Hints for reads.
     hints: Hints,
+    /// Hints for accesses to mappings.
     mapped_hints: Hints,
     /// Pages fetched more than once.
     refetched: PageSet,
@@ -148,8 +159,8 @@ impl FileData {
         self.mapped_hints.has_hint(hint)
     }
 
-    /// Returns true if direct reads filled the page cache: one in eight, as later ones find their
-    /// pages there. Reads that pass the cache never fill it.
+    /// Returns true if direct reads filled the page cache: more than an eighth of them, as
+    /// later ones find their pages there. Reads that pass the cache never fill it.
     pub fn direct_reads_fill_cache(&self) -> bool {
         self.cached_direct_reads * 8 > self.direct_reads
     }
@@ -163,19 +174,28 @@ impl FileData {
 /// Pages that a thread inserted into the page cache since its last read.
 #[derive(Clone, Copy, Debug)]
 struct Inserted {
+    /// Time of the insertion in nanoseconds since the start of the recording.
     at_ns: u64,
+    /// Number of the file.
     file: u32,
+    /// Offset of the first page in bytes.
     offset: u64,
+    /// Length in bytes.
     bytes: u64,
 }
 
 /// Data of a thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadData {
+    /// Name.
     pub name: String,
+    /// Thread ID.
     pub task: u32,
+    /// Number of reads.
     pub reads: u64,
+    /// Bytes that reads returned.
     pub got_bytes: u64,
+    /// Sum of the waits in nanoseconds.
     pub waited_ns: u64,
     /// Pages that no read or advice has claimed yet.
     inserted: Vec<Inserted>,
@@ -190,14 +210,17 @@ pub(super) struct ThreadData {
 /// Data of a device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceData {
+    /// Name in `/sys/block`. Empty if it has none.
     pub name: String,
     /// Read requests of recorded threads.
     pub reads: IntervalUnion,
+    /// Bytes of these requests.
     pub read_bytes: u64,
     /// Read requests of other programs.
     pub other_reads: IntervalUnion,
-    /// Sampled reads of other programs: time of the samples that have them, and bytes.
+    /// Time in nanoseconds of the samples that have reads of other programs.
     pub sampled_other_reads_ns: u64,
+    /// Bytes of the sampled reads of other programs.
     pub sampled_other_bytes: u64,
     /// Start and end of the last read requests in nanoseconds, in the order of their ends.
     recent_requests: VecDeque<(u64, u64)>,
@@ -243,44 +266,65 @@ pub(super) struct UnseenReads {
 /// All aggregated data.
 #[derive(Debug, Default)]
 pub(super) struct RecordingData {
+    /// Method of recording.
     source: RecordingMethod,
+    /// Name of the program's file. Empty for several programs.
     pub program: String,
+    /// End of the recording, or its latest event, in nanoseconds since its start.
     pub length_ns: u64,
+    /// Processor time of the program in nanoseconds, if known.
     pub processor_ns: Option<u64>,
+    /// Number of lost events.
     pub lost: u64,
     /// Wall time by activity in nanoseconds.
     pub spent_ns: BTreeMap<Activity, u64>,
     /// Number of files opened.
     pub opens: u64,
+    /// Files by their number in the recording.
     pub files: BTreeMap<u32, FileData>,
+    /// Threads by their number in the recording.
     pub threads: BTreeMap<u32, ThreadData>,
+    /// Devices by their kernel number.
     pub devices: BTreeMap<u64, DeviceData>,
     /// Files opened with direct I/O, as file and descriptor.
     direct_opens: BTreeSet<(u32, u64)>,
     /// File and descriptor of each other open.
     buffered_opens: BTreeSet<(u32, u64)>,
+    /// Intervals of all waits.
     pub waits: IntervalUnion,
+    /// Sum of all waits in nanoseconds. Waits at the same time all count.
     pub waited_ns: u64,
+    /// Number of reads, with a restarted fault counted once.
     pub reads: u64,
+    /// Bytes that reads returned to the program.
     pub got_bytes: u64,
+    /// Number of failed reads.
     pub errors: u64,
+    /// Streams of the reads.
     pub pattern: AccessStreams,
+    /// Sampled page references, for the miss-ratio curve.
     pub reuse: ReuseSample,
     /// Sampled reads that waited, by cause.
     pub samples: BTreeMap<WaitCause, RunSample>,
+    /// Estimate of the pages used through mappings.
     mapped: MappedUse,
     /// Reads without known bytes, by method.
     pub unseen: BTreeMap<ReadMethod, UnseenReads>,
-    /// Waits next to writes, and next to other programs' reads.
+    /// Waits next to writes.
     pub writes: Interference,
+    /// Waits next to other programs' reads.
     pub other_reads: Interference,
     /// Requests of other programs, by program.
     pub others_requests: Vec<OthersRequests>,
+    /// Waits by size and duration, to find stalls.
     pub stalls: StallHistogram,
+    /// Small reads by system calls.
     pub calls: Calls,
-    /// Number of reads by requested bytes, and of waits by nanoseconds: keys are base-2 logarithms.
+    /// Number of reads by the binary logarithm of their requested bytes.
     pub sizes: BTreeMap<u32, u64>,
+    /// Number of waits by the binary logarithm of their nanoseconds.
     pub wait_sizes: BTreeMap<u32, u64>,
+    /// Number of reads by method.
     pub by_method: BTreeMap<ReadMethod, u64>,
 }
 

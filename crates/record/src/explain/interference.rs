@@ -28,7 +28,9 @@ struct WaitHistogram {
     alone: BTreeMap<u32, u64>,
     /// Numbers of waits next to requests of others.
     delayed: BTreeMap<u32, u64>,
+    /// Sum of the waits alone in nanoseconds.
     alone_ns: u64,
+    /// Sum of the waits next to requests of others in nanoseconds.
     delayed_ns: u64,
 }
 
@@ -55,17 +57,24 @@ pub(super) struct LostWaits {
 /// Request of others to a device.
 #[derive(Clone, Copy, Debug)]
 struct OtherRequest {
+    /// Kernel number of the device.
     device: u64,
+    /// Start in nanoseconds.
     begin_ns: u64,
+    /// End in nanoseconds.
     end_ns: u64,
 }
 
 /// Wait of the program for bytes of a device.
 #[derive(Clone, Copy, Debug)]
 struct DeviceWait {
+    /// Kernel number of the device.
     device: u64,
+    /// Start in nanoseconds.
     begin_ns: u64,
+    /// End in nanoseconds.
     end_ns: u64,
+    /// Number of fetched bytes.
     bytes: u64,
 }
 

@@ -10,7 +10,7 @@ use super::readahead;
 /// A remedy without a gain is taken out: the text of its remedy says so. A larger readahead window
 /// that is faster becomes a further finding.
 pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
-    // The number of threads that repeat the reads as recorded.
+    // The number of threads that repeat the reads as recorded. The limit of 64 is chosen.
     let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };

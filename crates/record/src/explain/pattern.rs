@@ -29,6 +29,7 @@ const STRIDES_MAX: usize = 1 << 10;
 struct Stream {
     /// End of its last read in bytes, exclusive.
     end: u64,
+    /// Its reads since its last jump.
     run: Run,
 }
 

@@ -11,7 +11,9 @@ const RUN_BYTES_MAX: u64 = 256 << 10;
 /// Reads of a file, each from the end of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
+    /// Number of the file in the recording.
     pub file: u32,
+    /// Offset of the first read in bytes.
     pub offset: u64,
     /// Bytes of all reads together.
     pub bytes: u64,
@@ -22,15 +24,18 @@ pub(super) struct Run {
 /// Runs at equal distances in the order of the recording. Its memory is bounded.
 #[derive(Clone, Debug)]
 pub(super) struct RunSample {
+    /// Sampled runs that have ended.
     runs: ThinnedList<Run>,
     /// Run in progress.
     current_run: Option<Run>,
-    /// Number of waits, and their sum in nanoseconds.
+    /// Number of reads that waited, also beyond the sample.
     pub waits: u64,
+    /// Sum of their waits in nanoseconds.
     pub waited_ns: u64,
 }
 
 impl Default for RunSample {
+    /// Returns a sample without reads, of at most [`RUNS_MAX`] runs.
     fn default() -> RunSample {
         RunSample { runs: ThinnedList::new(RUNS_MAX), current_run: None, waits: 0, waited_ns: 0 }
     }

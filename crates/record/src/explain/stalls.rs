@@ -10,8 +10,10 @@ const STALL_NS_MIN: f64 = 25e6;
 /// Least ratio of a stall to the median.
 const STALL_RATIO_MIN: f64 = 8.0;
 
-/// Least number of waits of a size, and of stalls, for a comparison.
+/// Least number of waits of a size for a comparison, chosen.
 const WAITS_MIN: u64 = 64;
+
+/// Least number of stalls that are reported, chosen: fewer may be chance.
 const STALLS_MIN: u64 = 4;
 
 /// Largest fraction of the waits that are stalls. More of them are a second kind of request.
@@ -32,8 +34,9 @@ pub(super) struct StallHistogram {
 pub(super) struct Stalls {
     /// Part of the device's waiting time that is lost to stalls: their time beyond the median.
     pub lost_share: f64,
-    /// Number of stalls, and of all waits of the compared sizes.
+    /// Number of stalls.
     pub count: u64,
+    /// Number of all waits of the compared sizes.
     pub waits: u64,
     /// Mean of the medians of the compared sizes, weighted by their waits, in nanoseconds.
     pub median_ns: f64,

@@ -19,6 +19,7 @@ const HIDDEN_PART_MIN: f64 = 0.25;
 pub(in super::super) struct HiddenWaits {
     /// Time in nanoseconds.
     pub unrecorded_ns: f64,
+    /// Text for the user: all waits for files and swap, most of them, and the recorded part.
     pub text: String,
 }
 

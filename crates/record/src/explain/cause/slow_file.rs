@@ -19,6 +19,7 @@ const OTHER_FILES_MIN: usize = 2;
 /// The slow file.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct SlowFile {
+    /// Number of the file in the recording.
     file_number: u32,
     /// Ratio of its waits to the waits for other files: the smaller one, by wait and by byte.
     factor: f64,

@@ -114,10 +114,12 @@ struct SizeClasses {
     classes: BTreeMap<u32, SizeClass>,
 }
 
-/// Service time of a request: a fixed part, and a part for each byte, in nanoseconds.
+/// Service time of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct Cost {
+    /// Fixed part in nanoseconds.
     fixed_ns: f64,
+    /// Part for each byte in nanoseconds.
     byte_ns: f64,
 }
 

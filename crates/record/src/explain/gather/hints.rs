@@ -10,14 +10,18 @@ const RANGES_MAX: usize = 1 << 10;
 /// offset counts.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Hints {
+    /// Ranges of the hints, oldest first. None lies within the range of a newer one.
     ranges: Vec<HintRange>,
 }
 
-/// Hint for the bytes from `begin` to `end`, exclusive.
+/// Hint for a range of bytes.
 #[derive(Clone, Debug)]
 struct HintRange {
+    /// Offset of the first byte.
     begin: u64,
+    /// End in bytes, exclusive.
     end: u64,
+    /// The hint: normal, random or sequential.
     hint: AdviceType,
 }
 

@@ -24,6 +24,7 @@ const FAULT_READAHEAD_NS: u64 = 1_000_000;
 /// Bytes inserted into the page cache for one read.
 #[derive(Clone, Copy, Debug, Default)]
 struct FetchedBytes {
+    /// Number of all these bytes.
     bytes: u64,
     /// Bytes that had been fetched before.
     refetched_bytes: u64,
