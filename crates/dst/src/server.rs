@@ -271,10 +271,7 @@ impl World {
                     .push_words(&[0, 0]);
             }
             // GETATTR.
-            (NFS, 1) => {
-                let handle = call.take_opaque();
-                self.push_attributes(results.push_words(&[0]), handle);
-            }
+            (NFS, 1) => self.push_attributes(results.push_words(&[0]), call.take_opaque()),
             // LOOKUP.
             (NFS, 3) => {
                 let (directory, name) = (call.take_opaque(), call.take_opaque());
