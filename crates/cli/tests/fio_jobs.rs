@@ -177,6 +177,19 @@ fn trace_with_simultaneous_requests_completes() {
     }
 }
 
+/// The second request begins at 4 MiB, and the storage has 1 MiB.
+#[test]
+fn trace_beyond_the_end_of_any_storage_has_a_caveat() {
+    let scratch = Scratch::new("trace-beyond");
+    scratch.file("t.trace", "0 0 0 8 1\n1000 0 8192 8 1\n");
+    scratch.data("data", 1 << 20);
+    for storage in ["file:data", "kernel:data", "ssd,size=1m"] {
+        let ran = scratch.run(&format!("run t.trace --json --on {storage}"));
+        let note = ran.results()[0]["note"].to_string();
+        assert!(note.contains("begin anew at its start"), "{storage}: {note}");
+    }
+}
+
 /// A trace replayed with its own times takes as long as its recording, and half as long at twice
 /// the speed.
 #[test]

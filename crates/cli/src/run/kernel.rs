@@ -26,7 +26,7 @@ use crate::real_file::{kernel_queue, make_cold};
 /// Runs the job on `path` and returns its row. The file's pages are dropped from the kernel page
 /// cache first.
 pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<ResultRow, Failure> {
-    let (mode, workload) = open_and_lay_out(run, path, Direct::Never)?;
+    let (mode, layout) = open_and_lay_out(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let queue = kernel_queue(path);
     // Reads through the kernel page cache are meant here: only pages left in it are a caveat.
@@ -36,7 +36,8 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     };
     // The kernel does not report its decisions.
     let nothing_to_poll = &mut || {};
-    let run_figures = run_processes(run, path, workload, observers, nothing_to_poll, &run_process)?;
+    let run_figures =
+        run_processes(run, path, layout.workload, observers, nothing_to_poll, &run_process)?;
     let mut row = run_figures.row(run, &format!("kernel:{}", path.display()));
     row.cpu_seconds = Some(run_figures.cpu_seconds);
     // The kernel caches the pages of buffered reads and of mappings alike.
@@ -45,7 +46,7 @@ pub fn run(run: &JobRun, path: &Path, observers: &RunObservers<'_>) -> Result<Re
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
     row.engine = Some(run_figures.engines);
-    row.note = note::join(row.note, warm_note);
+    row.note = note::join(row.note, note::join(warm_note, layout.note));
     Ok(row)
 }
 

@@ -9,13 +9,20 @@ use crate::exit::Failure;
 use crate::plan::job::JobRun;
 use crate::real_file::mode_and_length;
 
+/// Workload on one existing file.
+pub struct Layout {
+    pub workload: Workload,
+    /// Caveat about the placement of a trace on the file.
+    pub note: Option<String>,
+}
+
 /// Opens the storage and lays the job out on it. Returns the mode in which the file is read (direct
-/// or through the kernel page cache), and the workload.
+/// or through the kernel page cache), and the layout.
 pub fn open_and_lay_out(
     run: &JobRun,
     path: &Path,
     direct: Direct,
-) -> Result<(Mode, Workload), Failure> {
+) -> Result<(Mode, Layout), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = mode_and_length(path, builder)?;
     Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
@@ -23,11 +30,18 @@ pub fn open_and_lay_out(
 
 /// Lays the job's files out one after the other on one existing file of `have_bytes` bytes. A job
 /// without sizes uses the whole file.
-pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
+pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Layout, Failure> {
     if let Some(trace) = &run.trace {
         let is_real = true;
-        return trace.workload(have_bytes, is_real).map(|(workload, _)| workload);
+        let (workload, note) = trace.workload(have_bytes, is_real)?;
+        return Ok(Layout { workload, note });
     }
+    let workload = lay_out_job(run, name, have_bytes)?;
+    Ok(Layout { workload, note: None })
+}
+
+/// Lays out the files of a job file's jobs, like [`lay_out`].
+fn lay_out_job(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     let job_failure = |error| Failure::usage(run.job_file_error(error));
     let seed = run.seed;
     let workload = match Workload::new(&run.jobs, FileSource::Modelled, seed) {

@@ -31,7 +31,7 @@ use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::workload::{Process, Workload};
 
 use super::issue::{add_raw_counters, run_batch, run_calls, run_raw_batch, transfer_raw};
-use super::layout::{lay_out, open_and_lay_out};
+use super::layout::{Layout, lay_out, open_and_lay_out};
 use super::processes::{
     ProcessFigures, ProcessesShared, RunObservers, run_processes, set_device_requests,
 };
@@ -73,7 +73,7 @@ pub fn run(
     observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::usage_of(path.display(), error);
-    let (_, workload) = open_and_lay_out(run, path, Direct::Preferred)?;
+    let (_, layout) = open_and_lay_out(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let read_path = build_read_path(run, setup, observers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| failure(&error))?;
@@ -87,7 +87,7 @@ pub fn run(
     let mapping_mode = mapping.as_ref().map(Mapping::mode);
     let library_run = LibraryRun::new(file, mapping, run.library.backend.unwrap_or_default());
     let name = format!("file:{}", path.display());
-    let mut row = run_and_count(run, &name, path, library_run, workload, observers)?;
+    let mut row = run_and_count(run, &name, path, library_run, layout.workload, observers)?;
     // Page cache of jobs that map the file. Other jobs have the page cache of the read path.
     let mapping_cache = match mapping_mode {
         Some(MappingMode::Served) => "own",
@@ -96,7 +96,8 @@ pub fn run(
     row.page_cache = run.jobs.page_cache(read_path.page_cache().name(), mapping_cache);
     row.readahead = Some(readahead_name(read_path.page_cache(), setup));
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = note::join(note::join(row.note, note), note::priority_caveat(&run.jobs));
+    let caveats = note::join(layout.note, note::priority_caveat(&run.jobs));
+    row.note = note::join(note::join(row.note, note), caveats);
     Ok(row)
 }
 
@@ -115,7 +116,7 @@ pub fn run_nfs(
     observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
     let builder = path_builder(run, setup, observers.decisions.is_some());
-    let (file, workload) = open_nfs(run, url, builder)?;
+    let (file, layout) = open_nfs(run, url, builder)?;
     let note = file.connection().map(|connection| {
         let port = match connection.is_from_reserved_port {
             true => "a reserved",
@@ -128,11 +129,13 @@ pub fn run_nfs(
     // `open_nfs` has refused jobs that map the file.
     let no_mapping = None;
     let library_run = LibraryRun::new(file, no_mapping, run.library.backend.unwrap_or_default());
-    let mut row = run_and_count(run, &name, Path::new(&name), library_run, workload, observers)?;
+    let mut row =
+        run_and_count(run, &name, Path::new(&name), library_run, layout.workload, observers)?;
     row.page_cache = Some(page_cache.name().to_owned());
     row.readahead = Some(readahead_name(page_cache, setup));
     row.scheduler = Some(setup.scheduler.to_string());
-    row.note = note::join(note::join(row.note, note), note::priority_caveat(&run.jobs));
+    let caveats = note::join(layout.note, note::priority_caveat(&run.jobs));
+    row.note = note::join(note::join(row.note, note), caveats);
     Ok(row)
 }
 
@@ -147,7 +150,7 @@ fn open_nfs(
     run: &JobRun,
     url: &NfsUrl,
     builder: readpath::Builder,
-) -> Result<(File, Workload), Failure> {
+) -> Result<(File, Layout), Failure> {
     if run.writes() {
         return Err(Failure::Usage(format!(
             "{url}: the job writes, and files on a server are only read; run it on file: or on a \
@@ -167,8 +170,8 @@ fn open_nfs(
             "{url}: is empty; write the data to be read into it first"
         )));
     }
-    let workload = lay_out(run, &url.to_string(), file.len())?;
-    Ok((file, workload))
+    let layout = lay_out(run, &url.to_string(), file.len())?;
+    Ok((file, layout))
 }
 
 /// Returns the read path options of a row: memory, backend and policies, as far as the command line

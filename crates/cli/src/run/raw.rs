@@ -27,7 +27,7 @@ pub fn run(
     policy: &Spec,
     observers: &RunObservers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let (mode, workload) = open_and_lay_out(run, path, Direct::Preferred)?;
+    let (mode, layout) = open_and_lay_out(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || observers.bar.should_continue())?;
     let note = note::start_caveat(mode, &residency);
     let backend = run.library.backend.unwrap_or_default();
@@ -40,13 +40,14 @@ pub fn run(
     };
     // Chunking policies log no decisions.
     let nothing_to_poll = &mut || {};
-    let run_figures = run_processes(run, path, workload, observers, nothing_to_poll, &run_process)?;
+    let run_figures =
+        run_processes(run, path, layout.workload, observers, nothing_to_poll, &run_process)?;
     let counted = run_figures.counted;
     let mut row = run_figures.row(run, &format!("file:{}", path.display()));
     row.cpu_seconds = Some(run_figures.cpu_seconds);
     row.raw = Some(policy.to_string());
     set_device_requests(&mut row, counted.requests, counted.bytes);
-    row.note = note::join(row.note, note);
+    row.note = note::join(row.note, note::join(note, layout.note));
     Ok(row)
 }
 
