@@ -91,8 +91,7 @@ pub fn run(
         status.is_none(),
     );
     print_unrecorded(&recorded, counts);
-    let is_recorded = true;
-    program_failure(&name, status, is_recorded)
+    program_failure(&name, status, output.is_some())
 }
 
 /// Fails if this command contains no library to preload.

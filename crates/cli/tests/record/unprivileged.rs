@@ -26,6 +26,30 @@ fn touches_of_a_mapping_are_advised_without_root() {
     assert_advised("advise-mapped", &MAPPED_DATA);
 }
 
+/// A program that fails with status 3. The message must not promise a recording that is not kept.
+#[test]
+fn failure_of_a_program_names_a_recording_only_with_an_output() {
+    let scratch = Scratch::under(&env::temp_dir(), "advise-failed");
+    scratch.data("made", 1 << 20);
+    let program = ["--", "sh", "-c", "cat made > /dev/null; exit 3"];
+    for (options, is_recorded) in [
+        (&["advise"][..], false),
+        (&["advise", "-o", "reads.rec"], true),
+        (&["record", "-o", "reads.rec"], true),
+    ] {
+        let Some(mut command) = as_nobody(&scratch, &[options, &program].concat()) else {
+            return println!("skipped: no setpriv(1)");
+        };
+        let ran = Ran::of(command.output().unwrap());
+        ran.has_ended(1, "a failed program");
+        ran.says(&["sh ended with exit status: 3"], "a failed program");
+        let has_promise = ran.stderr.contains("its reads are recorded");
+        assert_eq!(has_promise, is_recorded, "{options:?}: {}", ran.stderr);
+        assert_eq!(scratch.path("reads.rec").exists(), is_recorded, "{options:?}");
+        let _ = fs::remove_file(scratch.path("reads.rec"));
+    }
+}
+
 /// Holds that a program that reads `data` on a slow disk gets pages ahead, and uses half of them.
 fn assert_advised(name: &str, read: &Program) {
     let scratch = Scratch::under(&env::temp_dir(), name);
