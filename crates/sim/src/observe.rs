@@ -368,7 +368,7 @@ mod tests {
     use super::*;
     use readpath_core::request::Outcome;
 
-    /// Request 1 is in flight at the first call, and its index is that of request 2 afterwards.
+    /// Request 1 is in flight at the first call, and request 2 has its index later.
     #[test]
     fn completion_of_a_request_taken_in_flight_marks_no_later_request() {
         let observer = Observer::new(10);

@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(addresses.allocate(FILE_BYTES_MAX), None);
     }
 
-    /// A file of 640 TiB takes 3 units of 256 TiB (2^39 sectors) because of the unused page, and one
-    /// of 384 TiB takes 2. Freed, the 3 units hold a file of one page, of 8 sectors, and another
+    /// A file of 640 TiB takes 3 units of 256 TiB (2^39 sectors) because of the unused page. One of
+    /// 384 TiB takes 2. Freed, the 3 units hold a file of one page, of 8 sectors, and another
     /// of 2 units, or 3 files of a unit each.
     #[test]
     fn range_of_three_units_is_cut_into_whole_units() {
