@@ -42,7 +42,7 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
     let chosen = select_cells(args)?;
     // An immediate end of the process is safe: a cell leaves no files behind.
-    let interrupt = Interrupt::without_cleanup();
+    let interrupt = Interrupt::ending_at_once();
     let judge = |cell: &EvictionCell| cell.judge(policy).map_err(Failure::usage);
     let judged = at_once::process_all(&chosen, &judge, args.threads, &interrupt)?;
     let summary = EvictionSummary::of(&judged);

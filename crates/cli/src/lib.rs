@@ -41,6 +41,7 @@ mod measure;
 mod note;
 mod operation_logs;
 mod output;
+mod output_file;
 mod packed;
 mod plan;
 mod policies;

@@ -69,10 +69,14 @@ impl Interrupt {
         ModelledRunGuard(self.0.clone())
     }
 
-    /// Handles the signals of a command without cleanup: the first signal ends the process with
-    /// exit code 130. The returned flag is never set.
-    pub fn without_cleanup() -> Interrupt {
-        let _ = ctrlc::set_handler(|| std::process::exit(130));
+    /// Handles the signals of a command with nothing to clean up but scratch files: the first
+    /// signal removes these and ends the process with exit code 130. The returned flag is never
+    /// set.
+    pub fn ending_at_once() -> Interrupt {
+        let _ = ctrlc::set_handler(|| {
+            registry::remove_all();
+            std::process::exit(130);
+        });
         Interrupt::default()
     }
 

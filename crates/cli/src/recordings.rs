@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -13,6 +13,8 @@ use readpath_trace::recording::{Record, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::write_failure;
+use crate::output_file::OutputFile;
+use crate::progress::Interrupt;
 
 mod export;
 mod import;
@@ -119,6 +121,8 @@ pub enum ExportFormat {
 
 /// Executes a subcommand of `readpath recording`.
 pub fn run(command: &RecordingCommand) -> CommandResult {
+    // An incomplete output is a scratch file.
+    Interrupt::ending_at_once();
     match command {
         RecordingCommand::Show(args) => show(&args.recording),
         RecordingCommand::Cut(args) => cut(args),
@@ -138,43 +142,41 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
 }
 
 /// Buffered text output to a file or to standard output.
-struct Output {
-    writer: Box<dyn Write>,
-    /// Path of the file; `None` for standard output.
-    path: Option<PathBuf>,
+enum Output {
+    Standard(BufWriter<Stdout>),
+    File {
+        file: OutputFile,
+        /// Path of the file, for failures.
+        path: PathBuf,
+    },
 }
 
 impl Output {
-    /// Creates the file, or overwrites it. Without a path, writes to standard output.
+    /// Begins the output to the file. Without a path, writes to standard output.
     fn open(path: Option<PathBuf>) -> Result<Output, Failure> {
-        let writer: Box<dyn Write> = match &path {
-            None => Box::new(BufWriter::new(io::stdout())),
-            Some(path) => {
-                let file = File::create(path);
-                let failure = |error| Failure::usage_of(path.display(), error);
-                Box::new(BufWriter::new(file.map_err(failure)?))
-            }
-        };
-        Ok(Output { writer, path })
+        Ok(match path {
+            None => Output::Standard(BufWriter::new(io::stdout())),
+            Some(path) => Output::File { file: OutputFile::create(&path)?, path },
+        })
     }
 
     /// Writes formatted text. A failure names the output.
     fn write_text(&mut self, text: impl Display) -> CommandResult {
-        let written = write!(self.writer, "{text}");
-        written.map_err(|error| self.write_failure(error))
+        match self {
+            Output::Standard(writer) => write!(writer, "{text}").map_err(write_failure),
+            Output::File { file, path } => {
+                write!(file, "{text}").map_err(|error| Failure::usage_of(path.display(), error))
+            }
+        }
     }
 
-    /// Writes the buffered rest.
-    fn finish(mut self) -> CommandResult {
-        let written = self.writer.flush();
-        written.map_err(|error| self.write_failure(error))
-    }
-
-    /// Failure of a write, with the name of the output.
-    fn write_failure(&self, error: io::Error) -> Failure {
-        match &self.path {
-            None => write_failure(error),
-            Some(path) => Failure::usage_of(path.display(), error),
+    /// Writes the buffered rest. A file replaces the one of its name.
+    fn finish(self) -> CommandResult {
+        match self {
+            Output::Standard(mut writer) => writer.flush().map_err(write_failure),
+            Output::File { file, path } => {
+                file.finish().map_err(|error| Failure::usage_of(path.display(), error))
+            }
         }
     }
 }
@@ -239,7 +241,7 @@ fn anonymize_record(mut record: Record) -> Record {
 }
 
 /// Copies a recording with each record replaced by the result of `change`; `None` drops it. Refuses
-/// the recording itself as the target. After another error the target stays, incomplete.
+/// the recording itself as the target.
 fn copy_with_changes(
     source: &Path,
     target: &Path,
@@ -252,14 +254,12 @@ fn copy_with_changes(
             "it is the recording itself: name another file",
         ));
     }
-    let file = File::create(target).map_err(failure)?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(failure)?;
+    let mut writer = RecordingWriter::new(OutputFile::create(target)?).map_err(failure)?;
     for_each_record(source, |record| match change(record) {
         Some(record) => writer.put(record).map_err(failure),
         None => Ok(()),
     })?;
-    writer.finish().map_err(failure)?;
-    Ok(())
+    writer.finish().and_then(OutputFile::finish).map_err(failure)
 }
 
 /// True if both paths lead to the same existing file.

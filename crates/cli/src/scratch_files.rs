@@ -56,6 +56,21 @@ impl ScratchFiles {
     }
 }
 
+impl ScratchFiles {
+    /// Renames the only file of this value to `target`. It is no scratch file from then on.
+    ///
+    /// # Errors
+    /// The file cannot be renamed, and is removed.
+    pub fn rename_only_file(mut self, target: &Path) -> io::Result<()> {
+        let [(path, _)] = self.0.as_slice() else { panic!("only one file is renamed") };
+        std::fs::rename(path, target)?;
+        let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
+        created_paths.retain(|other| other != path);
+        self.0.clear();
+        Ok(())
+    }
+}
+
 impl Drop for ScratchFiles {
     /// Removes the files. The records in the cleanup journal are dropped afterwards.
     fn drop(&mut self) {

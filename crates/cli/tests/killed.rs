@@ -55,6 +55,30 @@ fn files_of_a_killed_run_are_removed_by_the_next_command() {
     becomes(&vec!["j.fio".to_owned(), "own".to_owned()], || scratch.names());
 }
 
+/// The command waits for the other end of a pipe when its output has begun.
+#[test]
+fn incomplete_output_is_removed_at_a_signal_and_after_a_kill() {
+    let scratch = Scratch::new("killed-output");
+    scratch.file("out.rec", "old");
+    let pipe = scratch.path("pipe");
+    let (folder, kind, device) = (rustix::fs::CWD, rustix::fs::FileType::Fifo, 0);
+    rustix::fs::mknodat(folder, &pipe, kind, rustix::fs::Mode::RWXU, device).unwrap();
+    let names = scratch.names();
+    let command = || scratch.command("recording cut pipe -o out.rec".split(' '));
+    let killed = killed_once(command(), |_| scratch.names().len() > names.len());
+    assert!(killed.is_some(), "the run ended by itself");
+    scratch.run("policies").has_ended(0, "policies");
+    becomes(&names, || scratch.names());
+
+    let mut child = command().stderr(Stdio::null()).spawn().unwrap();
+    becomes(&(names.len() + 1), || scratch.names().len());
+    let process = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(scratch.names(), names);
+    assert_eq!(std::fs::read_to_string(scratch.path("out.rec")).unwrap(), "old");
+}
+
 /// The file of 1 GiB, the tracefs instance, and the mount of tracefs if the command made it.
 #[test]
 fn leftovers_of_a_killed_check_kernel_are_removed_by_the_next_command() {

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use support::Scratch;
 
 /// Two files; random reads of 4 KiB of one of them, each of which takes 300 µs.
@@ -108,6 +111,59 @@ fn non_recordings_are_refused_and_truncated_recordings_explained() {
     let damaged = scratch.run("explain damaged.rec");
     damaged.has_ended(2, "a damaged recording");
     damaged.says(&["damaged in the block at byte 12"], "a damaged recording");
+}
+
+/// The recording is damaged in a later block than the first, so that a part of the output is
+/// written before the error. `damaged.rec` and a valid recording are merged as well.
+#[test]
+fn output_after_an_error_is_the_old_file_or_none() {
+    let scratch = Scratch::new("recordings-old");
+    let long: String =
+        (1..=100).map(|nth| strace().replace("9 100.", &format!("9 {nth}."))).collect();
+    scratch.file("strace.txt", long);
+    scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
+    let mut bytes = std::fs::read(scratch.path("reads.rec")).unwrap();
+    assert!(bytes.len() > 2 * (64 << 10), "{} bytes are more than two blocks", bytes.len());
+    *bytes.last_mut().unwrap() ^= 1;
+    scratch.file("damaged.rec", &bytes);
+    for arguments in [
+        "cut damaged.rec",
+        "anonymize damaged.rec",
+        "merge reads.rec damaged.rec",
+        "export damaged.rec --as iolog",
+        "export damaged.rec --as chrome",
+    ] {
+        let names = scratch.names();
+        let what = format!("recording {arguments} -o out");
+        scratch.refused(&what, &["damaged.rec", "damaged in the block"]);
+        assert_eq!(scratch.names(), names, "{what}");
+        scratch.file("out", "old");
+        scratch.refused(&what, &["damaged in the block"]);
+        assert_eq!(std::fs::read_to_string(scratch.path("out")).unwrap(), "old", "{what}");
+        std::fs::remove_file(scratch.path("out")).unwrap();
+    }
+    scratch.refused("recording cut reads.rec -o no/out", &["no/out: No such file or directory"]);
+}
+
+/// A link stays a link, permissions stay, and standard output is written itself.
+#[test]
+fn output_replaces_the_content_of_a_file_only() {
+    let scratch = Scratch::new("recordings-replaced");
+    scratch.file("strace.txt", strace());
+    let old = scratch.file("old.rec", "old");
+    std::fs::set_permissions(&old, Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("old.rec", scratch.path("link.rec")).unwrap();
+    scratch.run("recording import strace.txt -o link.rec").has_ended(0, "import to a link");
+    assert!(scratch.path("link.rec").is_symlink());
+    assert_eq!(old.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    let bytes = std::fs::read(&old).unwrap();
+    let mut command = scratch.command("recording import strace.txt -o /dev/stdout".split(' '));
+    let stdout = File::create(scratch.path("stdout.rec")).unwrap();
+    assert!(command.stdout(stdout.try_clone().unwrap()).status().unwrap().success());
+    assert_eq!(std::fs::read(scratch.path("stdout.rec")).unwrap(), bytes);
+    let written_bytes = stdout.metadata().unwrap().len();
+    assert_eq!(written_bytes, bytes.len() as u64, "the file was not replaced by another one");
+    assert_eq!(scratch.names(), ["link.rec", "old.rec", "stdout.rec", "strace.txt"]);
 }
 
 /// A failed read waits for no device, however long it took; calls that are not imported are named.

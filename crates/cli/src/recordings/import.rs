@@ -1,8 +1,7 @@
 //! Import of recordings from the output of other tools.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufRead, BufWriter};
+use std::io::BufRead;
 
 use readpath_core::request::Op;
 use readpath_record::notice;
@@ -15,11 +14,11 @@ use readpath_trace::recording::{
 
 use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
+use crate::output_file::OutputFile;
 use crate::packed;
 
 /// Creates a recording from a trace of strace or of block requests. Prints the numbers of
-/// imported reads and of calls that are left out. After an error of the output, the recording is
-/// incomplete.
+/// imported reads and of calls that are left out.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let trace_failure =
         |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
@@ -47,13 +46,13 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         return Err(trace_failure(&text));
     };
     let output_failure = |error| Failure::usage_of(args.output.display(), error);
-    let file = File::create(&args.output).map_err(output_failure)?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(output_failure)?;
+    let file = OutputFile::create(&args.output)?;
+    let mut writer = RecordingWriter::new(file).map_err(output_failure)?;
     let reads = records.iter().filter(|record| matches!(record, Record::Read(_))).count();
     for record in records {
         writer.put(record).map_err(output_failure)?;
     }
-    writer.finish().map_err(output_failure)?;
+    writer.finish().and_then(OutputFile::finish).map_err(output_failure)?;
     notice::print(format_args!("{reads} reads in {}", args.output.display()));
     if let Some(note) = note {
         notice::print(format_args!("{}: {note}", args.trace.display()));

@@ -1,8 +1,6 @@
 //! `readpath recording merge`: merges recordings that were made at the same time.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -10,6 +8,7 @@ use readpath_trace::recording::{MergedRecords, Record, RecordingWriter};
 
 use super::{MergeArgs, is_same_file, records};
 use crate::exit::{CommandResult, Failure};
+use crate::output_file::OutputFile;
 
 /// First failure in any of the interleaved recordings.
 type SharedFailure = Rc<RefCell<Option<Failure>>>;
@@ -29,16 +28,14 @@ pub fn run(args: &MergeArgs) -> CommandResult {
         None => Failure::Usage(error.to_string()),
     })?;
     let failure = |error: std::io::Error| Failure::usage_of(output.display(), error);
-    let file = File::create(output).map_err(failure)?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(failure)?;
+    let mut writer = RecordingWriter::new(OutputFile::create(output)?).map_err(failure)?;
     for record in merged {
         writer.put(record).map_err(failure)?;
     }
     if let Some(failure) = first_failure.take() {
         return Err(failure);
     }
-    writer.finish().map_err(failure)?;
-    Ok(())
+    writer.finish().and_then(OutputFile::finish).map_err(failure)
 }
 
 /// Iterator over the records up to the first damaged one, whose error goes to `first_failure`.

@@ -1,0 +1,111 @@
+//! Output file that replaces the file of its name when it is complete.
+//!
+//! The bytes go to a *partial file* in the same folder, which is renamed at the end. After an error
+//! the file of that name is the old one, or there is none. The partial file is a scratch file: a
+//! signal removes it ([`Interrupt::ending_at_once`](crate::progress::Interrupt::ending_at_once)),
+//! and the next run of any command removes it after a killed run. Pipes and devices have no old
+//! content, and are written directly.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+use crate::scratch_files::ScratchFiles;
+
+/// A file that is written, to replace the one of its name.
+pub struct OutputFile {
+    writer: BufWriter<File>,
+    /// `None` for an output that is written directly.
+    partial_file: Option<PartialFile>,
+}
+
+/// File with the output until it is complete.
+struct PartialFile {
+    /// Contains only this file.
+    scratch_files: ScratchFiles,
+    /// Path that the file gets at the end.
+    target: PathBuf,
+}
+
+impl OutputFile {
+    /// Begins the output to `path`. A file of this name stays as it is until
+    /// [`finish`](OutputFile::finish).
+    pub fn create(path: &Path) -> Result<OutputFile, Failure> {
+        let failure = |error: io::Error| Failure::usage_of(path.display(), error);
+        let (target, old_permissions) = match open_existing(path).map_err(failure)? {
+            None => (path.to_owned(), None),
+            Some(file) => {
+                let metadata = file.metadata().map_err(failure)?;
+                if !can_be_replaced(path, &metadata) {
+                    if metadata.is_file() {
+                        file.set_len(0).map_err(failure)?;
+                    }
+                    return Ok(OutputFile { writer: BufWriter::new(file), partial_file: None });
+                }
+                // A symbolic link stays, and leads to the new file.
+                (fs::canonicalize(path).map_err(failure)?, Some(metadata.permissions()))
+            }
+        };
+        // The failure for a missing folder names the output.
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        fs::metadata(folder.unwrap_or(Path::new("."))).map_err(failure)?;
+        let mut scratch_files = ScratchFiles::default();
+        let file = scratch_files.create_empty(&partial_path(&target))?;
+        if let Some(permissions) = old_permissions {
+            file.set_permissions(permissions).map_err(failure)?;
+        }
+        let partial_file = Some(PartialFile { scratch_files, target });
+        Ok(OutputFile { writer: BufWriter::new(file), partial_file })
+    }
+
+    /// Writes the buffered rest, and replaces the file of the output's name.
+    ///
+    /// # Errors
+    /// The file stays as it was before the output.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.writer.flush()?;
+        match self.partial_file {
+            Some(PartialFile { scratch_files, target }) => scratch_files.rename_only_file(&target),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.writer.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// Opens an existing file for writing, so that a file without write permission is refused. `None`
+/// if there is none. The target of a symbolic link is created.
+fn open_existing(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(false).create(path.is_symlink());
+    match options.open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if the existing output `path` is a file that another one can replace. A descriptor of this
+/// process, as behind `/dev/stdout`, must be written itself.
+fn can_be_replaced(path: &Path, metadata: &Metadata) -> bool {
+    let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok()).unwrap_or_default();
+    let is_system_folder = folder.starts_with("/dev") || folder.starts_with("/proc");
+    metadata.is_file() && !(path.is_symlink() && is_system_folder)
+}
+
+/// Path of the partial file of `target`: an unused one in the same folder.
+fn partial_path(target: &Path) -> PathBuf {
+    let process = std::process::id();
+    let paths = (0..).map(|n: u32| target.with_file_name(format!(".readpath-{process}-{n}.part")));
+    let mut unused = paths.filter(|path| path.symlink_metadata().is_err());
+    unused.next().expect("a folder has fewer names than there are numbers")
+}
