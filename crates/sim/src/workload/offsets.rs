@@ -34,7 +34,8 @@ pub struct PositionRules {
     sizes: [BlockSizes; 2],
     /// True if random sizes need not be multiples of the smallest one.
     is_unaligned: bool,
-    /// True if the size depends on the order and not on the direction (`bs_is_seq_rand`).
+    /// True if the size depends on the order and not on the direction (option bs_is_seq_rand of
+    /// fio).
     is_size_by_order: bool,
     /// Alignment of random offsets of reads and of writes. Random blocks have this size.
     align_bytes: [u64; 2],

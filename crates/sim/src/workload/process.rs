@@ -187,7 +187,7 @@ pub struct Process {
     issued_bytes: u64,
     /// Operations that are issued and not yet collected.
     in_flight: u32,
-    /// Those of them that have completed.
+    /// Operations that have completed and are not yet collected.
     completed_not_collected: u32,
     /// Operations since the last full batch. A full queue or a wait submits them early and does not
     /// reset the counter, as in fio.
@@ -270,7 +270,7 @@ enum ProcessState {
 /// Continuation after all operations in flight have completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterDrain {
-    /// Pauses as the job demands (`thinktime`).
+    /// Pauses as the job demands (option thinktime of fio).
     Pause,
     /// A rate or a flow delays the next operation until this time.
     HoldBack(Time),

@@ -41,7 +41,7 @@ pub struct ProcessSeeds {
     number: u64,
     /// Seed of the run. 1 leaves fio's seeds unchanged.
     run_seed: u64,
-    /// True if each run has the same positions (`randrepeat`).
+    /// True if each run has the same positions (option randrepeat of fio).
     is_repeatable: bool,
 }
 

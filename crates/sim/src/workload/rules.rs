@@ -47,7 +47,7 @@ pub struct ProcessRules {
     pub invalidates: bool,
     /// Seed of the written contents.
     pub content_seed: u64,
-    /// Pauses between operations (`thinktime`).
+    /// Pauses between operations (option thinktime of fio).
     pub pauses: PauseRule,
     /// True if the job has a maximum rate.
     pub has_rate: bool,
@@ -82,7 +82,7 @@ pub struct ProcessRules {
 
 impl ProcessRules {
     /// Creates the rules of `job` on areas with a total of `area_bytes`. A job that only
-    /// creates its files (`create_only`) has a limit of 0 bytes, so it issues nothing.
+    /// creates its files (option create_only of fio) has a limit of 0 bytes, so it issues nothing.
     pub fn new(job: &Job, area_bytes: u64) -> ProcessRules {
         let pass_bytes = match job.size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes.min(area_bytes),
