@@ -97,11 +97,11 @@ fn versions_of_crates_python_and_changelog_agree() {
     assert!(version == newest || has_changed && is_later, "the newest release is {newest}");
 }
 
-/// Each workspace's lock file names all dependencies of its packages. (`python` and `fuzz` are
-/// easily forgotten when a crate gets a new dependency.)
+/// Each workspace's lock file names all dependencies of its packages. (The smaller ones
+/// are easily forgotten when a crate gets a new dependency.)
 #[test]
 fn lock_files_name_all_dependencies() {
-    for manifest in ["Cargo.toml", "python/Cargo.toml", "fuzz/Cargo.toml"] {
+    for manifest in ["Cargo.toml", "python/Cargo.toml", "fuzz/Cargo.toml", "formats/Cargo.toml"] {
         metadata(&["--locked", "--manifest-path", manifest]);
     }
 }
