@@ -25,6 +25,7 @@ use crate::target::identity::file_time;
 use crate::target::{Mode, OpenError, OpenOptions, Target};
 
 pub(crate) mod open_file;
+mod open_source;
 pub(crate) mod reader;
 
 use open_file::{OpenFileError, look_up_nfs_again};
@@ -393,7 +394,7 @@ impl File {
     /// new version. Clones of the handle continue with the old one.
     ///
     /// An NFS server gets one request for each component of the name. Its answer is as fresh as its
-    /// own attribute cache.
+    /// own attribute cache. A [source](crate::source) has one version, and never a change.
     ///
     /// # Errors
     /// The file cannot be opened again, or its server does not answer in time. This handle stays as
@@ -401,6 +402,7 @@ impl File {
     pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
         let reopened = match look_up_nfs_again(&self.handle)? {
             Some(handle) => File::new(handle, Arc::clone(&self.name)),
+            None if self.handle.file.storage_file.is_source() => return Ok(false),
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
         let has_changed = match self.handle.current_unchecked() {

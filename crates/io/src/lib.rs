@@ -30,6 +30,7 @@
 //! | a file as memory, with faults served by this crate | [`Mapping`], [`pager`] | this crate, or the kernel: [`pager::MappingMode`] |
 //! | memory larger than its budget of frames | [`Region`] | this crate |
 //! | a file on an NFS server, without a mount | [`NfsUrl`], [`nfs`] | this crate |
+//! | a file of another storage, such as an object store | [`source`] | this crate |
 //!
 //! Reads take the buffer first and the offset second, as [`std::os::unix::fs::FileExt`] does. A
 //! read of the whole buffer has `exact` in its name. `stats()` returns the counters of every type.
@@ -61,6 +62,7 @@ mod prometheus;
 pub mod raw;
 mod read_error;
 mod readahead_state;
+pub mod source;
 // The unpublished crate `readpath-dst` alone has these: access to the layers below, and a simulated
 // system.
 #[cfg(inside)]
@@ -75,7 +77,7 @@ mod transfers;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
-pub use file::open_file::OpenFileError;
+pub use file::open_file::{OpenFileError, OpenUrl, OpenUrlError, register_urls};
 pub use file::reader::Reader;
 pub use file::{File, FileStats};
 pub use future::ReadFuture;

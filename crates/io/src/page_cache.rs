@@ -89,6 +89,12 @@ impl fmt::Display for OptionError {
                  cache `own` or `none`, or mount the export",
             );
         }
+        if *option == SOURCE {
+            return f.write_str(
+                "the kernel page cache has no files of a source; choose the page cache `own` or \
+                 `none`",
+            );
+        }
         if let ("memory", PageCache::Own { .. }) = (*option, page_cache) {
             return f.write_str(
                 "option `memory` and the page cache `own` give different sizes; leave one out",
@@ -114,3 +120,5 @@ impl std::error::Error for OptionError {}
 
 /// Pseudo option for the name of an NFS file.
 pub(crate) const NFS: &str = "nfs://";
+/// Pseudo option for the file of a [`Source`](crate::source::Source).
+pub(crate) const SOURCE: &str = "a source";

@@ -10,6 +10,9 @@
 )]
 //!   over another one: its reads pass the planner. It needs the feature `object_store`, and
 //!   `tokio` for tasks on tokio. Both are on by default.
+#![cfg_attr(all(feature = "file", target_os = "linux"), doc = "- [`file`] opens objects")]
+#![cfg_attr(not(all(feature = "file", target_os = "linux")), doc = "- `file` opens objects")]
+//!   as files of the crate `readpath`, on Linux. It needs the feature `file`.
 //!
 //! ```
 //! use readpath_remote::planner::{Event, Planner, PlannerOptions, Time};
@@ -39,11 +42,13 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
 pub mod planner;
 #[cfg(feature = "object_store")]
 pub mod store;
 
 /// Programs of the book, run as doc-tests.
-#[cfg(all(doctest, feature = "tokio"))]
+#[cfg(all(doctest, feature = "file", target_os = "linux"))]
 #[doc = include_str!("../../../book/src/remote.md")]
 mod book {}

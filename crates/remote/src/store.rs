@@ -93,8 +93,8 @@ mod shared;
 mod writes;
 
 use answers::checked;
-use errors::{may_succeed_later, own_error};
-use objects::{Object, is_weak};
+use errors::own_error;
+use objects::Object;
 use opening::{FirstAnswer, Need};
 pub use options::StoreOptions;
 use pieces::Pieces;
@@ -104,6 +104,13 @@ pub use runtime::Runtime;
 pub use runtime::TokioRuntime;
 use shared::Shared;
 use writes::{Upload, WriteGuard};
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub(crate) use {
+    answers::body_of,
+    errors::{dropped_error, other_range, too_long, too_short},
+    objects::{generation_of, settles_at},
+};
+pub(crate) use {errors::may_succeed_later, objects::is_weak};
 
 use crate::planner::{Counters, PlannerError, ReadFailure, Time};
 

@@ -1,8 +1,8 @@
-//! Opening a file by name: local, or of an NFS server.
+//! Opening a file by name: local, of an NFS server, or by the opener of a URL's scheme.
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use readpath_core::request::DeviceCaps;
 
@@ -27,7 +27,8 @@ use crate::target::identity::Identity;
 impl File {
     /// Opens one file with a read path of its own and default options. The name is a local path, or
     /// `nfs://HOST[:PORT]/EXPORT/PATH`, which is read from the server without a mount and without
-    /// this machine's kernel cache. [`ReadPath::open`] shares one cache among many files;
+    /// this machine's kernel cache, or another URL whose scheme is
+    /// [registered](register_urls). [`ReadPath::open`] shares one cache among many files;
     /// [`Builder::open`] has options.
     ///
     /// ```no_run
@@ -56,7 +57,8 @@ impl File {
 
 impl Builder {
     /// Opens one file with a read path of its own that has these options. A name that begins with
-    /// `nfs://` is a file of an NFS server.
+    /// `nfs://` is a file of an NFS server. A URL whose scheme is
+    /// [registered](register_urls) is opened by its opener.
     ///
     /// The queue depth of an NFS file is the smaller of the URL option `slots` and
     /// [`depth`](Builder::depth). The backend option is not used. Symbolic links are followed
@@ -66,10 +68,18 @@ impl Builder {
     /// The path cannot be built, or the file cannot be opened.
     pub fn open(self, name: impl AsRef<Path>) -> Result<File, OpenFileError> {
         let name = name.as_ref();
-        match name.to_str().filter(|name| NfsUrl::is_meant(name)) {
-            Some(url) => self.open_nfs(name, url),
-            None => self.build()?.open(name).map_err(OpenFileError::Open),
+        if let Some(url) = name.to_str() {
+            if NfsUrl::is_meant(url) {
+                return self.open_nfs(name, url);
+            }
+            if let Some(open) = opener(url) {
+                return open(url, self).map_err(|error| match error {
+                    OpenUrlError::Open(error) => error,
+                    OpenUrlError::Other(why) => OpenFileError::Url { url: url.to_owned(), why },
+                });
+            }
         }
+        self.build()?.open(name).map_err(OpenFileError::Open)
     }
 
     /// Connects to the server of `url`, looks the file up, and builds an engine over the
@@ -130,6 +140,39 @@ fn nfs_identity(file: &RegularFile) -> Identity {
     }
 }
 
+/// Opens a URL with the options of a read path.
+pub type OpenUrl = fn(&str, Builder) -> Result<File, OpenUrlError>;
+
+/// Error of an opener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenUrlError {
+    /// The file of the URL cannot be opened.
+    Open(OpenFileError),
+    /// Any other error, in one sentence.
+    Other(String),
+}
+
+/// The openers of this process, the latest one last.
+static OPENERS: RwLock<Vec<(&str, OpenUrl)>> = RwLock::new(Vec::new());
+
+/// Makes [`File::open`] and [`Builder::open`] open the URLs of these schemes, in place of
+/// local files of these names. The scheme is the part of a URL before its colon. A later call for
+/// a scheme replaces its opener. NFS URLs have no other opener than this crate's.
+pub fn register_urls(schemes: &[&'static str], open: OpenUrl) {
+    let mut openers = OPENERS.write().unwrap_or_else(PoisonError::into_inner);
+    openers.retain(|(scheme, _)| !schemes.contains(scheme));
+    openers.extend(schemes.iter().map(|&scheme| (scheme, open)));
+}
+
+/// The opener for a name; `None` for the name of a local file.
+fn opener(name: &str) -> Option<OpenUrl> {
+    let (scheme, _) = name.split_once("://")?;
+    let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
+    let opener = openers.iter().find(|(other, _)| other.eq_ignore_ascii_case(scheme));
+    opener.map(|&(_, open)| open)
+}
+
 /// Error of opening a file by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -140,6 +183,13 @@ pub enum OpenFileError {
     Open(OpenError),
     /// The NFS file cannot be opened.
     Nfs(NfsError),
+    /// The opener of the URL's scheme has failed.
+    Url {
+        /// The URL.
+        url: String,
+        /// Its error.
+        why: String,
+    },
     /// The kernel provides no event file descriptor to sleep on.
     Backend(BackendError),
     /// This is a child made by `fork`, and the file belongs to the parent.
@@ -160,6 +210,7 @@ impl OpenFileError {
             OpenFileError::Open(OpenError::Other { errno, .. }) => io_error_kind(*errno),
             OpenFileError::Open(_) => io::ErrorKind::InvalidInput,
             OpenFileError::Nfs(error) => io_error_kind(error.errno()),
+            OpenFileError::Url { .. } => io::ErrorKind::Other,
             OpenFileError::Backend(_) | OpenFileError::Forked { .. } => io::ErrorKind::Other,
         }
     }
@@ -189,6 +240,7 @@ impl std::fmt::Display for OpenFileError {
             OpenFileError::Build(error) => error.fmt(f),
             OpenFileError::Open(error) => error.fmt(f),
             OpenFileError::Nfs(error) => error.fmt(f),
+            OpenFileError::Url { url, why } => write!(f, "cannot open {url}: {why}"),
             OpenFileError::Backend(error) => error.fmt(f),
             OpenFileError::Forked { why } => why.fmt(f),
         }

@@ -19,7 +19,7 @@ use crate::page_cache::own::frame_cache::{FrameCache, FrameSharer};
 use crate::page_cache::own::lazy_engine::{BuildEngine, EngineError};
 use crate::page_cache::own::storage_backend::StorageBackend;
 use crate::page_cache::own::{Engine, LazyEngine, READ_BYTES_MAX};
-use crate::page_cache::{NFS, OptionError, PageCache};
+use crate::page_cache::{NFS, OptionError, PageCache, SOURCE};
 use crate::path::ReadPath;
 #[cfg(doc)]
 use crate::path::Stats;
@@ -289,7 +289,8 @@ impl Builder {
         Ok(ReadPath::from_engine(Arc::new(owner)))
     }
 
-    /// Builds an engine for files of an NFS server, and returns the page cache mode with it.
+    /// Builds an engine for files of an NFS server, or of a source. Returns the page cache mode
+    /// too.
     ///
     /// # Errors
     /// As [`build`](Builder::build), and the kernel page cache was chosen.
@@ -304,7 +305,11 @@ impl Builder {
             PageCache::Own { bytes } => PathPages::Own { bytes, reads_resident: false },
             PageCache::None => PathPages::None,
             page_cache @ PageCache::Kernel => {
-                return Err(OptionError { option: NFS, page_cache }.into());
+                let option = match storage_backend {
+                    StorageBackend::Source(_) => SOURCE,
+                    _ => NFS,
+                };
+                return Err(OptionError { option, page_cache }.into());
             }
         };
         Ok((self.build_engine_over(storage_backend, sleeper, caps, clock)?, pages))

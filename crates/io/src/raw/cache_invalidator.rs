@@ -51,11 +51,12 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`RawFileBuilder::open`]; the file is on an NFS server; or another file has taken its
-    /// name.
+    /// As [`RawFileBuilder::open`]; the file is on an NFS server or of a source; or another file
+    /// has taken its name.
     pub fn raw(&self, builder: RawFileBuilder) -> Result<RawFile, RawOpenError> {
         let name = self.name();
-        if name.to_str().is_some_and(NfsUrl::is_meant) {
+        let is_source = self.handle().file.storage_file.is_source();
+        if is_source || name.to_str().is_some_and(NfsUrl::is_meant) {
             return Err(RawOpenError::Remote { path: name.to_path_buf() });
         }
         builder.open_with_invalidator(name, Some(CacheInvalidator { file: self.reopen() }))

@@ -27,7 +27,7 @@ pub enum RawOpenError {
     },
     /// The backend is not available here.
     Backend(BackendError),
-    /// The file is on an NFS server, which has no raw access.
+    /// The file is on an NFS server or of a source, which have no raw access.
     Remote {
         /// Address of the file.
         path: PathBuf,

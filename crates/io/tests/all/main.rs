@@ -12,5 +12,6 @@ mod raw_concurrent;
 mod raw_file;
 mod reader;
 mod scans;
+mod source;
 #[path = "../support/mod.rs"]
 mod support;

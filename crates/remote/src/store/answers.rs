@@ -45,7 +45,7 @@ pub(super) fn checked(
 
 /// The body of an answer. The stream of a local file yields empty chunks without end when the file
 /// is shorter than the range: here it ends.
-pub(super) fn body_of(result: GetResult) -> BoxStream<'static, Result<Bytes>> {
+pub(crate) fn body_of(result: GetResult) -> BoxStream<'static, Result<Bytes>> {
     let is_stream = matches!(result.payload, GetResultPayload::Stream(_));
     let body = result.into_stream();
     match is_stream {

@@ -15,7 +15,7 @@ pub(super) fn own_error(text: impl Into<String>) -> Error {
 }
 
 /// Error of an answer whose body is longer than its range.
-pub(super) fn too_long(location: &Path, range: &Range<u64>) -> Error {
+pub(crate) fn too_long(location: &Path, range: &Range<u64>) -> Error {
     own_error(format!(
         "{location}: the answer for bytes {range:?} is longer than that; get it again, and check \
          the server and its proxies if the error stays"
@@ -23,7 +23,7 @@ pub(super) fn too_long(location: &Path, range: &Range<u64>) -> Error {
 }
 
 /// Error of an answer whose body ended before its range did, at the byte `at` of the object.
-pub(super) fn too_short(location: &Path, range: &Range<u64>, at: u64) -> Error {
+pub(crate) fn too_short(location: &Path, range: &Range<u64>, at: u64) -> Error {
     own_error(format!(
         "{location}: the answer for bytes {range:?} ended at byte {at}; get it again, and check \
          the connection if the error stays"
@@ -31,7 +31,7 @@ pub(super) fn too_short(location: &Path, range: &Range<u64>, at: u64) -> Error {
 }
 
 /// Error of an answer for another range than the requested one.
-pub(super) fn other_range(location: &Path, requested: &Range<u64>, returned: &Range<u64>) -> Error {
+pub(crate) fn other_range(location: &Path, requested: &Range<u64>, returned: &Range<u64>) -> Error {
     own_error(format!(
         "{location}: bytes {requested:?} were requested, and {returned:?} returned; get them \
          again, and check the server and its proxies if the error stays"
@@ -40,7 +40,7 @@ pub(super) fn other_range(location: &Path, requested: &Range<u64>, returned: &Ra
 
 /// Returns true if another try may succeed. The clients of `object_store` report every error
 /// without a kind of its own as `Generic`, such as a connection that broke.
-pub(super) fn may_succeed_later(error: &Error) -> bool {
+pub(crate) fn may_succeed_later(error: &Error) -> bool {
     matches!(error, Error::Generic { .. })
 }
 
@@ -68,7 +68,7 @@ pub(super) fn changed_during_stream(location: &Path) -> Error {
 }
 
 /// Error of the readers that wait for a task which is dropped before its end, now.
-pub(super) fn dropped_error() -> Error {
+pub(crate) fn dropped_error() -> Error {
     match std::thread::panicking() {
         true => own_error("the underlying store has panicked in a get"),
         false => own_error("the runtime of the store has shut down; build the store again"),

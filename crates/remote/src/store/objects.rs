@@ -52,14 +52,14 @@ pub(super) struct Found {
 
 /// Returns true if the ETag is a weak one: the bytes of two versions with it may differ, and it
 /// never matches in `If-Match` (RFC 9110, section 8.8).
-pub(super) fn is_weak(tag: &str) -> bool {
+pub(crate) fn is_weak(tag: &str) -> bool {
     tag.starts_with("W/")
 }
 
 /// Version of an object: its ETag. Without one, or with a weak one, it is the time of modification
 /// with the size. `None` without these; stores report the start of the Unix epoch for an unknown
 /// time.
-pub(super) fn generation_of(meta: &ObjectMeta) -> Option<Generation> {
+pub(crate) fn generation_of(meta: &ObjectMeta) -> Option<Generation> {
     let tag = meta.e_tag.as_deref();
     match tag {
         Some(tag) if !is_weak(tag) => Some(format!("tag {tag}").as_str().into()),
@@ -75,7 +75,7 @@ pub(super) fn generation_of(meta: &ObjectMeta) -> Option<Generation> {
 /// Time from which on a request can rely on the version of an object: a later write gives it
 /// another version. A strong ETag counts at once. Every other version must have been old enough at
 /// the start of its request, which was at `started`, or `unix_started` since the Unix epoch.
-pub(super) fn settles_at(meta: &ObjectMeta, started: Time, unix_started: Duration) -> Time {
+pub(crate) fn settles_at(meta: &ObjectMeta, started: Time, unix_started: Duration) -> Time {
     if meta.e_tag.as_deref().is_some_and(|tag| !is_weak(tag)) {
         return started;
     }

@@ -1,4 +1,5 @@
-//! The storage backend of an engine: any number of files of this machine, or one file of a server.
+//! The storage backend of an engine: any number of files of this machine, or one file of a server
+//! or of a source.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use readpath_core::request::{Completion, DeviceRequest};
 use crate::backend::{BackendError, BackendInUse};
 use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::{NfsShared, NfsStorage};
+use crate::source::storage::SourceStorage;
 use crate::storage::{FileStorage, Storage};
 use crate::target::{Mode, Target};
 use crate::transfers::TransferProgress;
@@ -17,6 +19,8 @@ pub(crate) enum StorageBackend {
     Files(Box<FileStorage>),
     /// A file of an NFS server.
     Server(Box<NfsStorage>),
+    /// The file of a source.
+    Source(Box<SourceStorage>),
 }
 
 /// A file to open in an engine. A clone is the same open file.
@@ -26,6 +30,11 @@ pub(crate) enum StorageFile {
     Local(Target),
     /// A file of the server.
     Server(RegularFile),
+    /// The file of the source.
+    Source {
+        /// Length in bytes.
+        bytes: u64,
+    },
 }
 
 impl StorageFile {
@@ -34,22 +43,28 @@ impl StorageFile {
         match self {
             StorageFile::Local(target) => target.bytes(),
             StorageFile::Server(found) => found.attributes.bytes,
+            StorageFile::Source { bytes } => *bytes,
         }
     }
 
-    /// File of this machine; `None` for a file of the server.
+    /// File of this machine; `None` for another one.
     pub(crate) fn local(&self) -> Option<&Target> {
         match self {
             StorageFile::Local(target) => Some(target),
-            StorageFile::Server(_) => None,
+            StorageFile::Server(_) | StorageFile::Source { .. } => None,
         }
     }
 
-    /// I/O mode of the file. The bytes of a server's file bypass this machine's kernel page cache.
+    /// True for the file of a source, which has one version.
+    pub(crate) fn is_source(&self) -> bool {
+        matches!(self, StorageFile::Source { .. })
+    }
+
+    /// I/O mode of the file. Only files of this machine can use its kernel page cache.
     pub(crate) fn mode(&self) -> Mode {
         match self {
             StorageFile::Local(target) => target.mode(),
-            StorageFile::Server(_) => Mode::Direct,
+            StorageFile::Server(_) | StorageFile::Source { .. } => Mode::Direct,
         }
     }
 }
@@ -64,6 +79,8 @@ impl StorageBackend {
         match (self, file) {
             (StorageBackend::Files(files), StorageFile::Local(target)) => files.add(target),
             (StorageBackend::Server(server), StorageFile::Server(found)) => server.add(found),
+            // The only file of its engine begins at sector 0.
+            (StorageBackend::Source(_), StorageFile::Source { .. }) => 0,
             _ => unreachable!("an engine has only files of its own kind of backend"),
         }
     }
@@ -74,23 +91,24 @@ impl StorageBackend {
         match self {
             StorageBackend::Files(files) => files.remove(start_sector),
             StorageBackend::Server(server) => server.remove(start_sector),
+            // The source ends with its engine.
+            StorageBackend::Source(_) => {}
         }
     }
 
-    /// Connection through which the server's file is looked up again; `None` for files of this
-    /// machine.
+    /// Connection through which the server's file is looked up again; `None` for other files.
     pub(crate) fn nfs_lookup(&self) -> Option<Arc<NfsShared>> {
         match self {
-            StorageBackend::Files(_) => None,
+            StorageBackend::Files(_) | StorageBackend::Source(_) => None,
             StorageBackend::Server(server) => Some(server.shared_state()),
         }
     }
 
-    /// I/O backend of the files of this machine; `None` for a server.
+    /// I/O backend of the files of this machine; `None` for other files.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
         match self {
             StorageBackend::Files(files) => Some(files.backend()),
-            StorageBackend::Server(_) => None,
+            StorageBackend::Server(_) | StorageBackend::Source(_) => None,
         }
     }
 
@@ -98,7 +116,7 @@ impl StorageBackend {
     pub(crate) fn can_execute_inline(&self) -> bool {
         match self {
             StorageBackend::Files(files) => files.can_execute_inline(),
-            StorageBackend::Server(_) => false,
+            StorageBackend::Server(_) | StorageBackend::Source(_) => false,
         }
     }
 
@@ -114,7 +132,9 @@ impl StorageBackend {
     ) -> TransferProgress {
         match self {
             StorageBackend::Files(files) => files.inline_transfer(request, segments),
-            StorageBackend::Server(_) => unreachable!("a server's answers arrive on any thread"),
+            StorageBackend::Server(_) | StorageBackend::Source(_) => {
+                unreachable!("these answers arrive on any thread")
+            }
         }
     }
 
@@ -128,6 +148,7 @@ impl StorageBackend {
             match self {
                 StorageBackend::Files(files) => files.submit(request, memory),
                 StorageBackend::Server(server) => server.submit(request, memory),
+                StorageBackend::Source(source) => source.submit(request, memory),
             }
         }
     }
@@ -143,6 +164,7 @@ impl StorageBackend {
         match self {
             StorageBackend::Files(files) => files.collect(completions),
             StorageBackend::Server(server) => server.collect(completions),
+            StorageBackend::Source(source) => source.collect(completions),
         }
     }
 }

@@ -1,0 +1,83 @@
+//! Requests in flight of a source, and the completions that nothing has collected.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use readpath_core::request::{Completion, DeviceRequest, Outcome, RequestId};
+use readpath_core::unit::Time;
+
+use super::request::Request;
+use crate::os::clock::Clock;
+use crate::os::sync::{Condvar, Mutex, MutexGuard};
+use crate::storage::Sleep;
+
+/// State shared by a storage, its sleeper and the fetches.
+pub(super) struct Completions {
+    clock: Clock,
+    state: Mutex<State>,
+    /// Signals a completion, or a wake-up, to the one thread that sleeps.
+    signal: Condvar,
+}
+
+/// State of a storage under its lock.
+#[derive(Default)]
+pub(super) struct State {
+    /// Requests that have not started.
+    pub(super) queued: Vec<(DeviceRequest, Arc<Request>)>,
+    pub(super) in_flight: BTreeMap<RequestId, Arc<Request>>,
+    pub(super) completed: Vec<Completion>,
+    pub(super) is_wake_pending: bool,
+}
+
+impl Completions {
+    /// The state of a storage without requests.
+    pub(super) fn new(clock: Clock) -> Completions {
+        Completions { clock, state: Mutex::new(State::default()), signal: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics while it holds the lock")
+    }
+
+    /// Adds the completion of a request, whose memory is no longer used.
+    pub(super) fn add(&self, id: RequestId, outcome: Outcome) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.in_flight.remove(&id);
+        state.completed.push(Completion::at(now, id, outcome));
+        drop(state);
+        self.signal.notify_one();
+    }
+
+    /// Ends the present sleep, or else the next one.
+    pub(super) fn wake(&self) {
+        self.lock().is_wake_pending = true;
+        self.signal.notify_one();
+    }
+
+    /// Sleeps until there is a completion, or `must_end` is true, as long as `sleep` allows.
+    pub(super) fn sleep(
+        &self,
+        sleep: Sleep,
+        must_end: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'_, State> {
+        let must_wait = |state: &mut State| state.completed.is_empty() && !must_end(state);
+        let mut state = self.lock();
+        let deadline = match sleep {
+            Sleep::Never => return state,
+            Sleep::AtMost(timeout) => Some(self.clock.now() + Time(timeout.as_nanos() as u64)),
+            Sleep::UntilAnswered => None,
+        };
+        while must_wait(&mut state) {
+            state = match deadline {
+                None => self.signal.wait(state).expect("no thread panics under the lock"),
+                Some(deadline) if self.clock.now() >= deadline => break,
+                Some(deadline) => {
+                    let left = self.clock.until(deadline);
+                    self.signal.wait_timeout(state, left).expect("no thread panics under it").0
+                }
+            };
+        }
+        state
+    }
+}

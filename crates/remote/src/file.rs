@@ -1,0 +1,213 @@
+//! Objects of a store as files of the crate `readpath`: with the `File`, `Reader`, `Batch` and
+//! futures of local files.
+//!
+//! [`register`] makes `readpath::File::open` take the URLs of object stores:
+//!
+//! ```
+//! # let name = std::env::temp_dir().join(format!("remote-doc-file-{}", std::process::id()));
+//! # let mut created = std::fs::File::create_new(&name)?;
+//! # std::io::Write::write_all(&mut created, &[7; 100_000])?;
+//! readpath_remote::file::register();
+//! let url = "s3://bucket/weights.bin"; // or gs://, az://, https://, file://, …
+//! # let url = format!("file://{}", name.display());
+//! let file = readpath::File::open(url)?;
+//! let mut buffer = [0; 1000];
+//! file.read_exact_at(&mut buffer, 50_000)?;
+//! # assert_eq!(buffer, [7; 1000]);
+//! # std::fs::remove_file(&name)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The clients come from the crate `object_store`. The program selects them by the features of that
+//! crate in its own manifest: `object_store = { version = "0.14", features = ["aws"] }`, or
+//! `gcp`, `azure`, `http`. [`open_url`] takes their options, such as credentials.
+//! [`open_object`] takes any store.
+//!
+//! # Versions
+//! A file is the version that the object had at its opening. Without a strong ETag, the version is
+//! the time of modification with the size, and opening waits until the object has not been modified
+//! for two seconds, by the clock of the system. If the object changes, later fetches fail with
+//! `DeviceError::Stale`; bytes of two versions are never mixed.
+//!
+//! # Threads
+//! Opening and reading block their thread. The requests are tasks on a runtime of tokio: on the
+//! given one, or on a thread that this module starts with the first file. A given runtime must have
+//! a thread besides those that read. A child made by `fork` opens its own files.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use object_store::path::Path;
+use object_store::{Error, ObjectStore};
+use readpath::{Builder, File, OpenFileError, OpenUrlError, ReadPath, register_urls};
+use tokio::runtime::Handle;
+use url::Url;
+
+mod object_source;
+mod runtime;
+
+use object_source::ObjectSource;
+
+/// Called with each error of a request that a reader waited for, or that a prefetch had.
+pub type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
+
+/// Options of a file.
+#[derive(Clone)]
+pub struct FileOptions {
+    /// Memory, policies and depth of the file's read path.
+    pub path: Builder,
+    /// Maximum size of a request in bytes. Default 2 MiB; whole pages of 4 KiB, up to 4 MiB. Larger
+    /// ranges are fetched in parallel.
+    pub part_bytes: u64,
+    /// Number of times that a request is continued after an error or a short body. Default 1. The
+    /// clients of `object_store` wait and retry on their own before they return an error.
+    pub retries_max: u32,
+    /// Runtime of the requests. Default: a thread of this module.
+    pub runtime: Option<Handle>,
+    /// Called with each error. A read reports only its kind. Default: none.
+    pub on_error: Option<OnError>,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            path: ReadPath::builder(),
+            part_bytes: 2 << 20,
+            retries_max: 1,
+            runtime: None,
+            on_error: None,
+        }
+    }
+}
+
+/// URL schemes that [`register`] adds.
+pub const SCHEMES: [&str; 11] =
+    ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https", "file"];
+
+/// Makes `readpath::File::open`, and `Builder::open`, take URLs of these [schemes](SCHEMES). The
+/// options of the client come from the variables of the environment, as `AWS_ACCESS_KEY_ID` or
+/// `GOOGLE_SERVICE_ACCOUNT` of the crate `object_store`.
+pub fn register() {
+    register_urls(&SCHEMES, |url, path| {
+        let options = FileOptions { path, ..FileOptions::default() };
+        let variables = std::env::vars_os();
+        let variables = variables
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+        open_url(url, variables, options).map_err(|error| match error {
+            OpenObjectError::Open(error) => OpenUrlError::Open(error),
+            error => OpenUrlError::Other(error.to_string()),
+        })
+    });
+}
+
+/// Opens the object of a URL. `client_options` are keys and values for the client, by the names of
+/// the crate `object_store`, in either case; unknown ones are ignored. A URL of the scheme `http`
+/// allows connections without encryption.
+///
+/// # Errors
+/// The text is no URL, the program has no client for its scheme, or the object cannot be opened.
+pub fn open_url<K: AsRef<str>, V: Into<String>>(
+    url: &str,
+    client_options: impl IntoIterator<Item = (K, V)>,
+    options: FileOptions,
+) -> Result<File, OpenObjectError> {
+    let url = Url::parse(url)
+        .map_err(|error| OpenObjectError::Url { url: url.to_owned(), why: error.to_string() })?;
+    let client_options =
+        client_options.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.into()));
+    let of_scheme = (url.scheme() == "http").then(|| ("allow_http".to_owned(), "true".to_owned()));
+    let client_options = client_options.chain(of_scheme);
+    let (store, location) =
+        object_store::parse_url_opts(&url, client_options).map_err(OpenObjectError::Store)?;
+    open_object(store.into(), &location, options)
+}
+
+/// Opens an object of a store.
+///
+/// # Errors
+/// The object cannot be found or has no version, or the read path cannot be built.
+pub fn open_object(
+    store: Arc<dyn ObjectStore>,
+    location: &Path,
+    options: FileOptions,
+) -> Result<File, OpenObjectError> {
+    let FileOptions { path, part_bytes, retries_max, runtime, on_error } = options;
+    let runtime = match runtime {
+        Some(runtime) => runtime,
+        None => runtime::background().map_err(|error| OpenObjectError::NoThread(error.kind()))?,
+    };
+    let (sender, opened) = channel();
+    let (handle, name) = (runtime.clone(), location.clone());
+    runtime.spawn(async move {
+        let source =
+            ObjectSource::open(store, name, handle, part_bytes, retries_max, on_error).await;
+        // The caller waits for it.
+        drop(sender.send(source));
+    });
+    let shut_down = || OpenObjectError::Store(crate::store::dropped_error());
+    let source = opened.recv().map_err(|_| shut_down())??;
+    let name = location.to_string();
+    path.open_source(name, Arc::new(source)).map_err(OpenObjectError::Open)
+}
+
+/// Error of opening an object.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenObjectError {
+    /// The text is no URL.
+    Url {
+        /// The text.
+        url: String,
+        /// Reason.
+        why: String,
+    },
+    /// The store has failed: the object is missing, say, or the program has no client for it.
+    Store(Error),
+    /// The object has neither a strong ETag nor a time of modification.
+    NoVersion {
+        /// The object.
+        location: Path,
+    },
+    /// The read path cannot be built.
+    Open(OpenFileError),
+    /// The system provides no thread for the requests.
+    NoThread(std::io::ErrorKind),
+}
+
+impl fmt::Display for OpenObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenObjectError::Url { url, why } => write!(f, "`{url}` is no URL: {why}"),
+            OpenObjectError::Store(error) => error.fmt(f),
+            OpenObjectError::NoVersion { location } => write!(
+                f,
+                "{location} has neither a strong ETag nor a time of modification; read it by \
+                 another client, which may mix its versions"
+            ),
+            OpenObjectError::Open(error) => error.fmt(f),
+            OpenObjectError::NoThread(kind) => {
+                write!(f, "no thread for requests: {kind}; give a runtime in the options")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenObjectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenObjectError::Store(error) => Some(error),
+            OpenObjectError::Open(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for FileOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FileOptions { part_bytes, retries_max, runtime, .. } = self;
+        let mut parts = f.debug_struct("FileOptions");
+        parts.field("part_bytes", part_bytes).field("retries_max", retries_max);
+        parts.field("runtime", runtime).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! One version of an object as a source of `readpath`.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use readpath::DeviceError;
+use readpath::source::{Fetch, Source};
+use tokio::runtime::Handle;
+
+use super::{OnError, OpenObjectError};
+use crate::planner::{Generation, Time};
+use crate::store::{
+    body_of, generation_of, is_weak, may_succeed_later, other_range, settles_at, too_long,
+    too_short,
+};
+
+/// An object in one version.
+#[derive(Clone)]
+pub(super) struct ObjectSource(Arc<Version>);
+
+struct Version {
+    store: Arc<dyn ObjectStore>,
+    meta: ObjectMeta,
+    generation: Generation,
+    runtime: Handle,
+    part_bytes: u64,
+    retries_max: u32,
+    on_error: Option<OnError>,
+}
+
+/// End of a try.
+enum Try {
+    Done,
+    /// The object has another version now, or is gone.
+    Changed(Error),
+    /// The answer has failed. Its bytes before that are good.
+    Failed(Error),
+    /// The answer has the wrong length. It is unknown which of its bytes are good.
+    WrongLength(Error),
+}
+
+impl ObjectSource {
+    /// Asks the store for the version, until that is settled.
+    pub(super) async fn open(
+        store: Arc<dyn ObjectStore>,
+        location: Path,
+        runtime: Handle,
+        part_bytes: u64,
+        retries_max: u32,
+        on_error: Option<OnError>,
+    ) -> Result<ObjectSource, OpenObjectError> {
+        let mut retries_left = retries_max;
+        loop {
+            let unix_started = unix_time();
+            let meta = match store.head(&location).await {
+                Err(error) if may_succeed_later(&error) && retries_left > 0 => {
+                    retries_left -= 1;
+                    continue;
+                }
+                result => result.map_err(OpenObjectError::Store)?,
+            };
+            let Some(generation) = generation_of(&meta) else {
+                return Err(OpenObjectError::NoVersion { location });
+            };
+            let rest = settles_at(&meta, Time::ZERO, unix_started);
+            if rest == Time::ZERO {
+                let version =
+                    Version { store, meta, generation, runtime, part_bytes, retries_max, on_error };
+                return Ok(ObjectSource(Arc::new(version)));
+            }
+            tokio::time::sleep(Duration::from_nanos(rest.0)).await;
+        }
+    }
+}
+
+impl Version {
+    /// Fetches the bytes of a range, and reports the end.
+    async fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
+        let mut retries_left = self.retries_max;
+        let (error, reason) = loop {
+            let missing = range.end - fetch.missing_bytes()..range.end;
+            let end = match missing.is_empty() {
+                true => Try::Done,
+                false => self.request(missing, &mut fetch).await,
+            };
+            match end {
+                Try::Done => return fetch.finish(),
+                Try::Changed(error) => break (error, DeviceError::Stale),
+                Try::Failed(error) if !may_succeed_later(&error) || retries_left == 0 => {
+                    let reason = reason_of(&error);
+                    break (error, reason);
+                }
+                Try::WrongLength(error) if retries_left == 0 => {
+                    break (error, DeviceError::Garbled);
+                }
+                Try::Failed(_) => {}
+                Try::WrongLength(_) => fetch.restart(),
+            }
+            retries_left -= 1;
+        };
+        if let Some(on_error) = &self.on_error {
+            on_error(&error);
+        }
+        fetch.fail(reason);
+    }
+
+    /// Requests a range, and stores its bytes.
+    async fn request(&self, range: Range<u64>, fetch: &mut Fetch) -> Try {
+        let location = &self.meta.location;
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: self.meta.e_tag.clone().filter(|tag| !is_weak(tag)),
+            ..GetOptions::default()
+        };
+        let result = match self.store.get_opts(location, options).await {
+            Ok(result) => result,
+            Err(error @ (Error::Precondition { .. } | Error::NotFound { .. })) => {
+                return Try::Changed(error);
+            }
+            Err(error) => return Try::Failed(error),
+        };
+        if generation_of(&result.meta).as_ref() != Some(&self.generation)
+            || result.meta.size != self.meta.size
+        {
+            let (path, source) = (location.to_string(), "the object has changed".into());
+            return Try::Changed(Error::Precondition { path, source });
+        }
+        if result.range != range {
+            return Try::Failed(other_range(location, &range, &result.range));
+        }
+        let mut body = body_of(result);
+        let mut at = range.start;
+        while let Some(chunk) = body.next().await {
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(error) => return Try::Failed(error),
+            };
+            at += chunk.len() as u64;
+            if at > range.end {
+                return Try::WrongLength(too_long(location, &range));
+            }
+            if !fetch.fill(&chunk) {
+                // The file is closed: the end has no effect.
+                return Try::Done;
+            }
+        }
+        match at == range.end {
+            true => Try::Done,
+            false => Try::WrongLength(too_short(location, &range, at)),
+        }
+    }
+}
+
+impl Source for ObjectSource {
+    fn bytes(&self) -> u64 {
+        self.0.meta.size
+    }
+
+    fn fetch(&self, range: Range<u64>, fetch: Fetch) {
+        let version = Arc::clone(&self.0);
+        self.0.runtime.spawn(async move { version.fetch(range, fetch).await });
+    }
+
+    fn fetch_bytes_max(&self) -> u64 {
+        self.0.part_bytes
+    }
+}
+
+/// Kind of an error for the reads.
+fn reason_of(error: &Error) -> DeviceError {
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => DeviceError::Refused,
+        _ => DeviceError::Medium,
+    }
+}
+
+/// Time since the Unix epoch, by the clock of the system.
+#[expect(clippy::disallowed_methods, reason = "versions without ETag are compared with the clock")]
+fn unix_time() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,211 @@
+//! Objects as files: the bytes of one version, by the interfaces of local files, next to faults.
+
+use std::io::{ErrorKind, Read};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use readpath::{DeviceError, File, ReadError, ReadPath};
+use readpath_remote::file::{FileOptions, OpenObjectError, open_object, open_url, register};
+use readpath_remote::store::ReadpathStore;
+
+#[path = "store/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use support::{Faults, KIB, MIB, TestStore, content};
+
+/// Not a whole number of pages.
+const OBJECT_BYTES: u64 = 3 * MIB + 5;
+
+fn path() -> Path {
+    Path::from("folder/object")
+}
+
+/// Writes a version of the object.
+fn put(store: &TestStore<InMemory>, version: u64) {
+    let (path, bytes) = (path(), content(version, 0..OBJECT_BYTES).into());
+    let write = store.store.put(&path, bytes);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(write).unwrap();
+}
+
+/// A store with version 0 of the object.
+fn with_object(store: TestStore<InMemory>) -> Arc<TestStore<InMemory>> {
+    put(&store, 0);
+    Arc::new(store)
+}
+
+/// A file with 1 MiB of memory.
+fn options() -> FileOptions {
+    FileOptions { path: ReadPath::builder().memory(MIB), ..FileOptions::default() }
+}
+
+fn opened(store: &Arc<TestStore<InMemory>>, options: FileOptions) -> File {
+    open_object(Arc::clone(store) as Arc<dyn ObjectStore>, &path(), options).unwrap()
+}
+
+/// Error of the storage in a failed read.
+fn reason(error: &std::io::Error) -> DeviceError {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<ReadError>());
+    match error {
+        Some(ReadError::Device { error, .. }) => *error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_interface_returns_the_bytes_of_the_object() {
+    let store = with_object(TestStore::new(InMemory::new()));
+    let file = opened(&store, options());
+    assert_eq!(file.len(), OBJECT_BYTES);
+    let mut read = Vec::new();
+    file.reader().read_to_end(&mut read).unwrap();
+    assert!(read == content(0, 0..OBJECT_BYTES));
+    let mut batch = file.read_path().batch();
+    for ticket in 0..100 {
+        batch.read(&file, ticket * 31_000, 500, ticket).unwrap();
+    }
+    while let Some(read) = batch.wait().unwrap() {
+        let offset = read.ticket() * 31_000;
+        assert!(read.slices().unwrap().flatten().eq(&content(0, offset..offset + 500)));
+    }
+    let (count, buffer) = pollster::block_on(file.read_at_async(vec![0; 1000], OBJECT_BYTES - 10));
+    assert_eq!(count.unwrap(), 10);
+    assert!(buffer[..10] == content(0, OBJECT_BYTES - 10..OBJECT_BYTES));
+}
+
+/// 3 MiB in parts of 256 KiB are 13 requests at least. Without readahead there would be 769, one
+/// for each read.
+#[test]
+fn stream_has_few_requests_and_each_byte_once() {
+    let latency = Duration::from_millis(5);
+    let store = with_object(TestStore { latency, ..TestStore::new(InMemory::new()) });
+    let file = opened(&store, FileOptions { part_bytes: 256 * KIB, ..options() });
+    let mut buffer = [0; 4096];
+    for offset in (0..OBJECT_BYTES).step_by(4096) {
+        file.read_at(&mut buffer, offset).unwrap();
+    }
+    assert_eq!(store.body_bytes(), OBJECT_BYTES);
+    assert_eq!(store.heads(), 1);
+    assert!((13..=150).contains(&store.gets()), "{} gets", store.gets());
+}
+
+/// Each fault of every third get is overcome by a further try.
+#[test]
+fn bytes_are_right_with_each_fault() {
+    let faults = [
+        Faults { errors: 3, ..Faults::default() },
+        Faults { truncations: 3, ..Faults::default() },
+        Faults { extra_bytes: 3, ..Faults::default() },
+        Faults { breaks: 3, ..Faults::default() },
+    ];
+    for faults in faults {
+        let store = with_object(TestStore { faults, ..TestStore::new(InMemory::new()) });
+        let file = opened(&store, FileOptions { part_bytes: 64 * KIB, ..options() });
+        let mut read = Vec::new();
+        file.reader().read_to_end(&mut read).unwrap_or_else(|error| panic!("{faults:?}: {error}"));
+        assert!(read == content(0, 0..OBJECT_BYTES), "{faults:?}");
+        assert!(store.gets() >= 3, "{faults:?} has happened");
+    }
+}
+
+/// Without retries, the reader gets the kind of the error, and the caller its text.
+#[test]
+fn error_has_a_kind_and_its_text_is_reported() {
+    let faults = [
+        (Faults { errors: 1, ..Faults::default() }, DeviceError::Medium, "busy"),
+        (Faults { truncations: 1, ..Faults::default() }, DeviceError::Garbled, "ended at byte"),
+        (Faults { extra_bytes: 1, ..Faults::default() }, DeviceError::Garbled, "longer"),
+    ];
+    for (faults, expected, text) in faults {
+        let store = with_object(TestStore { faults, ..TestStore::new(InMemory::new()) });
+        let texts = Arc::new(Mutex::new(Vec::new()));
+        let reported = Arc::clone(&texts);
+        let on_error: Arc<dyn Fn(&object_store::Error) + Send + Sync> =
+            Arc::new(move |error| reported.lock().unwrap().push(error.to_string()));
+        let options = FileOptions { retries_max: 0, on_error: Some(on_error), ..options() };
+        let error = opened(&store, options).read_exact_at(&mut [0; 100], 5000).unwrap_err();
+        assert_eq!(reason(&error), expected);
+        assert!(texts.lock().unwrap()[0].contains(text), "{texts:?}");
+    }
+}
+
+/// Bytes in memory stay readable; a fetch of the new version is an error.
+#[test]
+fn changed_object_is_stale_and_its_versions_are_not_mixed() {
+    for hides_tag in [false, true] {
+        let store = TestStore { hides: [hides_tag, false], ..TestStore::new(InMemory::new()) };
+        // An hour old, as a version without an ETag must be settled.
+        let age = Duration::from_secs(3600);
+        let store = with_object(TestStore { age, ..store });
+        let file = opened(&store, options());
+        let mut buffer = vec![0; 1000];
+        file.read_exact_at(&mut buffer, 0).unwrap();
+        // The times of two versions differ by a second at least.
+        #[expect(clippy::disallowed_methods, reason = "the times of modification are real")]
+        std::thread::sleep(Duration::from_millis(1100));
+        put(&store, 1);
+        file.read_exact_at(&mut buffer, 0).unwrap();
+        assert!(buffer == content(0, 0..1000));
+        let error = file.read_exact_at(&mut buffer, 2 * MIB).unwrap_err();
+        assert_eq!(reason(&error), DeviceError::Stale, "{error}");
+        let again = opened(&store, options());
+        again.read_exact_at(&mut buffer, 2 * MIB).unwrap();
+        assert!(buffer == content(1, 2 * MIB..2 * MIB + 1000));
+    }
+}
+
+#[test]
+fn object_without_a_version_or_without_bytes_is_an_error() {
+    let store = with_object(TestStore { hides: [true; 2], ..TestStore::new(InMemory::new()) });
+    let error = open_object(store.clone(), &path(), options()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenObjectError::NoVersion { .. }), "{error}");
+    let missing = Path::from("missing");
+    let error = open_object(store, &missing, options()).map(drop).unwrap_err();
+    let is_missing = matches!(error, OpenObjectError::Store(object_store::Error::NotFound { .. }));
+    assert!(is_missing, "{error}");
+}
+
+/// A file over the planned store works too: the requests pass both caches.
+#[test]
+fn file_over_a_planned_store_returns_the_bytes() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let store = TestStore::new(InMemory::new());
+    put(&store, 0);
+    let of_runtime = readpath_remote::store::TokioRuntime::new(runtime.handle().clone());
+    let planned = ReadpathStore::new(store, support::options(), of_runtime).unwrap();
+    let options = FileOptions { runtime: Some(runtime.handle().clone()), ..options() };
+    let file = open_object(Arc::new(planned), &path(), options).unwrap();
+    let mut read = Vec::new();
+    file.reader().read_to_end(&mut read).unwrap();
+    assert!(read == content(0, 0..OBJECT_BYTES));
+}
+
+/// `File::open` takes a URL once the schemes are registered. A local object stands for all stores:
+/// the others need a server.
+#[test]
+fn file_opens_urls_of_registered_schemes() {
+    let name = format!("remote-url-{}", std::process::id());
+    let local = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    #[expect(clippy::disallowed_methods, reason = "the object is a local file")]
+    std::fs::write(&local, content(3, 0..100_000)).unwrap();
+    let url = format!("file://{}", local.display());
+    assert!(File::open(&url).is_err(), "no scheme is registered");
+    register();
+    let mut buffer = [0; 500];
+    File::open(&url).unwrap().read_exact_at(&mut buffer, 70_000).unwrap();
+    assert!(buffer[..] == content(3, 70_000..70_500));
+    std::fs::remove_file(&local).unwrap();
+    let error = File::open(&url).map(drop).unwrap_err();
+    assert!(error.to_string().contains("not found"), "{error}");
+    // This program has no client for S3.
+    let error = File::open("s3://bucket/key").map(drop).unwrap_err();
+    assert!(error.to_string().contains("AmazonS3"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Other);
+    let no_options: [(&str, &str); 0] = [];
+    let error = open_url("weights.bin", no_options, options()).map(drop).unwrap_err();
+    assert!(matches!(error, OpenObjectError::Url { .. }), "{error}");
+}
