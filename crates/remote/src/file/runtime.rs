@@ -12,7 +12,6 @@ static BACKGROUND: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
 ///
 /// # Errors
 /// The system provides no thread.
-#[expect(clippy::disallowed_methods, reason = "the thread is shared by all files of the process")]
 pub(super) fn background() -> Result<Handle> {
     let mut background = BACKGROUND.lock().unwrap_or_else(PoisonError::into_inner);
     // A child made by `fork` has no copy of the thread.
