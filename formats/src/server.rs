@@ -34,7 +34,9 @@ pub struct Faults {
     pub resets: u64,
     /// The connection is reset after half of the body.
     pub breaks: u64,
-    /// The body is shorter than its range by a half, and the answer's `Content-Length` with it.
+    /// The body of a range is shorter than that by a half, and the answer's `Content-Length` with
+    /// it. The answer for a whole object has its size in this header alone: no client could see
+    /// the fault.
     pub truncations: u64,
     /// The object is replaced by its next version before the answer.
     pub changes: u64,
@@ -257,13 +259,14 @@ fn answer(connection: &TcpStream, shared: &Shared, request: &Request) -> Result<
     let object = state.objects.get(&request.name).cloned();
     drop(state);
     let Faults { busy, resets, breaks, truncations, changes: _ } = faults;
-    if [busy, resets, breaks, truncations].into_iter().any(is_due) {
+    let is_cut = request.range.is_some() && is_due(truncations);
+    if is_cut || [busy, resets, breaks].into_iter().any(is_due) {
         shared.faults.fetch_add(1, Ordering::Relaxed);
     }
-    if is_due(faults.resets) {
+    if is_due(resets) {
         return Ok(false);
     }
-    if is_due(faults.busy) {
+    if is_due(busy) {
         return status(connection, "503 Service Unavailable\r\nRetry-After: 1");
     }
     let Some(object) = object else { return status(connection, "404 Not Found") };
@@ -277,7 +280,7 @@ fn answer(connection: &TcpStream, shared: &Shared, request: &Request) -> Result<
         return status(connection, "416 Range Not Satisfiable");
     };
     let mut body = bytes.slice(range.start as usize..range.end as usize);
-    if is_due(faults.truncations) {
+    if is_cut {
         body.truncate(body.len() / 2);
     }
     let (line, content_range) = match request.range {
@@ -297,7 +300,7 @@ fn answer(connection: &TcpStream, shared: &Shared, request: &Request) -> Result<
     if request.is_head {
         return Ok(true);
     }
-    let is_broken = is_due(faults.breaks);
+    let is_broken = is_due(breaks);
     if is_broken {
         body.truncate(body.len() / 2);
     }

@@ -3,6 +3,6 @@
 
 mod counts;
 mod faults;
-#[path = "../../crates/remote/tests/store/support.rs"]
+#[path = "../../../crates/remote/tests/store/support.rs"]
 #[allow(dead_code)]
 mod support;
