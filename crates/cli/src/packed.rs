@@ -59,7 +59,8 @@ fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
 }
 
 /// Returns the name of a trace without the ending of its compression, and its unpacked bytes. The
-/// ending selects the decompression; a file with another ending is returned as it is.
+/// ending selects the decompression; a file with another ending is returned as it is. The file and
+/// its unpacked bytes may each take half of the machine's memory.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let bytes_max_unpacked = half_of_memory_bytes();

@@ -53,7 +53,7 @@ impl Axis {
                 .filter(|mark| *mark <= self.most * 1.001)
                 .collect();
         }
-        // The step is rounded up, so there are at most six.
+        // The step is rounded up, so there are at most six steps.
         let step = nice_step(self.most / 6.0);
         (0..).map(|index| f64::from(index) * step).take_while(|mark| *mark <= self.most).collect()
     }
@@ -126,10 +126,9 @@ impl PlotArea {
     /// name and a CSS class for each series.
     pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
-        // Lines of the legend: text, and horizontal end in pixels.
+        // Text and end of each legend line. An entry has a box of 14 pixels, and gaps of 6 and 14.
         let mut lines = vec![(String::new(), LEFT)];
         for (name, class) in legend {
-            // The coloured rectangle of 14 pixels, and two gaps of 6 and 14.
             let width = 34.0 + CHARACTER_WIDTH * name.chars().count() as f64;
             if lines.last().is_some_and(|&(_, end)| end + width > WIDTH && end > LEFT) {
                 lines.push((String::new(), LEFT));
