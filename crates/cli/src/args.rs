@@ -436,17 +436,26 @@ pub struct ReplayArgs {
     reads           OFFSET LENGTH per line, as for `readpath check-kernel`, in pages of 4 KiB\n\n\
     Reads and writes both count as references. `optimum` is Belady's policy: it knows all future\n\
     references.\n\n\
-    Example:\n  readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
+    With --objects, a TRACE is a list of references to objects with sizes, in one of these formats:\n  \
+    oracle-general  libCacheSim's records of 24 bytes, with their sizes\n  \
+    jsonl           {\"key\": KEY, \"size\": BYTES} per line; KEY is a text or a whole number\n\
+    The policies for objects are fifo, lru, sieve, s3fifo and gdsf.\n\n\
+    Examples:\n  \
+    readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg\n  \
+    readpath cachesim cdn.oracleGeneral.zst --objects --sizes 1%,64MiB"
 )]
 pub struct CachesimArgs {
-    /// Traces of block references
+    /// Traces of references to blocks or, with --objects, to objects
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
     /// Eviction policies (`readpath policies`), one column each [default: all]
     #[arg(long, value_name = "POLICY,…")]
     pub eviction: Option<String>,
+    /// Print the miss ratio and the byte miss ratio of references to objects with sizes
+    #[arg(long, conflicts_with_all = ["picture", "html"])]
+    pub objects: bool,
     /// Memory sizes: shares of a trace's distinct blocks, rounded down (1 block at least), or sizes
-    /// with a unit, in blocks of 4 KiB
+    /// with a unit, in blocks of 4 KiB; with --objects, of the objects' bytes, or in bytes
     #[arg(
         long,
         value_name = "SIZE,…",

@@ -23,6 +23,7 @@ use crate::packed;
 use crate::progress::Interrupt;
 use crate::table::Table;
 
+mod objects;
 mod picture;
 
 /// Misses of one policy on one trace with one cache size. A block takes one page of the cache.
@@ -55,6 +56,9 @@ pub struct NamedTrace {
 
 /// Prints the miss ratios and, on request, draws them as a picture.
 pub fn run(args: &CachesimArgs) -> CommandResult {
+    if args.objects {
+        return objects::run(args);
+    }
     let policies = match &args.eviction {
         Some(names) => input::parse_specs(names)?,
         None => eviction::policies().map(|policy| Spec::plain(policy.name)).collect(),
@@ -118,11 +122,7 @@ impl CacheSize {
         };
         let amount = match text.strip_suffix('%') {
             Some(percent) => {
-                let percent: f64 = percent.parse().map_err(|_| syntax_failure())?;
-                let is_part = percent > 0.0 && percent <= 100.0;
-                // One percent is 10,000 millionths.
-                let millionths = is_part.then_some((percent * 1e4).round() as u64);
-                Amount::Millionths(millionths.ok_or_else(syntax_failure)?)
+                Amount::Millionths(parse_millionths(percent).ok_or_else(syntax_failure)?)
             }
             None => {
                 let pages = size::parse(text).ok_or_else(syntax_failure)? / PAGE_BYTES;
@@ -144,6 +144,13 @@ impl CacheSize {
             Amount::Pages(pages) => pages,
         }
     }
+}
+
+/// Parses a percentage above 0 and up to 100, without its sign, and returns it in millionths.
+fn parse_millionths(percent: &str) -> Option<u64> {
+    let percent: f64 = percent.parse().ok()?;
+    // One percent is 10,000 millionths.
+    (percent > 0.0 && percent <= 100.0).then_some((percent * 1e4).round() as u64)
 }
 
 /// Names of the trace formats, for messages.

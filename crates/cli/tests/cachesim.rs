@@ -6,6 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use readpath_core::splitmix;
 use support::Scratch;
 
 /// Folder of the traces and of libCacheSim's miss ratios on them. They are not part of this
@@ -349,4 +350,140 @@ fn cachesim_and_run_accept_the_same_trace_formats() {
     scratch.refused("recording import spc.rec -o x.rec", &["neither the text of `strace"]);
     scratch.file("no.trace.gz", "1,R,0,4096,1\n");
     scratch.refused("run no.trace.gz --on ssd", &["no.trace.gz", "no .gz file"]);
+}
+
+/// Number of references of the generated trace of objects.
+const OBJECT_REFERENCES: u64 = 30_000;
+
+/// The number of SplitMix64 after `index` steps from seed 0, and one more.
+fn drawn(index: u64) -> u64 {
+    splitmix::next(&mut index.wrapping_mul(splitmix::STEP))
+}
+
+/// Size of an object of the generated trace: 64 to 4,159 bytes, or more than every tested memory.
+fn object_bytes(object: u64) -> u32 {
+    let number = drawn(object + 1_000_000);
+    match object % 500 {
+        499 => 400_000,
+        _ => ((64 << (number % 7)) + (number >> 32) % 64) as u32,
+    }
+}
+
+/// References of the generated trace: an eighth to new objects, half to popular ones of 3,000
+/// objects, and the rest to any of these.
+fn object_references() -> impl Iterator<Item = u64> {
+    (0..OBJECT_REFERENCES).map(|index| {
+        let number = drawn(index);
+        let drawn = (number >> 8) % 3_000;
+        match number % 8 {
+            0 => index,
+            1..=4 => drawn * drawn / 3_000 * drawn / 3_000,
+            _ => drawn,
+        }
+    })
+}
+
+/// Memory in bytes, policy, and miss ratio and byte miss ratio on the generated trace: of
+/// libCacheSim 0.3.5 (PyPI) or, for `gdsf`, of a heap in Python with the published formula.
+const OBJECT_RATIOS: [(u64, &str, f64, f64); 15] = [
+    (50_000, "fifo", 0.9567, 0.9862),
+    (50_000, "lru", 0.9498, 0.9851),
+    (50_000, "sieve", 0.8929, 0.9603),
+    (50_000, "s3fifo", 0.8834, 0.9580),
+    (50_000, "gdsf", 0.8694, 0.9814),
+    (150_000, "fifo", 0.9135, 0.9631),
+    (150_000, "lru", 0.9028, 0.9605),
+    (150_000, "sieve", 0.8450, 0.9349),
+    (150_000, "s3fifo", 0.8405, 0.9261),
+    (150_000, "gdsf", 0.7566, 0.9506),
+    (350_000, "fifo", 0.8503, 0.9262),
+    (350_000, "lru", 0.8369, 0.9198),
+    (350_000, "sieve", 0.7832, 0.8906),
+    (350_000, "s3fifo", 0.7721, 0.8824),
+    (350_000, "gdsf", 0.6274, 0.9127),
+];
+
+/// The same references in both formats of objects have the same misses. The sum of the sizes of the
+/// 6,277 distinct objects is from the generator in Python.
+#[test]
+fn object_policies_match_both_miss_ratios_of_another_simulator() {
+    let scratch = Scratch::new("objects");
+    let (mut records, mut lines) = (Vec::new(), String::new());
+    let mut too_large = 0;
+    for (time, object) in (0_u32..).zip(object_references()) {
+        let size = object_bytes(object);
+        records.extend(time.to_le_bytes());
+        records.extend(object.to_le_bytes());
+        records.extend(size.to_le_bytes());
+        records.extend((-1_i64).to_le_bytes());
+        lines += &format!("{{\"key\":\"object-{object}\",\"size\":{size}}}\n");
+        too_large += u64::from(object % 500 == 499);
+    }
+    scratch.file("generated.oracleGeneral.bin", records);
+    scratch.file("generated.jsonl", lines);
+    let ran = scratch.run(
+        "cachesim generated.oracleGeneral.bin generated.jsonl --objects \
+         --sizes 50000,150000,350000 --json",
+    );
+    ran.has_ended(0, "generated objects");
+    let cells = ran.results();
+    assert_eq!(cells.len(), 2 * OBJECT_RATIOS.len());
+    let expected = OBJECT_RATIOS.iter().cycle();
+    for (cell, &(memory_bytes, policy, miss_ratio, byte_miss_ratio)) in cells.iter().zip(expected) {
+        assert_eq!(
+            (&cell["memory_bytes"], &cell["eviction"]),
+            (&memory_bytes.into(), &policy.into())
+        );
+        assert_eq!((&cell["objects"], &cell["distinct_bytes"]), (&6277.into(), &12_802_102.into()));
+        assert_eq!(cell["references"], OBJECT_REFERENCES);
+        assert_eq!(cell["not_admitted"], too_large);
+        for (key, expected) in [("miss_ratio", miss_ratio), ("byte_miss_ratio", byte_miss_ratio)] {
+            let ratio = cell[key].as_f64().unwrap();
+            assert!(
+                (ratio - expected).abs() <= 0.002,
+                "{policy} in {memory_bytes}: {key} {ratio} where {expected} is expected"
+            );
+        }
+    }
+}
+
+/// LRU in 50 % of 40 bytes, for the references a b a c a with 10, 10 and 20 bytes: a, b, and c
+/// miss, and c evicts both others, so that a misses once more: 4 of 5 references, 50 of 60 bytes.
+/// In 15 bytes a, b, a and c miss, and c is not admitted, so that the last a is a hit.
+#[test]
+fn cachesim_of_objects_prints_both_ratios_and_refuses_bad_input() {
+    let scratch = Scratch::new("objects-table");
+    let line = |key: &str, size: u64| format!("{{\"key\": \"{key}\", \"size\": {size}}}\n");
+    let [a, b, c] = [line("a", 10), line("b", 10), line("c", 20)];
+    scratch.file("five.jsonl", [&*a, &b, &a, &c, &a].concat());
+    let ran = scratch.run("cachesim five.jsonl --objects --eviction lru --sizes 50%,15");
+    ran.has_ended(0, "table");
+    let rows: Vec<Vec<&str>> =
+        ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[1], ["five.jsonl", "50%", "lru", "20", "0.8000", "0.8333", "0"]);
+    assert_eq!(rows[2], ["five.jsonl", "15", "lru", "15", "0.8000", "0.8333", "1"]);
+    let ran =
+        scratch.run("cachesim five.jsonl --objects --eviction lru --sizes 50% --first 3 --json");
+    let cell = &ran.results()[0];
+    assert_eq!((&cell["references"], &cell["bytes"]), (&3.into(), &30.into()));
+    assert_eq!((&cell["misses"], &cell["missed_bytes"]), (&3.into(), &30.into()));
+
+    scratch.file("bad.jsonl", format!("{a}{{\"key\": \"b\"}}\n"));
+    scratch.file("cut.oracleGeneral.bin", vec![0_u8; 30]);
+    scratch.file("empty.jsonl", "\n");
+    scratch.file("blocks.trace", "1\n2\n");
+    let refused = |options: &str, words: &[&str]| {
+        scratch.refused(&format!("cachesim {options} --objects"), words);
+    };
+    refused("bad.jsonl", &["bad.jsonl: line 2", "\"size\": BYTES"]);
+    refused("cut.oracleGeneral.bin", &["30 bytes", "records of 24 bytes", "cut off"]);
+    refused("empty.jsonl", &["empty.jsonl", "no reference"]);
+    refused("none.jsonl", &["none.jsonl", "No such file"]);
+    refused("blocks.trace", &["blocks.trace", "--format", "oracle-general, jsonl"]);
+    refused("five.jsonl --format lirs", &["--format lirs", "oracle-general, jsonl"]);
+    refused("five.jsonl --eviction lirs", &["--eviction lirs", "fifo, lru, sieve, s3fifo, gdsf"]);
+    refused("five.jsonl --sizes 0", &["--sizes 0", "64MiB"]);
+    refused("five.jsonl --sizes 101%", &["--sizes 101%", "100%"]);
+    refused("five.jsonl --picture x.svg", &["--objects", "--picture"]);
+    refused("five.jsonl --html x.html", &["--objects", "--html"]);
 }

@@ -169,7 +169,9 @@ impl TraceBlocks {
 }
 
 /// Splits a binary trace into records of `BYTES` bytes. A partial record is an error.
-fn binary_records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
+pub(crate) fn binary_records<const BYTES: usize>(
+    bytes: &[u8],
+) -> Result<&[[u8; BYTES]], TraceError> {
     match bytes.as_chunks() {
         (records, []) => Ok(records),
         _ => Err(TraceError::PartialRecord { bytes: bytes.len(), record_bytes: BYTES }),

@@ -1,0 +1,220 @@
+//! `readpath cachesim --objects`: miss ratio and byte miss ratio of traces of objects with sizes.
+
+use std::path::Path;
+
+use readpath_core::size;
+use readpath_trace::objects::{
+    OBJECT_POLICIES, ObjectFormat, ObjectMisses, ObjectTrace, object_misses,
+};
+use serde::Serialize;
+
+use super::parse_millionths;
+use crate::args::CachesimArgs;
+use crate::at_once;
+use crate::exit::{CommandResult, Failure};
+use crate::output::{print, print_json};
+use crate::packed;
+use crate::progress::Interrupt;
+use crate::table::{Column, Table};
+
+/// Misses of one policy on one trace with one memory size.
+#[derive(Clone, Debug, Serialize)]
+struct ObjectCell {
+    trace: String,
+    /// Number of references in the trace.
+    references: u64,
+    /// Number of distinct objects in the trace.
+    objects: u32,
+    /// Sum of the sizes of all references.
+    bytes: u64,
+    /// Sum of the sizes of all objects.
+    distinct_bytes: u64,
+    /// Memory size as given on the command line.
+    size: String,
+    memory_bytes: u64,
+    eviction: &'static str,
+    misses: u64,
+    miss_ratio: f64,
+    missed_bytes: u64,
+    byte_miss_ratio: f64,
+    /// Number of references to an object larger than the memory.
+    not_admitted: u64,
+}
+
+/// Trace of objects with its name.
+struct NamedObjects {
+    /// File name without the ending of its compression.
+    name: String,
+    trace: ObjectTrace,
+}
+
+/// Prints both miss ratios of each policy.
+pub fn run(args: &CachesimArgs) -> CommandResult {
+    let policies = parse_policies(args.eviction.as_deref())?;
+    let sizes: Vec<MemorySize> =
+        args.sizes.iter().map(|text| MemorySize::parse(text)).collect::<Result<_, _>>()?;
+    let format = args.read.format.as_deref().map(find_format).transpose()?;
+    let references_max = args.read.first.map_or(usize::MAX, |references_max| references_max.get());
+    let traces: Vec<NamedObjects> = args
+        .traces
+        .iter()
+        .map(|path| read_trace(path, format, references_max))
+        .collect::<Result<_, _>>()?;
+    let cells = simulate(&traces, &policies, &sizes)?;
+    match args.json {
+        true => print_json(&cells, None),
+        false => print(&Table::of(&cells, &COLUMNS, NUMBERS_FROM).to_string()),
+    }
+}
+
+/// Columns of the table.
+const COLUMNS: [Column<ObjectCell>; 7] = [
+    ("trace", |cell| cell.trace.clone()),
+    ("size", |cell| cell.size.clone()),
+    ("eviction", |cell| cell.eviction.to_owned()),
+    ("memory bytes", |cell| cell.memory_bytes.to_string()),
+    ("miss ratio", |cell| format!("{:.4}", cell.miss_ratio)),
+    ("byte miss ratio", |cell| format!("{:.4}", cell.byte_miss_ratio)),
+    ("not admitted", |cell| cell.not_admitted.to_string()),
+];
+
+/// Index of the first numeric column.
+const NUMBERS_FROM: usize = 3;
+
+/// Parses `--eviction`: names of policies for objects. Without it, all of them.
+fn parse_policies(names: Option<&str>) -> Result<Vec<&'static str>, Failure> {
+    let Some(names) = names else { return Ok(OBJECT_POLICIES.to_vec()) };
+    let find = |name: &str| {
+        OBJECT_POLICIES.into_iter().find(|known| *known == name).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--eviction {name}: there is no such policy for objects; there are: {}",
+                OBJECT_POLICIES.join(", ")
+            ))
+        })
+    };
+    names.split(',').map(|name| find(name.trim())).collect()
+}
+
+/// Names of the trace formats, for messages.
+fn format_names() -> String {
+    ObjectFormat::ALL.map(|(name, _)| name).join(", ")
+}
+
+/// Returns the format of objects of that name. An unknown name is refused, with the known ones.
+fn find_format(name: &str) -> Result<ObjectFormat, Failure> {
+    ObjectFormat::named(name).ok_or_else(|| {
+        let names = format_names();
+        Failure::Usage(format!(
+            "--format {name}: there is no such format of objects; there are: {names}"
+        ))
+    })
+}
+
+/// Reads one trace of at most `references_max` references. Without `format`, detects the format
+/// from the name and the first bytes.
+fn read_trace(
+    path: &Path,
+    format: Option<ObjectFormat>,
+    references_max: usize,
+) -> Result<NamedObjects, Failure> {
+    let (name, bytes) = packed::read(path)?;
+    let format = format.or_else(|| ObjectFormat::detect(&name, &bytes)).ok_or_else(|| {
+        let names = format_names();
+        Failure::Usage(format!(
+            "{}: its name and its first bytes don't say in which format of objects it is; add \
+             --format, one of {names}",
+            path.display()
+        ))
+    })?;
+    let trace = ObjectTrace::parse(&bytes, format, references_max)
+        .map_err(|error| Failure::usage_of(path.display(), error))?;
+    Ok(NamedObjects { name, trace })
+}
+
+/// Memory size: a share of the bytes of the trace's objects or an absolute size.
+struct MemorySize {
+    /// Text of the option.
+    text: String,
+    amount: MemoryAmount,
+}
+
+/// Parsed memory size.
+#[derive(Clone, Copy)]
+enum MemoryAmount {
+    /// Share of the bytes of all distinct objects of a trace, in millionths.
+    Millionths(u64),
+    Bytes(u64),
+}
+
+impl MemorySize {
+    /// Parses one size of `--sizes`: a percentage of the objects' bytes, or bytes.
+    fn parse(text: &str) -> Result<MemorySize, Failure> {
+        let amount = match text.strip_suffix('%') {
+            Some(percent) => parse_millionths(percent).map(MemoryAmount::Millionths),
+            None => size::parse(text).filter(|&bytes| bytes > 0).map(MemoryAmount::Bytes),
+        };
+        let syntax_failure = || {
+            Failure::Usage(format!(
+                "--sizes {text}: expected parts of the bytes of a trace's objects, above 0% and up \
+                 to 100%, as in 0.5%,20%, or sizes with a unit, as in 64MiB"
+            ))
+        };
+        Ok(MemorySize { text: text.to_owned(), amount: amount.ok_or_else(syntax_failure)? })
+    }
+
+    /// Returns the size for `trace` in bytes, at least one.
+    fn bytes(&self, trace: &ObjectTrace) -> u64 {
+        match self.amount {
+            MemoryAmount::Millionths(millionths) => {
+                let bytes = u128::from(trace.distinct_bytes) * u128::from(millionths) / 1_000_000;
+                (bytes as u64).max(1)
+            }
+            MemoryAmount::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy.
+fn simulate(
+    traces: &[NamedObjects],
+    policies: &[&'static str],
+    sizes: &[MemorySize],
+) -> Result<Vec<ObjectCell>, Failure> {
+    let tasks: Vec<(&NamedObjects, &MemorySize, &'static str)> = traces
+        .iter()
+        .flat_map(|named| sizes.iter().map(move |size| (named, size)))
+        .flat_map(|(named, size)| policies.iter().map(move |policy| (named, size, *policy)))
+        .collect();
+    // An immediate end of the process is safe: a cell leaves no files behind.
+    let interrupt = Interrupt::without_cleanup();
+    let simulate_task = |&(named, size, policy): &(&NamedObjects, &MemorySize, &'static str)| {
+        Ok(simulate_cell(named, size, policy))
+    };
+    at_once::process_all(&tasks, &simulate_task, None, &interrupt)
+}
+
+/// Simulates one policy on one trace and size.
+fn simulate_cell(
+    NamedObjects { name, trace }: &NamedObjects,
+    size: &MemorySize,
+    policy: &'static str,
+) -> ObjectCell {
+    let memory_bytes = size.bytes(trace);
+    let misses: ObjectMisses =
+        object_misses(trace, policy, memory_bytes).expect("the name is one of the known policies");
+    ObjectCell {
+        trace: name.clone(),
+        references: misses.references,
+        objects: trace.objects,
+        bytes: misses.bytes,
+        distinct_bytes: trace.distinct_bytes,
+        size: size.text.clone(),
+        memory_bytes,
+        eviction: policy,
+        misses: misses.misses,
+        miss_ratio: misses.miss_ratio(),
+        missed_bytes: misses.missed_bytes,
+        byte_miss_ratio: misses.byte_miss_ratio(),
+        not_admitted: misses.not_admitted,
+    }
+}

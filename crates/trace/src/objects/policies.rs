@@ -1,0 +1,305 @@
+//! Eviction policies for objects with sizes. The cache counts the bytes; `s3fifo` alone divides
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// An eviction policy: selects the object that leaves.
+pub(super) trait ObjectPolicy {
+    /// Announces that an absent object will enter, before others leave for it.
+    fn announce(&mut self, _object: u32) {}
+
+    /// Records that an object has entered.
+    fn enter(&mut self, object: u32, bytes: u64);
+
+    /// Records a use of a present object.
+    fn used(&mut self, object: u32);
+
+    /// Removes and returns the object that leaves next; `None` without an object.
+    fn victim(&mut self) -> Option<u32>;
+}
+
+/// First in, first out.
+#[derive(Debug, Default)]
+pub(super) struct Fifo {
+    queue: VecDeque<u32>,
+}
+
+impl ObjectPolicy for Fifo {
+    fn enter(&mut self, object: u32, _bytes: u64) {
+        self.queue.push_back(object);
+    }
+
+    fn used(&mut self, _object: u32) {}
+
+    fn victim(&mut self) -> Option<u32> {
+        self.queue.pop_front()
+    }
+}
+
+/// Least recently used.
+#[derive(Debug, Default)]
+pub(super) struct Lru {
+    /// Number of the last use of each present object.
+    last_uses: BTreeMap<u32, u64>,
+    /// Present objects by the number of their last use.
+    by_use: BTreeMap<u64, u32>,
+    uses: u64,
+}
+
+impl ObjectPolicy for Lru {
+    fn enter(&mut self, object: u32, _bytes: u64) {
+        self.used(object);
+    }
+
+    fn used(&mut self, object: u32) {
+        self.uses += 1;
+        if let Some(before) = self.last_uses.insert(object, self.uses) {
+            self.by_use.remove(&before);
+        }
+        self.by_use.insert(self.uses, object);
+    }
+
+    fn victim(&mut self) -> Option<u32> {
+        let (_, object) = self.by_use.pop_first()?;
+        self.last_uses.remove(&object);
+        Some(object)
+    }
+}
+
+/// SIEVE (Zhang and others, NSDI 2024): a hand passes the objects from the oldest to the newest,
+/// clears marks, and evicts the first object without one.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    /// Present objects by the order of their entry, with their marks.
+    queue: BTreeMap<u64, (u32, bool)>,
+    /// Entry numbers of the present objects.
+    entries: BTreeMap<u32, u64>,
+    entered: u64,
+    /// Entry number from which the hand goes on.
+    hand: u64,
+}
+
+impl ObjectPolicy for Sieve {
+    fn enter(&mut self, object: u32, _bytes: u64) {
+        self.entered += 1;
+        self.queue.insert(self.entered, (object, false));
+        self.entries.insert(object, self.entered);
+    }
+
+    fn used(&mut self, object: u32) {
+        let entry = self.entries[&object];
+        self.queue.entry(entry).and_modify(|(_, is_marked)| *is_marked = true);
+    }
+
+    fn victim(&mut self) -> Option<u32> {
+        loop {
+            // After the newest object the hand is at the oldest again.
+            let next = self.queue.range_mut(self.hand..).next();
+            let Some((&entry, (object, is_marked))) = next else {
+                self.queue.first_key_value()?;
+                self.hand = 0;
+                continue;
+            };
+            self.hand = entry + 1;
+            if !std::mem::take(is_marked) {
+                let object = *object;
+                self.queue.remove(&entry);
+                self.entries.remove(&object);
+                // Objects that enter later are not next, if this was the newest one.
+                self.hand = self.queue.range(entry..).next().map_or(0, |(&next, _)| next);
+                return Some(object);
+            }
+        }
+    }
+}
+
+/// Uses of an object that `s3fifo` counts.
+const S3FIFO_USES_MAX: u8 = 3;
+
+/// Uses by which an object moves from the small queue to the main one.
+const S3FIFO_USES_TO_MOVE: u8 = 2;
+
+/// S3-FIFO (Yang and others, SOSP 2023): objects that are not used again leave from a small queue,
+/// with a tenth of the bytes. An object that returns from there soon enters the main queue. Before
+/// the first eviction, an object that finds the small queue full enters the main one.
+#[derive(Debug)]
+pub(super) struct S3Fifo {
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    /// Objects that have left the small queue, by the order in which they left.
+    ghosts: BTreeMap<u64, u32>,
+    /// Size and uses of each present object.
+    present: BTreeMap<u32, (u64, u8)>,
+    /// Place in the order, and size, of each object among the ghosts.
+    ghost_places: BTreeMap<u32, (u64, u64)>,
+    /// Number of objects that have left the small queue.
+    left: u64,
+    small_bytes: u64,
+    main_bytes: u64,
+    all_ghost_bytes: u64,
+    /// Bytes of a full small queue.
+    small_bytes_max: u64,
+    /// Bytes above which the main queue is evicted from first, and maximum bytes of the ghosts.
+    main_bytes_max: u64,
+    /// True after the first eviction.
+    has_evicted: bool,
+    /// True if the announced object was among the ghosts.
+    was_ghost: bool,
+}
+
+impl S3Fifo {
+    /// Creates the policy for a cache of `cache_bytes`.
+    pub(super) fn new(cache_bytes: u64) -> S3Fifo {
+        S3Fifo {
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            ghosts: BTreeMap::new(),
+            present: BTreeMap::new(),
+            ghost_places: BTreeMap::new(),
+            left: 0,
+            small_bytes: 0,
+            main_bytes: 0,
+            all_ghost_bytes: 0,
+            small_bytes_max: cache_bytes / 10,
+            main_bytes_max: cache_bytes - cache_bytes / 10,
+            has_evicted: false,
+            was_ghost: false,
+        }
+    }
+
+    /// Remembers an object that has left the small queue.
+    fn remember(&mut self, object: u32, bytes: u64) {
+        self.left += 1;
+        self.ghosts.insert(self.left, object);
+        self.ghost_places.insert(object, (self.left, bytes));
+        self.all_ghost_bytes += bytes;
+        while self.all_ghost_bytes > self.main_bytes_max {
+            let Some((_, &oldest)) = self.ghosts.first_key_value() else { return };
+            self.forget(oldest);
+        }
+    }
+
+    /// Removes an object from the ghosts. Returns false if it is not among them.
+    fn forget(&mut self, object: u32) -> bool {
+        let Some((place, bytes)) = self.ghost_places.remove(&object) else { return false };
+        self.ghosts.remove(&place);
+        self.all_ghost_bytes -= bytes;
+        true
+    }
+
+    /// Takes the victim from the small queue; used objects move to the main one. `None` if all do.
+    fn victim_of_small(&mut self) -> Option<u32> {
+        while let Some(object) = self.small.pop_front() {
+            let (bytes, uses) = self.present[&object];
+            self.small_bytes -= bytes;
+            if uses < S3FIFO_USES_TO_MOVE {
+                self.present.remove(&object);
+                self.remember(object, bytes);
+                return Some(object);
+            }
+            self.present.insert(object, (bytes, 0));
+            self.main.push_back(object);
+            self.main_bytes += bytes;
+        }
+        None
+    }
+
+    /// Takes the victim from the main queue; used objects return to its end with a use less.
+    fn victim_of_main(&mut self) -> Option<u32> {
+        while let Some(object) = self.main.pop_front() {
+            let (bytes, uses) = self.present[&object];
+            if uses == 0 {
+                self.main_bytes -= bytes;
+                self.present.remove(&object);
+                return Some(object);
+            }
+            self.present.insert(object, (bytes, uses - 1));
+            self.main.push_back(object);
+        }
+        None
+    }
+}
+
+impl ObjectPolicy for S3Fifo {
+    fn announce(&mut self, object: u32) {
+        self.was_ghost = self.forget(object);
+    }
+
+    fn enter(&mut self, object: u32, bytes: u64) {
+        self.present.insert(object, (bytes, 0));
+        let is_filling = !self.has_evicted && self.small_bytes >= self.small_bytes_max;
+        if self.was_ghost || is_filling {
+            self.main.push_back(object);
+            self.main_bytes += bytes;
+        } else {
+            self.small.push_back(object);
+            self.small_bytes += bytes;
+        }
+    }
+
+    fn used(&mut self, object: u32) {
+        self.present.entry(object).and_modify(|(_, uses)| *uses = (*uses + 1).min(S3FIFO_USES_MAX));
+    }
+
+    fn victim(&mut self) -> Option<u32> {
+        self.has_evicted = true;
+        if self.main_bytes > self.main_bytes_max || self.small.is_empty() {
+            return self.victim_of_main();
+        }
+        self.victim_of_small().or_else(|| self.victim_of_main())
+    }
+}
+
+/// Greedy-Dual-Size-Frequency (Cherkasova, HPL-98-69R1, 1998): the object with the lowest priority
+/// leaves. The priority is a clock plus uses / bytes. The clock is the last victim's priority.
+#[derive(Debug, Default)]
+pub(super) struct Gdsf {
+    /// Present objects by priority; of equal ones the earlier comes first.
+    order: BTreeSet<(u128, u64, u32)>,
+    /// Position in the order, bytes and uses of each present object.
+    present: BTreeMap<u32, GdsfObject>,
+    clock: u128,
+    updates: u64,
+}
+
+/// A present object of [`Gdsf`].
+#[derive(Clone, Copy, Debug)]
+struct GdsfObject {
+    priority: u128,
+    update: u64,
+    bytes: u64,
+    uses: u64,
+}
+
+/// Binary digits after the point of a priority. Also sizes of gigabytes differ in them.
+const PRIORITY_FRACTION_BITS: u32 = 64;
+
+impl Gdsf {
+    /// Puts an object into the order, by its uses.
+    fn insert(&mut self, object: u32, bytes: u64, uses: u64) {
+        self.updates += 1;
+        let priority =
+            self.clock + (u128::from(uses) << PRIORITY_FRACTION_BITS) / u128::from(bytes);
+        self.order.insert((priority, self.updates, object));
+        self.present.insert(object, GdsfObject { priority, update: self.updates, bytes, uses });
+    }
+}
+
+impl ObjectPolicy for Gdsf {
+    fn enter(&mut self, object: u32, bytes: u64) {
+        self.insert(object, bytes, 1);
+    }
+
+    fn used(&mut self, object: u32) {
+        let GdsfObject { priority, update, bytes, uses } = self.present[&object];
+        self.order.remove(&(priority, update, object));
+        self.insert(object, bytes, uses + 1);
+    }
+
+    fn victim(&mut self) -> Option<u32> {
+        let (priority, _, object) = self.order.pop_first()?;
+        self.clock = priority;
+        self.present.remove(&object);
+        Some(object)
+    }
+}
