@@ -186,7 +186,7 @@ fn simulate(
         .flat_map(|(named, size)| policies.iter().map(move |policy| (named, size, *policy)))
         .collect();
     // An immediate end of the process is safe: a cell leaves no files behind.
-    let interrupt = Interrupt::without_cleanup();
+    let interrupt = Interrupt::ending_at_once();
     let simulate_task = |&(named, size, policy): &(&NamedObjects, &MemorySize, &'static str)| {
         Ok(simulate_cell(named, size, policy))
     };
