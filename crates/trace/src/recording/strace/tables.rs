@@ -17,7 +17,7 @@ pub struct Table {
     mapped: BTreeMap<u64, Mapped>,
 }
 
-/// An open file. A clone is a copy of the descriptor, by `dup` or by a fork: it has the same
+/// An open file. A clone is a copy of the descriptor, by dup(2) or fork(2): it has the same
 /// position.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFile {
