@@ -254,6 +254,18 @@ def test_closed_tensor_file_raises_value_error(folder, name):
             use()
 
 
+def test_closed_compressed_tensor_file_raises_value_error(folder, tmp_path):
+    """Storage without random access: the file is read whole at its opening."""
+    pytest.importorskip("fsspec")
+    import gzip
+
+    (tmp_path / "weights.gz").write_bytes(gzip.compress((folder / "1.safetensors").read_bytes()))
+    with readpath.safe_open(f"file://{tmp_path}/weights.gz", compression="gzip") as file:
+        assert same(file.get_tensors(), load_file(folder / "1.safetensors"))
+    with pytest.raises(ValueError, match="closed file"):
+        file.get_tensor("large1")
+
+
 def test_resident_tensors_cause_no_prefetch_or_device_read(folder, monkeypatch):
     path = folder / "2.safetensors"
     path.read_bytes()

@@ -7,6 +7,8 @@ themselves.
 
 from __future__ import annotations
 
+import errno
+import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -75,8 +77,6 @@ class _Samples:
         return int(at)
 
     def _shorter(self, end: int) -> OSError:
-        import errno
-
         return OSError(errno.EIO, f"it ends before byte {end}", self._path)
 
 
@@ -189,8 +189,6 @@ def _npy_header(file: Any, name: str) -> tuple[Any, tuple[int, ...], int, int]:
 
     Raises ValueError for a file that is not in the format, or whose rows are not adjacent.
     """
-    import io
-
     from numpy.lib import format as npy
 
     # The header is text, padded to a multiple of 64 bytes: 64 KiB are far more than any needs.

@@ -14,18 +14,19 @@ A file read by fsspec or by the NFS client is copied to separate memory, tensor 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from readpath import _native
 from readpath.tensor_errors import error_of
 from readpath.tensor_frameworks import PACKED, TORCH_TYPES, Maker, Place, Tensor
-from readpath.tensor_prefetch import PlannedReads, request_of
+from readpath.tensor_prefetch import PlannedReads, pieces_of, request_of
 
 HEADER_BYTES_MAX = 100_000_000
 """Maximum size of a header in bytes, by the format."""
@@ -175,7 +176,7 @@ class LocalTensors(TensorFile):
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fills a buffer with the bytes from an offset on, for any thread. Raises OSError (`ESTALE`) if the file has shrunk."""
         end = offset + len(buffer)
-        for begin, last in _pieces([(offset, end)], self._piece_bytes):
+        for begin, last in pieces_of([(offset, end)], self._piece_bytes):
             os.posix_fadvise(self._handle(), begin, last - begin, os.POSIX_FADV_WILLNEED)
         filled = 0
         while filled < len(buffer):
@@ -206,7 +207,7 @@ class LocalTensors(TensorFile):
                 continue
             skip = place.offset % mmap.ALLOCATIONGRANULARITY
             mapping = self._mapped(place.offset - skip, skip + place.size)
-            for begin, end in _pieces([(place.offset, place.offset + place.size)], WAIT_BYTES):
+            for begin, end in pieces_of([(place.offset, place.offset + place.size)], WAIT_BYTES):
                 while ahead_bytes < AHEAD_BYTES and (hint := next(hints, None)) is not None:
                     first, last, is_the_kernels = hint
                     if not is_the_kernels:
@@ -237,7 +238,7 @@ class LocalTensors(TensorFile):
         window = self._kernel_ahead_bytes
         for begin, end in _joined(ranges):
             is_long = window >= KERNEL_AHEAD_BYTES and end - begin >= KERNEL_RUN * window
-            for first, last in _pieces([(begin, end)], self._piece_bytes):
+            for first, last in pieces_of([(begin, end)], self._piece_bytes):
                 yield first, last, is_long and first > begin
 
     def _ask_for(self, begin: int, end: int) -> None:
@@ -310,15 +311,6 @@ def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield last
 
 
-def _pieces(ranges: Iterable[tuple[int, int]], piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Splits ranges at multiples of `piece_bytes`, the size of a device request."""
-    for begin, end in ranges:
-        while begin < end:
-            piece_end = min(end, (begin // piece_bytes + 1) * piece_bytes)
-            yield begin, piece_end
-            begin = piece_end
-
-
 def _piece_bytes(device: int) -> int:
     """Returns the size of a device's largest request: the kernel reads no more than this for one hint."""
     said = _queue_bytes(device, "max_sectors_kb") or 0
@@ -334,33 +326,6 @@ def _queue_bytes(device: int, name: str) -> int | None:
         except (OSError, ValueError):
             continue
     return None
-
-
-class _Whole:
-    """A file on storage without random access, read whole into memory."""
-
-    def __init__(self, stream: Any) -> None:
-        with stream:
-            self._data = memoryview(stream.read())
-        self.size = len(self._data)
-
-    def readat(self, offset: int, size: int) -> bytes:
-        """Returns up to `size` bytes from an offset."""
-        return bytes(self._data[offset : offset + size])
-
-    def readinto_many(self, offsets: list[int], buffers: list[bytearray]) -> list[int]:
-        """Fills each buffer from its offset; returns the byte counts."""
-        for offset, buffer in zip(offsets, buffers, strict=True):
-            part = self._data[offset : offset + len(buffer)]
-            buffer[: len(part)] = part
-        return [min(len(buffer), self.size - offset) for offset, buffer in zip(offsets, buffers, strict=True)]
-
-    def prefetch_many(self, ranges: list[tuple[int, int]]) -> None:
-        """Does nothing: all bytes are in memory."""
-
-    def close(self) -> None:
-        """Frees the memory."""
-        self._data = memoryview(b"")
 
 
 class SeekedFile:
@@ -392,6 +357,18 @@ class SeekedFile:
 
     def close(self) -> None:
         """Leaves the file to its owner."""
+
+
+class _Whole(SeekedFile):
+    """A file on storage without random access, read whole into memory."""
+
+    def __init__(self, stream: Any) -> None:
+        with stream:
+            super().__init__(io.BytesIO(stream.read()))
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._file.close()
 
 
 class OtherTensors(TensorFile):

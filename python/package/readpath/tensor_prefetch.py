@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 Range = tuple[int, int]
 """First byte and end of a range of a file."""
+
+
+def pieces_of(ranges: Iterable[Range], piece_bytes: int) -> Iterator[Range]:
+    """Splits ranges at multiples of `piece_bytes`, the size of a device request."""
+    for begin, end in ranges:
+        while begin < end:
+            piece_end = min(end, (begin // piece_bytes + 1) * piece_bytes)
+            yield begin, piece_end
+            begin = piece_end
 
 
 class PlannedReads:
@@ -63,15 +72,12 @@ class PlannedReads:
             self._change.notify_all()
 
     def _next_pieces(self) -> Iterator[Range]:
-        for begin, end in self._planned:
-            while begin < end:
-                last = min(end, (begin // self._piece_bytes + 1) * self._piece_bytes)
-                if not self._wait_for_room():
-                    return
-                if self._is_unloaded(begin, last):
-                    yield begin, last
-                self._requested += last - begin
-                begin = last
+        for begin, end in pieces_of(self._planned, self._piece_bytes):
+            if not self._wait_for_room():
+                return
+            if self._is_unloaded(begin, end):
+                yield begin, end
+            self._requested += end - begin
 
     def _is_unloaded(self, begin: int, end: int) -> bool:
         with self._change:

@@ -48,6 +48,117 @@ def load_file(
         return file.get_tensors()
 
 
+class TensorSlice:
+    """A tensor whose parts are read by index."""
+
+    def __init__(self, file: LocalTensors | OtherTensors, name: str, make: Maker, opened: safe_open) -> None:
+        self._file, self._name, self._make, self._opened = file, name, make, opened
+        self._place = file.places[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the open files and the name of the tensor."""
+        return safe_open.get_slice, (self._opened, self._name)
+
+    def get_shape(self) -> list[int]:
+        """The shape of the whole tensor."""
+        return list(self._place.shape)
+
+    def get_dtype(self) -> str:
+        """The data type of the numbers, by its safetensors name."""
+        return self._place.dtype
+
+    def __getitem__(self, index: Index) -> Tensor:
+        """Reads a part, indexed by integers and slices like an array; `[()]` and `[...]` read all of it.
+
+        Raises TypeError for another index and for numbers that share a byte, IndexError outside the shape. Both are
+        also a `SafetensorError`.
+        """
+        if self._is_whole(index):
+            return self._make.whole(self._file.load_place(self._place, self._make))
+        indices = self._indices(index)
+        try:
+            return self._part(indices)
+        except IndexError as error:
+            raise self._outside(error) from None
+
+    def _place_of(self, index: Index) -> Place:
+        """Returns the rows of the file that the part needs."""
+        if self._is_whole(index):
+            return self._place
+        indices = self._indices(index)
+        try:
+            return self._rows_place(indices[0])
+        except IndexError as error:
+            raise self._outside(error) from None
+
+    @staticmethod
+    def _is_whole(index: Index) -> bool:
+        return all(one is ... for one in (index if isinstance(index, tuple) else (index,)))
+
+    def _indices(self, index: Index) -> tuple[Any, ...]:
+        if self._place.dtype == PACKED:
+            raise error_of(TypeError, f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
+        return tuple(self._checked(one) for one in (index if isinstance(index, tuple) else (index,)))
+
+    def _outside(self, error: IndexError) -> Exception:
+        return error_of(IndexError, f"{self._name!r} of the shape {list(self._place.shape)}: {error}")
+
+    def _checked(self, one: Any) -> Any:
+        """Returns one part of an index: a slice, an ellipsis, or an integer. Raises TypeError for another one."""
+        if isinstance(one, slice) or one is ...:
+            return one
+        try:
+            return operator.index(one)
+        except TypeError:
+            raise error_of(TypeError, f"{self._name!r}: the index {one!r}; give integers, slices or an ellipsis") from None
+
+    def _rows_place(self, head: Any) -> Place:
+        """Returns the place of the rows that an index of the first axis needs."""
+        first, count = self._rows(head)
+        rows = max(1, self._place.shape[0]) if self._place.shape else 1
+        row_bytes = self._place.size // rows
+        return Place(
+            self._place.dtype,
+            (count, *self._place.shape[1:]) if self._place.shape else (),
+            self._place.offset + first * row_bytes,
+            count * row_bytes,
+        )
+
+    def _part(self, indices: tuple[Any, ...]) -> Tensor:
+        """Reads the adjacent rows of the first axis that contain the part, and indexes these.
+
+        Raises IndexError outside the shape.
+        """
+        first, _ = self._rows(indices[0])
+        part = self._rows_place(indices[0])
+        tensor = self._file.load_place(part, self._make)
+        if not self._place.shape:
+            return tensor[indices]
+        # The index of the first axis, relative to the first row that was read.
+        head, *rest = indices
+        if isinstance(head, slice):
+            start, stop, step = head.indices(self._place.shape[0])
+            ends = (start - first, stop - first)
+            # A backward slice that includes row 0 ends at -1, which would count from the end.
+            head = slice(ends[0], ends[1] if ends[1] >= 0 else None, step)
+        elif isinstance(head, int):
+            head = 0
+        return self._make.whole(tensor[(head, *rest)])
+
+    def _rows(self, head: Any) -> tuple[int, int]:
+        """Returns the first row that an index of the first axis needs, and the number of rows."""
+        if not self._place.shape:
+            return 0, 1
+        rows = self._place.shape[0]
+        if isinstance(head, int):
+            at = head + rows if head < 0 else head
+            if not 0 <= at < rows:
+                raise IndexError(f"row {head} of {rows}")
+            return at, 1
+        taken = range(rows)[head] if isinstance(head, slice) else range(rows)
+        return (min(taken), max(taken) + 1 - min(taken)) if len(taken) else (0, 0)
+
+
 class safe_open:  # noqa: N801 - the package safetensors has this name
     """Open safetensors files, compatible with the class `safe_open` of the package safetensors.
 
@@ -59,7 +170,7 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
     of their names. Files close when this object is freed. After pickling, the files are reopened by their paths.
     """
 
-    _slice_type: type[TensorSlice]
+    _slice_type = TensorSlice
 
     def __init__(
         self,
@@ -205,117 +316,3 @@ def _opened_again(
 ) -> safe_open:
     """Reopens the files of a pickled `safe_open`. Local names are absolute paths."""
     return safe_open(paths, framework, device, backend=backend, **options)
-
-
-class TensorSlice:
-    """A tensor whose parts are read by index."""
-
-    def __init__(self, file: LocalTensors | OtherTensors, name: str, make: Maker, opened: safe_open) -> None:
-        self._file, self._name, self._make, self._opened = file, name, make, opened
-        self._place = file.places[name]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the open files and the name of the tensor."""
-        return safe_open.get_slice, (self._opened, self._name)
-
-    def get_shape(self) -> list[int]:
-        """The shape of the whole tensor."""
-        return list(self._place.shape)
-
-    def get_dtype(self) -> str:
-        """The data type of the numbers, by its safetensors name."""
-        return self._place.dtype
-
-    def __getitem__(self, index: Index) -> Tensor:
-        """Reads a part, indexed by integers and slices like an array; `[()]` and `[...]` read all of it.
-
-        Raises TypeError for another index and for numbers that share a byte, IndexError outside the shape. Both are
-        also a `SafetensorError`.
-        """
-        if self._is_whole(index):
-            return self._make.whole(self._file.load_place(self._place, self._make))
-        indices = self._indices(index)
-        try:
-            return self._part(indices)
-        except IndexError as error:
-            raise self._outside(error) from None
-
-    def _place_of(self, index: Index) -> Place:
-        """Returns the rows of the file that the part needs."""
-        if self._is_whole(index):
-            return self._place
-        indices = self._indices(index)
-        try:
-            return self._rows_place(indices[0])
-        except IndexError as error:
-            raise self._outside(error) from None
-
-    @staticmethod
-    def _is_whole(index: Index) -> bool:
-        return all(one is ... for one in (index if isinstance(index, tuple) else (index,)))
-
-    def _indices(self, index: Index) -> tuple[Any, ...]:
-        if self._place.dtype == PACKED:
-            raise error_of(TypeError, f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
-        return tuple(self._checked(one) for one in (index if isinstance(index, tuple) else (index,)))
-
-    def _outside(self, error: IndexError) -> Exception:
-        return error_of(IndexError, f"{self._name!r} of the shape {list(self._place.shape)}: {error}")
-
-    def _checked(self, one: Any) -> Any:
-        """Returns one part of an index: a slice, an ellipsis, or an integer. Raises TypeError for another one."""
-        if isinstance(one, slice) or one is ...:
-            return one
-        try:
-            return operator.index(one)
-        except TypeError:
-            raise error_of(TypeError, f"{self._name!r}: the index {one!r}; give integers, slices or an ellipsis") from None
-
-    def _rows_place(self, head: Any) -> Place:
-        """Returns the place of the rows that an index of the first axis needs."""
-        first, count = self._rows(head)
-        rows = max(1, self._place.shape[0]) if self._place.shape else 1
-        row_bytes = self._place.size // rows
-        return Place(
-            self._place.dtype,
-            (count, *self._place.shape[1:]) if self._place.shape else (),
-            self._place.offset + first * row_bytes,
-            count * row_bytes,
-        )
-
-    def _part(self, indices: tuple[Any, ...]) -> Tensor:
-        """Reads the adjacent rows of the first axis that contain the part, and indexes these.
-
-        Raises IndexError outside the shape.
-        """
-        first, _ = self._rows(indices[0])
-        part = self._rows_place(indices[0])
-        tensor = self._file.load_place(part, self._make)
-        if not self._place.shape:
-            return tensor[indices]
-        # The index of the first axis, relative to the first row that was read.
-        head, *rest = indices
-        if isinstance(head, slice):
-            start, stop, step = head.indices(self._place.shape[0])
-            ends = (start - first, stop - first)
-            # A backward slice that includes row 0 ends at -1, which would count from the end.
-            head = slice(ends[0], ends[1] if ends[1] >= 0 else None, step)
-        elif isinstance(head, int):
-            head = 0
-        return self._make.whole(tensor[(head, *rest)])
-
-    def _rows(self, head: Any) -> tuple[int, int]:
-        """Returns the first row that an index of the first axis needs, and the number of rows."""
-        if not self._place.shape:
-            return 0, 1
-        rows = self._place.shape[0]
-        if isinstance(head, int):
-            at = head + rows if head < 0 else head
-            if not 0 <= at < rows:
-                raise IndexError(f"row {head} of {rows}")
-            return at, 1
-        taken = range(rows)[head] if isinstance(head, slice) else range(rows)
-        return (min(taken), max(taken) + 1 - min(taken)) if len(taken) else (0, 0)
-
-
-safe_open._slice_type = TensorSlice
