@@ -197,25 +197,32 @@ fn read_trace(
     Ok(NamedTrace { name, trace })
 }
 
-/// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy;
-/// the optimum comes last.
+/// Simulates every cell. The optimum, the policy `None`, comes last of each trace and size.
 fn simulate(
     traces: &[NamedTrace],
     policies: &[Spec],
     sizes: &[CacheSize],
 ) -> Result<Vec<MissCell>, Failure> {
-    // `None` stands for the optimum.
-    let policies = || policies.iter().map(Some).chain([None]);
-    let tasks: Vec<(&NamedTrace, &CacheSize, Option<&Spec>)> = traces
+    let policies: Vec<Option<&Spec>> = policies.iter().map(Some).chain([None]).collect();
+    simulate_cells(traces, sizes, &policies, simulate_cell)
+}
+
+/// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy.
+fn simulate_cells<Trace: Sync, Size: Sync, Policy: Copy + Sync, Cell: Send>(
+    traces: &[Trace],
+    sizes: &[Size],
+    policies: &[Policy],
+    simulate_cell: impl Fn(&Trace, &Size, Policy) -> Cell + Sync,
+) -> Result<Vec<Cell>, Failure> {
+    let tasks: Vec<(&Trace, &Size, Policy)> = traces
         .iter()
-        .flat_map(|named| sizes.iter().map(move |size| (named, size)))
-        .flat_map(|(named, size)| policies().map(move |policy| (named, size, policy)))
+        .flat_map(|trace| sizes.iter().map(move |size| (trace, size)))
+        .flat_map(|(trace, size)| policies.iter().map(move |&policy| (trace, size, policy)))
         .collect();
     // An immediate end of the process is safe: a cell leaves no files behind.
     let interrupt = Interrupt::ending_at_once();
-    let simulate_task = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
-        Ok(simulate_cell(named, size, policy))
-    };
+    let simulate_task =
+        |&(trace, size, policy): &(&Trace, &Size, Policy)| Ok(simulate_cell(trace, size, policy));
     let one_per_processor = None;
     at_once::process_all(&tasks, &simulate_task, one_per_processor, &interrupt)
 }

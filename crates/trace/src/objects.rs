@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::TraceError;
-use crate::references::binary_records;
+use crate::references::oracle_general_records;
 
 mod policies;
 
@@ -123,20 +123,12 @@ impl ObjectTrace {
         references_max: usize,
     ) -> Result<ObjectTrace, TraceError> {
         match format {
-            ObjectFormat::OracleGeneral => parse_oracle_general(bytes, references_max),
+            ObjectFormat::OracleGeneral => {
+                ObjectTrace::new(oracle_general_records(bytes)?.take(references_max))
+            }
             ObjectFormat::Jsonl => parse_jsonl(bytes, references_max),
         }
     }
-}
-
-/// Parses records of [`ObjectFormat::OracleGeneral`].
-fn parse_oracle_general(bytes: &[u8], references_max: usize) -> Result<ObjectTrace, TraceError> {
-    let records = binary_records::<24>(bytes)?.iter().take(references_max);
-    ObjectTrace::new(records.map(|record| {
-        let object = record[4..12].try_into().expect("a record has 24 bytes");
-        let size = record[12..16].try_into().expect("a record has 24 bytes");
-        (u64::from_le_bytes(object), u64::from(u32::from_le_bytes(size)))
-    }))
 }
 
 /// Key of an object in JSON. A number and the text of its digits are two keys.

@@ -98,10 +98,8 @@ impl BlockTrace {
                 }
             }
             BlockTraceFormat::OracleGeneral => {
-                for record in binary_records::<24>(bytes)? {
-                    // The object's number follows a time of 4 bytes.
-                    let number = record[4..12].try_into().expect("a record has 24 bytes");
-                    trace_blocks.add(u64::from_le_bytes(number));
+                for (object, _) in oracle_general_records(bytes)? {
+                    trace_blocks.add(object);
                 }
             }
             BlockTraceFormat::Reads => add_reads(bytes, &mut trace_blocks)?,
@@ -169,13 +167,24 @@ impl TraceBlocks {
 }
 
 /// Splits a binary trace into records of `BYTES` bytes. A partial record is an error.
-pub(crate) fn binary_records<const BYTES: usize>(
-    bytes: &[u8],
-) -> Result<&[[u8; BYTES]], TraceError> {
+fn binary_records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
     match bytes.as_chunks() {
         (records, []) => Ok(records),
         _ => Err(TraceError::PartialRecord { bytes: bytes.len(), record_bytes: BYTES }),
     }
+}
+
+/// Returns the object and its size in bytes of each record of [`BlockTraceFormat::OracleGeneral`].
+pub(crate) fn oracle_general_records(
+    bytes: &[u8],
+) -> Result<impl Iterator<Item = (u64, u64)>, TraceError> {
+    // The object's number and size follow a time of 4 bytes.
+    let parse = |record: &[u8; 24]| {
+        let object = record[4..12].try_into().expect("a record has 24 bytes");
+        let size = record[12..16].try_into().expect("a record has 24 bytes");
+        (u64::from_le_bytes(object), u64::from(u32::from_le_bytes(size)))
+    };
+    Ok(binary_records(bytes)?.iter().map(parse))
 }
 
 /// Error of a line that is not text.

@@ -8,13 +8,11 @@ use readpath_trace::objects::{
 };
 use serde::Serialize;
 
-use super::parse_millionths;
+use super::{parse_millionths, simulate_cells};
 use crate::args::CachesimArgs;
-use crate::at_once;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::packed;
-use crate::progress::Interrupt;
 use crate::table::{Column, Table};
 
 /// Misses of one policy on one trace with one memory size.
@@ -60,7 +58,7 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
         .iter()
         .map(|path| read_trace(path, format, references_max))
         .collect::<Result<_, _>>()?;
-    let cells = simulate(&traces, &policies, &sizes)?;
+    let cells = simulate_cells(&traces, &sizes, &policies, simulate_cell)?;
     match args.json {
         true => print_json(&cells, None),
         false => print(&Table::of(&cells, &COLUMNS, NUMBERS_FROM).to_string()),
@@ -172,25 +170,6 @@ impl MemorySize {
             MemoryAmount::Bytes(bytes) => bytes,
         }
     }
-}
-
-/// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy.
-fn simulate(
-    traces: &[NamedObjects],
-    policies: &[&'static str],
-    sizes: &[MemorySize],
-) -> Result<Vec<ObjectCell>, Failure> {
-    let tasks: Vec<(&NamedObjects, &MemorySize, &'static str)> = traces
-        .iter()
-        .flat_map(|named| sizes.iter().map(move |size| (named, size)))
-        .flat_map(|(named, size)| policies.iter().map(move |policy| (named, size, *policy)))
-        .collect();
-    // An immediate end of the process is safe: a cell leaves no files behind.
-    let interrupt = Interrupt::ending_at_once();
-    let simulate_task = |&(named, size, policy): &(&NamedObjects, &MemorySize, &'static str)| {
-        Ok(simulate_cell(named, size, policy))
-    };
-    at_once::process_all(&tasks, &simulate_task, None, &interrupt)
 }
 
 /// Simulates one policy on one trace and size.
