@@ -117,8 +117,8 @@ impl PyPages {
     /// Adds a folio of `1 << order` pages from `first`, and reads it. Returns False without an
     /// addition when memory is short. The policy should stop then.
     ///
-    /// Raises ValueError if the order is too large, if `first` is not a multiple of the folio's
-    /// size or lies past the end of the file, or if one of the pages is cached already.
+    /// Raises ValueError for an order that is too large, and if one of the pages is cached already.
+    /// Also if `first` is not a multiple of the folio's size, or lies past the end of the file.
     #[pyo3(signature = (first, order=0, marked=false))]
     fn add(&self, first: u64, order: u8, marked: bool) -> PyResult<bool> {
         let refuse = |problem: String| Err(PyValueError::new_err(problem));

@@ -447,8 +447,8 @@ fn object_policies_match_both_miss_ratios_of_another_simulator() {
     }
 }
 
-/// LRU in 50 % of 40 bytes, for the references a b a c a with 10, 10 and 20 bytes: a, b, and c
-/// miss, and c evicts both others, so that a misses once more: 4 of 5 references, 50 of 60 bytes.
+/// LRU in 50 % of 40 bytes, for the references a b a c a with 10, 10 and 20 bytes. Each misses
+/// once, and c evicts both others, so that a misses again: 4 of 5 references, 50 of 60 bytes.
 /// In 15 bytes a, b, a and c miss, and c is not admitted, so that the last a is a hit.
 #[test]
 fn cachesim_of_objects_prints_both_ratios_and_refuses_bad_input() {

@@ -25,9 +25,9 @@
 //!
 //! # Versions
 //! A file is the version that the object had at its opening. Without a strong ETag, the version is
-//! the time of modification with the size, and opening waits until the object has not been modified
-//! for two seconds, by the clock of the system. If the object changes, later fetches fail with
-//! `DeviceError::Stale`; bytes of two versions are never mixed.
+//! the time of modification with the size. Opening then waits until the object has not been
+//! modified for two seconds, by the clock of the system. If the object changes, later fetches fail
+//! with `DeviceError::Stale`; bytes of two versions are never mixed.
 //!
 //! # Threads
 //! Opening and reading block their thread. The requests are tasks on a runtime of tokio: on the

@@ -58,9 +58,9 @@ async fn figures(objects: &[(String, Bytes)], pattern: Pattern, is_planned: bool
     }
 }
 
-/// Each row: requests of the plain store, worked by hand; then bounds of the planned store, a little
-/// beyond its figures: requests, KiB of bodies, and its time as a share of the plain one's in
-/// percent.
+/// Each row has the requests of the plain store, worked by hand, and three bounds of the planned
+/// store, a little beyond its figures. These are requests, KiB of bodies, and its time in percent
+/// of the plain store's.
 ///
 /// The plain store has one request for the head of the table, one for its footer, and one for each
 /// row group. An array has one request for its metadata, and two for each chunk in a box: its head

@@ -272,9 +272,9 @@ mod tests {
     /// Memory has 200 pages. In a round, 100 hot pages are read twice each, then 120 pages that
     /// do not return.
     ///
-    /// Round 1 misses 220 and evicts the hot pages 0 to 19, of tier 1. Round 2: each hot page is a
-    /// refault, and evicts the next of the hot ones in the order of arrival, until it is
-    /// protected: before the 64th refault hot pages 20 to 82 leave. The 64th, page 63, is counted
+    /// Round 1 misses 220 and evicts the hot pages 0 to 19, of tier 1. In round 2 each hot page is
+    /// a refault, and evicts the next hot page in the order of arrival, until these are protected.
+    /// Before the 64th refault hot pages 20 to 82 leave. The 64th, page 63, is counted
     /// when it enters, after page 83 has left for it. Tier 1 has 84 leaving pages then, and tier 0
     /// has none: 64 · (0 + 64) > (0 + 1) · 84 · 2. For page 64 the pages 84 to 99 are protected;
     /// these are the last 16 of the first round. Its victim is the first page of the scan. Pages

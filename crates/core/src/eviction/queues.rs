@@ -119,7 +119,7 @@ impl SmallAndMainQueues {
     }
 
     /// Returns true if the page is in the small queue, and too few pages have entered after it for
-    /// its uses to count: less than `skip_percent` of the size of the queue.
+    /// its uses to count. Too few are less than `skip_percent` of the size of the queue.
     fn is_in_correlation_window(&self, lists: &FrameLists, frame: FrameId) -> bool {
         let entered_later = || self.small_entries.wrapping_sub(lists.note(frame));
         let window = u64::from(self.parameters.skip_percent) * u64::from(self.small_max);

@@ -53,9 +53,9 @@ pub struct Reader {
 const COPIED_READ_BYTES_MAX: usize = 16 << 10;
 
 impl Reader {
-    /// Creates a reader at the start of the file. Larger copies are allowed only if the kernel
-    /// caches the pages and no read has to be checked for a change of the file: the bytes of a copy
-    /// are returned later without a check.
+    /// Creates a reader at the start of the file. Larger copies need the kernel page cache, and a
+    /// path that does not check reads for a change of the file. The bytes of a copy are returned
+    /// later without a check.
     pub(crate) fn new(file: File) -> Reader {
         let handle = file.handle();
         let uses_larger_copies = file.page_cache() == PageCache::Kernel

@@ -133,9 +133,9 @@ impl MappingBuilder {
         memory.map_or(self.memory_bytes, |memory| self.memory_bytes.min(memory.available_bytes / 2))
     }
 
-    /// Returns `None` if the kernel must not serve windows of long runs. Otherwise true if the page
-    /// cache of these windows is dropped behind the run, because a file of `bytes` bytes is larger
-    /// than the free memory, or the free memory is unknown.
+    /// Returns `None` if the kernel must not serve windows of long runs. Otherwise returns true if
+    /// the page cache of these windows is dropped behind the run. It is for a file of `bytes` bytes
+    /// that is larger than the free memory, or if the free memory is unknown.
     fn delegated_windows_drop_behind(&self, bytes: u64) -> Option<bool> {
         let may_delegate = self.uses_kernel_cache
             && self.readahead == DEFAULT_POLICY

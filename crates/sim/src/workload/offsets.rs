@@ -405,9 +405,8 @@ impl ProcessOffsets {
 
     /// Enters the next zone if `moved_bytes`, the bytes moved in this one, reach the job's
     /// number. Returns true in that case. Behind the end of the file, the next zone is the
-    /// first one. At the end of its range, a zone starts again: for sequential offsets when the
-    /// last operation of this direction reached it, for the random order after each multiple of
-    /// its bytes.
+    /// first one. A zone starts again at the end of its range. Sequential offsets reach it by the
+    /// last operation of this direction, the random order after each multiple of its bytes.
     pub fn advance_zone(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next_zone = moved_bytes >= strides.moved_bytes;
         let direction = op as usize;

@@ -186,8 +186,8 @@ impl Elastic {
         Some(Elastic { plan, floor_bytes, last_check: Mutex::default() })
     }
 
-    /// Number of bytes in use at which the limit is set for the first time: at most half of the
-    /// initial limit, so that a small memory is checked before it is full.
+    /// Number of bytes in use at which the limit is set for the first time. It is at most half of
+    /// the initial limit, so that a small memory is checked before it is full.
     pub(super) fn first_check_bytes(&self) -> u64 {
         FIRST_CHECK_BYTES.min(self.plan.limit_bytes / 2)
     }

@@ -271,8 +271,8 @@ impl KernelReadCounters<'_> {
     }
 
     /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues, if the
-    /// run is a header and the read its content: the run is shorter than the read, and the policy
-    /// has not seen its last read. Returns `None` otherwise, also if the read continues no run.
+    /// run is a header and the read its content. The run is then shorter than the read, and the
+    /// policy has not seen its last read. Returns `None` otherwise, also if no run is continued.
     pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
         let start = self.counters.run_start.load(Ordering::Relaxed);
         // A read from the path's own cache meanwhile may have ended before the run.

@@ -118,8 +118,9 @@ impl Verification {
         self.backlog.pop_front()
     }
 
-    /// Starts the repetition of the pass and returns true, if the job demands it (option do_verify
-    /// of fio, without a backlog), has written in this pass, and is not repeating it already.
+    /// Starts the repetition of the pass if the job demands it: option do_verify of fio, without a
+    /// backlog. Returns false otherwise, and if the job has not written in this pass or repeats it
+    /// already.
     pub fn begin_repeated_pass(&mut self) -> bool {
         let is_due =
             self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);
