@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use readpath_eval::kernel_trace::TracefsError;
 use readpath_eval::usage::CpuTime;
-use readpath_record::capture::{Recorder, RecordingSummary};
+use readpath_record::capture::{Recorder, RecordingSummary, TracingPermit};
 use readpath_record::file_limit;
 use readpath_record::notice;
 use readpath_sim::job;
@@ -19,6 +19,7 @@ use crate::input;
 use crate::signals;
 
 mod advised;
+mod early;
 mod from_set;
 mod mount;
 mod output;
@@ -205,8 +206,15 @@ fn run(args: RecordPlan) -> CommandResult {
         return from_set::run(&args, time_max, bytes_max);
     }
     file_limit::report_as_error();
+    // Without a recording to complete, the program does not wait for the preparation.
+    if let Some(bytes_max) = budget_bytes.filter(|_| args.output.is_none())
+        && !args.command.is_empty()
+        && let Ok(permit) = TracingPermit::new()
+    {
+        return early::run(&args, permit, time_max, bytes_max);
+    }
     let started = match budget_bytes {
-        Some(budget_bytes) => Recorder::start_advised(budget_bytes),
+        Some(budget_bytes) => Recorder::start_advised(budget_bytes, None),
         None => Recorder::start(),
     };
     let recorder = match started {
@@ -222,15 +230,16 @@ fn run(args: RecordPlan) -> CommandResult {
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
-    record_traced(&args, recorder, time_max)
+    record_traced(&args, recorder, time_max, |recorder| start_or_attach(&args, recorder))
 }
 
 /// Records by the kernel's tracepoints until the program ends, `time_max` is over, or a signal
-/// comes.
+/// comes. `start` starts the program or attaches to it, and returns as `start_or_attach` does.
 fn record_traced(
     args: &RecordPlan,
     mut recorder: Recorder,
     time_max: Option<Duration>,
+    start: impl FnOnce(&mut Recorder) -> Result<(String, Option<Child>), Failure>,
 ) -> CommandResult {
     for gap in recorder.gaps() {
         notice::print(format_args!("this kernel lacks {gap}"));
@@ -247,7 +256,7 @@ fn record_traced(
     };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     let cpu_before = CpuTime::of_children();
-    let (name, mut child) = start_or_attach(args, &mut recorder)?;
+    let (name, mut child) = start(&mut recorder)?;
     writer.put(recorder.first_record(&name)).map_err(failure)?;
     let start = Instant::now();
     let mut status = None;

@@ -47,7 +47,7 @@ mod time_split;
 mod tracing;
 
 pub use advise::{AdviceResult, StopReason, Waits};
-pub use tracing::Tracing;
+pub use tracing::{Tracing, TracingPermit};
 
 use advise::Advisor;
 use event::{Decoder, EventData, TraceEvent};
@@ -109,7 +109,7 @@ impl Recorder {
     /// # Errors
     /// [`TracefsError::Unavailable`] without root, without tracefs, or without the events.
     pub fn start() -> Result<Recorder, TracefsError> {
-        Recorder::start_with(Decoder::of_tasks, Some(TimeSplit::start()))
+        Recorder::start_with(None, Decoder::of_tasks, Some(TimeSplit::start()))
     }
 
     /// Prepares a recording that is only looked at: without times by activity, which need the stack
@@ -118,16 +118,20 @@ impl Recorder {
     /// # Errors
     /// As for [`start`](Recorder::start).
     pub fn start_live() -> Result<Recorder, TracefsError> {
-        Recorder::start_with(Decoder::of_tasks_without_stacks, None)
+        Recorder::start_with(None, Decoder::of_tasks_without_stacks, None)
     }
 
     /// Prepares to prefetch for recorded programs. At most `budget_bytes` bytes are prefetched and
-    /// not yet used. The recording has no times by activity.
+    /// not yet used. The recording has no times by activity. With a `permit`, part of the
+    /// preparation is done already.
     ///
     /// # Errors
     /// As for [`start`](Recorder::start).
-    pub fn start_advised(budget_bytes: u64) -> Result<Recorder, TracefsError> {
-        let mut recorder = Recorder::start_with(Decoder::of_tasks_without_stacks, None)?;
+    pub fn start_advised(
+        budget_bytes: u64,
+        permit: Option<TracingPermit>,
+    ) -> Result<Recorder, TracefsError> {
+        let mut recorder = Recorder::start_with(permit, Decoder::of_tasks_without_stacks, None)?;
         // By default a reader is woken only when a buffer is half full. Older kernels lack the file
         // and always wake at once.
         let _ = recorder.tracing.tasks.instance.write("buffer_percent", "0");
@@ -139,11 +143,12 @@ impl Recorder {
     /// their decoder. `time_split`: the state for times by activity, if they are wanted. Fails if
     /// the kernel refuses tracing or lacks an event that is required.
     fn start_with(
+        permit: Option<TracingPermit>,
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
         time_split: Option<TimeSplit>,
     ) -> Result<Recorder, TracefsError> {
         let system = System::new();
-        let (tracing, starter) = Tracing::start(enable_events)?;
+        let (tracing, starter) = Tracing::start(permit, enable_events)?;
         let wall_ns = wall_ns();
         let start_ns = now_ns();
         let mut tracker = TaskTracker::new(system, start_ns);
@@ -188,6 +193,7 @@ impl Recorder {
         let (child, begun) = self.starter.take().ok_or_else(started_before)?.spawn(command)?;
         self.begin_at(begun);
         self.tracker.add_task(child.id(), child.id(), "");
+        self.tracker.names().add_process(child.id());
         if let Some(times) = &mut self.time_split {
             times.add_started(child.id());
         }
@@ -212,6 +218,7 @@ impl Recorder {
         if tasks.is_empty() {
             return Ok(());
         }
+        self.tracker.names().add_process(process);
         // The kernel reports events of these tasks from the write on.
         let list: Vec<String> = tasks.iter().map(|(task, _)| task.to_string()).collect();
         // The first attached tasks replace the starting thread in the list.
@@ -235,6 +242,24 @@ impl Recorder {
         let numbers =
             descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         self.tracker.add_existing_files(process, &numbers.collect::<Vec<u64>>());
+        Ok(())
+    }
+
+    /// Records a child of this process that runs already, with its children, including those that
+    /// have started since. A program that has ended is no error. A child that has left the program's
+    /// tree by now is not recorded.
+    ///
+    /// # Errors
+    /// A process cannot be recorded.
+    pub fn attach_program(&mut self, program: u32) -> io::Result<()> {
+        self.program = Some(program);
+        let mut new_processes = vec![program];
+        while !new_processes.is_empty() {
+            self.attach_processes(&new_processes)?;
+            // A process that is recorded by now reports its later children itself.
+            new_processes = group::descendants(program)?;
+            new_processes.retain(|process| !self.tracker.is_recorded(*process));
+        }
         Ok(())
     }
 
@@ -313,17 +338,43 @@ impl Recorder {
     /// buffer cannot be read.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
         let old_count = self.events.len();
-        self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
+        self.read_task_events()?;
+        if self.advisor.is_none() || self.events.len() > old_count {
+            self.read_names()?;
+        }
         let new_events = &mut self.events[old_count..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new_events.is_empty()) {
             let (names, mappings) = self.tracker.names_and_mappings();
-            // Names of the files opened since then.
-            names.read_reports();
             new_events.sort_by_key(|event| event.at_ns);
             advisor.on_task_events(new_events, names, mappings, now_ns());
         }
         if let Some(advisor) = &mut self.advisor {
             advisor.continue_whole_files(now_ns());
+        }
+        Ok(())
+    }
+
+    /// Reads the events of the recorded tasks, and notes the processes that they start. Fails if a
+    /// buffer cannot be read.
+    fn read_task_events(&mut self) -> io::Result<()> {
+        let old_count = self.events.len();
+        self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
+        for event in &self.events[old_count..] {
+            if let EventData::NewTask { task, .. } = event.data {
+                self.tracker.names().add_process(task);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the names of the files that recorded processes have opened since the last call. Fails
+    /// if a buffer cannot be read.
+    fn read_names(&mut self) -> io::Result<()> {
+        self.tracker.names().allow_lookups();
+        while let Some(reports) = self.tracker.names().next_reports() {
+            // The start of a process comes before its opens, and is in the buffers by now.
+            self.read_task_events()?;
+            self.tracker.names().keep(reports);
         }
         Ok(())
     }
@@ -355,7 +406,6 @@ impl Recorder {
         let now_ns = now_ns();
         self.advise_on_new_events()?;
         self.read_global_events()?;
-        self.tracker.names().read_reports();
         let limit_ns = now_ns - MARGIN_NS;
         self.process_until(limit_ns);
         let records: Vec<Record> = self.tracker.take_final_records(limit_ns).collect();
@@ -393,7 +443,7 @@ impl Recorder {
         if let Some(submissions) = &mut self.tracing.submissions {
             submissions.read(&mut self.events);
         }
-        self.tracker.names().read_reports();
+        self.read_names()?;
         self.process_until(u64::MAX);
         let records: Vec<Record> = self.tracker.finish(end_ns).collect();
         let mut write = |record| writer.put(record);

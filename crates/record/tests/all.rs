@@ -1,5 +1,6 @@
-//! Tests of the diagnoses, on recordings written by the tests, linked as one program.
+//! Tests of the recorder and of the diagnoses, linked as one program.
 
+mod attached;
 mod diagnoses;
 mod explain;
 mod live;

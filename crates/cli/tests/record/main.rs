@@ -188,7 +188,8 @@ fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
         println!("skipped: it needs FUSE");
         return None;
     };
-    let ran = run_advised(scratch, &format!("--memory {budget}MiB"), &PIECES);
+    // With a recording the program starts last, and all of its reads are seen.
+    let ran = run_advised(scratch, &format!("--memory {budget}MiB -o whole.rec"), &PIECES);
     println!("{}", ran.stderr);
     let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
     let Some(brought) = brought else {

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use readpath_os::proc_text;
+
 /// Numbers of all processes in the control group at `folder` and in the groups below it.
 ///
 /// # Errors
@@ -38,9 +40,47 @@ pub(super) fn all_processes() -> io::Result<Vec<u32>> {
     Ok(numbers.filter(is_program).collect())
 }
 
+/// Numbers of the living processes that `process` has started, of those that these have started,
+/// and so on. A process whose starter has ended belongs to another tree.
+///
+/// # Errors
+/// `/proc` cannot be listed.
+pub(super) fn descendants(process: u32) -> io::Result<Vec<u32>> {
+    let names =
+        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
+    let pairs = numbers.into_iter().filter_map(|child| Some((child, parent(child)?)));
+    Ok(below(process, &pairs.collect::<Vec<(u32, u32)>>()))
+}
+
+/// Number of the process that started a living process, as the kernel has it now.
+fn parent(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    proc_text::stat_fields(&stat)?.nth(1)?.parse().ok()
+}
+
+/// Processes below `root`, nearest first. `pairs`: each process with its parent.
+fn below(root: u32, pairs: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut index = 0;
+    while let Some(&starter) = found.get(index) {
+        let children = pairs.iter().filter(|(_, parent)| *parent == starter);
+        found.extend(children.map(|(child, _)| child));
+        index += 1;
+    }
+    found.split_off(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descendants_are_children_and_their_children() {
+        let pairs = [(7, 3), (5, 2), (3, 2), (9, 7), (4, 1), (2, 1)];
+        assert_eq!(below(2, &pairs), [5, 3, 7, 9]);
+        assert!(below(9, &pairs).is_empty());
+    }
 
     #[test]
     fn control_group_includes_processes_of_nested_groups() {

@@ -2,7 +2,8 @@
 //!
 //! An event names a file by its inode. The path comes from fanotify(7), which reports each open
 //! with its own descriptor of the file. The path is therefore found even if the program has closed
-//! the file or ended. Without fanotify, `/proc` is read while the file is open.
+//! the file or ended. Without fanotify, `/proc` is read while the file is open. fanotify reports the
+//! opens of all processes; the path is looked up for those which are recorded.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
 use readpath_os::proc_text;
 use readpath_os::queue::{QueueLimits, ReadaheadSetting, device_folder};
 use readpath_trace::recording::DeviceRecord;
@@ -23,9 +24,9 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::event::Inode;
 use super::maps::{MappedPage, Mapping};
 use super::mounts;
+use super::tracing;
 
-/// Maximum number of paths, chosen. They include files opened by other programs. All are discarded
-/// at the limit.
+/// Maximum number of paths, chosen. All are discarded at the limit.
 const PATHS_MAX: usize = 1 << 18;
 
 /// A file with its path.
@@ -80,13 +81,16 @@ pub(super) struct System {
     fanotify: Option<Arc<Fanotify>>,
     /// Files whose open was reported.
     paths: HashMap<Inode, NamedFile>,
+    /// Processes whose opens are kept, those that have ended included. `None` in a PID namespace:
+    /// fanotify and the tracepoints number processes differently there, and all opens are kept.
+    processes: Option<HashSet<u32>>,
     /// Devices of file systems without storage.
     without_storage: HashSet<u64>,
-    /// Number of page table reads left until the next call of `read_reports`.
+    /// Number of page table reads left until the next call of `allow_lookups`.
     lookups_left: u32,
 }
 
-/// Maximum number of page table reads between two calls of `read_reports`. One takes about 5 µs.
+/// Maximum number of page table reads between two calls of `allow_lookups`. One takes about 5 µs.
 const LOOKUPS_MAX: u32 = 512;
 
 impl System {
@@ -99,25 +103,42 @@ impl System {
     pub fn new() -> System {
         let fanotify = start_fanotify();
         let without_storage = mounts::without_storage(&mounts::mountinfo());
-        System { fanotify, paths: HashMap::new(), without_storage, lookups_left: LOOKUPS_MAX }
+        let processes = tracing::is_initial_pid_namespace().then(HashSet::new);
+        let paths = HashMap::new();
+        System { fanotify, paths, processes, without_storage, lookups_left: LOOKUPS_MAX }
     }
 
-    /// Reads the reports of fanotify since the last call, and keeps the paths of the opened files.
-    /// Also allows `LOOKUPS_MAX` further reads of page tables.
-    pub fn read_reports(&mut self) {
+    /// Keeps the opens of a process from now on.
+    pub fn add_process(&mut self, process: u32) {
+        if let Some(processes) = &mut self.processes {
+            processes.insert(process);
+        }
+    }
+
+    /// Allows `LOOKUPS_MAX` further reads of page tables.
+    pub fn allow_lookups(&mut self) {
         self.lookups_left = LOOKUPS_MAX;
-        let Some(fanotify) = &self.fanotify else { return };
-        while let Ok(events) = fanotify.read_events() {
-            if events.is_empty() {
-                break;
+    }
+
+    /// Returns some of the opens that fanotify has reported since the last call. `None` if there is
+    /// none. Each report holds a descriptor.
+    pub fn next_reports(&mut self) -> Option<Vec<FanotifyEvent>> {
+        let reports = self.fanotify.as_ref()?.read_events().ok()?;
+        (!reports.is_empty()).then_some(reports)
+    }
+
+    /// Keeps the paths of opened files. Opens of other processes are left out.
+    pub fn keep(&mut self, reports: Vec<FanotifyEvent>) {
+        for report in reports {
+            let process = report.pid() as u32;
+            if self.processes.as_ref().is_some_and(|processes| !processes.contains(&process)) {
+                continue;
             }
-            for event in events {
-                let Some(descriptor) = event.fd() else { continue };
-                if self.paths.len() >= PATHS_MAX {
-                    self.paths.clear();
-                }
-                remember_path(&mut self.paths, descriptor);
+            let Some(descriptor) = report.fd() else { continue };
+            if self.paths.len() >= PATHS_MAX {
+                self.paths.clear();
             }
+            remember_path(&mut self.paths, descriptor);
         }
     }
 }

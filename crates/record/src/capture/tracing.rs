@@ -30,6 +30,27 @@ const BUFFER_KIB_MIN: usize = 1 << 10;
 /// Maximum size in KiB of the buffer of one processor.
 const BUFFER_KIB_MAX: usize = 16 << 10;
 
+/// The first tracefs instance of a recorder, without events yet. Its creation takes little time and
+/// shows whether this process may trace.
+#[derive(Debug)]
+pub struct TracingPermit {
+    /// The instance.
+    instance: Instance,
+    /// Lock for the preparation.
+    lock: ChangeLock,
+}
+
+impl TracingPermit {
+    /// Creates the instance.
+    ///
+    /// # Errors
+    /// [`TracefsError::Unavailable`] without root or without tracefs.
+    pub fn new() -> Result<TracingPermit, TracefsError> {
+        let (instance, lock) = Instance::create_locked()?;
+        Ok(TracingPermit { instance, lock })
+    }
+}
+
 /// Objects of a recorder in the kernel. Dropped in the order of the fields.
 #[derive(Debug)]
 pub struct Tracing {
@@ -50,16 +71,18 @@ impl Drop for Tracing {
 }
 
 impl Tracing {
-    /// Creates the objects. `enable_events` enables the events of the recorded tasks and returns
-    /// their decoder. Also returns the thread that can start the program. Fails if one of the
+    /// Creates the objects. The instance of `permit`, or a new one, gets the events of the recorded
+    /// tasks: `enable_events` enables them and returns their decoder. Also returns the thread that can start the program. Fails if one of the
     /// instances cannot be prepared.
     pub(super) fn start(
+        permit: Option<TracingPermit>,
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
     ) -> Result<(Tracing, Starter), TracefsError> {
         std::thread::scope(|scope| {
             let offsets = scope.spawn(read_offsets);
             let starter = Starter::start();
-            let (instance, _lock) = Instance::create_locked()?;
+            let TracingPermit { instance, lock: _lock } =
+                permit.map_or_else(TracingPermit::new, Ok)?;
             let tasks = TraceInstance::start(instance, enable_events, Some(starter.task))?;
             let system =
                 scope.spawn(|| TraceInstance::start(Instance::create()?, Decoder::of_system, None));
@@ -79,9 +102,7 @@ impl Tracing {
         // An instance is busy while a process has its buffers open.
         self.tasks.pipes.clear();
         self.system.pipes.clear();
-        let is_initial_namespace = fs::read_link("/proc/self/ns/pid")
-            .is_ok_and(|name| name.as_os_str() == INITIAL_PID_NAMESPACE);
-        if !is_initial_namespace {
+        if !is_initial_pid_namespace() {
             return;
         }
         // SAFETY: the child runs only `remove_detached`. The allocator may be used after a fork.
@@ -115,6 +136,11 @@ impl Tracing {
 
 /// Name of the PID namespace that exists until the system ends (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// True if this process belongs to that namespace.
+pub(super) fn is_initial_pid_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == INITIAL_PID_NAMESPACE)
+}
 
 /// Closes all descriptors but these.
 fn close_all_except(mut kept: Vec<RawFd>) {
