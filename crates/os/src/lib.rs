@@ -2,6 +2,7 @@
 //!
 //! - [`queue`]: limits of a block device's request queue, from sysfs.
 //! - [`page_cache`]: residency of a file in the kernel page cache, and `readahead(2)`.
+//! - [`io_priority`]: I/O priority of the calling thread.
 //! - [`mounts`]: mounted file systems.
 //! - [`page_buffer`]: page-aligned memory for direct I/O.
 //! - [`proc_text`]: fields in the text files of `/proc`.
@@ -9,6 +10,7 @@
 //!
 //! Linux only. No function keeps state, and none needs privileges.
 
+pub mod io_priority;
 pub mod mounts;
 pub mod page_buffer;
 pub mod page_cache;

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::io_priority;
 use readpath_trace::page_set::PageSet;
 use readpath_trace::recording::Record;
 use rustix::fs::{Advice, fadvise};
@@ -166,7 +167,8 @@ impl RecordedSet {
         let next_group = AtomicUsize::new(0);
         let [bytes, cached_bytes, beyond_bytes, late_bytes] = [const { AtomicU64::new(0) }; 4];
         let bring_in_groups = || {
-            use_low_priority();
+            // The lowest of the usual priorities, for schedulers that have them.
+            let _ = io_priority::set_of_thread(io_priority::BEST_EFFORT, io_priority::LEVEL_LAST);
             while let Some(group) = groups.get(next_group.fetch_add(1, Ordering::Relaxed)) {
                 let mut started: Vec<(&ReadaheadFile, PageRange)> = Vec::with_capacity(group.len());
                 for &FileRange { file, range } in group {
@@ -277,23 +279,4 @@ fn wait_for_arrival(started: &[(&ReadaheadFile, PageRange)]) {
         // An error is the program's to report.
         let _ = file.file().read_at(&mut [0], (range.end - 1) * PAGE_BYTES);
     }
-}
-
-/// Gives the calling thread the lowest of the usual I/O priorities, for schedulers that have them.
-fn use_low_priority() {
-    // From linux/ioprio.h: IOPRIO_WHO_PROCESS, IOPRIO_CLASS_BE and IOPRIO_CLASS_SHIFT. The
-    // class has the priorities 0 (first) to 7.
-    const WHO_PROCESS: libc::c_int = 1;
-    const CLASS_BEST_EFFORT: libc::c_int = 2;
-    const CLASS_SHIFT: libc::c_int = 13;
-    const LOWEST: libc::c_int = 7;
-    // SAFETY: the call accesses no memory. The calling thread is 0.
-    unsafe {
-        libc::syscall(
-            libc::SYS_ioprio_set,
-            WHO_PROCESS,
-            0,
-            CLASS_BEST_EFFORT << CLASS_SHIFT | LOWEST,
-        )
-    };
 }

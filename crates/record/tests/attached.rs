@@ -50,6 +50,7 @@ fn children_started_before_the_attachment_are_recorded() {
         };
         recorder.take_records(&mut keep).unwrap();
     }
+    assert!(shell.wait().unwrap().success());
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(reader.join().unwrap().unwrap(), 1 << 20);
     assert!(paths.iter().any(|found| path.to_str() == Some(found)), "{paths:?}");
