@@ -27,6 +27,7 @@ use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::{check_output_folder, write_failure};
 use crate::output::{print, print_document};
+use crate::output_file::check_not_needed;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 use crate::scratch_files::ScratchFolder;
@@ -71,6 +72,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
     let interrupt = Interrupt::listen();
     check_output_folder(args.picture.as_deref())?;
     check_output_folder(args.html.as_deref())?;
+    check_not_needed(args.html.as_deref(), &args.picture)?;
     let folder = make_data(&args.folder, &rows, &interrupt)?;
     let mut notes: Vec<String> =
         args.refuse.iter().map(|refused| format!("refused to all: {}", refused.name())).collect();

@@ -19,6 +19,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::{Page, check_output_folder};
 use crate::input;
 use crate::output::{print, print_json};
+use crate::output_file::check_not_needed;
 use crate::packed;
 use crate::progress::Interrupt;
 use crate::table::Table;
@@ -70,6 +71,8 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
     }
     let sizes = CacheSize::parse_all(&args.sizes)?;
     check_output_folder(args.html.as_deref())?;
+    check_not_needed(args.picture.as_deref(), &args.traces)?;
+    check_not_needed(args.html.as_deref(), args.traces.iter().chain(&args.picture))?;
     let picture_format = args.picture.as_deref().map(picture::PictureFormat::of).transpose()?;
     let traces = read_traces(&args.traces, &args.read)?;
     let cells = simulate(&traces, &policies, &sizes)?;

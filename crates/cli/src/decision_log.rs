@@ -22,21 +22,8 @@ pub struct DecisionFile {
 }
 
 impl DecisionFile {
-    /// Creates or truncates the file. Refuses a file that is in `input_paths`, the inputs of the
-    /// run.
-    pub fn create(path: &Path, input_paths: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
-        // A file that does not exist is never the same.
-        let is_same_file =
-            |input_path: &Path| Some(input_path.canonicalize().ok()? == path.canonicalize().ok()?);
-        if let Some(input_path) =
-            input_paths.iter().map(AsRef::as_ref).find(|path| is_same_file(path) == Some(true))
-        {
-            return Err(Failure::Usage(format!(
-                "--log {}: would overwrite {}, which the run reads; name another file",
-                path.display(),
-                input_path.display()
-            )));
-        }
+    /// Creates or truncates the file, which must not be an input of the run.
+    pub fn create(path: &Path) -> Result<DecisionFile, Failure> {
         let file = File::create(path).map_err(|error| {
             Failure::Usage(format!(
                 "--log {}: {error}; name a file that can be written",

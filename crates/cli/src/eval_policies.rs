@@ -26,6 +26,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
 use crate::input;
 use crate::output::{print, print_document};
+use crate::output_file::check_not_needed;
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
@@ -143,6 +144,9 @@ pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
     let size =
         CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     check_output_folder(args.html.as_deref())?;
+    let inputs = || args.earlier_baselines.iter().chain(&args.jobs).chain(&args.on);
+    check_not_needed(args.log.as_deref(), inputs())?;
+    check_not_needed(args.html.as_deref(), inputs().chain(&args.log))?;
     let named_policies = parse_policies(args.policies.as_deref())?;
     let policies = named_policies.clone().unwrap_or_default();
     let interrupt = Interrupt::listen();
@@ -209,7 +213,7 @@ fn judge_modelled(
         .map(|path| EarlierBaselines::read(path, size))
         .transpose()?;
     if let Some(path) = &args.log {
-        log_decisions(path, &cells, policies, size, args.earlier_baselines.as_deref())?;
+        log_decisions(path, &cells, policies, size)?;
     }
     let judge = |cell: &MatrixCell| {
         let failure = |error| Failure::usage_of(printable(&cell.name()), error);
@@ -225,16 +229,15 @@ fn judge_modelled(
     at_once::process_all(&cells, &judge, args.threads, interrupt)
 }
 
-/// Simulates the cells and writes the decisions of the tested policies to `path`, which must not be
-/// the file `earlier_baselines`. A failure if no policy keeps a log.
+/// Simulates the cells and writes the decisions of the tested policies to `path`. A failure if no
+/// policy keeps a log.
 fn log_decisions(
     path: &Path,
     cells: &[MatrixCell],
     policies: &Policies,
     size: CellSize,
-    earlier_baselines: Option<&Path>,
 ) -> CommandResult {
-    let log = DecisionFile::create(path, earlier_baselines.as_slice())?;
+    let log = DecisionFile::create(path)?;
     let mut keeps_log = false;
     for cell in cells {
         log.begin_row(&cell.name());

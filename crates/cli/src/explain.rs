@@ -11,6 +11,7 @@ use readpath_trace::recording::ReadMethod;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
 use crate::output::{print, print_document};
+use crate::output_file::check_not_needed;
 use crate::record::{self, ProgramArgs};
 use crate::recordings::for_each_record;
 use crate::signals;
@@ -88,6 +89,7 @@ pub enum MeasureGains {
 /// user named an output.
 pub fn run(mut args: ExplainArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
+    check_not_needed(args.html.as_deref(), args.recording.iter().chain(&args.output))?;
     if let Some(recording) = args.recording.take() {
         if args.gains == MeasureGains::Auto {
             args.gains = MeasureGains::Never;

@@ -28,6 +28,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::{check_output_folder, write_failure};
 use crate::input;
 use crate::output::print;
+use crate::output_file::check_not_needed;
 use crate::progress::Interrupt;
 use crate::scratch_files::ScratchFiles;
 use storage::RealStorage;
@@ -90,6 +91,7 @@ pub fn run(args: &MeasureArgs) -> CommandResult {
         return Err(Failure::Usage(problem.to_owned()));
     }
     check_output_folder(args.toml.as_deref())?;
+    check_not_needed(args.toml.as_deref(), [&args.path])?;
     let interrupt = Interrupt::listen();
     let mut scratch_files = ScratchFiles::default();
     let path =

@@ -17,6 +17,7 @@ use readpath_sim::operation_log::{LogKind, LogSink, ProcessLog, TRACE_HEADER, fi
 use readpath_sim::workload::Workload;
 
 use crate::exit::{CommandResult, Failure};
+use crate::output_file::is_same_file;
 
 /// Size of the line buffer of a file, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -106,11 +107,6 @@ impl OperationLogs {
         }
         Ok(())
     }
-}
-
-/// True if both paths lead to the same existing file.
-fn is_same_file(left: &Path, right: &Path) -> bool {
-    left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
 }
 
 /// Log file that several processes may write to.

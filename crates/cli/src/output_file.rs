@@ -8,9 +8,10 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::exit::Failure;
+use crate::exit::{CommandResult, Failure};
 use crate::scratch_files::ScratchFiles;
 
 /// A file that is written, to replace the one of its name.
@@ -79,6 +80,45 @@ impl Write for OutputFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
+    }
+}
+
+/// Refuses an output that would overwrite one of `needed_paths`, the inputs and the other outputs of
+/// the command. `None`, no requested file, is accepted.
+pub fn check_not_needed(
+    output: Option<&Path>,
+    needed_paths: impl IntoIterator<Item: AsRef<Path>>,
+) -> CommandResult {
+    let Some(output) = output else { return Ok(()) };
+    match needed_paths.into_iter().find(|needed| is_same_file(output, needed.as_ref())) {
+        None => Ok(()),
+        Some(needed) => Err(Failure::usage_of(
+            output.display(),
+            format!(
+                "it would overwrite {}, which this command needs; name another file",
+                needed.as_ref().display()
+            ),
+        )),
+    }
+}
+
+/// True if both paths lead to the same file or block device, also by links. Of two missing files
+/// the folders and names are compared. Pipes and character devices can have several writers.
+pub fn is_same_file(left: &Path, right: &Path) -> bool {
+    match (fs::metadata(left), fs::metadata(right)) {
+        (Ok(left), Ok(right)) => {
+            let keeps_data = left.is_file() || left.file_type().is_block_device();
+            keeps_data && (left.dev(), left.ino()) == (right.dev(), right.ino())
+        }
+        (Err(_), Err(_)) => {
+            let place = |path: &Path| {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+                Some(folder.join(path.file_name()?))
+            };
+            place(left).is_some_and(|left| Some(left) == place(right))
+        }
+        _ => false,
     }
 }
 

@@ -13,7 +13,7 @@ use readpath_trace::recording::{Record, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::write_failure;
-use crate::output_file::OutputFile;
+use crate::output_file::{OutputFile, check_not_needed};
 use crate::progress::Interrupt;
 
 mod export;
@@ -134,6 +134,7 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
         }
         RecordingCommand::Import(args) => import::run(args),
         RecordingCommand::Export(args) => {
+            check_not_needed(args.output.as_deref(), [&args.recording])?;
             let mut out = Output::open(args.output.clone())?;
             export::write(&args.recording, args.format, &mut out)?;
             out.finish()
@@ -248,24 +249,13 @@ fn copy_with_changes(
     change: impl Fn(Record) -> Option<Record>,
 ) -> CommandResult {
     let failure = |error: io::Error| Failure::usage_of(target.display(), error);
-    if is_same_file(source, target) {
-        return Err(Failure::usage_of(
-            target.display(),
-            "it is the recording itself: name another file",
-        ));
-    }
+    check_not_needed(Some(target), [source])?;
     let mut writer = RecordingWriter::new(OutputFile::create(target)?).map_err(failure)?;
     for_each_record(source, |record| match change(record) {
         Some(record) => writer.put(record).map_err(failure),
         None => Ok(()),
     })?;
     writer.finish().and_then(OutputFile::finish).map_err(failure)
-}
-
-/// True if both paths lead to the same existing file.
-fn is_same_file(left: &Path, right: &Path) -> bool {
-    let canonical = |path: &Path| std::fs::canonicalize(path).ok();
-    canonical(left).is_some_and(|left| Some(left) == canonical(right))
 }
 
 /// Calls `visit` with every record. A truncated recording yields its intact records, and a notice

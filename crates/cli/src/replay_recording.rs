@@ -21,6 +21,7 @@ use crate::html::{Page, check_output_folder, colours};
 use crate::input;
 use crate::input::parse_scheduler;
 use crate::output::{print, print_json};
+use crate::output_file::check_not_needed;
 use crate::plan::storage::Storage;
 use crate::progress::{Interrupt, RunProgress};
 use crate::recordings::for_each_record;
@@ -91,6 +92,8 @@ pub fn read_recorded_program(path: &Path) -> Result<RecordedProgram, Failure> {
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_output_folder(args.html.as_deref())?;
     let storages = parse_storages(&args.storages)?;
+    let storage_paths = storages.iter().filter_map(Storage::path);
+    check_not_needed(args.html.as_deref(), storage_paths.chain([&args.events]))?;
     let policies = PolicyChoices {
         readaheads: input::parse_specs(&args.readahead)?,
         evictions: input::parse_specs(&args.eviction)?,

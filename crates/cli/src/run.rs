@@ -16,11 +16,15 @@ mod region;
 mod repeated;
 mod start;
 
+use std::path::PathBuf;
+
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_output_folder;
 use crate::output;
+use crate::output_file::check_not_needed;
 use crate::plan::RunPlan;
+use crate::plan::storage::Storage;
 
 /// Runs the job or the loads, and prints the rows.
 pub fn run(args: &RunArgs) -> CommandResult {
@@ -28,7 +32,9 @@ pub fn run(args: &RunArgs) -> CommandResult {
         return fio_options::print_all();
     }
     check_output_folder(args.html.as_deref())?;
-    match RunPlan::of(args)? {
+    let plan = RunPlan::of(args)?;
+    check_outputs(args, &plan)?;
+    match plan {
         RunPlan::Job(plan) => {
             let mut rows = Vec::new();
             let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
@@ -52,6 +58,19 @@ pub fn run(args: &RunArgs) -> CommandResult {
             })
         }
     }
+}
+
+/// Refuses a log or a page that would overwrite the job, its trace, a storage or the other one.
+fn check_outputs(args: &RunArgs, plan: &RunPlan) -> CommandResult {
+    let storages = Storage::parse_all(&args.storages)?;
+    let trace = match plan {
+        RunPlan::Job(plan) => plan.run.trace.as_ref().map(|trace| &trace.path),
+        RunPlan::Loads(_) => None,
+    };
+    let inputs: Vec<&PathBuf> =
+        storages.iter().filter_map(Storage::path).chain([&args.job]).chain(trace).collect();
+    check_not_needed(args.log.as_deref(), &inputs)?;
+    check_not_needed(args.html.as_deref(), inputs.into_iter().chain(&args.log))
 }
 
 /// Prints the completed rows, even if a later one failed, and returns `outcome`. A failure before

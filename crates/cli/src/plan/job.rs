@@ -14,7 +14,7 @@ use readpath_sim::simulate::{self, ErrorSubject, SimulateError, SimulationSetup}
 use readpath_sim::workload::{FileSource, Workload};
 
 use super::environment;
-use super::log::{self, Log};
+use super::log;
 use super::storage::Storage;
 use super::trace::TraceSource;
 use crate::args::{PageCacheMode, RunArgs};
@@ -39,7 +39,7 @@ pub struct JobPlan {
     /// Size at which missing files are created; `None`: they must exist.
     pub created_file_bytes: Option<u64>,
     /// Log of the policies' decisions.
-    pub log: Option<Log>,
+    pub log: Option<PathBuf>,
     /// Number of runs of each row in real time. Rows in virtual time are run once.
     pub runs: u32,
 }
@@ -166,8 +166,7 @@ impl JobPlan {
                  options write_*_log and write_iolog"
             )));
         }
-        let log = Log::of(args, &storages);
-        Ok(JobPlan { run, rows, created_file_bytes, log, runs })
+        Ok(JobPlan { run, rows, created_file_bytes, log: args.log.clone(), runs })
     }
 }
 

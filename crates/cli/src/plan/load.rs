@@ -13,7 +13,7 @@ use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, check_load, file}
 use readpath_sim::simulate::SimulateError;
 
 use super::job::eviction_policy;
-use super::log::{self, Log};
+use super::log;
 use super::storage::Storage;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
@@ -30,7 +30,7 @@ pub struct LoadPlan {
     /// Rows to run.
     pub rows: Vec<LoadRun>,
     /// Log of the policies' decisions.
-    pub log: Option<Log>,
+    pub log: Option<PathBuf>,
 }
 
 /// Row to run.
@@ -95,7 +95,7 @@ impl LoadPlan {
                 }
             }
         }
-        Ok(LoadPlan { rows, log: Log::of(args, &storages) })
+        Ok(LoadPlan { rows, log: args.log.clone() })
     }
 }
 

@@ -1,6 +1,4 @@
-//! `--log FILE`: the log file, and a check that the run has decisions to log.
-
-use std::path::PathBuf;
+//! `--log FILE`: check that the run has decisions to log.
 
 use readpath_core::policy::Spec;
 use readpath_core::readahead::{self, ReadaheadLimits};
@@ -9,25 +7,7 @@ use readpath_core::scheduler;
 use readpath_core::swapin;
 
 use super::storage::Storage;
-use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
-
-/// Requested log.
-pub struct Log {
-    /// Path of the log file, which is replaced.
-    pub path: PathBuf,
-    /// Input files of the run, which the log must not overwrite.
-    pub input_paths: Vec<PathBuf>,
-}
-
-impl Log {
-    /// Returns the log of a run on these storages, if the command line requests one.
-    pub fn of(args: &RunArgs, storages: &[Storage]) -> Option<Log> {
-        let path = args.log.clone()?;
-        let files = storages.iter().filter_map(Storage::path);
-        Some(Log { path, input_paths: files.chain([&args.job]).cloned().collect() })
-    }
-}
 
 /// Checks that a job has decisions to log. Refuses the kernel, and policies of which neither keeps
 /// a log.

@@ -14,7 +14,7 @@ use readpath_trace::recording::{
 
 use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::output_file::OutputFile;
+use crate::output_file::{OutputFile, check_not_needed};
 use crate::packed;
 
 /// Creates a recording from a trace of strace or of block requests. Prints the numbers of
@@ -22,6 +22,7 @@ use crate::packed;
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let trace_failure =
         |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
+    check_not_needed(Some(&args.output), [&args.trace])?;
     let mut source = packed::open(&args.trace)?;
     let first_bytes = source.fill_buf().map_err(|error| trace_failure(&error))?.to_owned();
     // The content selects the parser. A recording needs no import.

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use readpath_trace::recording::{MergedRecords, Record, RecordingWriter};
 
-use super::{MergeArgs, is_same_file, records};
+use super::{MergeArgs, records};
 use crate::exit::{CommandResult, Failure};
-use crate::output_file::OutputFile;
+use crate::output_file::{OutputFile, check_not_needed};
 
 /// First failure in any of the interleaved recordings.
 type SharedFailure = Rc<RefCell<Option<Failure>>>;
@@ -16,10 +16,7 @@ type SharedFailure = Rc<RefCell<Option<Failure>>>;
 /// Merges the recordings. The memory use is one block of each.
 pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
-    if recordings.iter().any(|recording| is_same_file(recording, output)) {
-        let problem = "it is one of the recordings; name another file";
-        return Err(Failure::usage_of(output.display(), problem));
-    }
+    check_not_needed(Some(output), recordings)?;
     let first_failure = SharedFailure::default();
     let parts = recordings.iter().map(|recording| intact_records(recording, &first_failure));
     let parts = parts.collect::<Result<Vec<_>, Failure>>()?;

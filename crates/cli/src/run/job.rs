@@ -35,7 +35,7 @@ pub fn run(
     recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
     let interrupt = Interrupt::listen();
-    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
+    let log = plan.log.as_deref().map(DecisionFile::create);
     let log = log.transpose()?;
     let _created_files = make_files(plan, &interrupt)?;
     plan.rows.iter().try_for_each(|row| check_row(&plan.run, row))?;

@@ -23,7 +23,7 @@ pub fn run(
     finished_rows: &mut Vec<LoadRow>,
     mut recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
-    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
+    let log = plan.log.as_deref().map(DecisionFile::create);
     let log = log.transpose()?;
     let interrupt = Interrupt::listen();
     for row in &plan.rows {
