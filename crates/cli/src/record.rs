@@ -251,12 +251,13 @@ fn record_traced(
         None => Failure::usage(error),
     };
     let sink = match &output {
-        Some(path) => Output::create(path).map_err(failure)?,
+        Some(path) => Output::open(path).map_err(failure)?,
         None => Output::discarding(),
     };
-    let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     let cpu_before = CpuTime::of_children();
     let (name, mut child) = start(&mut recorder)?;
+    sink.begin().map_err(failure)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     writer.put(recorder.first_record(&name)).map_err(failure)?;
     let start = Instant::now();
     let mut status = None;

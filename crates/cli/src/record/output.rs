@@ -4,6 +4,8 @@
 //!    the error is kept to be reported.
 //! 2. A symbolic link is followed only if this user or root has made it. The command often runs as
 //!    root in a folder where other users may write: their link would lead to a file of the system.
+//! 3. An earlier file of the name keeps its content until [`begin`](Output::begin), so that a
+//!    program that cannot be started costs no recording.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -24,19 +26,54 @@ pub struct Output(Rc<RefCell<State>>);
 /// State that all clones of an output share.
 #[derive(Debug)]
 struct State {
+    /// File that was opened, until the output begins. `None` without a file.
+    opened: Option<Opened>,
     /// `None` without a file to write, and after an error.
     file: Option<BufWriter<File>>,
     /// Error that ended the file, until it is taken for the report.
     error: Option<io::Error>,
 }
 
+/// File that was opened to be written. It has its old content.
+#[derive(Debug)]
+enum Opened {
+    /// File that is truncated.
+    Existing(File),
+    /// Pipe, device, or a descriptor of this process, such as standard output.
+    Stream(File),
+    /// File that did not exist. It is removed if the output never begins.
+    New(File, PathBuf),
+    /// File that is removed, and created again under its name.
+    Replaced(PathBuf),
+}
+
 impl Output {
-    /// Creates the file, or replaces the one of this name.
+    /// Opens the file of this name, or creates it. The output is written after
+    /// [`begin`](Output::begin).
     ///
     /// # Errors
     /// It can't be created, or the path leads through another user's link.
-    pub fn create(path: &Path) -> io::Result<Output> {
-        Ok(Output::new(Some(BufWriter::new(open_for_writing(path)?))))
+    pub fn open(path: &Path) -> io::Result<Output> {
+        Ok(Output::new(Some(open_for_writing(path)?)))
+    }
+
+    /// Drops the old content of the file. Later writes go to it.
+    pub fn begin(&self) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        let file = match state.opened.take() {
+            None => return Ok(()),
+            Some(Opened::New(file, _) | Opened::Stream(file)) => file,
+            Some(Opened::Existing(file)) => {
+                file.set_len(0)?;
+                file
+            }
+            Some(Opened::Replaced(path)) => {
+                fs::remove_file(&path)?;
+                create_new_file(&path)?
+            }
+        };
+        state.file = Some(BufWriter::new(file));
+        Ok(())
     }
 
     /// Creates an output that drops all writes.
@@ -46,8 +83,8 @@ impl Output {
     }
 
     /// Creates an output; without a file, all writes are dropped.
-    fn new(file: Option<BufWriter<File>>) -> Output {
-        Output(Rc::new(RefCell::new(State { file, error: None })))
+    fn new(opened: Option<Opened>) -> Output {
+        Output(Rc::new(RefCell::new(State { opened, file: None, error: None })))
     }
 
     /// Returns the error that has ended the file, once. `None` without an error.
@@ -72,6 +109,16 @@ impl Output {
     }
 }
 
+impl Drop for State {
+    /// Removes a file that was created for an output which never began.
+    fn drop(&mut self) {
+        if let Some(Opened::New(_, path)) = &self.opened {
+            // Another program may have removed it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 impl Write for Output {
     /// Writes to the file, or drops the data without one. An error of the file is kept and not
     /// returned.
@@ -86,15 +133,17 @@ impl Write for Output {
     }
 }
 
-/// Opens a path for writing, and truncates it. Follows symbolic links only of this user and of
-/// root. As root, replaces files of other users.
-fn open_for_writing(path: &Path) -> io::Result<File> {
+/// Opens a path for writing. Follows symbolic links only of this user and of root. As root, files
+/// of other users are to be replaced.
+fn open_for_writing(path: &Path) -> io::Result<Opened> {
     let own_user = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return create_new_file(&path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Opened::New(create_new_file(&path)?, path));
+            }
             Err(error) => return Err(error),
         };
         let kind = metadata.file_type();
@@ -108,7 +157,7 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
             }
             if is_on_proc(&path)? {
                 // A descriptor of this process, as behind /dev/stdout: its text is no path.
-                return OpenOptions::new().write(true).open(&path);
+                return OpenOptions::new().write(true).open(&path).map(Opened::Stream);
             }
             let target = fs::read_link(&path)?;
             path = path.parent().map_or_else(PathBuf::new, Path::to_path_buf).join(target);
@@ -121,12 +170,11 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
                     metadata.uid()
                 )));
             }
-            return nofollow_options().open(&path);
+            return nofollow_options().open(&path).map(Opened::Stream);
         }
         // Root writes to no file that another user has put there: it may be a hard link.
         if own_user == 0 && (!is_trusted || metadata.nlink() > 1) {
-            fs::remove_file(&path)?;
-            return create_new_file(&path);
+            return Ok(Opened::Replaced(path));
         }
         let file = nofollow_options().open(&path)?;
         let opened = file.metadata()?;
@@ -135,8 +183,7 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
                 "another file has come in its place; try again".to_owned(),
             ));
         }
-        file.set_len(0)?;
-        return Ok(file);
+        return Ok(Opened::Existing(file));
     }
     Err(unsafe_path_error(format!("more than {LINKS_MAX} symbolic links lead to it")))
 }

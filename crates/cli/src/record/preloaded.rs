@@ -43,15 +43,16 @@ pub fn run(
         preload.advise(bytes);
     }
     let sink = match &output {
-        Some(path) => Output::create(path).map_err(failure)?,
+        Some(path) => Output::open(path).map_err(failure)?,
         None => Output::discarding(),
     };
-    let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     let cpu_before = CpuTime::of_children();
     let (name, command) = program_command(args);
     let mut child = preload
         .spawn(command)
         .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
+    sink.begin().map_err(failure)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     writer.put(preload.first_record(&name)).map_err(failure)?;
     let (start, mut status, mut counts) = (Instant::now(), None, None);
     // Sample the process until the preloaded library reports from it.

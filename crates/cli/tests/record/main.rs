@@ -296,3 +296,28 @@ fn recording_a_foreign_process_without_root_is_refused_with_a_remedy() {
     ran.says(&["root", "`readpath record -- COMMAND`"], "watch");
     assert!(!scratch.path("refused.rec").exists());
 }
+
+/// Without a program, an earlier recording keeps its content, and no new file stays.
+#[test]
+fn a_program_that_cannot_be_started_costs_no_recording() {
+    let scratch = Scratch::new("watch-unstarted");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let target = scratch.file("old.rec", "old");
+    std::os::unix::fs::symlink("old.rec", scratch.path("link.rec")).unwrap();
+    let names = scratch.names();
+    for program in ["-- ./absent", "--pid 4194305", "--cgroup ./absent", "-- ./old.rec"] {
+        for output in ["old.rec", "link.rec", "new.rec"] {
+            for command in ["record", "advise", "explain"] {
+                scratch.refused(&format!("{command} -o {output} {program}"), &[]);
+                let content = fs::read_to_string(&target).unwrap();
+                assert_eq!(content, "old", "{command} -o {output} {program}");
+                assert_eq!(scratch.names(), names, "{command} -o {output} {program}");
+            }
+        }
+    }
+    scratch.run("record -o link.rec -- true").has_ended(0, "a program that can be started");
+    assert!(scratch.path("link.rec").is_symlink());
+    assert!(!records_of(&scratch, "old.rec").is_empty());
+}
