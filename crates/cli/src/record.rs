@@ -284,6 +284,7 @@ fn record_traced(
         std::thread::sleep(READ_INTERVAL);
         recorder.record(&mut writer).map_err(failure)?;
     }
+    let has_children = has_exited && child.is_some() && !recorder.has_no_tasks();
     // The processor time is known only of a child that has ended and was waited for.
     let processor_time = CpuTime::of_children().since(cpu_before);
     let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
@@ -293,6 +294,12 @@ fn record_traced(
     let shown_output =
         output.as_deref().filter(|_| args.is_output_kept && !output_error.has_occurred());
     print_summary(shown_output, &summary, child.is_some() && !has_exited);
+    if has_children {
+        notice::print(format_args!(
+            "processes that {name} started run on without readpath; --pid N or --cgroup FOLDER \
+             follows them"
+        ));
+    }
     output_error.result()?;
     program_failure(&name, status, output.is_some())
 }

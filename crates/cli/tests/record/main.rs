@@ -321,3 +321,19 @@ fn a_program_that_cannot_be_started_costs_no_recording() {
     assert!(scratch.path("link.rec").is_symlink());
     assert!(!records_of(&scratch, "old.rec").is_empty());
 }
+
+/// The children of a program that has ended are no longer recorded.
+#[test]
+fn processes_that_run_on_are_reported() {
+    let scratch = Scratch::new("watch-daemon");
+    if !can_watch(&scratch) {
+        return;
+    }
+    for (script, runs_on) in [("sleep 3 >/dev/null 2>&1 &", true), ("sleep 0.1 & wait", false)] {
+        let arguments = ["record", "-o", "reads.rec", "--", "sh", "-c", script];
+        let ran = Ran::of(scratch.command(arguments).output().unwrap());
+        ran.has_ended(0, script);
+        let is_reported = ran.stderr.contains("processes that sh started run on");
+        assert_eq!(is_reported, runs_on, "{script}: {}", ran.stderr);
+    }
+}
