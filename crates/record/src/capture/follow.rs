@@ -127,6 +127,8 @@ struct RecordedTask {
     mapped: Option<(Inode, PageRange)>,
     /// Start of the sleep in progress, in nanoseconds.
     sleep_since_ns: Option<u64>,
+    /// End of this sleep, if the task was woken and waits for a processor.
+    woken_ns: Option<u64>,
     /// Page of its last fault that was ended by a timeout, while nothing else has happened.
     expired_fault: Option<(Inode, u64)>,
     /// Time at which a device last completed one of its requests.
@@ -268,7 +270,7 @@ impl<N: FileNames> TaskTracker<N> {
                 self.rename_task(from, from_name);
                 self.rename_task(to, to_name);
                 if let (Some(task), Some(sleep)) = (self.tasks.get_mut(&from), sleep) {
-                    task.sleep_since_ns = Some(at_ns);
+                    (task.sleep_since_ns, task.woken_ns) = (Some(at_ns), None);
                     if let Some(fault) = &mut task.fault {
                         fault.begin_sleep(sleep);
                     }
@@ -277,9 +279,10 @@ impl<N: FileNames> TaskTracker<N> {
                 }
                 self.on_wakeup(at_ns, to);
             }
-            // The kernel adds the stack to the event of a sleep: the task sleeps on. The task of a
-            // wake-up may be any.
-            EventData::Stack { .. } | EventData::Wake { .. } => {}
+            // The kernel adds the stack to the event of a sleep: the task sleeps on.
+            EventData::Stack { .. } => {}
+            // The event is of the task that wakes the other one.
+            EventData::Wake { task } => self.on_waking(at_ns, task),
             // With the tracer of submissions, `UringEnds` reports the same completion.
             EventData::UringComplete { request, result } => {
                 if !self.has_submissions {

@@ -87,11 +87,11 @@ impl OpenFault {
         self.is_asleep = self.is_missed && (!self.is_served || sleep == Sleep::Uninterruptible);
     }
 
-    /// Adds the sleep of the task from `since_ns` to `at_ns` to the fault's wait, if it belongs to
-    /// the fault.
-    fn end_sleep(&mut self, since_ns: u64, at_ns: u64) {
+    /// Adds the sleep of the task, from its start to the wake-up, to the fault's wait, if it belongs
+    /// to the fault. The task runs again at `at_ns`.
+    fn end_sleep(&mut self, (since_ns, woken_ns): (u64, u64), at_ns: u64) {
         if self.is_asleep {
-            self.waited_ns += at_ns - since_ns.max(self.begin_ns).min(at_ns);
+            self.waited_ns += woken_ns.saturating_sub(since_ns.max(self.begin_ns));
             self.end_ns = at_ns;
             (self.is_asleep, self.is_served) = (false, true);
         }
@@ -239,18 +239,31 @@ impl<N: FileNames> TaskTracker<N> {
         state.fault = Some(fault);
     }
 
-    /// Handles the wake-up of a task at `at_ns`. Its sleep counts as a wait of its call and of its
-    /// fault. A task that was not asleep has no wait.
+    /// Ends the sleep of a task at `at_ns`. The task can run from then on, and may have to wait for
+    /// a processor: that time is no wait for a device.
+    pub(super) fn on_waking(&mut self, at_ns: u64, task: u32) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if state.sleep_since_ns.is_some() {
+            state.woken_ns.get_or_insert(at_ns);
+            let begins_sleep = false;
+            self.on_sleep_change(at_ns, task, begins_sleep);
+        }
+    }
+
+    /// Handles a task that runs again at `at_ns`. Its sleep counts as a wait of its call and of its
+    /// fault, up to the wake-up. A task that was not asleep has no wait.
     pub(super) fn on_wakeup(&mut self, at_ns: u64, task: u32) {
         let begins_sleep = false;
         self.on_sleep_change(at_ns, task, begins_sleep);
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let Some(since_ns) = state.sleep_since_ns.take() else { return };
+        let woken_ns = state.woken_ns.take().unwrap_or(at_ns).min(at_ns);
         if let Some(call) = &mut state.call {
-            call.waited_ns += at_ns - since_ns.max(call.begin_ns);
+            let since_ns = since_ns.max(call.begin_ns);
+            call.waited_ns += woken_ns.saturating_sub(since_ns);
         }
         if let Some(fault) = &mut state.fault {
-            fault.end_sleep(since_ns, at_ns);
+            fault.end_sleep((since_ns, woken_ns), at_ns);
         }
     }
 

@@ -125,7 +125,8 @@ fn read_record_has_file_offset_and_wait() {
         ),
         (25, EventData::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
         (26, falls_asleep()),
-        // The stack of the sleep, and the wake-up, are no end of the wait.
+        // The stack of the sleep is no end of the wait. The wake-up is: the task then waits for a
+        // processor.
         (26, EventData::Stack { addresses: vec![1] }),
         (90, EventData::Complete { device: DISK, sector: 800, sectors: 64 }),
         (91, EventData::Wake { task: 70 }),
@@ -149,7 +150,7 @@ fn read_record_has_file_offset_and_wait() {
         actual,
         [(0, 8192, 8192, 20, 100), (8192, 8192, 100, 110, 115), (64, 10, 10, 130, 132)]
     );
-    assert_eq!(reads.iter().map(|read| read.waited_ns).collect::<Vec<_>>(), [70, 0, 0]);
+    assert_eq!(reads.iter().map(|read| read.waited_ns).collect::<Vec<_>>(), [65, 0, 0]);
     let thread = Some(0);
     let request = RequestRecord {
         end_ns: 90,
@@ -226,6 +227,24 @@ fn fault_records_end_when_their_task_resumes() {
         [(7 * 4096, 4096, 10, 65, 50), (9 * 4096, 4096, 80, 80, 0), (16 * 4096, 4096, 90, 90, 0),]
     );
     assert_eq!(mapped_ranges(&records), [(7, 8), (9, 10), (16, 32)]);
+}
+
+/// The task is woken at 40 and gets a processor at 3,000,065: only the first 25 ns are a wait. The
+/// fault is not over before, though its timeout is.
+#[test]
+fn waiting_for_a_processor_is_no_wait_of_a_fault() {
+    let ran_ns = 3_000_065;
+    let records = records(vec![
+        (10, EventData::Fault { inode: INODE, page: 7 }),
+        (12, EventData::Insert { inode: INODE, first: 7, count: 1 }),
+        (15, falls_asleep()),
+        (40, EventData::Wake { task: 70 }),
+        (ran_ns, resumes()),
+        (ran_ns + 5, EventData::MapPages { inode: INODE, first: 7, end: 8 }),
+    ]);
+    let actual: Vec<_> =
+        reads(&records).iter().map(|read| (read.begin_ns, read.end_ns, read.waited_ns)).collect();
+    assert_eq!(actual, [(10, ran_ns, 25)]);
 }
 
 /// Page ranges mapped by faults.
