@@ -38,6 +38,7 @@ pub(super) enum SystemCall {
     Readahead,
     Sendfile,
     CopyFileRange,
+    Splice,
     IoSubmit,
     IoGetevents,
     UringEnter,
@@ -45,7 +46,7 @@ pub(super) enum SystemCall {
 
 /// Calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv` with
 /// flags.
-const CALLS: [(&str, SystemCall); 28] = [
+const CALLS: [(&str, SystemCall); 29] = [
     ("read", SystemCall::Read),
     ("pread64", SystemCall::Pread),
     ("readv", SystemCall::Readv),
@@ -70,6 +71,7 @@ const CALLS: [(&str, SystemCall); 28] = [
     ("readahead", SystemCall::Readahead),
     ("sendfile64", SystemCall::Sendfile),
     ("copy_file_range", SystemCall::CopyFileRange),
+    ("splice", SystemCall::Splice),
     ("io_submit", SystemCall::IoSubmit),
     ("io_getevents", SystemCall::IoGetevents),
     ("io_pgetevents", SystemCall::IoGetevents),

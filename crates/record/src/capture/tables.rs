@@ -18,6 +18,8 @@ pub(super) struct OpenFileState {
     pub target: DescriptorTarget,
     /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
+    /// End of the last copy with an offset of its own. `None` without one.
+    pub copied_end: Option<u64>,
     /// Flags of the `open` call; 0 if unknown.
     pub flags: u64,
     /// Start of the `open` call in nanoseconds; 0 if it was not recorded.

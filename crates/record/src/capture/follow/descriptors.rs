@@ -29,8 +29,10 @@ struct ReadCall {
     method: ReadMethod,
     /// Descriptor of the file that is read.
     descriptor: u64,
-    /// `None` for a read at the file position.
+    /// `None` for a read at the file position, and for an offset in the program's memory.
     offset: Option<u64>,
+    /// True if the call has a pointer to its offset. It then leaves the file position as it is.
+    has_pointed_offset: bool,
     /// `None` for vectors, whose lengths are in the program's memory, and for copies.
     requested_bytes: Option<u64>,
 }
@@ -48,11 +50,18 @@ impl ReadCall {
                 (ReadMethod::Preadv, first, Some(fourth).filter(|offset| *offset != u64::MAX), None)
             }
             SystemCall::Sendfile => (ReadMethod::Copied, second, None, None),
-            SystemCall::CopyFileRange => (ReadMethod::Copied, first, None, None),
+            SystemCall::CopyFileRange | SystemCall::Splice => {
+                (ReadMethod::Copied, first, None, None)
+            }
             _ => return None,
         };
+        let has_pointed_offset = match call.system_call {
+            SystemCall::Sendfile => third != 0,
+            SystemCall::CopyFileRange | SystemCall::Splice => second != 0,
+            _ => false,
+        };
         let descriptor = descriptor_in(descriptor);
-        Some(ReadCall { method, descriptor, offset, requested_bytes })
+        Some(ReadCall { method, descriptor, offset, has_pointed_offset, requested_bytes })
     }
 }
 
@@ -99,7 +108,8 @@ impl<N: FileNames> TaskTracker<N> {
             | SystemCall::Pread
             | SystemCall::Preadv
             | SystemCall::Sendfile
-            | SystemCall::CopyFileRange => {
+            | SystemCall::CopyFileRange
+            | SystemCall::Splice => {
                 if let Some(read) = ReadCall::from_call(&call) {
                     self.on_read_end(end_ns, task, &call, read, result);
                 }
@@ -228,7 +238,7 @@ impl<N: FileNames> TaskTracker<N> {
         read: ReadCall,
         result: i64,
     ) {
-        let ReadCall { method, descriptor, offset, requested_bytes } = read;
+        let ReadCall { method, descriptor, offset, has_pointed_offset, requested_bytes } = read;
         let Some(state) = self.tasks.get(&task) else { return };
         // The wait: a read of absent pages cannot continue without the device, even if no sleep was
         // reported. A read without an event of the page cache (direct I/O) counts as one.
@@ -251,7 +261,14 @@ impl<N: FileNames> TaskTracker<N> {
             return;
         };
         // `position` was taken before `/proc` was read, which reports the position after this read.
-        let position = position.or_else(|| call.cache.map(|(_, page)| page * PAGE_BYTES));
+        let first_page = call.cache.map(|(_, page)| page);
+        let page_begin = first_page.map(|page| page * PAGE_BYTES);
+        let copied_end = file_state.borrow().copied_end;
+        let position = match has_pointed_offset {
+            // The page cache reports the page. A copy goes on where the last one ended in it.
+            true => copied_end.filter(|end| Some(end / PAGE_BYTES) == first_page).or(page_begin),
+            false => position.or(page_begin),
+        };
         let Some(begin_offset) = offset.or(position) else { return };
         // The result, and the position after it.
         let outcome = match u64::try_from(result) {
@@ -259,7 +276,9 @@ impl<N: FileNames> TaskTracker<N> {
             Err(_) => ReadOutcome::Error(result.unsigned_abs() as u32),
         };
         let read_bytes = u64::try_from(result).unwrap_or(0);
-        if offset.is_none() && result >= 0 {
+        if has_pointed_offset {
+            file_state.borrow_mut().copied_end = Some(begin_offset + read_bytes);
+        } else if offset.is_none() && result >= 0 {
             file_state.borrow_mut().position = Some(begin_offset + read_bytes);
         }
         // The program is asked to retry, so this is not a storage error.

@@ -190,6 +190,40 @@ fn reads_of_files_without_storage_are_not_recorded() {
     assert_eq!(begins, [23]);
 }
 
+/// Copies by `splice` with an offset in memory: two at pages 16 and 18, where the second continues
+/// the first at 65,536 + 10,000 bytes, and one at page 3. The file position stays 0 for the copy
+/// without an offset, which moves it.
+#[test]
+fn copies_with_their_own_offset_leave_the_file_position() {
+    let splice = |at: u64, offset: u64, first: u64, bytes: i64| {
+        [
+            (at, enter(SystemCall::Splice, [3, offset, 7, 0])),
+            (at + 1, EventData::CacheRead { inode: INODE, first, end: first + 1 }),
+            (at + 2, EventData::Exit(SystemCall::Splice, bytes)),
+        ]
+    };
+    let (pointer, null) = (0x7f00, 0);
+    let opened = vec![
+        (1, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+        (2, EventData::Exit(SystemCall::OpenAt, 3)),
+    ];
+    let copies = [
+        splice(10, pointer, 16, 10_000),
+        splice(20, pointer, 18, 100),
+        splice(30, pointer, 3, 4096),
+        splice(40, null, 0, 4096),
+        splice(50, null, 1, 4096),
+    ];
+    let records = records([opened, copies.concat()].concat());
+    let places: Vec<_> =
+        reads(&records).iter().map(|read| (read.way, read.offset, read.bytes_read())).collect();
+    assert_eq!(
+        places,
+        [(65_536, 10_000), (75_536, 100), (12_288, 4096), (0, 4096), (4096, 4096)]
+            .map(|(offset, bytes)| (ReadMethod::Copied, offset, bytes))
+    );
+}
+
 /// For direct I/O only the descriptor identifies the file. A pipe has none.
 #[test]
 fn direct_read_is_identified_by_descriptor_and_pipes_are_ignored() {
