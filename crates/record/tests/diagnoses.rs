@@ -84,6 +84,27 @@ fn waits_without_recorded_reads_are_no_verdict() {
     assert!(text.contains("waited 90.0 ms for files and swap, 50.0 ms of it for AIO"), "{text}");
 }
 
+/// As root: calls that read waited 60 of 100 ms, and the recorded ones among them 10 ms. The program
+/// was said to find its data in memory. Page faults may be of memory without a file.
+#[test]
+fn waits_of_calls_without_recorded_reads_are_no_verdict_as_root() {
+    let explanation = |activity| {
+        let mut made = Made::new();
+        (0..10).for_each(|at| {
+            made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 1000);
+        });
+        made.compute(100_000 - made.now / US);
+        let (at_ns, wall_ns) = (made.now, 60_000 * US);
+        made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
+        made.explained()
+    };
+    let hidden = explanation(Activity::Read);
+    assert_eq!((hidden.limit, causes(&hidden)), (ProgramLimit::Unseen, Vec::new()));
+    let text = hidden.limit_text;
+    assert!(text.contains("waited 60.0 ms, and the recorded reads of files are 10.0 ms"), "{text}");
+    assert_ne!(explanation(Activity::Fault).limit, ProgramLimit::Unseen);
+}
+
 /// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of
 /// 1,001 µs, 20 µs and 1 ns a byte count as the call itself: 40 times 976.9 µs are 39.1 ms.
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A recording without root samples the times of all waits, and misses some reads. Examples are
 //! page faults in short programs, overwritten requests of io_uring, and calls that bypass the C
-//! library.
+//! library. A recording as root has all reads of files by the calls that it knows. Reads of devices,
+//! and of files of the system that have no storage, are none of them.
 
 use readpath_trace::recording::Activity;
 
@@ -23,33 +24,39 @@ pub(in super::super) struct HiddenWaits {
     pub text: String,
 }
 
-/// Returns the waits without recorded reads. `None` if they are short, or if the recording has all
-/// waits or no times by activity.
+/// Returns the waits without recorded reads. `None` if they are short, or if the recording has no
+/// times by activity.
 pub(in super::super) fn hidden_waits(gathered: &RecordingData) -> Option<HiddenWaits> {
-    if gathered.has_measured_waits() || gathered.spent_ns.is_empty() {
+    if gathered.spent_ns.is_empty() {
         return None;
     }
     let kinds = [
+        (Activity::Read, "read calls"),
         (Activity::Fault, "page faults"),
         (Activity::AsyncIo, "AIO or io_uring"),
         (Activity::SwapIn, "the swap area"),
-        (Activity::Read, "read calls"),
     ];
-    let spent = kinds.map(|(activity, name)| (name, gathered.spent_ns(activity)));
-    let total_ns: f64 = spent.iter().map(|(_, spent_ns)| spent_ns).sum();
+    // As root only calls can be missing. Other page faults than of files may wait, too.
+    let is_complete = gathered.has_measured_waits();
+    let kinds = &kinds[..if is_complete { 1 } else { kinds.len() }];
+    let spent = kinds.iter().map(|&(activity, name)| (name, gathered.spent_ns(activity)));
+    let total_ns: f64 = spent.clone().map(|(_, spent_ns)| spent_ns).sum();
     let recorded_ns = gathered.waits.union_ns() as f64;
     let unrecorded_ns = total_ns - recorded_ns;
-    let (name, most_ns) = spent.into_iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
+    let (name, most_ns) = spent.max_by(|one, other| one.1.total_cmp(&other.1))?;
     let is_long = unrecorded_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64
         && unrecorded_ns > HIDDEN_PART_MIN * total_ns;
-    is_long.then(|| HiddenWaits {
-        unrecorded_ns,
-        text: format!(
-            "the program waited {} for files and swap, {} of it for {name}; the recorded reads are {} of \
-             it; a recording as root has all of them",
-            duration_text(total_ns),
-            duration_text(most_ns),
-            duration_text(recorded_ns),
+    let [total, most, recorded] = [total_ns, most_ns, recorded_ns].map(duration_text);
+    let text = match is_complete {
+        true => format!(
+            "its calls that read waited {total}, and the recorded reads of files are {recorded} of \
+             it; the others are of devices or of files without storage (/proc), or by a call that \
+             is not recorded"
         ),
-    })
+        false => format!(
+            "the program waited {total} for files and swap, {most} of it for {name}; the recorded \
+             reads are {recorded} of it; a recording as root has all of them"
+        ),
+    };
+    is_long.then_some(HiddenWaits { unrecorded_ns, text })
 }
