@@ -105,6 +105,36 @@ fn waits_of_calls_without_recorded_reads_are_no_verdict_as_root() {
     assert_ne!(explanation(Activity::Fault).limit, ProgramLimit::Unseen);
 }
 
+/// A copy of 1 MiB to file 2 brings its pages into the cache, too. They are written, not fetched.
+#[test]
+fn pages_that_a_copy_writes_are_not_fetched() {
+    let mut made = Made::new();
+    let begin_ns = made.now;
+    for file in [0, 2] {
+        made.records.push(Record::Insert(PagesInserted {
+            at_ns: begin_ns + US,
+            thread: 0,
+            file,
+            offset: 0,
+            bytes: 1024 * KIB,
+        }));
+    }
+    made.now += 1000 * US;
+    made.records.push(Record::Read(ReadRecord {
+        begin_ns,
+        end_ns: made.now,
+        waited_ns: 900 * US,
+        way: ReadMethod::Copied,
+        descriptor: Some(3),
+        offset: 0,
+        asked_bytes: 1024 * KIB,
+        outcome: ReadOutcome::Bytes(1024 * KIB),
+        ..ReadRecord::default()
+    }));
+    let shape = made.explained().shape;
+    assert_eq!((shape.fetched_bytes, shape.unused_bytes), (1024 * KIB, 0));
+}
+
 /// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of
 /// 1,001 µs, 20 µs and 1 ns a byte count as the call itself: 40 times 976.9 µs are 39.1 ms.
 #[test]

@@ -179,8 +179,10 @@ impl RecordingData {
             let is_of_last_fault = last_fault.is_some_and(|(fault_file, end_ns)| {
                 fault_file == file && at_ns.saturating_sub(end_ns) <= FAULT_READAHEAD_NS
             });
+            // A copy writes the pages of its target.
+            let is_copied = read.way == ReadMethod::Copied && file != read.file;
             // Neither this read nor the last fault caused the insertion.
-            if at_ns < read.begin_ns && !is_of_last_fault {
+            if (at_ns < read.begin_ns || is_copied) && !is_of_last_fault {
                 file_data.written_bytes += bytes;
                 continue;
             }
