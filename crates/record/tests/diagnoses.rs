@@ -135,6 +135,20 @@ fn pages_that_a_copy_writes_are_not_fetched() {
     assert_eq!((shape.fetched_bytes, shape.unused_bytes), (1024 * KIB, 0));
 }
 
+/// A read of a child ends 100 ms after the program, whose times by activity end with it. Nothing is
+/// known of 80 % of the recording. The program was said to find its data in memory.
+#[test]
+fn time_after_the_program_is_unknown() {
+    let mut made = Made::new();
+    made.compute(20_000);
+    let times = TimeSpent { at_ns: made.now, activity: Activity::Processor, wall_ns: made.now };
+    made.compute(80_000);
+    made.read(0, ReadMethod::Read, (0, 4 * KIB), 0, 0);
+    made.records.push(Record::TimeSpent(times));
+    let explanation = made.explained();
+    assert_eq!(explanation.limit, ProgramLimit::Unknown, "{}", explanation.limit_text);
+}
+
 /// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of
 /// 1,001 µs, 20 µs and 1 ns a byte count as the call itself: 40 times 976.9 µs are 39.1 ms.
 #[test]

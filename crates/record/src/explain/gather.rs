@@ -430,10 +430,14 @@ impl RecordingData {
     /// Wall time in nanoseconds in which the program may have waited for reads that were not seen.
     ///
     /// As root all waits for reads are seen, and the rest has other uses, unless the times by
-    /// activity say that it is unknown. Without root, touches of mappings are not seen.
+    /// activity say that it is unknown, or leave it out. Without root, touches of mappings are not
+    /// seen.
     pub fn unknown_ns(&self) -> f64 {
         if !self.spent_ns.is_empty() {
-            return self.spent_ns(Activity::Unknown);
+            // Children of the program may extend the recording beyond its end.
+            let counted_ns: u64 = self.spent_ns.values().sum();
+            let rest_ns = self.length_ns.saturating_sub(counted_ns);
+            return self.spent_ns(Activity::Unknown) + rest_ns as f64;
         }
         let known_ns = self.waits.union_ns() + self.processor_ns.unwrap_or(0);
         match self.source {
