@@ -149,6 +149,26 @@ fn time_after_the_program_is_unknown() {
     assert_eq!(explanation.limit, ProgramLimit::Unknown, "{}", explanation.limit_text);
 }
 
+/// 200 reads of 8 KiB from the end to the begin of a file: each ends where the last one began, 16
+/// KiB before its end. Half of the reads at random positions in between have no common distance.
+#[test]
+fn reads_in_backward_order_are_not_at_random_positions() {
+    let explanation = |random: u64| {
+        let mut made = Made::new();
+        for at in (0..200).rev() {
+            let place = if at % 4 < random { far(at) } else { at * 8 * KIB };
+            made.read(0, ReadMethod::Pread, (place, 8 * KIB), 8 * KIB, 1000);
+        }
+        made.explained()
+    };
+    let backward = explanation(0);
+    assert_eq!(causes(&backward), [WaitCause::Depth]);
+    says(&backward, &["at equal distances, most of them 16 KiB before", "`readpath advise`"]);
+    let mixed = explanation(3);
+    says(&mixed, &["at random positions"]);
+    assert!(!mixed.findings[0].remedy.contains("advise`"), "{mixed:?}");
+}
+
 /// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of
 /// 1,001 µs, 20 µs and 1 ns a byte count as the call itself: 40 times 976.9 µs are 39.1 ms.
 #[test]

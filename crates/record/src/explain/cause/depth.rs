@@ -18,14 +18,31 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
     !wait.is_sequential && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
 }
 
+/// Returns the distance in bytes from the end of a read to the next one, if most of the reads that
+/// do not continue another one have the same distance: a stride, or reads in backward order.
+fn regular_distance(gathered: &RecordingData) -> Option<i64> {
+    let distances = gathered.pattern.strides.iter().filter(|(distance, _)| **distance != 0);
+    let (distance, count) = distances.max_by_key(|(_, count)| **count)?;
+    (count * 2 > gathered.pattern.other).then_some(*distance)
+}
+
 /// Returns the title of this cause, its evidence from the recording, and the remedy.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged_waits(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;
+    let distance = regular_distance(gathered);
+    let positions = match distance {
+        None => "at random positions".to_owned(),
+        Some(distance) => format!(
+            "at equal distances, most of them {} {} the end of the one before,",
+            bytes_text(distance.unsigned_abs() as f64),
+            if distance < 0 { "before" } else { "after" },
+        ),
+    };
     CauseText {
         title: "one request at a time: the device waits for the program".to_owned(),
         evidence: format!(
-            "{} reads of {} at random positions waited {} each, with {:.1} requests at the device on \
+            "{} reads of {} {positions} waited {} each, with {:.1} requests at the device on \
              average; most of them read {}{}",
             charge.waits,
             bytes_text(charge.bytes as f64 / waits),
@@ -37,9 +54,13 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
                 false => "",
             },
         ),
-        remedy:
+        remedy: format!(
             "where no read needs the data of another, keep 16 to 32 reads in flight (io_uring or \
-                 threads), or announce ranges that are known in advance with POSIX_FADV_WILLNEED"
-                .to_owned(),
+             threads), or announce ranges that are known in advance with POSIX_FADV_WILLNEED{}",
+            match distance {
+                Some(_) => "; `readpath advise` predicts them for a program that cannot be changed",
+                None => "",
+            }
+        ),
     }
 }
