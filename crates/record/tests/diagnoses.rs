@@ -169,6 +169,18 @@ fn reads_in_backward_order_are_not_at_random_positions() {
     assert!(!mixed.findings[0].remedy.contains("advise`"), "{mixed:?}");
 }
 
+/// One copy of 8 MiB waits 64 ms for readahead, and one of 1 MiB only for 8 windows of 128 KiB.
+#[test]
+fn a_long_copy_waits_for_readahead() {
+    let waits = |bytes: u64| {
+        let mut made = Made::new();
+        made.read(0, ReadMethod::Copied, (0, bytes), bytes, bytes >> 7);
+        made.explained().readahead.map(|waits| (waits.waits, waits.seconds))
+    };
+    assert_eq!(waits(8 << 20), Some((1, 65_536e-6)));
+    assert_eq!(waits(1 << 20), None);
+}
+
 /// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of
 /// 1,001 µs, 20 µs and 1 ns a byte count as the call itself: 40 times 976.9 µs are 39.1 ms.
 #[test]

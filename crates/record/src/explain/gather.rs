@@ -73,6 +73,8 @@ pub(super) struct FileData {
     pub waits: WaitSum,
     /// Waits of reads in order for the kernel's readahead.
     pub readahead_waits: WaitSum,
+    /// Number of readahead windows for which these reads waited, at least one for each.
+    pub readahead_windows: u64,
     /// Offset in bytes of the read with the first of these waits.
     pub readahead_offset: Option<u64>,
     /// Waits by cause. `None` means no cause.

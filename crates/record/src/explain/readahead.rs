@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use readpath_os::queue::ReadaheadSetting;
-use readpath_trace::recording::AdviceType;
+use readpath_trace::recording::{AdviceType, ReadMethod};
 
 use super::cause::ReadWait;
 use super::gain::{Gain, check_unchanged, open_direct};
@@ -42,7 +42,19 @@ pub(super) fn is_readahead_wait(wait: &ReadWait) -> bool {
     let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0 || !wait.is_request_seen;
     // The program's own announcements replace the kernel's readahead.
     let has_own_ahead = wait.is_announced || wait.hint == Some(AdviceType::Random);
-    wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !has_own_ahead
+    let is_in_order = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead;
+    (is_in_order || is_long_copy(wait)) && !has_own_ahead
+}
+
+/// Returns true for a copy of several windows. The kernel reads the file in order for it, window by
+/// window, and the call waits for each.
+fn is_long_copy(wait: &ReadWait) -> bool {
+    wait.method == ReadMethod::Copied && wait.fetched_bytes > ORDERED_BYTES
+}
+
+/// Returns the number of windows for which a read has waited, at least one.
+pub(super) fn windows_of_wait(wait: &ReadWait) -> u64 {
+    if is_long_copy(wait) { wait.fetched_bytes / ORDERED_BYTES } else { 1 }
 }
 
 /// Returns the waits for readahead, or `None` if they are too short or too few for a finding. Files
@@ -61,9 +73,10 @@ pub(super) fn reportable_waits(
     let files = cached_files.map(|(_, file)| file);
     let longest = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
-    let waits = files.map(|file| file.readahead_waits.waits).sum();
+    let waits = files.clone().map(|file| file.readahead_waits.waits).sum();
+    let windows: u64 = files.map(|file| file.readahead_windows).sum();
     let offset = longest.readahead_offset?;
-    let is_reported = share >= REPORTED_SHARE_MIN && seconds >= SECONDS_MIN && waits >= WAITS_MIN;
+    let is_reported = share >= REPORTED_SHARE_MIN && seconds >= SECONDS_MIN && windows >= WAITS_MIN;
     is_reported.then(|| ReadaheadWaits {
         seconds,
         share,

@@ -247,6 +247,7 @@ impl RecordingData {
         let is_announced = file.advised.has(read.offset / PAGE_BYTES);
         if cause.is_none() && readahead::is_readahead_wait(wait) && !is_announced {
             file.readahead_waits.add(waited_ns, fetched_bytes);
+            file.readahead_windows += readahead::windows_of_wait(wait);
             file.readahead_offset.get_or_insert(read.offset);
         }
         let bytes = wait.asked_bytes.max(fetched_bytes);
