@@ -192,6 +192,10 @@ fn headline(explanation: &Explanation) -> String {
 /// Sentence for a program without findings: the limit of its speed.
 fn no_findings_text(explanation: &Explanation) -> String {
     let diagnosis = match explanation.limit {
+        // A device with fewer requests may be faster with more.
+        ProgramLimit::Device if explanation.shape.depth < DEVICE_DEPTH_MIN => {
+            "No fault was found in its reads; it waits for the device"
+        }
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
         ProgramLimit::Nothing | ProgramLimit::Unknown => "No diagnosis",
@@ -203,8 +207,18 @@ fn no_findings_text(explanation: &Explanation) -> String {
             [time::longest_without_reads(explanation), time::long_unknown_time(explanation)];
         notes.into_iter().flatten().for_each(|note| text += &format!("; {note}"));
     }
+    if let (ProgramLimit::Device, Some(waits)) = (explanation.limit, &explanation.readahead) {
+        text += &format!(
+            "; {} reads in order waited {:.2} s for the kernel's readahead, and whether a larger \
+             window is faster is not known (`readpath advise --mount` compares windows)",
+            waits.waits, waits.seconds
+        );
+    }
     text + "."
 }
+
+/// Number of requests in flight from which on a device is said to be the limit.
+const DEVICE_DEPTH_MIN: f64 = 2.0;
 
 /// Sentence about the reads of other programs on a device.
 fn other_reads_text(others: &OtherReads) -> String {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use readpath_os::page_buffer::PageBuffer;
 
@@ -38,7 +38,8 @@ pub(crate) struct Request {
 /// performs one request into page-aligned memory of its length.
 ///
 /// The time ends when the last request is taken: by then all but `depth` requests are complete, and
-/// the queue was full all the time.
+/// the queue was full all the time. The time in which a thread could run and waited for a processor
+/// is left out, as it is in recorded waits.
 ///
 /// # Errors
 /// A read failed, or a thread could not be started.
@@ -52,45 +53,64 @@ pub(crate) fn seconds_per_read(
     let end_time = Mutex::new(None);
     // Locked until all workers are started. False: one of them could not be started.
     let may_start_lock = RwLock::new(false);
-    let worker = || -> io::Result<()> {
+    // Returns the time in which the worker waited for a processor, up to one of the last requests.
+    let worker = || -> io::Result<Duration> {
         // A direct read needs aligned memory.
         let mut buffer = PageBuffer::new(bytes_max);
         if !*may_start_lock.read().unwrap_or_else(PoisonError::into_inner) {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
+        let delay_before = processor_delay();
+        let mut delay = None;
         loop {
             let index = next_index.fetch_add(1, Ordering::Relaxed);
-            let Some(request) = requests.get(index) else { return Ok(()) };
+            if index + depth >= requests.len() {
+                delay.get_or_insert_with(|| processor_delay().saturating_sub(delay_before));
+            }
+            let Some(request) = requests.get(index) else { return Ok(delay.unwrap_or_default()) };
             if index + 1 == requests.len() {
                 *end_time.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             }
             read(request, &mut buffer[..request.bytes as usize])?;
         }
     };
-    let start_time = thread::scope(|scope| -> io::Result<Instant> {
+    let (start_time, delays) = thread::scope(|scope| -> io::Result<(Instant, Duration)> {
         let mut may_start = may_start_lock.write().unwrap_or_else(PoisonError::into_inner);
         let start_worker = |_| thread::Builder::new().spawn_scoped(scope, worker);
         let workers: Vec<_> = (0..depth).map(start_worker).collect::<io::Result<_>>()?;
         *may_start = true;
         drop(may_start);
         let start_time = Instant::now();
+        let mut delays = Duration::ZERO;
         for worker in workers {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            delays += worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        Ok(start_time)
+        Ok((start_time, delays))
     })?;
     let end_time =
         end_time.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(start_time);
     let read_count: f64 = requests.iter().map(|request| request.reads).sum();
     let completed_share =
         requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
-    let seconds = end_time.saturating_duration_since(start_time).as_secs_f64();
+    let passed_time = end_time.saturating_duration_since(start_time);
+    let seconds = passed_time.saturating_sub(delays / depth.max(1) as u32).as_secs_f64();
     Ok(seconds / (read_count * completed_share).max(1e-9))
+}
+
+/// Returns the time that this thread has waited for a processor since its start. 0 on a kernel
+/// without these statistics.
+fn processor_delay() -> Duration {
+    // Time on a processor in nanoseconds, time of waiting for one, number of time slices.
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let delay_ns = text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
+    Duration::from_nanos(delay_ns.unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::hint::black_box;
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -123,5 +143,40 @@ mod tests {
         let requests = [Request { file: 0, offset: 0, bytes: 4096, reads: 1.0 }; 8];
         let fail = |_: &Request, _: &mut [u8]| Err(io::Error::other("gone"));
         assert_eq!(seconds_per_read(fail, &requests, 2).unwrap_err().to_string(), "gone");
+    }
+
+    /// Reads that only compute, on one processor with three busy threads: they run for a quarter of
+    /// the time. The rest is no time of the reads.
+    #[test]
+    fn time_of_waiting_for_a_processor_is_left_out() {
+        let bind_to_first_processor = || {
+            let mut processors = rustix::thread::CpuSet::new();
+            processors.set(0);
+            rustix::thread::sched_setaffinity(None, &processors).unwrap();
+        };
+        let requests = [Request { file: 0, offset: 0, bytes: 4096, reads: 1.0 }; 40];
+        let has_ended = AtomicBool::new(false);
+        let (seconds, passed_seconds) = thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    bind_to_first_processor();
+                    while !has_ended.load(Ordering::Relaxed) {
+                        black_box(0);
+                    }
+                });
+            }
+            // The threads that read inherit it.
+            bind_to_first_processor();
+            let read = |_: &Request, _: &mut [u8]| {
+                (0..2_000_000_u64).for_each(|number| _ = black_box(number));
+                Ok(())
+            };
+            let start = Instant::now();
+            let seconds = seconds_per_read(read, &requests, 1).unwrap();
+            let passed_seconds = start.elapsed().as_secs_f64() / requests.len() as f64;
+            has_ended.store(true, Ordering::Relaxed);
+            (seconds, passed_seconds)
+        });
+        assert!(seconds < passed_seconds / 2.0, "{seconds} s of {passed_seconds} s");
     }
 }

@@ -81,14 +81,34 @@ pub enum Gain {
 }
 
 impl Gain {
-    /// Returns true if the remedy was measured and shortens the time of the finding by no more than
-    /// the spread of the rounds, or by less than [`REPORTED_SHARE_MIN`] of it.
+    /// Returns true if the remedy was measured and shortens the time of the finding by less than
+    /// [`REPORTED_SHARE_MIN`] of it.
     pub fn is_none(&self, finding_seconds: f64) -> bool {
         match self {
-            Gain::Measured { saved_seconds, low, high, .. } => {
-                *saved_seconds <= (high - low).max(REPORTED_SHARE_MIN * finding_seconds)
+            Gain::Measured { saved_seconds, .. } => {
+                *saved_seconds <= REPORTED_SHARE_MIN * finding_seconds
             }
             Gain::Unknown(_) => false,
+        }
+    }
+
+    /// Returns true if the remedy was measured and saves no more than the spread of the rounds.
+    pub fn is_uncertain(&self) -> bool {
+        match self {
+            Gain::Measured { saved_seconds, low, high, .. } => *saved_seconds <= high - low,
+            Gain::Unknown(_) => false,
+        }
+    }
+
+    /// Returns the gain of a remedy whose rounds agree. Otherwise the gain is unknown.
+    pub(super) fn if_certain(self) -> Gain {
+        match &self {
+            Gain::Measured { with, low, high, .. } if self.is_uncertain() => {
+                Gain::Unknown(format!(
+                    "the measured rounds with {with} differ too much, from {low:.2} to {high:.2} s"
+                ))
+            }
+            _ => self,
         }
     }
 }
@@ -196,15 +216,18 @@ impl Trial {
             recorded_request_seconds.push(read_seconds[0] * self.depths[0] as f64);
             saved_per_read.push(read_seconds[0] - read_seconds[1]);
         }
-        if let Err(reason) =
-            check_unchanged(median(&mut recorded_request_seconds), recorded_seconds)
-        {
+        let present_seconds = median(&mut recorded_request_seconds);
+        if let Err(reason) = check_unchanged(present_seconds, recorded_seconds) {
             return Some(Gain::Unknown(reason));
         }
         // Waits at the same time overlap, and other findings may have taken a part of them.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
         let share_left = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
-        let total_seconds = |saved_per_read: f64| saved_per_read * sample.waits as f64 * share_left;
+        let saved_waits =
+            sample.waits as f64 * share_left * recorded_part(present_seconds, recorded_seconds);
+        // The waits of the finding are all that a remedy can save.
+        let total_seconds =
+            |saved_per_read: f64| (saved_per_read * saved_waits).min(finding.seconds);
         // The median has sorted the values, so their ends are the least and the greatest.
         let saved_median = median(&mut saved_per_read);
         let excluded = outliers_per_side(saved_per_read.len());
@@ -262,6 +285,12 @@ impl Trial {
             .min((3 * aimed_count).clamp(remedy_count_min, 8 * remedy_count_min));
         (remedy_count >= remedy_count_min).then_some([count, remedy_count])
     }
+}
+
+/// Returns the part of a time that is measured now which the read took in the recording: below 1
+/// where the storage is slower now. Recorded waits have no processor time.
+fn recorded_part(present_seconds: f64, recorded_seconds: f64) -> f64 {
+    ((recorded_seconds + PROCESSOR_SECONDS) / present_seconds.max(1e-9)).min(1.0)
 }
 
 /// Run of an open file.
@@ -400,10 +429,10 @@ mod tests {
         assert_eq!([3, 4, 5].map(outliers_per_side), [0, 0, 1]);
     }
 
-    /// By hand: a gain of 0.2 s counts next to a spread of 0.1 s, and not next to one of 0.3 s. A
-    /// gain of 2 % is none.
+    /// By hand: a gain of 0.2 s counts next to a spread of 0.1 s, and is unknown next to one of
+    /// 0.3 s. A gain of 2 % is none.
     #[test]
-    fn gain_within_its_spread_is_none() {
+    fn gain_within_its_spread_is_unknown() {
         let gain = |saved_seconds, low, high| Gain::Measured {
             with: String::new(),
             saved_seconds,
@@ -413,8 +442,21 @@ mod tests {
         };
         let finding_seconds = 1.0;
         assert!(!gain(0.2, 0.15, 0.25).is_none(finding_seconds));
-        assert!(gain(0.2, 0.05, 0.35).is_none(finding_seconds));
+        let uncertain = gain(0.2, 0.05, 0.35);
+        assert!(uncertain.is_uncertain() && !uncertain.is_none(finding_seconds));
+        let Gain::Unknown(reason) = uncertain.if_certain() else { panic!("the rounds differ") };
+        assert!(reason.contains("from 0.05 to 0.35 s"), "{reason}");
+        let certain = gain(0.2, 0.15, 0.25);
+        assert_eq!(certain.clone().if_certain(), certain);
         assert!(gain(0.02, 0.019, 0.021).is_none(finding_seconds));
         assert!(gain(-0.2, -0.2, -0.2).is_none(finding_seconds));
+    }
+
+    /// By hand: reads of 1 ms that take 2 ms now count half, with the processor time 51 %. A gain
+    /// of 1.9 ms a read is then below the recorded wait. Faster storage changes nothing.
+    #[test]
+    fn slower_storage_saves_no_more_than_was_recorded() {
+        assert!((recorded_part(2e-3, 1e-3) - 0.51).abs() < 1e-9);
+        assert_eq!(recorded_part(0.8e-3, 1e-3), 1.0);
     }
 }

@@ -2,13 +2,15 @@
 
 use super::Explanation;
 use super::gain::{Gain, Trial};
-use super::readahead;
+use super::readahead::{self, Comparison};
 
 /// Measures the gains of an explanation's findings, where a measurement is possible.
 /// `should_continue` is asked before each round; after false the other findings have no gain.
 ///
-/// A remedy without a gain is taken out: the text of its remedy says so. A larger readahead window
-/// that is faster becomes a further finding.
+/// A remedy without a gain is taken out: the text of its remedy says so. If the rounds differ too
+/// much, the remedy stays, and its gain is unknown. A larger readahead window
+/// that is faster becomes a further finding. If none is faster, the waits for readahead are taken
+/// out.
 pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
     // The number of threads that repeat the reads as recorded. The limit of 64 is chosen.
     let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
@@ -20,12 +22,18 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
             && gain.is_none(finding.seconds)
         {
             finding.remedy = format!("none is known: {with} took as long on this storage");
+            finding.gain = Some(gain);
+            continue;
         }
-        finding.gain = Some(gain);
+        finding.gain = Some(gain.if_certain());
     }
     let readahead = explanation.readahead.as_ref();
-    if let Some(found) = readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
-        explanation.findings.push(found);
-        explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+    match readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
+        None => {}
+        Some(Comparison::NoneFaster) => explanation.readahead = None,
+        Some(Comparison::Faster(found)) => {
+            explanation.findings.push(found);
+            explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+        }
     }
 }

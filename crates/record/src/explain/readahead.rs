@@ -91,13 +91,22 @@ pub(super) fn reportable_waits(
     })
 }
 
-/// Compares readahead windows on the file, and returns the finding if a larger one is faster.
-/// Returns `None` also where the comparison is impossible: the file was replaced, is too short or
-/// has no direct reads, the window is unknown, or the storage has changed.
+/// Result of a comparison of readahead windows.
+#[derive(Debug)]
+pub(super) enum Comparison {
+    /// A larger window is faster.
+    Faster(Finding),
+    /// No larger window is faster.
+    NoneFaster,
+}
+
+/// Compares readahead windows on the file. Returns `None` where that is impossible: the file was
+/// replaced, is too short or has no direct reads, the window is unknown, the storage has changed, or
+/// the rounds differ too much.
 pub(super) fn measure(
     waits: &ReadaheadWaits,
     should_continue: &mut dyn FnMut() -> bool,
-) -> Option<Finding> {
+) -> Option<Comparison> {
     let file = open_direct(&waits.file).ok()?;
     let setting = ReadaheadSetting::from_metadata(&file.metadata().ok()?)?;
     let trial = compare(&file, waits.offset, setting.bytes, should_continue).ok()??;
@@ -107,7 +116,11 @@ pub(super) fn measure(
     let finding = build_finding(waits, &setting, &trial);
     let gain = finding.gain.as_ref()?;
     let is_larger = trial.tried[trial.chosen].bytes > setting.bytes;
-    (is_larger && !gain.is_none(waits.seconds)).then_some(finding)
+    match is_larger && !gain.is_none(waits.seconds) {
+        true if gain.is_uncertain() => None,
+        true => Some(Comparison::Faster(finding)),
+        false => Some(Comparison::NoneFaster),
+    }
 }
 
 /// Returns the finding that the chosen window of a trial is faster than the present one.
@@ -129,9 +142,9 @@ fn build_finding(
         share: waits.share,
         title: "the kernel's readahead window is small for the device".to_owned(),
         evidence: format!(
-            "{} reads in order waited for readahead, most of them of {}; the window is {} KiB. Direct \
+            "{} in order waited for readahead, mostly of {}; the window is {} KiB. Direct \
              reads of this size, two in flight, have {:.0} MiB a second; of {kib} KiB {:.0}",
-            waits.waits,
+            reads_text(waits.waits),
             waits.file.path,
             setting.bytes >> 10,
             mib_per_s(present.median()),
@@ -152,6 +165,11 @@ fn build_finding(
             requests: trial.tried.iter().map(|window| window.requests).sum(),
         }),
     }
+}
+
+/// Returns a number of reads as text.
+fn reads_text(count: u64) -> String {
+    if count == 1 { "1 read".to_owned() } else { format!("{count} reads") }
 }
 
 /// Returns the name of the disk or file system whose setting has this path in sysfs.
