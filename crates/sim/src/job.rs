@@ -209,14 +209,35 @@ impl Job {
     }
 }
 
-/// Parses a time in the form of `runtime`: in seconds, or with a unit such as `10s` or `5m`.
+/// Parses a time in the form of `runtime`: in seconds, or with a unit such as `10s` or `5m`. It may
+/// have decimals, such as `1.5s`, which fio would drop.
 ///
 /// # Errors
 /// Returns the expected form. Times above ten years are invalid too.
 pub fn span(text: &str) -> Result<Time, String> {
-    let value = value::OptionValue { text, is_given: true, kilo: value::ByteUnits::default() };
     // The byte units of `kilo` do not matter for a time.
-    value.span(Time::from_s(1))
+    let parse = |text: &str| {
+        let kilo = value::ByteUnits::default();
+        value::OptionValue { text, is_given: true, kilo }.span(Time::from_s(1))
+    };
+    let Some((whole, decimals, suffix)) = split_decimals(text) else { return parse(text) };
+    let [whole, unit] = [parse(&format!("{whole}{suffix}"))?, parse(&format!("1{suffix}"))?];
+    let part: u64 = decimals.parse().map_err(|error| format!("a number ({error})"))?;
+    let part_ns = u128::from(part) * u128::from(unit.ns()) / 10_u128.pow(decimals.len() as u32);
+    Ok(Time(whole.ns() + part_ns as u64))
+}
+
+/// Largest number of decimals of a time that count.
+const DECIMALS_MAX: usize = 18;
+
+/// Splits `1.5s` into the digits `1`, the decimals `5` and the suffix `s`. Later decimals than
+/// [`DECIMALS_MAX`] are dropped. `None` for another form.
+fn split_decimals(text: &str) -> Option<(&str, &str, &str)> {
+    let (whole, rest) = text.trim().split_once('.')?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let has_digits =
+        end > 0 && !whole.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit());
+    has_digits.then(|| (whole, &rest[..end.min(DECIMALS_MAX)], &rest[end..]))
 }
 
 impl JobFile {
@@ -300,5 +321,29 @@ impl JobFile {
             engines.push(format!("without effect here: {}", names.join(", ")));
         }
         (!engines.is_empty()).then(|| engines.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand, in nanoseconds. More decimals than nanoseconds are rounded down.
+    #[test]
+    fn span_may_have_decimals() {
+        let cases = [
+            ("2", 2_000_000_000),
+            ("0.5", 500_000_000),
+            ("1.25m", 75_000_000_000),
+            ("0.9273904955s", 927_390_495),
+            ("20.5ms", 20_500_000),
+            ("0.0000000000000000000009", 0),
+        ];
+        for (text, ns) in cases {
+            assert_eq!(span(text), Ok(Time(ns)), "{text}");
+        }
+        for text in [".5", "1.", "1.s", "1.5x", "-1.5", "1.5.5", "0x1.8s", "9999999999.5"] {
+            assert!(span(text).is_err(), "{text}");
+        }
     }
 }
