@@ -192,8 +192,8 @@ fn show(path: &Path) -> CommandResult {
     out.finish()
 }
 
-/// Copies the records that end within a time span. Names, openings, mappings and advice stay, and
-/// totals of the whole recording are dropped.
+/// Copies the records that end within a time span, which becomes the recording's duration. Names,
+/// openings, mappings and advice stay, and totals of the whole recording are dropped.
 fn cut(args: &CutArgs) -> CommandResult {
     let time_ns = |option: &str, text: &str| {
         let span = job::span(text);
@@ -221,8 +221,32 @@ fn cut(args: &CutArgs) -> CommandResult {
             // Names, openings, mappings and advice stay: later records depend on them.
             _ => from_ns,
         };
-        (from_ns..to_ns).contains(&ended_ns).then_some(record)
+        let is_kept = (from_ns..to_ns).contains(&ended_ns);
+        is_kept.then(|| count_from(record, from_ns, to_ns))
     })
+}
+
+/// Limits the times of a record to a span of the recording, and counts them from its begin.
+fn count_from(mut record: Record, from_ns: u64, to_ns: u64) -> Record {
+    if let Record::End(end) = &mut record {
+        // The processor time of the span is not known.
+        end.processor_ns = None;
+        end.has_exited &= end.at_ns <= to_ns;
+    }
+    if let Some((end_ns, begin_ns)) = record.times_mut() {
+        for time_ns in [Some(end_ns), begin_ns].into_iter().flatten() {
+            *time_ns = (*time_ns).clamp(from_ns, to_ns) - from_ns;
+        }
+    }
+    match &mut record {
+        // 0 is an unknown time.
+        Record::Start(start) if start.wall_ns > 0 => start.wall_ns += from_ns,
+        Record::Read(read) => {
+            read.waited_ns = read.waited_ns.min(read.end_ns.saturating_sub(read.begin_ns));
+        }
+        _ => {}
+    }
+    record
 }
 
 /// Replaces the names of the program, files and threads in a record by numbers, and clears inodes.

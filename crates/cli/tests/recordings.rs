@@ -68,6 +68,27 @@ fn recordings_can_be_cut_and_anonymised() {
     scratch.run("recording cut reads.rec --from 2ms --to 4ms -o cut.rec").has_ended(0, "cut");
     let shown = scratch.run("recording show cut.rec").stdout;
     assert_eq!(shown.lines().filter(|line| line.starts_with("{\"read\"")).count(), 5, "{shown}");
+    // The span is the duration, and the first of these reads began before it.
+    let first = shown.lines().find(|line| line.starts_with("{\"read\"")).unwrap();
+    let first: serde_json::Value = serde_json::from_str(first).unwrap();
+    assert_eq!(
+        (&first["read"]["begin_ns"], &first["read"]["end_ns"]),
+        (&0.into(), &100_000.into())
+    );
+    let explained: serde_json::Value =
+        serde_json::from_str(&scratch.run("explain cut.rec --json").stdout).unwrap();
+    assert_eq!(explained["seconds"], 0.002);
+    // Both parts merge to the whole at its place. Decimals are a time.
+    scratch.run("recording cut reads.rec --to 0.0205s -o begin.rec").has_ended(0, "cut");
+    scratch.run("recording cut reads.rec --from 20.5ms -o rest.rec").has_ended(0, "cut");
+    scratch.run("recording merge begin.rec rest.rec -o whole.rec").has_ended(0, "merge");
+    let reads = |name: &str| {
+        let shown = scratch.run(&format!("recording show {name}")).stdout;
+        let reads = shown.lines().filter(|line| line.starts_with("{\"read\""));
+        let record = reads.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        record.map(|record| record["read"]["end_ns"].as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!(reads("whole.rec"), reads("reads.rec"));
     scratch.run("recording anonymize reads.rec -o nameless.rec").has_ended(0, "anonymise");
     let shown = scratch.run("recording show nameless.rec").stdout;
     assert!(shown.contains("/file-0") && !shown.contains("/d/"), "{shown}");

@@ -492,6 +492,30 @@ pub enum Record {
 }
 
 impl Record {
+    /// Times of the record in nanoseconds since the start of the recording: its end, and its begin if
+    /// it has one. `None` for a record without a time.
+    pub fn times_mut(&mut self) -> Option<(&mut u64, Option<&mut u64>)> {
+        Some(match self {
+            Record::Open(open) => (&mut open.at_ns, None),
+            Record::Map(map) => (&mut map.at_ns, None),
+            Record::Advice(advice) => (&mut advice.at_ns, None),
+            Record::Read(read) => (&mut read.end_ns, Some(&mut read.begin_ns)),
+            Record::Insert(insert) => (&mut insert.at_ns, None),
+            Record::Evict(evict) => (&mut evict.at_ns, None),
+            Record::Request(request) => (&mut request.end_ns, Some(&mut request.begin_ns)),
+            Record::Lost(lost) => (&mut lost.at_ns, None),
+            Record::End(end) => (&mut end.at_ns, None),
+            Record::Mapped(mapped) => (&mut mapped.at_ns, None),
+            Record::Unseen(unseen) => (&mut unseen.at_ns, None),
+            Record::TimeSpent(spent) => (&mut spent.at_ns, None),
+            Record::OthersRequests(others) => (&mut others.at_ns, None),
+            Record::OthersSampled(others) => (&mut others.end_ns, Some(&mut others.begin_ns)),
+            Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => {
+                return None;
+            }
+        })
+    }
+
     /// Number of the record's type, its first byte in the file. Numbers never change.
     pub const fn tag(&self) -> u8 {
         match self {

@@ -346,23 +346,7 @@ impl MergedNames {
 /// Adds `time_offset_ns` to the times of a record. Returns its order time, or `None` for a record
 /// without a time.
 fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
-    let (end_ns, begin_ns) = match record {
-        Record::Open(open) => (&mut open.at_ns, None),
-        Record::Map(map) => (&mut map.at_ns, None),
-        Record::Advice(advice) => (&mut advice.at_ns, None),
-        Record::Read(read) => (&mut read.end_ns, Some(&mut read.begin_ns)),
-        Record::Insert(insert) => (&mut insert.at_ns, None),
-        Record::Evict(evict) => (&mut evict.at_ns, None),
-        Record::Request(request) => (&mut request.end_ns, Some(&mut request.begin_ns)),
-        Record::Lost(lost) => (&mut lost.at_ns, None),
-        Record::End(end) => (&mut end.at_ns, None),
-        Record::Mapped(mapped) => (&mut mapped.at_ns, None),
-        Record::Unseen(unseen) => (&mut unseen.at_ns, None),
-        Record::TimeSpent(spent) => (&mut spent.at_ns, None),
-        Record::OthersRequests(others) => (&mut others.at_ns, None),
-        Record::OthersSampled(others) => (&mut others.end_ns, Some(&mut others.begin_ns)),
-        Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => return None,
-    };
+    let (end_ns, begin_ns) = record.times_mut()?;
     *end_ns += time_offset_ns;
     if let Some(begin_ns) = begin_ns {
         *begin_ns += time_offset_ns;
