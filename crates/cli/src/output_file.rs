@@ -83,8 +83,8 @@ impl Write for OutputFile {
     }
 }
 
-/// Refuses an output that would overwrite one of `needed_paths`, the inputs and the other outputs of
-/// the command. `None`, no requested file, is accepted.
+/// Refuses an output that would overwrite one of `needed_paths`, the inputs and the other outputs
+/// of the command. `None`, no requested file, is accepted.
 pub fn check_not_needed(
     output: Option<&Path>,
     needed_paths: impl IntoIterator<Item: AsRef<Path>>,

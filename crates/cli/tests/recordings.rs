@@ -164,8 +164,8 @@ fn output_after_an_error_is_the_old_file_or_none() {
     scratch.refused("recording cut reads.rec -o no/out", &["no/out: No such file or directory"]);
 }
 
-/// The output is the input itself, or a symbolic or hard link to it. Two outputs are one file, which
-/// exists or not.
+/// The output is the input itself, or a symbolic or hard link to it. Two outputs are one file,
+/// which exists or not.
 #[test]
 fn an_output_that_would_overwrite_an_input_is_refused() {
     let scratch = Scratch::new("recordings-input");

@@ -5,3 +5,4 @@ mod diagnoses;
 mod explain;
 mod live;
 mod program_causes;
+mod unseen;

@@ -9,11 +9,11 @@ use readpath_trace::recording::{
 
 use super::explain::{KIB, Made, US, far, found};
 
-fn causes(explanation: &Explanation) -> Vec<WaitCause> {
+pub(crate) fn causes(explanation: &Explanation) -> Vec<WaitCause> {
     explanation.findings.iter().map(|finding| finding.cause).collect()
 }
 
-fn says(explanation: &Explanation, words: &[&str]) {
+pub(crate) fn says(explanation: &Explanation, words: &[&str]) {
     let first = explanation.findings.first().expect("something is found");
     let text = format!("{}; {}; {}", first.title, first.evidence, first.remedy);
     for word in words {
@@ -82,103 +82,6 @@ fn waits_without_recorded_reads_are_no_verdict() {
     assert_eq!(explanation.limit, ProgramLimit::Unseen);
     let text = explanation.limit_text;
     assert!(text.contains("waited 90.0 ms for files and swap, 50.0 ms of it for AIO"), "{text}");
-}
-
-/// As root: calls that read waited 60 of 100 ms, and the recorded ones among them 10 ms. The program
-/// was said to find its data in memory. Page faults may be of memory without a file.
-#[test]
-fn waits_of_calls_without_recorded_reads_are_no_verdict_as_root() {
-    let explanation = |activity| {
-        let mut made = Made::new();
-        (0..10).for_each(|at| {
-            made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 1000);
-        });
-        made.compute(100_000 - made.now / US);
-        let (at_ns, wall_ns) = (made.now, 60_000 * US);
-        made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
-        made.explained()
-    };
-    let hidden = explanation(Activity::Read);
-    assert_eq!((hidden.limit, causes(&hidden)), (ProgramLimit::Unseen, Vec::new()));
-    let text = hidden.limit_text;
-    assert!(text.contains("waited 60.0 ms, and the recorded reads of files are 10.0 ms"), "{text}");
-    assert_ne!(explanation(Activity::Fault).limit, ProgramLimit::Unseen);
-}
-
-/// A copy of 1 MiB to file 2 brings its pages into the cache, too. They are written, not fetched.
-#[test]
-fn pages_that_a_copy_writes_are_not_fetched() {
-    let mut made = Made::new();
-    let begin_ns = made.now;
-    for file in [0, 2] {
-        made.records.push(Record::Insert(PagesInserted {
-            at_ns: begin_ns + US,
-            thread: 0,
-            file,
-            offset: 0,
-            bytes: 1024 * KIB,
-        }));
-    }
-    made.now += 1000 * US;
-    made.records.push(Record::Read(ReadRecord {
-        begin_ns,
-        end_ns: made.now,
-        waited_ns: 900 * US,
-        way: ReadMethod::Copied,
-        descriptor: Some(3),
-        offset: 0,
-        asked_bytes: 1024 * KIB,
-        outcome: ReadOutcome::Bytes(1024 * KIB),
-        ..ReadRecord::default()
-    }));
-    let shape = made.explained().shape;
-    assert_eq!((shape.fetched_bytes, shape.unused_bytes), (1024 * KIB, 0));
-}
-
-/// A read of a child ends 100 ms after the program, whose times by activity end with it. Nothing is
-/// known of 80 % of the recording. The program was said to find its data in memory.
-#[test]
-fn time_after_the_program_is_unknown() {
-    let mut made = Made::new();
-    made.compute(20_000);
-    let times = TimeSpent { at_ns: made.now, activity: Activity::Processor, wall_ns: made.now };
-    made.compute(80_000);
-    made.read(0, ReadMethod::Read, (0, 4 * KIB), 0, 0);
-    made.records.push(Record::TimeSpent(times));
-    let explanation = made.explained();
-    assert_eq!(explanation.limit, ProgramLimit::Unknown, "{}", explanation.limit_text);
-}
-
-/// 200 reads of 8 KiB from the end to the begin of a file: each ends where the last one began, 16
-/// KiB before its end. Half of the reads at random positions in between have no common distance.
-#[test]
-fn reads_in_backward_order_are_not_at_random_positions() {
-    let explanation = |random: u64| {
-        let mut made = Made::new();
-        for at in (0..200).rev() {
-            let place = if at % 4 < random { far(at) } else { at * 8 * KIB };
-            made.read(0, ReadMethod::Pread, (place, 8 * KIB), 8 * KIB, 1000);
-        }
-        made.explained()
-    };
-    let backward = explanation(0);
-    assert_eq!(causes(&backward), [WaitCause::Depth]);
-    says(&backward, &["at equal distances, most of them 16 KiB before", "`readpath advise`"]);
-    let mixed = explanation(3);
-    says(&mixed, &["at random positions"]);
-    assert!(!mixed.findings[0].remedy.contains("advise`"), "{mixed:?}");
-}
-
-/// One copy of 8 MiB waits 64 ms for readahead, and one of 1 MiB only for 8 windows of 128 KiB.
-#[test]
-fn a_long_copy_waits_for_readahead() {
-    let waits = |bytes: u64| {
-        let mut made = Made::new();
-        made.read(0, ReadMethod::Copied, (0, bytes), bytes, bytes >> 7);
-        made.explained().readahead.map(|waits| (waits.waits, waits.seconds))
-    };
-    assert_eq!(waits(8 << 20), Some((1, 65_536e-6)));
-    assert_eq!(waits(1 << 20), None);
 }
 
 /// Calls of 82 ms leave less than a tenth of 100 ms. Calls of 40 ms leave half. Of each call of

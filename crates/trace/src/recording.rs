@@ -492,8 +492,8 @@ pub enum Record {
 }
 
 impl Record {
-    /// Times of the record in nanoseconds since the start of the recording: its end, and its begin if
-    /// it has one. `None` for a record without a time.
+    /// Times of the record in nanoseconds since the start of the recording: its end, and its begin
+    /// if it has one. `None` for a record without a time.
     pub fn times_mut(&mut self) -> Option<(&mut u64, Option<&mut u64>)> {
         Some(match self {
             Record::Open(open) => (&mut open.at_ns, None),

@@ -101,8 +101,8 @@ pub(super) enum Comparison {
 }
 
 /// Compares readahead windows on the file. Returns `None` where that is impossible: the file was
-/// replaced, is too short or has no direct reads, the window is unknown, the storage has changed, or
-/// the rounds differ too much.
+/// replaced, is too short or has no direct reads, the window is unknown, the storage has changed,
+/// or the rounds differ too much.
 pub(super) fn measure(
     waits: &ReadaheadWaits,
     should_continue: &mut dyn FnMut() -> bool,

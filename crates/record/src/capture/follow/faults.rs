@@ -87,8 +87,8 @@ impl OpenFault {
         self.is_asleep = self.is_missed && (!self.is_served || sleep == Sleep::Uninterruptible);
     }
 
-    /// Adds the sleep of the task, from its start to the wake-up, to the fault's wait, if it belongs
-    /// to the fault. The task runs again at `at_ns`.
+    /// Adds the sleep of the task, from its start to the wake-up, to the fault's wait, if it
+    /// belongs to the fault. The task runs again at `at_ns`.
     fn end_sleep(&mut self, (since_ns, woken_ns): (u64, u64), at_ns: u64) {
         if self.is_asleep {
             self.waited_ns += woken_ns.saturating_sub(since_ns.max(self.begin_ns));

@@ -2,8 +2,8 @@
 //!
 //! A recording without root samples the times of all waits, and misses some reads. Examples are
 //! page faults in short programs, overwritten requests of io_uring, and calls that bypass the C
-//! library. A recording as root has all reads of files by the calls that it knows. Reads of devices,
-//! and of files of the system that have no storage, are none of them.
+//! library. A recording as root has all reads of files by the calls that it knows. Reads of
+//! devices, and of files of the system that have no storage, are none of them.
 
 use readpath_trace::recording::Activity;
 
