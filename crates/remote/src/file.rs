@@ -35,7 +35,7 @@
 //! a thread besides those that read. A child made by `fork` opens its own files.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::channel;
 
 use object_store::path::Path;
@@ -44,10 +44,16 @@ use readpath::{Builder, File, OpenFileError, OpenUrlError, ReadPath, register_ur
 use tokio::runtime::Handle;
 use url::Url;
 
+#[cfg(feature = "disk")]
+mod disk_name;
 mod object_source;
 mod runtime;
 
 use object_source::ObjectSource;
+
+#[cfg(feature = "disk")]
+use crate::disk::DiskStore;
+use crate::store::Disk;
 
 /// Called with each error of a request that a reader waited for, or that a prefetch had.
 pub type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
@@ -67,6 +73,10 @@ pub struct FileOptions {
     pub runtime: Option<Handle>,
     /// Called with each error. A read reports only its kind. Default: none.
     pub on_error: Option<OnError>,
+    /// Disk tier of the object. Default: none. A URL without its query, and the options that select
+    /// its server, become parts of the name of the store.
+    #[cfg(feature = "disk")]
+    pub disk: Option<DiskStore>,
 }
 
 impl Default for FileOptions {
@@ -77,6 +87,8 @@ impl Default for FileOptions {
             retries_max: 1,
             runtime: None,
             on_error: None,
+            #[cfg(feature = "disk")]
+            disk: None,
         }
     }
 }
@@ -85,12 +97,23 @@ impl Default for FileOptions {
 pub const SCHEMES: [&str; 11] =
     ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https", "file"];
 
+/// Options of the files of registered schemes.
+static URL_OPTIONS: Mutex<Option<FileOptions>> = Mutex::new(None);
+
 /// Makes `readpath::File::open`, and `Builder::open`, take URLs of these [schemes](SCHEMES). The
 /// options of the client come from the variables of the environment, as `AWS_ACCESS_KEY_ID` or
 /// `GOOGLE_SERVICE_ACCOUNT` of the crate `object_store`.
 pub fn register() {
+    register_with(FileOptions::default());
+}
+
+/// As [`register`], with these options for each file, such as a disk tier. The builder that opens
+/// the file replaces [`FileOptions::path`]. A later call replaces the options.
+pub fn register_with(options: FileOptions) {
+    *URL_OPTIONS.lock().unwrap_or_else(PoisonError::into_inner) = Some(options);
     register_urls(&SCHEMES, |url, path| {
-        let options = FileOptions { path, ..FileOptions::default() };
+        let options = URL_OPTIONS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let options = FileOptions { path, ..options.unwrap_or_default() };
         let variables = std::env::vars_os();
         let variables = variables
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
@@ -117,7 +140,12 @@ pub fn open_url<K: AsRef<str>, V: Into<String>>(
     let client_options =
         client_options.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.into()));
     let of_scheme = (url.scheme() == "http").then(|| ("allow_http".to_owned(), "true".to_owned()));
-    let client_options = client_options.chain(of_scheme);
+    let client_options: Vec<(String, String)> = client_options.chain(of_scheme).collect();
+    #[cfg(feature = "disk")]
+    let options = FileOptions {
+        disk: options.disk.map(|disk| disk_name::of_url(&disk, &url, &client_options)),
+        ..options
+    };
     let (store, location) =
         object_store::parse_url_opts(&url, client_options).map_err(OpenObjectError::Store)?;
     open_object(store.into(), &location, options)
@@ -132,7 +160,11 @@ pub fn open_object(
     location: &Path,
     options: FileOptions,
 ) -> Result<File, OpenObjectError> {
-    let FileOptions { path, part_bytes, retries_max, runtime, on_error } = options;
+    let disk = Disk {
+        #[cfg(feature = "disk")]
+        store: options.disk,
+    };
+    let FileOptions { path, part_bytes, retries_max, runtime, on_error, .. } = options;
     let runtime = match runtime {
         Some(runtime) => runtime,
         None => runtime::background().map_err(|error| OpenObjectError::NoThread(error.kind()))?,
@@ -141,7 +173,7 @@ pub fn open_object(
     let (handle, name) = (runtime.clone(), location.clone());
     runtime.spawn(async move {
         let source =
-            ObjectSource::open(store, name, handle, part_bytes, retries_max, on_error).await;
+            ObjectSource::open(store, name, handle, part_bytes, retries_max, on_error, disk).await;
         // The caller waits for it.
         drop(sender.send(source));
     });

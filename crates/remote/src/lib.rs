@@ -13,6 +13,9 @@
 #![cfg_attr(all(feature = "file", target_os = "linux"), doc = "- [`file`] opens objects")]
 #![cfg_attr(not(all(feature = "file", target_os = "linux")), doc = "- `file` opens objects")]
 //!   as files of the crate `readpath`, on Linux. It needs the feature `file`.
+#![cfg_attr(all(feature = "disk", target_os = "linux"), doc = "- [`disk`] keeps blocks of objects")]
+#![cfg_attr(not(all(feature = "disk", target_os = "linux")), doc = "- `disk` keeps blocks of objects")]
+//!   in a local folder, on Linux. It needs the feature `disk`.
 //!
 //! ```
 //! use readpath_remote::planner::{Event, Planner, PlannerOptions, Time};
@@ -42,9 +45,13 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(all(feature = "disk", target_os = "linux"))]
+pub mod disk;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
 pub mod planner;
+#[cfg(feature = "object_store")]
+mod promise;
 #[cfg(feature = "object_store")]
 pub mod store;
 

@@ -80,13 +80,13 @@ use object_store::{
 };
 
 mod answers;
+mod blocks;
 mod errors;
 mod fetching;
 mod objects;
 mod opening;
 mod options;
 mod pieces;
-mod promise;
 mod ranges;
 mod runtime;
 mod shared;
@@ -107,6 +107,7 @@ use writes::{Upload, WriteGuard};
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) use {
     answers::body_of,
+    blocks::{Blocks, Disk, Ends},
     errors::{dropped_error, other_range, too_long, too_short},
     objects::{generation_of, settles_at},
 };

@@ -10,11 +10,12 @@ use object_store::{Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectS
 use readpath::DeviceError;
 use readpath::source::{Fetch, Source};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::{OnError, OpenObjectError};
 use crate::planner::{Generation, Time};
 use crate::store::{
-    body_of, generation_of, is_weak, may_succeed_later, other_range, settles_at, too_long,
+    Blocks, Disk, Ends, body_of, generation_of, is_weak, may_succeed_later, other_range, settles_at, too_long,
     too_short,
 };
 
@@ -30,6 +31,8 @@ struct Version {
     part_bytes: u64,
     retries_max: u32,
     on_error: Option<OnError>,
+    disk: Disk,
+    opened: Instant,
 }
 
 /// End of a try.
@@ -52,6 +55,7 @@ impl ObjectSource {
         part_bytes: u64,
         retries_max: u32,
         on_error: Option<OnError>,
+        disk: Disk,
     ) -> Result<ObjectSource, OpenObjectError> {
         let mut retries_left = retries_max;
         loop {
@@ -68,8 +72,17 @@ impl ObjectSource {
             };
             let rest = settles_at(&meta, Time::ZERO, unix_started);
             if rest == Time::ZERO {
-                let version =
-                    Version { store, meta, generation, runtime, part_bytes, retries_max, on_error };
+                let version = Version {
+                    store,
+                    meta,
+                    generation,
+                    runtime,
+                    part_bytes,
+                    retries_max,
+                    on_error,
+                    disk,
+                    opened: Instant::now(),
+                };
                 return Ok(ObjectSource(Arc::new(version)));
             }
             tokio::time::sleep(Duration::from_nanos(rest.0)).await;
@@ -81,14 +94,22 @@ impl Version {
     /// Fetches the bytes of a range, and reports the end.
     async fn fetch(&self, range: Range<u64>, mut fetch: Fetch) {
         let mut retries_left = self.retries_max;
+        let mut blocks = self.disk.blocks(&self.meta);
+        let Ends { prefix, suffix } = blocks.read(range.clone()).await;
+        fetch.fill(&prefix);
+        let requested_end = range.end - suffix.len() as u64;
         let (error, reason) = loop {
-            let missing = range.end - fetch.missing_bytes()..range.end;
+            let missing = range.end - fetch.missing_bytes()..requested_end;
             let end = match missing.is_empty() {
                 true => Try::Done,
-                false => self.request(missing, &mut fetch).await,
+                false => self.measured_request(missing, &mut fetch, &mut blocks).await,
             };
             match end {
-                Try::Done => return fetch.finish(),
+                Try::Done => {
+                    blocks.offer();
+                    fetch.fill(&suffix);
+                    return fetch.finish();
+                }
                 Try::Changed(error) => break (error, DeviceError::Stale),
                 Try::Failed(error) if !may_succeed_later(&error) || retries_left == 0 => {
                     let reason = reason_of(&error);
@@ -98,7 +119,11 @@ impl Version {
                     break (error, DeviceError::Garbled);
                 }
                 Try::Failed(_) => {}
-                Try::WrongLength(_) => fetch.restart(),
+                Try::WrongLength(_) => {
+                    fetch.restart();
+                    blocks.restart();
+                    fetch.fill(&prefix);
+                }
             }
             retries_left -= 1;
         };
@@ -108,8 +133,27 @@ impl Version {
         fetch.fail(reason);
     }
 
+    /// Requests a range, and reports the time to the disk tier.
+    async fn measured_request(
+        &self,
+        range: Range<u64>,
+        fetch: &mut Fetch,
+        blocks: &mut Blocks,
+    ) -> Try {
+        let bytes = range.end - range.start;
+        blocks.on_request(self.now());
+        let end = self.request(range, fetch, blocks).await;
+        blocks.on_answer(self.now(), matches!(end, Try::Done).then_some(bytes));
+        end
+    }
+
+    /// Time since the file was opened.
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
     /// Requests a range, and stores its bytes.
-    async fn request(&self, range: Range<u64>, fetch: &mut Fetch) -> Try {
+    async fn request(&self, range: Range<u64>, fetch: &mut Fetch, blocks: &mut Blocks) -> Try {
         let location = &self.meta.location;
         let options = GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
@@ -139,14 +183,17 @@ impl Version {
                 Ok(chunk) => chunk,
                 Err(error) => return Try::Failed(error),
             };
+            let start = at;
             at += chunk.len() as u64;
             if at > range.end {
                 return Try::WrongLength(too_long(location, &range));
             }
             if !fetch.fill(&chunk) {
-                // The file is closed: the end has no effect.
+                // The file is closed: the end has no effect, and is not checked any more.
+                blocks.restart();
                 return Try::Done;
             }
+            blocks.keep(start, chunk);
         }
         match at == range.end {
             true => Try::Done,

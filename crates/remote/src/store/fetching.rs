@@ -1,5 +1,6 @@
 //! Fetches: each is a task that reads one range of one version of an object.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -7,12 +8,13 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore};
 
 use super::answers::body_of;
+use super::blocks::{Blocks, Ends};
 use super::errors::{
     dropped_error, may_succeed_later, other_range, own_error, too_long, too_short,
 };
 use super::objects::{generation_of, is_weak};
 use super::shared::{Body, Shared};
-use crate::planner::{Arrival, Fetch};
+use crate::planner::{Arrival, Fetch, Time};
 
 /// Starts the task of a fetch. The bytes come from `body` first, if there is one.
 pub(super) fn spawn<S: ObjectStore>(
@@ -21,9 +23,17 @@ pub(super) fn spawn<S: ObjectStore>(
     location: Path,
     body: Option<Body>,
 ) {
-    let at = fetch.range.start;
-    let (shared_by_task, is_done, names_version) = (Arc::clone(shared), false, true);
-    let task = FetchTask { shared: shared_by_task, fetch, location, is_done, names_version, at };
+    let task = FetchTask {
+        shared: Arc::clone(shared),
+        location,
+        is_done: false,
+        names_version: true,
+        at: fetch.range.start,
+        end: fetch.range.end,
+        blocks: Blocks::default(),
+        ends: Ends::default(),
+        fetch,
+    };
     shared.runtime.spawn(Box::pin(task.run(body)));
 }
 
@@ -37,6 +47,11 @@ struct FetchTask<S: ObjectStore> {
     names_version: bool,
     /// The next byte of the object.
     at: u64,
+    /// End of the bytes to request; the rest is in the disk tier.
+    end: u64,
+    /// The disk tier of the fetch, and the bytes from it.
+    blocks: Blocks,
+    ends: Ends,
 }
 
 /// End of a try.
@@ -55,6 +70,7 @@ impl<S: ObjectStore> FetchTask<S> {
     /// Fetches all bytes, and reports the end to the planner.
     async fn run(mut self, mut body: Option<Body>) {
         let mut retries_left = self.shared.options.retries_max;
+        self.look_at_disk(body.is_some()).await;
         let end = loop {
             let is_first_body = body.is_some();
             let end = match body.take() {
@@ -72,8 +88,7 @@ impl<S: ObjectStore> FetchTask<S> {
             }
             retries_left -= u32::from(!is_first_body);
             if let Try::WrongLength(_) = end {
-                self.at = self.fetch.range.start;
-                self.shared.lock().planner.restart(self.fetch.id);
+                self.restart();
             }
         };
         let end = match end {
@@ -84,14 +99,49 @@ impl<S: ObjectStore> FetchTask<S> {
             end => end,
         };
         self.is_done = true;
-        let FetchTask { shared, fetch, location, .. } = &self;
+        if let Try::Done = end {
+            self.blocks.offer();
+        }
+        let FetchTask { shared, fetch, location, ends, .. } = &self;
         shared.run(|state, now| match end {
             Try::Done => {
+                state.planner.fill(now, fetch.id, &ends.suffix);
                 state.planner.finish(now, fetch.id);
             }
             Try::Changed => state.forget_version(now, location, &fetch.generation),
             Try::Failed(error) | Try::WrongLength(error) => state.fail(now, fetch.id, error),
         });
+    }
+
+    /// Takes the bytes that the disk tier has. If the body of another request is at hand, the
+    /// first bytes come from there.
+    async fn look_at_disk(&mut self, has_body: bool) {
+        let known = self.shared.lock().objects.find(&self.location).map(|object| &object.meta).cloned();
+        let Some(known) = known else { return };
+        if generation_of(&known).as_ref() != Some(&self.fetch.generation) {
+            return;
+        }
+        self.blocks = self.shared.disk.blocks(&known);
+        if !has_body {
+            self.ends = self.blocks.read(self.fetch.range.clone()).await;
+            self.end -= self.ends.suffix.len() as u64;
+            self.fill_prefix();
+        }
+    }
+
+    /// Stores the first bytes of the fetch, as far as the disk tier has them.
+    fn fill_prefix(&mut self) {
+        let now = self.shared.now();
+        self.shared.lock().planner.fill(now, self.fetch.id, &self.ends.prefix);
+        self.at += self.ends.prefix.len() as u64;
+    }
+
+    /// Drops the bytes that were requested.
+    fn restart(&mut self) {
+        self.at = self.fetch.range.start;
+        self.blocks.restart();
+        self.shared.lock().planner.restart(self.fetch.id);
+        self.fill_prefix();
     }
 
     /// Returns true if a failed fetch has failed because the object has another version, or is
@@ -111,7 +161,7 @@ impl<S: ObjectStore> FetchTask<S> {
 
     /// Requests the bytes that have not arrived, and stores them.
     async fn request(&mut self) -> Try {
-        let range = self.at..self.fetch.range.end;
+        let range = self.at..self.end;
         if range.is_empty() {
             return Try::Done;
         }
@@ -130,13 +180,29 @@ impl<S: ObjectStore> FetchTask<S> {
             if_match: tag,
             ..GetOptions::default()
         };
+        self.blocks.on_request(started);
+        let end = self.answer(started, range.clone(), options, known.size).await;
+        let bytes = matches!(end, Try::Done).then_some(range.end - range.start);
+        self.blocks.on_answer(self.shared.now(), bytes);
+        end
+    }
+
+    /// Sends a request for a range of an object of `size` bytes, and stores the bytes of the
+    /// answer.
+    async fn answer(
+        &mut self,
+        started: Time,
+        range: Range<u64>,
+        options: GetOptions,
+        size: u64,
+    ) -> Try {
         let result = match self.shared.store.get_opts(&self.location, options).await {
             Ok(result) => result,
             Err(Error::Precondition { .. } | Error::NotFound { .. }) => return Try::Changed,
             Err(error) => return Try::Failed(error),
         };
         if generation_of(&result.meta).as_ref() != Some(&self.fetch.generation)
-            || result.meta.size != known.size
+            || result.meta.size != size
         {
             return Try::Changed;
         }
@@ -151,7 +217,7 @@ impl<S: ObjectStore> FetchTask<S> {
     async fn read_body(&mut self, mut body: Body) -> Try {
         let range = body.range;
         let (mut position, end) = (range.start, range.end);
-        let needed_end = self.fetch.range.end;
+        let needed_end = self.end;
         while let Some(chunk) = body.stream.next().await {
             let mut chunk = match chunk {
                 Ok(chunk) => chunk,
@@ -165,12 +231,20 @@ impl<S: ObjectStore> FetchTask<S> {
             // Only the bytes from `self.at` to the end of the fetch are needed.
             chunk.truncate(last.min(needed_end).saturating_sub(first) as usize);
             let skipped = self.at.saturating_sub(first).min(chunk.len() as u64);
-            let needed = &chunk[skipped as usize..];
+            let needed = chunk.slice(skipped as usize..);
             let now = self.shared.now();
-            let arrival = self.shared.lock().planner.fill(now, self.fetch.id, needed);
+            let arrival = self.shared.lock().planner.fill(now, self.fetch.id, &needed);
             match arrival {
-                Arrival::Accepted => self.at += needed.len() as u64,
-                Arrival::Ignored => return Try::Done,
+                Arrival::Accepted => {
+                    let start = self.at;
+                    self.at += needed.len() as u64;
+                    self.blocks.keep(start, needed);
+                }
+                Arrival::Ignored => {
+                    // The end of the answer is not checked any more.
+                    self.blocks.restart();
+                    return Try::Done;
+                }
                 Arrival::WrongLength => unreachable!("the needed bytes are within the fetch"),
             }
             if self.at == needed_end && end > needed_end {

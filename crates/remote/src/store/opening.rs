@@ -95,12 +95,14 @@ impl<S: ObjectStore> Shared<S> {
         if let Some(opening) = state.openings.get(location) {
             return Step::Wait(opening.clone());
         }
+        // Bytes that the disk tier has are not requested.
+        let needs_version = is_known || self.disk.has(location);
         let promise = Opening::new();
         state.openings.insert(location.clone(), promise.clone());
         Step::Open(OpeningTask {
             shared: Arc::clone(self),
             location: location.clone(),
-            need: if is_known { Need::Version } else { need.clone() },
+            need: if needs_version { Need::Version } else { need.clone() },
             started,
             unix_started,
             slot: Arc::clone(slot),

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::blocks::Disk;
+#[cfg(all(feature = "disk", target_os = "linux"))]
+use crate::disk::DiskStore;
 use crate::planner::PlannerOptions;
 
 /// Options of a [`ReadpathStore`](super::ReadpathStore).
@@ -26,6 +29,28 @@ pub struct StoreOptions {
     /// Number of objects that are remembered. Default 4,096. The least recently used one is
     /// forgotten, with its pages.
     pub objects_max: usize,
+    /// Disk tier of the objects. Default: none.
+    #[cfg(all(feature = "disk", target_os = "linux"))]
+    pub disk: Option<DiskStore>,
+}
+
+#[cfg(all(feature = "disk", target_os = "linux"))]
+impl StoreOptions {
+    /// The options with a disk tier.
+    #[must_use]
+    pub fn with_disk(self, disk: DiskStore) -> StoreOptions {
+        StoreOptions { disk: Some(disk), ..self }
+    }
+}
+
+impl StoreOptions {
+    /// The disk tier, if there is one.
+    pub(super) fn disk_tier(&self) -> Disk {
+        Disk {
+            #[cfg(all(feature = "disk", target_os = "linux"))]
+            store: self.disk.clone(),
+        }
+    }
 }
 
 impl Default for StoreOptions {
@@ -37,6 +62,8 @@ impl Default for StoreOptions {
             repeats_max: 8,
             retries_max: 1,
             objects_max: 4096,
+            #[cfg(all(feature = "disk", target_os = "linux"))]
+            disk: None,
         }
     }
 }

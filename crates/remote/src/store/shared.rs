@@ -12,20 +12,22 @@ use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore};
 
+use super::blocks::Disk;
 use super::errors::{changed_during_stream, copy_of, dropped_error, own_error};
 use super::objects::{Found, Object, Objects, generation_of};
 use super::options::StoreOptions;
-use super::promise::Promise;
 use super::runtime::Runtime;
 use crate::planner::{
     Event, Fetch, FetchId, FileId, Generation, Planner, PlannerError, ReadFailure, ReadId, Time,
 };
+use crate::promise::Promise;
 
 /// A store with its planner.
 pub(super) struct Shared<S> {
     pub(super) store: S,
     pub(super) runtime: Box<dyn Runtime>,
     pub(super) options: StoreOptions,
+    pub(super) disk: Disk,
     /// Starts the task of a fetch.
     start_fetch: StartFetch<S>,
     state: Mutex<State>,
@@ -99,7 +101,8 @@ impl<S: ObjectStore> Shared<S> {
             is_begin_due: false,
             has_ended: false,
         };
-        Ok(Shared { store, runtime, options, start_fetch, state: Mutex::new(state) })
+        let disk = options.disk_tier();
+        Ok(Shared { store, runtime, options, disk, start_fetch, state: Mutex::new(state) })
     }
 
     /// The time of the runtime.

@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 
 /// A result that is set once. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Promise<T>(Arc<Mutex<PromiseState<T>>>);
+pub(crate) struct Promise<T>(Arc<Mutex<PromiseState<T>>>);
 
 #[derive(Debug)]
 struct PromiseState<T> {
@@ -16,12 +16,12 @@ struct PromiseState<T> {
 
 impl<T: Clone> Promise<T> {
     /// Creates a promise without a result.
-    pub(super) fn new() -> Promise<T> {
+    pub(crate) fn new() -> Promise<T> {
         Promise(Arc::new(Mutex::new(PromiseState { value: None, wakers: Vec::new() })))
     }
 
     /// Sets the result, and wakes all waiting tasks. A second result is ignored.
-    pub(super) fn set(&self, value: T) {
+    pub(crate) fn set(&self, value: T) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.value.get_or_insert(value);
         let wakers = std::mem::take(&mut state.wakers);
@@ -30,12 +30,12 @@ impl<T: Clone> Promise<T> {
     }
 
     /// Returns true if both are one promise.
-    pub(super) fn is(&self, other: &Promise<T>) -> bool {
+    pub(crate) fn is(&self, other: &Promise<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Waits for the result.
-    pub(super) async fn wait(&self) -> T {
+    pub(crate) async fn wait(&self) -> T {
         poll_fn(|context| {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             match &state.value {

@@ -1,0 +1,502 @@
+//! Reading and writing of entries, on the threads of a tier.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::entry::{BLOCK_BYTES, BadHead, EntryName, HEAD_BYTES, Head, VersionKey};
+use super::folder::{Folder, FolderLock, file_bytes};
+use super::index::ENTRIES_MAX;
+use super::tier::Tier;
+
+/// A range of an object to read.
+#[derive(Debug)]
+pub(super) struct ReadJob {
+    pub(super) key: Arc<VersionKey>,
+    /// Within the object.
+    pub(super) range: Range<u64>,
+}
+
+/// Bytes of a range from the folder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DiskRead {
+    /// The first bytes of the range.
+    pub(crate) prefix: Bytes,
+    /// The last bytes of the range, none of them in the prefix.
+    pub(crate) suffix: Bytes,
+}
+
+/// Fetched pages to write.
+#[derive(Debug)]
+pub(super) struct WriteJob {
+    pub(super) key: Arc<VersionKey>,
+    /// Position of the first chunk in the object.
+    pub(super) start: u64,
+    pub(super) chunks: Vec<Bytes>,
+    pub(super) parts: Vec<Part>,
+}
+
+/// Whole pages of one block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) block: u64,
+    /// Numbers of the pages in the block.
+    pub(super) pages: Range<u64>,
+    /// True if most of the pages were not fetched before.
+    pub(super) is_new: bool,
+}
+
+impl Part {
+    /// The parts of a range of an object: its whole pages, by block. The last page of the object
+    /// counts as a whole one.
+    pub(super) fn of_range(range: Range<u64>, object_bytes: u64) -> Vec<Part> {
+        let first = range.start.div_ceil(PAGE_BYTES);
+        let end = match range.end == object_bytes {
+            true => range.end.div_ceil(PAGE_BYTES),
+            false => range.end / PAGE_BYTES,
+        };
+        let block_pages = BLOCK_BYTES / PAGE_BYTES;
+        let mut parts = Vec::new();
+        let mut page = first;
+        while page < end {
+            let block = page / block_pages;
+            let block_end = end.min((block + 1) * block_pages);
+            let pages = page - block * block_pages..block_end - block * block_pages;
+            parts.push(Part { block, pages, is_new: false });
+            page = block_end;
+        }
+        parts
+    }
+
+    /// The pages as a set: bit n for page n.
+    pub(super) fn bits(&self) -> u64 {
+        let below = |page: u64| u64::MAX.checked_shl(page as u32).map_or(u64::MAX, |above| !above);
+        below(self.pages.end) & !below(self.pages.start)
+    }
+}
+
+impl WriteJob {
+    /// Bytes that the job keeps in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    /// The bytes of a range of the object, which is within the chunks.
+    fn data(&self, range: Range<u64>) -> Vec<u8> {
+        let mut data = Vec::with_capacity((range.end - range.start) as usize);
+        let mut at = self.start;
+        for chunk in &self.chunks {
+            let end = at + chunk.len() as u64;
+            let part = range.start.max(at)..range.end.min(end);
+            if part.start < part.end {
+                data.extend_from_slice(&chunk[(part.start - at) as usize..(part.end - at) as usize]);
+            }
+            at = end;
+        }
+        data
+    }
+}
+
+/// End of a block from which on present pages are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    First,
+    Last,
+}
+
+/// Result of a lookup that found no valid pages.
+#[derive(Debug)]
+enum BadEntry {
+    /// A checksum does not match, or the file is too short.
+    Damaged,
+    /// The entry is of another key.
+    OtherKey,
+}
+
+impl Tier {
+    /// Reads the bytes at both ends of a range, up to the first absent page from either end.
+    pub(super) fn read(&self, job: &ReadJob) -> DiskRead {
+        let Some(folder) = self.open_folder() else { return DiskRead::default() };
+        let ReadJob { key, range } = job;
+        let (mut prefix, mut at, mut absent) = (Vec::new(), range.start, None);
+        while at < range.end {
+            let block = at / BLOCK_BYTES;
+            let end = range.end.min((block + 1) * BLOCK_BYTES);
+            let bytes = self.read_block(folder, key, at..end, Side::First);
+            if bytes.is_none() {
+                absent = Some(block);
+            }
+            let bytes = bytes.unwrap_or_default();
+            at += bytes.len() as u64;
+            prefix.extend_from_slice(&bytes);
+            if at < end {
+                break;
+            }
+        }
+        let (mut parts, mut end) = (Vec::new(), range.end);
+        while end > at {
+            let block = (end - 1) / BLOCK_BYTES;
+            if absent == Some(block) {
+                break;
+            }
+            let start = at.max(block * BLOCK_BYTES);
+            let bytes = self.read_block(folder, key, start..end, Side::Last).unwrap_or_default();
+            end -= bytes.len() as u64;
+            parts.push(bytes);
+            if end > start {
+                break;
+            }
+        }
+        parts.reverse();
+        DiskRead { prefix: prefix.into(), suffix: parts.concat().into() }
+    }
+
+    /// Reads bytes of one block, from one side up to the first absent page. `None` without a valid
+    /// entry. A damaged entry is removed.
+    fn read_block(
+        &self,
+        folder: &Folder,
+        key: &VersionKey,
+        range: Range<u64>,
+        side: Side,
+    ) -> Option<Vec<u8>> {
+        let name = key.entry(range.start / BLOCK_BYTES);
+        let started = now();
+        let read = || -> io::Result<Result<Vec<u8>, BadEntry>> {
+            read_entry(&folder.open_entry(name)?, key, &range, side)
+        };
+        let mut result = read();
+        if !matches!(result, Ok(Ok(_) | Err(BadEntry::OtherKey)))
+            && !is_missing(&result)
+            // Perhaps it is being written: then another process or thread has the lock.
+            && let Some(lock) = folder.try_lock()
+        {
+            result = read();
+            if matches!(result, Ok(Err(BadEntry::Damaged))) || is_damage(&result) {
+                self.discard(&lock, name);
+            }
+        }
+        let ns = started.elapsed().as_nanos() as u64;
+        let mut state = self.lock();
+        match result {
+            Ok(Ok(bytes)) if !bytes.is_empty() => {
+                state.counters.hits += 1;
+                state.counters.hit_bytes += bytes.len() as u64;
+                state.admission.on_disk_read(ns, bytes.len() as u64);
+                if state.index.on_hit(name) {
+                    state.admission.on_first_hit();
+                }
+                Some(bytes)
+            }
+            result => {
+                state.counters.misses += 1;
+                if is_missing(&result) {
+                    state.index.remove(name);
+                } else if result.is_err() {
+                    state.counters.failures += 1;
+                }
+                matches!(result, Ok(Ok(_))).then(Vec::new)
+            }
+        }
+    }
+
+    /// Removes a damaged entry.
+    fn discard(&self, lock: &FolderLock<'_>, name: EntryName) {
+        let removed = lock.remove(name).and_then(|bytes| match lock.used_bytes()? {
+            Some(used) => lock.set_used_bytes(used.saturating_sub(bytes)),
+            None => Ok(()),
+        });
+        let mut state = self.lock();
+        state.counters.damaged += 1;
+        state.index.remove(name);
+        drop(state);
+        if let Err(error) = removed {
+            self.on_failure(&error);
+        }
+    }
+
+    /// Writes the parts of a job. A failure turns the tier off, or drops the parts.
+    pub(super) fn write(&self, job: WriteJob) {
+        for part in &job.parts {
+            let Some(folder) = self.open_folder() else { return };
+            let started = now();
+            let position = |page: u64| part.block * BLOCK_BYTES + page * PAGE_BYTES;
+            let end = position(part.pages.end).min(job.key.object_bytes);
+            let data = job.data(position(part.pages.start)..end);
+            let written = self.write_block(folder, &job.key, part, &data);
+            let ns = started.elapsed().as_nanos() as u64;
+            match written {
+                Ok(Some(bytes)) => {
+                    let mut state = self.lock();
+                    state.counters.writes += 1;
+                    state.counters.written_bytes += bytes;
+                    state.admission.on_disk_write(ns, bytes);
+                }
+                Ok(None) => {}
+                Err(error) => self.on_failure(&error),
+            }
+        }
+    }
+
+    /// Writes the absent ones of these pages of a block. Returns the number of bytes; `None` if all
+    /// pages are present, or if there is no place.
+    fn write_block(
+        &self,
+        folder: &Folder,
+        key: &VersionKey,
+        part: &Part,
+        data: &[u8],
+    ) -> io::Result<Option<u64>> {
+        let lock = folder.lock()?;
+        let used = match lock.used_bytes()? {
+            Some(used) => used,
+            None => self.recount(&lock)?,
+        };
+        let name = key.entry(part.block);
+        let file = lock.open_entry(name)?;
+        let (mut used, mut before) = (used, file_bytes(&file)?);
+        let head = read_head(&file, key, part.block);
+        if before > 0 && matches!(head, Err(BadEntry::Damaged)) {
+            self.lock().counters.damaged += 1;
+        }
+        let mut head = head.unwrap_or_else(|_| Head::empty());
+        if head.pages == 0 {
+            // A new entry, an unfinished or damaged one, or one of another key.
+            file.set_len(0)?;
+            used = used.saturating_sub(std::mem::take(&mut before));
+        }
+        let absent = part.bits() & !head.pages;
+        if absent == 0 {
+            return Ok(None);
+        }
+        let new_head_bytes = if head.pages == 0 { HEAD_BYTES } else { 0 };
+        let needed = u64::from(absent.count_ones()) * PAGE_BYTES + new_head_bytes;
+        let Some(used) = self.make_place(&lock, name, used, needed)? else {
+            self.lock().counters.dropped += 1;
+            if head.pages == 0 {
+                lock.remove(name)?;
+            }
+            return Ok(None);
+        };
+        lock.set_used_bytes(used + needed)?;
+        let written = write_pages(&file, key, part, &mut head, data);
+        let used = match &written {
+            Ok(_) => (used + file_bytes(&file)?).saturating_sub(before),
+            // The space of a block that cannot be written is free again.
+            Err(_) => used.saturating_sub(lock.remove(name)?.min(before)),
+        };
+        lock.set_used_bytes(used)?;
+        let mut state = self.lock();
+        state.counters.used_bytes = used;
+        match written.is_ok() {
+            true => state.index.enter(name, part.is_new),
+            false => state.index.remove(name),
+        }
+        written.map(Some)
+    }
+
+    /// Removes entries until `needed` bytes fit into the budget. Returns the bytes in use then;
+    /// `None` if no other entry than `target` is left.
+    fn make_place(
+        &self,
+        lock: &FolderLock<'_>,
+        target: EntryName,
+        mut used: u64,
+        needed: u64,
+    ) -> io::Result<Option<u64>> {
+        let mut is_counted = false;
+        loop {
+            let mut state = self.lock();
+            if used + needed <= self.budget_bytes && state.index.count() < ENTRIES_MAX {
+                return Ok(Some(used));
+            }
+            match state.index.victim() {
+                // The entry enters again after its write.
+                Some(victim) if victim == target => {}
+                Some(victim) => {
+                    state.counters.evicted += 1;
+                    drop(state);
+                    used = used.saturating_sub(lock.remove(victim)?);
+                }
+                None if is_counted => return Ok(None),
+                None => {
+                    // The rest was written by other processes, or the number is too large after
+                    // one was killed.
+                    drop(state);
+                    used = self.recount(lock)?;
+                    is_counted = true;
+                }
+            }
+        }
+    }
+
+    /// Enters all entries of the folder in the index, and removes entries beyond the budget.
+    pub(super) fn fit(&self, lock: &FolderLock<'_>) -> io::Result<()> {
+        let mut used = self.recount(lock)?;
+        while used > self.budget_bytes {
+            let Some(victim) = self.lock().index.victim() else { break };
+            used = used.saturating_sub(lock.remove(victim)?);
+            lock.set_used_bytes(used)?;
+            let counters = &mut self.lock().counters;
+            counters.evicted += 1;
+            counters.used_bytes = used;
+        }
+        Ok(())
+    }
+
+    /// Counts the bytes of the folder again, and enters all entries in the index. Returns the
+    /// number of bytes.
+    pub(super) fn recount(&self, lock: &FolderLock<'_>) -> io::Result<u64> {
+        let (used, found) = lock.recount()?;
+        let mut state = self.lock();
+        for found in found {
+            state.index.enter(found.name, false);
+        }
+        state.counters.used_bytes = used;
+        Ok(used)
+    }
+}
+
+/// Returns true if there is no such entry.
+fn is_missing<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Returns true if the bytes of a file cannot be read, though it could be opened.
+fn is_damage<T>(result: &io::Result<T>) -> bool {
+    let is_medium = |error: &io::Error| error.raw_os_error() == Some(EIO);
+    result.as_ref().is_err_and(|error| is_medium(error))
+}
+
+/// Error number of a medium that fails.
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
+
+/// The head of an entry.
+fn read_head(file: &File, key: &VersionKey, block: u64) -> Result<Head, BadEntry> {
+    let mut bytes = vec![0; HEAD_BYTES as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(|_| BadEntry::Damaged)?;
+    Head::decode(&bytes, key, block).map_err(|bad| match bad {
+        BadHead::Damaged => BadEntry::Damaged,
+        BadHead::OtherKey => BadEntry::OtherKey,
+    })
+}
+
+/// Bytes of a range within one block, from one side up to the first absent page.
+fn read_entry(
+    file: &File,
+    key: &VersionKey,
+    range: &Range<u64>,
+    side: Side,
+) -> io::Result<Result<Vec<u8>, BadEntry>> {
+    let block = range.start / BLOCK_BYTES;
+    let block_start = block * BLOCK_BYTES;
+    let head = match read_head(file, key, block) {
+        Ok(head) => head,
+        Err(bad) => return Ok(Err(bad)),
+    };
+    let needed = (range.start - block_start) / PAGE_BYTES
+        ..(range.end - block_start).div_ceil(PAGE_BYTES);
+    let pages = match side {
+        Side::First => {
+            let end = needed.clone().find(|&page| !head.has(page)).unwrap_or(needed.end);
+            needed.start..end
+        }
+        Side::Last => {
+            let absent = needed.clone().rev().find(|&page| !head.has(page));
+            absent.map_or(needed.start, |page| page + 1)..needed.end
+        }
+    };
+    let bytes: u64 = pages.clone().map(|page| key.page_bytes(block, page)).sum();
+    let mut data = vec![0; bytes as usize];
+    match file.read_exact_at(&mut data, HEAD_BYTES + pages.start * PAGE_BYTES) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Err(BadEntry::Damaged));
+        }
+        Err(error) => return Err(error),
+    }
+    for (page, data) in pages.clone().zip(data.chunks(PAGE_BYTES as usize)) {
+        if head.sums[page as usize] != key.page_sum(block, page, data) {
+            return Ok(Err(BadEntry::Damaged));
+        }
+    }
+    // The range may begin and end within a page.
+    let first = block_start + pages.start * PAGE_BYTES;
+    let kept = range.start.max(first)..range.end.min(first + bytes);
+    if kept.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    data.truncate((kept.end - first) as usize);
+    data.drain(..(kept.start - first) as usize);
+    Ok(Ok(data))
+}
+
+/// Writes the absent ones of these pages, and then the head. A process that is killed between leaves
+/// the old head, which has none of them. Returns the number of bytes.
+fn write_pages(
+    file: &File,
+    key: &VersionKey,
+    part: &Part,
+    head: &mut Head,
+    data: &[u8],
+) -> io::Result<u64> {
+    let mut written = 0;
+    let pages: Vec<(u64, &[u8])> =
+        part.pages.clone().zip(data.chunks(PAGE_BYTES as usize)).collect();
+    // Neighbours are written together.
+    for run in pages.chunk_by(|(one, _), (other, _)| head.has(*one) == head.has(*other)) {
+        let (first, last) = (run[0].0, run[run.len() - 1].0);
+        if head.has(first) {
+            continue;
+        }
+        let start = (first - part.pages.start) * PAGE_BYTES;
+        let end = (start + (last - first + 1) * PAGE_BYTES).min(data.len() as u64);
+        let bytes = &data[start as usize..end as usize];
+        file.write_all_at(bytes, HEAD_BYTES + first * PAGE_BYTES)?;
+        written += bytes.len() as u64;
+    }
+    for (page, data) in pages {
+        if !head.has(page) {
+            head.sums[page as usize] = key.page_sum(part.block, page, data);
+            head.pages |= 1 << page;
+        }
+    }
+    file.write_all_at(&head.encode(key, part.block), 0)?;
+    Ok(written)
+}
+
+/// Time of the clock, to measure the disk.
+#[expect(clippy::disallowed_methods, reason = "the disk is measured where it is used")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block has 64 pages of 4,096 bytes. Pages that the range has in part do not count, except
+    /// for the last one of the object.
+    #[test]
+    fn parts_are_the_whole_pages_of_each_block() {
+        let part = |block, pages| Part { block, pages, is_new: false };
+        assert_eq!(Part::of_range(4096..12_288, 1 << 30), [part(0, 1..3)]);
+        assert_eq!(Part::of_range(4097..12_287, 1 << 30), []);
+        assert_eq!(Part::of_range(4095..12_289, 1 << 30), [part(0, 1..3)]);
+        assert_eq!(Part::of_range(4096..12_287, 12_287), [part(0, 1..3)]);
+        assert_eq!(Part::of_range(0..0, 0), []);
+        assert_eq!(
+            Part::of_range(258_048..528_384, 1 << 30),
+            [part(0, 63..64), part(1, 0..64), part(2, 0..1)]
+        );
+        assert_eq!(part(0, 0..64).bits(), u64::MAX);
+        assert_eq!(part(0, 1..3).bits(), 0b110);
+        assert_eq!(part(0, 63..64).bits(), 1 << 63);
+    }
+}

@@ -1,0 +1,178 @@
+//! The known entries of a folder, in the order of the eviction policy `sieve`.
+
+use std::collections::BTreeMap;
+
+use readpath_core::eviction::{
+    AccessBits, EvictionPolicy, FrameLists, PageKey, PageOrigin, Sieve,
+};
+use readpath_core::page::FrameId;
+
+use super::entry::EntryName;
+
+/// Largest number of entries in a folder. Each takes about 150 bytes of memory.
+pub(super) const ENTRIES_MAX: usize = 1 << 20;
+
+/// The known entries. Other processes add and remove some that are not known here: a lookup opens
+/// the file in any case.
+///
+/// Invariant: `by_name` has the frames that are on a list of the policy, and no others.
+#[derive(Debug)]
+pub(super) struct Index {
+    policy: Sieve,
+    lists: FrameLists,
+    frames: Vec<Known>,
+    free: Vec<FrameId>,
+    by_name: BTreeMap<EntryName, FrameId>,
+    /// Number of entries of each object.
+    objects: BTreeMap<u64, u64>,
+}
+
+/// A known entry.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    name: EntryName,
+    /// True until the first hit of an entry that was written when its pages were new.
+    is_new: bool,
+}
+
+impl Index {
+    /// An index without entries.
+    pub(super) fn new() -> Index {
+        Index {
+            policy: Sieve::new(),
+            lists: FrameLists::new(0),
+            frames: Vec::new(),
+            free: Vec::new(),
+            by_name: BTreeMap::new(),
+            objects: BTreeMap::new(),
+        }
+    }
+
+    /// Number of known entries.
+    pub(super) fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Returns true if an entry of this object is known.
+    pub(super) fn has_object(&self, object: u64) -> bool {
+        self.objects.contains_key(&object)
+    }
+
+    /// Adds an entry as the newest one. `is_new` is true if its pages were not fetched before. No
+    /// effect on a known entry.
+    pub(super) fn enter(&mut self, name: EntryName, is_new: bool) {
+        if self.by_name.contains_key(&name) {
+            return;
+        }
+        let known = Known { name, is_new };
+        let frame = match self.free.pop() {
+            Some(frame) => {
+                self.frames[frame.0 as usize] = known;
+                frame
+            }
+            None => {
+                self.frames.push(known);
+                FrameId(self.frames.len() as u32 - 1)
+            }
+        };
+        self.by_name.insert(name, frame);
+        *self.objects.entry(name.object).or_default() += 1;
+        self.policy.enter(&mut self.lists, frame, page_key(frame), PageOrigin::Demand);
+    }
+
+    /// Records a hit of an entry, which becomes known. Returns true for the first hit of a new one.
+    pub(super) fn on_hit(&mut self, name: EntryName) -> bool {
+        self.enter(name, false);
+        let frame = self.by_name[&name];
+        self.policy.used(&mut self.lists, frame, page_key(frame));
+        std::mem::take(&mut self.frames[frame.0 as usize].is_new)
+    }
+
+    /// Removes an entry, if it is known.
+    pub(super) fn remove(&mut self, name: EntryName) {
+        if let Some(&frame) = self.by_name.get(&name) {
+            self.lists.unlink(frame);
+            self.forget(frame);
+        }
+    }
+
+    /// Removes and returns the victim of the policy; `None` without a known entry.
+    pub(super) fn victim(&mut self) -> Option<EntryName> {
+        let frame = self.policy.victim(&mut self.lists, &mut NoBits)?;
+        let name = self.frames[frame.0 as usize].name;
+        self.forget(frame);
+        Some(name)
+    }
+
+    /// Frees a frame that is on no list.
+    fn forget(&mut self, frame: FrameId) {
+        let name = self.frames[frame.0 as usize].name;
+        self.by_name.remove(&name);
+        self.free.push(frame);
+        if let Some(count) = self.objects.get_mut(&name.object) {
+            *count -= 1;
+            if *count == 0 {
+                self.objects.remove(&name.object);
+            }
+        }
+    }
+}
+
+/// Key of the entry in a frame, for the policy.
+fn page_key(frame: FrameId) -> PageKey {
+    PageKey::from_number(u64::from(frame.0))
+}
+
+/// Access bits of entries: every use is reported at once.
+struct NoBits;
+
+impl AccessBits for NoBits {
+    fn uses(&mut self, _frame: FrameId) -> u8 {
+        0
+    }
+
+    fn page(&self, frame: FrameId) -> PageKey {
+        page_key(frame)
+    }
+
+    fn taken(&self) -> u32 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::VersionKey;
+    use super::*;
+
+    fn name(object: &str, block: u64) -> EntryName {
+        VersionKey::new("store", object, "tag", 1 << 40).unwrap().entry(block)
+    }
+
+    /// The rule of SIEVE by hand: 0 is marked and survives; 1 leaves; then 2, at the hand.
+    #[test]
+    fn hit_entry_outlives_older_and_newer_ones() {
+        let mut index = Index::new();
+        (0..4).for_each(|block| index.enter(name("a", block), block == 0));
+        assert!(index.on_hit(name("a", 0)));
+        assert!(!index.on_hit(name("a", 0)));
+        assert_eq!(index.victim(), Some(name("a", 1)));
+        assert_eq!(index.victim(), Some(name("a", 2)));
+        assert_eq!(index.count(), 2);
+    }
+
+    #[test]
+    fn objects_are_known_while_they_have_entries() {
+        let mut index = Index::new();
+        index.enter(name("a", 0), false);
+        index.enter(name("a", 0), false);
+        index.enter(name("b", 0), false);
+        let [a, b] = ["a", "b"].map(|object| name(object, 0).object);
+        index.remove(name("a", 0));
+        index.remove(name("a", 0));
+        assert!(!index.has_object(a) && index.has_object(b));
+        assert_eq!(index.victim(), Some(name("b", 0)));
+        assert_eq!(index.victim(), None);
+        assert!(!index.has_object(b));
+    }
+}

@@ -1,0 +1,77 @@
+//! The state of an open folder, shared by its users and threads.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::admission::Admission;
+use super::folder::Folder;
+use super::index::Index;
+use super::options::{Admit, DiskCounters, DiskOff};
+use super::workers::Workers;
+
+/// An open folder with its threads.
+#[derive(Debug)]
+pub(super) struct Tier {
+    /// `None` if it could not be opened: the tier is off.
+    pub(super) folder: Option<Folder>,
+    pub(super) budget_bytes: u64,
+    pub(super) admit: Admit,
+    pub(super) workers: Workers,
+    state: Mutex<State>,
+    off: OnceLock<DiskOff>,
+    /// The process that has opened the folder: a child made by `fork` has no threads of it.
+    process: u32,
+}
+
+/// The state behind the lock. No thread waits for the disk while it holds the lock.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) index: Index,
+    pub(super) admission: Admission,
+    pub(super) counters: DiskCounters,
+}
+
+impl Tier {
+    /// The tier of a folder; without one it must be turned off.
+    pub(super) fn new(folder: Option<Folder>, budget_bytes: u64, admit: Admit) -> Tier {
+        let (index, admission) = (Index::new(), Admission::default());
+        let state = State { index, admission, counters: DiskCounters::default() };
+        Tier {
+            folder,
+            budget_bytes,
+            admit,
+            workers: Workers::default(),
+            state: Mutex::new(state),
+            off: OnceLock::new(),
+            process: std::process::id(),
+        }
+    }
+
+    /// Locks the state.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reason for which the tier is off; `None` while it is on.
+    pub(super) fn off(&self) -> Option<DiskOff> {
+        self.off.get().copied()
+    }
+
+    /// The folder, if the tier is on, and of this process.
+    pub(super) fn open_folder(&self) -> Option<&Folder> {
+        let is_usable = self.off.get().is_none() && self.process == std::process::id();
+        self.folder.as_ref().filter(|_| is_usable)
+    }
+
+    /// Turns the tier off. The first reason stays.
+    pub(super) fn turn_off(&self, reason: DiskOff) {
+        let _ = self.off.set(reason);
+    }
+
+    /// Counts a failed system call, and turns the tier off if the next write must fail too.
+    pub(super) fn on_failure(&self, error: &std::io::Error) {
+        self.lock().counters.failures += 1;
+        if let Some(reason) = DiskOff::of_error(error) {
+            self.turn_off(reason);
+        }
+    }
+}

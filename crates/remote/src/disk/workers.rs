@@ -1,0 +1,183 @@
+//! The threads of a tier: they wait for the disk, so that no task of a runtime does.
+//!
+//! Threads start with the first reads and writes, and sleep until the next ones. There is no timer.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::entries::{DiskRead, ReadJob, WriteJob};
+use super::options::DiskOff;
+use super::tier::Tier;
+use crate::promise::Promise;
+
+/// Number of threads that read. Each fetch is one job, and a local disk serves a job in less than
+/// the latency of a store.
+const READERS_MAX: usize = 4;
+
+/// Largest number of bytes that wait for their write. Further ones are dropped.
+const QUEUED_BYTES_MAX: u64 = 32 << 20;
+
+/// The queues of the threads.
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    queue: Mutex<Queue>,
+    /// A read has come, or the tier is closed.
+    read_due: Condvar,
+    /// A write has come, or the tier is closed.
+    write_due: Condvar,
+    /// All writes have ended.
+    flushed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    reads: VecDeque<QueuedRead>,
+    writes: VecDeque<WriteJob>,
+    queued_bytes: u64,
+    /// True while a write is executed.
+    is_writing: bool,
+    /// Number of threads that read, and of these that wait for a job.
+    readers: usize,
+    idle_readers: usize,
+    has_writer: bool,
+    is_closed: bool,
+}
+
+/// A read whose result is expected.
+#[derive(Debug)]
+struct QueuedRead {
+    job: ReadJob,
+    promise: Promise<DiskRead>,
+}
+
+impl Drop for QueuedRead {
+    /// Ends a read without bytes, unless it has ended.
+    fn drop(&mut self) {
+        self.promise.set(DiskRead::default());
+    }
+}
+
+impl Workers {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a read. The promise is kept in any case, without bytes if no thread can be started.
+    pub(super) fn read(tier: &Arc<Tier>, job: ReadJob) -> Promise<DiskRead> {
+        let workers = &tier.workers;
+        let promise = Promise::new();
+        let mut queue = workers.lock();
+        queue.reads.push_back(QueuedRead { job, promise: promise.clone() });
+        if queue.idle_readers >= queue.reads.len() || queue.readers == READERS_MAX {
+            drop(queue);
+            workers.read_due.notify_one();
+            return promise;
+        }
+        queue.readers += 1;
+        drop(queue);
+        let of_thread = Arc::clone(tier);
+        if !start("readpath-disk-read", move || read_loop(&of_thread)) {
+            let mut queue = workers.lock();
+            queue.readers -= 1;
+            // Other threads may never come to these.
+            let reads = std::mem::take(&mut queue.reads);
+            drop(queue);
+            drop(reads);
+            tier.turn_off(DiskOff::NoThread);
+        }
+        promise
+    }
+
+    /// Queues a write. Returns false if too many bytes wait already.
+    pub(super) fn write(tier: &Arc<Tier>, job: WriteJob) -> bool {
+        let workers = &tier.workers;
+        let mut queue = workers.lock();
+        if queue.queued_bytes + job.bytes() > QUEUED_BYTES_MAX {
+            return false;
+        }
+        queue.queued_bytes += job.bytes();
+        queue.writes.push_back(job);
+        if std::mem::replace(&mut queue.has_writer, true) {
+            drop(queue);
+            workers.write_due.notify_one();
+            return true;
+        }
+        drop(queue);
+        let of_thread = Arc::clone(tier);
+        if !start("readpath-disk-write", move || write_loop(&of_thread)) {
+            let mut queue = workers.lock();
+            (queue.has_writer, queue.queued_bytes) = (false, 0);
+            queue.writes.clear();
+            drop(queue);
+            workers.flushed.notify_all();
+            tier.turn_off(DiskOff::NoThread);
+        }
+        true
+    }
+
+    /// Waits until all queued writes have ended.
+    pub(super) fn flush(&self) {
+        let mut queue = self.lock();
+        while queue.is_writing || !queue.writes.is_empty() {
+            queue = self.flushed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the threads, after the queued jobs.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.read_due.notify_all();
+        self.write_due.notify_all();
+    }
+}
+
+/// Starts a thread. Returns false if the system provides none.
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> bool {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).is_ok()
+}
+
+/// Reads until the tier is closed.
+fn read_loop(tier: &Tier) {
+    let workers = &tier.workers;
+    let mut queue = workers.lock();
+    loop {
+        if let Some(read) = queue.reads.pop_front() {
+            drop(queue);
+            let bytes = tier.read(&read.job);
+            read.promise.set(bytes);
+            drop(read);
+            queue = workers.lock();
+            continue;
+        }
+        if queue.is_closed {
+            queue.readers -= 1;
+            return;
+        }
+        queue.idle_readers += 1;
+        queue = workers.read_due.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        queue.idle_readers -= 1;
+    }
+}
+
+/// Writes until the tier is closed.
+fn write_loop(tier: &Tier) {
+    let workers = &tier.workers;
+    let mut queue = workers.lock();
+    loop {
+        if let Some(job) = queue.writes.pop_front() {
+            queue.is_writing = true;
+            drop(queue);
+            let bytes = job.bytes();
+            tier.write(job);
+            queue = workers.lock();
+            queue.is_writing = false;
+            queue.queued_bytes -= bytes;
+            continue;
+        }
+        workers.flushed.notify_all();
+        if queue.is_closed {
+            return;
+        }
+        queue = workers.write_due.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+}
