@@ -161,7 +161,9 @@ impl DiskTier {
 
     /// Waits until all blocks that were fetched before are written. Blocks the thread.
     pub fn flush(&self) {
-        self.0.0.workers.flush();
+        if self.0.0.is_of_process() {
+            self.0.0.workers.flush();
+        }
     }
 }
 
@@ -207,7 +209,12 @@ impl DiskStore {
 
     /// An object in one version. `tag` is its strong ETag, if it has one. `None` if its blocks
     /// cannot be in the folder.
-    pub(crate) fn object(&self, location: &str, tag: Option<&str>, bytes: u64) -> Option<DiskObject> {
+    pub(crate) fn object(
+        &self,
+        location: &str,
+        tag: Option<&str>,
+        bytes: u64,
+    ) -> Option<DiskObject> {
         let tier = &self.tier.0.0;
         tier.open_folder()?;
         let key = tag.and_then(|tag| VersionKey::new(&self.name, location, tag, bytes));

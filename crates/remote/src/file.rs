@@ -35,8 +35,8 @@
 //! a thread besides those that read. A child made by `fork` opens its own files.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use object_store::path::Path;
 use object_store::{Error, ObjectStore};

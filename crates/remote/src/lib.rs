@@ -14,7 +14,10 @@
 #![cfg_attr(not(all(feature = "file", target_os = "linux")), doc = "- `file` opens objects")]
 //!   as files of the crate `readpath`, on Linux. It needs the feature `file`.
 #![cfg_attr(all(feature = "disk", target_os = "linux"), doc = "- [`disk`] keeps blocks of objects")]
-#![cfg_attr(not(all(feature = "disk", target_os = "linux")), doc = "- `disk` keeps blocks of objects")]
+#![cfg_attr(
+    not(all(feature = "disk", target_os = "linux")),
+    doc = "- `disk` keeps blocks of objects"
+)]
 //!   in a local folder, on Linux. It needs the feature `disk`.
 //!
 //! ```

@@ -14,7 +14,8 @@
 //!   memory since. For new pages it is (K + 1) ÷ (N + 16), where N is the number of recent fetches
 //!   of new pages of a block, and K the number of these whose pages were read again.
 //!
-//! All costs are measured, as the planner measures its storage ([`DeviceEstimate`]). A stream that
+//! All costs are measured, as the planner measures its storage ([`DeviceEstimate`]). The first few
+//! fetches are written in any case, since nothing else measures W. A stream that
 //! is read once makes p small, and is not written. Small reads at random places are written while
 //! p is small, since each costs a latency.
 
@@ -35,6 +36,9 @@ const FETCHES_MAX: u64 = 4096;
 /// Number of fetched blocks that are remembered without their bytes: 16 GiB in full blocks.
 const SEEN_MAX: usize = 65_536;
 
+/// Number of measured writes before the rule applies.
+const MEASURED_WRITES_MIN: u64 = 8;
+
 /// One of this number of refused writes of pages that were fetched before is made all the same.
 /// Its time is the only new evidence about W.
 const SAMPLE_DISTANCE: u64 = 256;
@@ -49,6 +53,9 @@ pub(super) struct Admission {
     /// Costs of reading and of writing entries.
     disk_reads: DeviceEstimate,
     disk_writes: DeviceEstimate,
+    /// Number of entries that were read, and written.
+    reads: u64,
+    writes: u64,
     /// Recent fetches of new pages of a block, and the number of these that were read again.
     new_fetches: u64,
     read_again: u64,
@@ -86,11 +93,13 @@ impl Admission {
 
     /// An entry was read in this time.
     pub(super) fn on_disk_read(&mut self, ns: u64, bytes: u64) {
+        self.reads += 1;
         observe(&mut self.disk_reads, ns, bytes);
     }
 
     /// An entry was written in this time.
     pub(super) fn on_disk_write(&mut self, ns: u64, bytes: u64) {
+        self.writes += 1;
         observe(&mut self.disk_writes, ns, bytes);
     }
 
@@ -127,9 +136,16 @@ impl Admission {
     /// Decides whether a fetch of `pages` pages in `blocks` blocks is written. `was_seen` is true
     /// for pages that were fetched before.
     pub(super) fn is_worth(&mut self, was_seen: bool, pages: u64, blocks: u64) -> bool {
-        let again_ps = self.store_ps(pages);
-        let saved_ps = again_ps.saturating_sub(disk_ps(&self.disk_reads, pages, blocks));
+        if self.writes < MEASURED_WRITES_MIN {
+            return true;
+        }
         let write_ps = disk_ps(&self.disk_writes, pages, blocks);
+        // Before the first read from the folder, it is expected to cost as much as a write.
+        let read_ps = match self.reads {
+            0 => write_ps,
+            _ => disk_ps(&self.disk_reads, pages, blocks),
+        };
+        let saved_ps = self.store_ps(pages).saturating_sub(read_ps);
         if was_seen {
             let is_worth = saved_ps > write_ps;
             self.refused += u64::from(!is_worth);

@@ -95,7 +95,9 @@ impl WriteJob {
             let end = at + chunk.len() as u64;
             let part = range.start.max(at)..range.end.min(end);
             if part.start < part.end {
-                data.extend_from_slice(&chunk[(part.start - at) as usize..(part.end - at) as usize]);
+                data.extend_from_slice(
+                    &chunk[(part.start - at) as usize..(part.end - at) as usize],
+                );
             }
             at = end;
         }
@@ -400,8 +402,8 @@ fn read_entry(
         Ok(head) => head,
         Err(bad) => return Ok(Err(bad)),
     };
-    let needed = (range.start - block_start) / PAGE_BYTES
-        ..(range.end - block_start).div_ceil(PAGE_BYTES);
+    let needed =
+        (range.start - block_start) / PAGE_BYTES..(range.end - block_start).div_ceil(PAGE_BYTES);
     let pages = match side {
         Side::First => {
             let end = needed.clone().find(|&page| !head.has(page)).unwrap_or(needed.end);

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use readpath_core::eviction::{
-    AccessBits, EvictionPolicy, FrameLists, PageKey, PageOrigin, Sieve,
-};
+use readpath_core::eviction::{AccessBits, EvictionPolicy, FrameLists, PageKey, PageOrigin, Sieve};
 use readpath_core::page::FrameId;
 
 use super::entry::EntryName;

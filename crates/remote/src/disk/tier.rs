@@ -58,8 +58,13 @@ impl Tier {
 
     /// The folder, if the tier is on, and of this process.
     pub(super) fn open_folder(&self) -> Option<&Folder> {
-        let is_usable = self.off.get().is_none() && self.process == std::process::id();
+        let is_usable = self.off.get().is_none() && self.is_of_process();
         self.folder.as_ref().filter(|_| is_usable)
+    }
+
+    /// Returns true in the process that has opened the folder.
+    pub(super) fn is_of_process(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Turns the tier off. The first reason stays.

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::{OnError, OpenObjectError};
 use crate::planner::{Generation, Time};
 use crate::store::{
-    Blocks, Disk, Ends, body_of, generation_of, is_weak, may_succeed_later, other_range, settles_at, too_long,
-    too_short,
+    Blocks, Disk, Ends, body_of, generation_of, is_weak, may_succeed_later, other_range,
+    settles_at, too_long, too_short,
 };
 
 /// An object in one version.

@@ -116,7 +116,8 @@ impl<S: ObjectStore> FetchTask<S> {
     /// Takes the bytes that the disk tier has. If the body of another request is at hand, the
     /// first bytes come from there.
     async fn look_at_disk(&mut self, has_body: bool) {
-        let known = self.shared.lock().objects.find(&self.location).map(|object| &object.meta).cloned();
+        let known =
+            self.shared.lock().objects.find(&self.location).map(|object| &object.meta).cloned();
         let Some(known) = known else { return };
         if generation_of(&known).as_ref() != Some(&self.fetch.generation) {
             return;
