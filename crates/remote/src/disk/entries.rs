@@ -373,7 +373,7 @@ fn is_missing<T>(result: &io::Result<T>) -> bool {
 /// Returns true if the bytes of a file cannot be read, though it could be opened.
 fn is_damage<T>(result: &io::Result<T>) -> bool {
     let is_medium = |error: &io::Error| error.raw_os_error() == Some(EIO);
-    result.as_ref().is_err_and(|error| is_medium(error))
+    result.as_ref().is_err_and(is_medium)
 }
 
 /// Error number of a medium that fails.

@@ -147,6 +147,7 @@ impl Folder {
             // An entry may have gone since.
             let Some(stat) = self.stat(name)? else { continue };
             if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                #[allow(clippy::unnecessary_cast, reason = "the types differ among machines")]
                 let modified = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
                 found.push(Found { name, bytes: allocated_bytes(&stat), modified });
             }
