@@ -59,6 +59,6 @@ mod promise;
 pub mod store;
 
 /// Programs of the book, run as doc-tests.
-#[cfg(all(doctest, feature = "file", target_os = "linux"))]
+#[cfg(all(doctest, feature = "disk", feature = "file", target_os = "linux"))]
 #[doc = include_str!("../../../book/src/remote.md")]
 mod book {}

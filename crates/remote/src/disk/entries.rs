@@ -11,7 +11,7 @@ use bytes::Bytes;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::entry::{BLOCK_BYTES, BadHead, EntryName, HEAD_BYTES, Head, VersionKey};
-use super::folder::{Folder, FolderLock, file_bytes};
+use super::folder::{Folder, FolderLock};
 use super::index::ENTRIES_MAX;
 use super::tier::Tier;
 
@@ -170,7 +170,7 @@ impl Tier {
     ) -> Option<Vec<u8>> {
         let name = key.entry(range.start / BLOCK_BYTES);
         let started = now();
-        let read = || -> io::Result<Result<Vec<u8>, BadEntry>> {
+        let read = || -> io::Result<Result<PagesRead, BadEntry>> {
             read_entry(&folder.open_entry(name)?, key, &range, side)
         };
         let mut result = read();
@@ -187,11 +187,11 @@ impl Tier {
         let ns = started.elapsed().as_nanos() as u64;
         let mut state = self.lock();
         match result {
-            Ok(Ok(bytes)) if !bytes.is_empty() => {
+            Ok(Ok(PagesRead { bytes, entry_bytes })) if !bytes.is_empty() => {
                 state.counters.hits += 1;
                 state.counters.hit_bytes += bytes.len() as u64;
                 state.admission.on_disk_read(ns, bytes.len() as u64);
-                if state.index.on_hit(name) {
+                if state.index.on_hit(name, entry_bytes) {
                     state.admission.on_first_hit();
                 }
                 Some(bytes)
@@ -210,14 +210,14 @@ impl Tier {
 
     /// Removes a damaged entry.
     fn discard(&self, lock: &FolderLock<'_>, name: EntryName) {
-        let removed = lock.remove(name).and_then(|bytes| match lock.used_bytes()? {
+        let mut state = self.lock();
+        state.counters.damaged += 1;
+        let bytes = state.index.remove(name);
+        drop(state);
+        let removed = lock.remove(name, bytes).and_then(|bytes| match lock.used_bytes()? {
             Some(used) => lock.set_used_bytes(used.saturating_sub(bytes)),
             None => Ok(()),
         });
-        let mut state = self.lock();
-        state.counters.damaged += 1;
-        state.index.remove(name);
-        drop(state);
         if let Err(error) = removed {
             self.on_failure(&error);
         }
@@ -256,51 +256,60 @@ impl Tier {
         data: &[u8],
     ) -> io::Result<Option<u64>> {
         let lock = folder.lock()?;
-        let used = match lock.used_bytes()? {
-            Some(used) => used,
-            None => self.recount(&lock)?,
+        let mut used = match lock.used_bytes()? {
+            Some(used) if !self.is_recount_due() => used,
+            _ => self.recount(&lock)?,
         };
         let name = key.entry(part.block);
         let file = lock.open_entry(name)?;
-        let (mut used, mut before) = (used, file_bytes(&file)?);
         let head = read_head(&file, key, part.block);
-        if before > 0 && matches!(head, Err(BadEntry::Damaged)) {
-            self.lock().counters.damaged += 1;
+        let entry_bytes = head.as_ref().map_or(0, Head::entry_bytes);
+        if let Err(bad) = &head
+            && file.metadata()?.len() > 0
+        {
+            // An unfinished or damaged entry, or one of another key.
+            file.set_len(0)?;
+            let mut state = self.lock();
+            state.counters.damaged += u64::from(matches!(bad, BadEntry::Damaged));
+            used = used.saturating_sub(state.index.remove(name));
         }
         let mut head = head.unwrap_or_else(|_| Head::empty());
-        if head.pages == 0 {
-            // A new entry, an unfinished or damaged one, or one of another key.
-            file.set_len(0)?;
-            used = used.saturating_sub(std::mem::take(&mut before));
-        }
         let absent = part.bits() & !head.pages;
         if absent == 0 {
             return Ok(None);
         }
-        let new_head_bytes = if head.pages == 0 { HEAD_BYTES } else { 0 };
+        let new_head_bytes = if entry_bytes == 0 { HEAD_BYTES } else { 0 };
         let needed = u64::from(absent.count_ones()) * PAGE_BYTES + new_head_bytes;
         let Some(used) = self.make_place(&lock, name, used, needed)? else {
             self.lock().counters.dropped += 1;
-            if head.pages == 0 {
-                lock.remove(name)?;
+            if entry_bytes == 0 {
+                lock.remove(name, 0)?;
             }
             return Ok(None);
         };
         lock.set_used_bytes(used + needed)?;
         let written = write_pages(&file, key, part, &mut head, data);
-        let used = match &written {
-            Ok(_) => (used + file_bytes(&file)?).saturating_sub(before),
+        if written.is_err() {
             // The space of a block that cannot be written is free again.
-            Err(_) => used.saturating_sub(lock.remove(name)?.min(before)),
-        };
-        lock.set_used_bytes(used)?;
+            let bytes = lock.remove(name, entry_bytes)?;
+            lock.set_used_bytes(used.saturating_sub(bytes))?;
+        }
         let mut state = self.lock();
-        state.counters.used_bytes = used;
         match written.is_ok() {
-            true => state.index.enter(name, part.is_new),
-            false => state.index.remove(name),
+            true => {
+                state.counters.used_bytes = used + needed;
+                state.index.enter(name, entry_bytes + needed, part.is_new);
+            }
+            false => drop(state.index.remove(name)),
         }
         written.map(Some)
+    }
+
+    /// Returns true after as many removals as there are entries: the ledger may be too large by the
+    /// blocks of killed processes, or by pages that others have added to removed entries.
+    fn is_recount_due(&self) -> bool {
+        let state = self.lock();
+        state.removals >= REMOVALS_MIN.max(state.index.count())
     }
 
     /// Removes entries until `needed` bytes fit into the budget. Returns the bytes in use then;
@@ -320,11 +329,12 @@ impl Tier {
             }
             match state.index.victim() {
                 // The entry enters again after its write.
-                Some(victim) if victim == target => {}
-                Some(victim) => {
+                Some((victim, _)) if victim == target => {}
+                Some((victim, bytes)) => {
                     state.counters.evicted += 1;
+                    state.removals += 1;
                     drop(state);
-                    used = used.saturating_sub(lock.remove(victim)?);
+                    used = used.saturating_sub(lock.remove(victim, bytes)?);
                 }
                 None if is_counted => return Ok(None),
                 None => {
@@ -342,8 +352,8 @@ impl Tier {
     pub(super) fn fit(&self, lock: &FolderLock<'_>) -> io::Result<()> {
         let mut used = self.recount(lock)?;
         while used > self.budget_bytes {
-            let Some(victim) = self.lock().index.victim() else { break };
-            used = used.saturating_sub(lock.remove(victim)?);
+            let Some((victim, bytes)) = self.lock().index.victim() else { break };
+            used = used.saturating_sub(lock.remove(victim, bytes)?);
             lock.set_used_bytes(used)?;
             let counters = &mut self.lock().counters;
             counters.evicted += 1;
@@ -358,12 +368,16 @@ impl Tier {
         let (used, found) = lock.recount()?;
         let mut state = self.lock();
         for found in found {
-            state.index.enter(found.name, false);
+            state.index.enter(found.name, found.bytes, false);
         }
+        state.removals = 0;
         state.counters.used_bytes = used;
         Ok(used)
     }
 }
+
+/// Smallest number of removals between two counts of the folder.
+const REMOVALS_MIN: usize = 256;
 
 /// Returns true if there is no such entry.
 fn is_missing<T>(result: &io::Result<T>) -> bool {
@@ -389,13 +403,21 @@ fn read_head(file: &File, key: &VersionKey, block: u64) -> Result<Head, BadEntry
     })
 }
 
+/// Bytes from an entry.
+#[derive(Debug)]
+struct PagesRead {
+    bytes: Vec<u8>,
+    /// Bytes of the whole entry in the ledger.
+    entry_bytes: u64,
+}
+
 /// Bytes of a range within one block, from one side up to the first absent page.
 fn read_entry(
     file: &File,
     key: &VersionKey,
     range: &Range<u64>,
     side: Side,
-) -> io::Result<Result<Vec<u8>, BadEntry>> {
+) -> io::Result<Result<PagesRead, BadEntry>> {
     let block = range.start / BLOCK_BYTES;
     let block_start = block * BLOCK_BYTES;
     let head = match read_head(file, key, block) {
@@ -431,16 +453,17 @@ fn read_entry(
     // The range may begin and end within a page.
     let first = block_start + pages.start * PAGE_BYTES;
     let kept = range.start.max(first)..range.end.min(first + bytes);
+    let entry_bytes = head.entry_bytes();
     if kept.is_empty() {
-        return Ok(Ok(Vec::new()));
+        return Ok(Ok(PagesRead { bytes: Vec::new(), entry_bytes }));
     }
     data.truncate((kept.end - first) as usize);
     data.drain(..(kept.start - first) as usize);
-    Ok(Ok(data))
+    Ok(Ok(PagesRead { bytes: data, entry_bytes }))
 }
 
-/// Writes the absent ones of these pages, and then the head. A process that is killed between leaves
-/// the old head, which has none of them. Returns the number of bytes.
+/// Writes the absent ones of these pages, and then the head. A process that is killed between
+/// leaves the old head, which has none of them. Returns the number of bytes.
 fn write_pages(
     file: &File,
     key: &VersionKey,

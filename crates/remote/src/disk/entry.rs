@@ -180,6 +180,12 @@ impl Head {
         Ok(head)
     }
 
+    /// Bytes of the entry in the ledger. A file system may need a block more, for the runs of a
+    /// file with many holes.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        HEAD_BYTES + u64::from(self.pages.count_ones()) * PAGE_BYTES
+    }
+
     /// Returns true if a page is present.
     pub(super) fn has(&self, page: u64) -> bool {
         self.pages >> page & 1 == 1

@@ -4,7 +4,7 @@
 //! (`flock(2)`) guards each change, among threads and processes; the kernel releases the lock of a
 //! process that ends. The file has the number of bytes of all entries. The number is raised before
 //! a write and lowered after a removal, so a process that is killed leaves one that is too large.
-//! The next opening of the folder counts again.
+//! The next opening of the folder counts again, and so does each process now and then.
 
 use std::fs::File;
 use std::io;
@@ -62,7 +62,7 @@ pub(super) struct Folder {
 pub(super) struct Found {
     pub(super) name: EntryName,
     /// Allocated bytes.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Time of the latest write.
     modified: (i64, i64),
 }
@@ -212,11 +212,11 @@ impl FolderLock<'_> {
         Ok(File::from(file))
     }
 
-    /// Removes an entry. Returns the bytes that are free now; 0 if there is no such entry.
-    pub(super) fn remove(&self, name: EntryName) -> io::Result<u64> {
-        let Some(stat) = self.folder.stat(name)? else { return Ok(0) };
+    /// Removes an entry of `bytes` bytes. Returns the bytes to subtract in the ledger: 0 if another
+    /// process has removed the entry.
+    pub(super) fn remove(&self, name: EntryName, bytes: u64) -> io::Result<u64> {
         match rustix::fs::unlinkat(&self.folder.dir, name.file_name(), AtFlags::empty()) {
-            Ok(()) => Ok(allocated_bytes(&stat)),
+            Ok(()) => Ok(bytes),
             Err(Errno::NOENT) => Ok(0),
             Err(error) => Err(error.into()),
         }
@@ -228,11 +228,6 @@ impl Drop for FolderLock<'_> {
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&*self.ledger, FlockOperation::Unlock);
     }
-}
-
-/// Allocated bytes of an open file.
-pub(super) fn file_bytes(file: &File) -> io::Result<u64> {
-    Ok(allocated_bytes(&rustix::fs::fstat(file)?))
 }
 
 /// Allocated bytes of a file: holes do not count.

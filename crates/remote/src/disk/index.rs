@@ -29,6 +29,8 @@ pub(super) struct Index {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     name: EntryName,
+    /// Bytes of the entry in the ledger, as far as this process knows.
+    bytes: u64,
     /// True until the first hit of an entry that was written when its pages were new.
     is_new: bool,
 }
@@ -56,13 +58,14 @@ impl Index {
         self.objects.contains_key(&object)
     }
 
-    /// Adds an entry as the newest one. `is_new` is true if its pages were not fetched before. No
-    /// effect on a known entry.
-    pub(super) fn enter(&mut self, name: EntryName, is_new: bool) {
-        if self.by_name.contains_key(&name) {
+    /// Adds an entry of `bytes` bytes as the newest one. `is_new` is true if its pages were not
+    /// fetched before. A known entry gets this size, and stays where it is.
+    pub(super) fn enter(&mut self, name: EntryName, bytes: u64, is_new: bool) {
+        if let Some(frame) = self.by_name.get(&name) {
+            self.frames[frame.0 as usize].bytes = bytes;
             return;
         }
-        let known = Known { name, is_new };
+        let known = Known { name, bytes, is_new };
         let frame = match self.free.pop() {
             Some(frame) => {
                 self.frames[frame.0 as usize] = known;
@@ -78,28 +81,31 @@ impl Index {
         self.policy.enter(&mut self.lists, frame, page_key(frame), PageOrigin::Demand);
     }
 
-    /// Records a hit of an entry, which becomes known. Returns true for the first hit of a new one.
-    pub(super) fn on_hit(&mut self, name: EntryName) -> bool {
-        self.enter(name, false);
+    /// Records a hit of an entry of `bytes` bytes, which becomes known. Returns true for the first
+    /// hit of a new one.
+    pub(super) fn on_hit(&mut self, name: EntryName, bytes: u64) -> bool {
+        if !self.by_name.contains_key(&name) {
+            self.enter(name, bytes, false);
+        }
         let frame = self.by_name[&name];
         self.policy.used(&mut self.lists, frame, page_key(frame));
         std::mem::take(&mut self.frames[frame.0 as usize].is_new)
     }
 
-    /// Removes an entry, if it is known.
-    pub(super) fn remove(&mut self, name: EntryName) {
-        if let Some(&frame) = self.by_name.get(&name) {
-            self.lists.unlink(frame);
-            self.forget(frame);
-        }
+    /// Removes an entry. Returns its bytes; 0 if it is not known.
+    pub(super) fn remove(&mut self, name: EntryName) -> u64 {
+        let Some(&frame) = self.by_name.get(&name) else { return 0 };
+        self.lists.unlink(frame);
+        self.forget(frame);
+        self.frames[frame.0 as usize].bytes
     }
 
-    /// Removes and returns the victim of the policy; `None` without a known entry.
-    pub(super) fn victim(&mut self) -> Option<EntryName> {
+    /// Removes the victim of the policy. Returns it with its bytes; `None` without a known entry.
+    pub(super) fn victim(&mut self) -> Option<(EntryName, u64)> {
         let frame = self.policy.victim(&mut self.lists, &mut NoBits)?;
-        let name = self.frames[frame.0 as usize].name;
+        let Known { name, bytes, .. } = self.frames[frame.0 as usize];
         self.forget(frame);
-        Some(name)
+        Some((name, bytes))
     }
 
     /// Frees a frame that is on no list.
@@ -151,25 +157,26 @@ mod tests {
     #[test]
     fn hit_entry_outlives_older_and_newer_ones() {
         let mut index = Index::new();
-        (0..4).for_each(|block| index.enter(name("a", block), block == 0));
-        assert!(index.on_hit(name("a", 0)));
-        assert!(!index.on_hit(name("a", 0)));
-        assert_eq!(index.victim(), Some(name("a", 1)));
-        assert_eq!(index.victim(), Some(name("a", 2)));
+        (0..4).for_each(|block| index.enter(name("a", block), 10 + block, block == 0));
+        assert!(index.on_hit(name("a", 0), 99));
+        assert!(!index.on_hit(name("a", 0), 99));
+        assert_eq!(index.victim(), Some((name("a", 1), 11)));
+        assert_eq!(index.victim(), Some((name("a", 2), 12)));
         assert_eq!(index.count(), 2);
+        assert_eq!(index.remove(name("a", 0)), 10);
     }
 
     #[test]
     fn objects_are_known_while_they_have_entries() {
         let mut index = Index::new();
-        index.enter(name("a", 0), false);
-        index.enter(name("a", 0), false);
-        index.enter(name("b", 0), false);
+        index.enter(name("a", 0), 1, false);
+        index.enter(name("a", 0), 2, false);
+        index.enter(name("b", 0), 3, false);
         let [a, b] = ["a", "b"].map(|object| name(object, 0).object);
-        index.remove(name("a", 0));
-        index.remove(name("a", 0));
+        assert_eq!(index.remove(name("a", 0)), 2);
+        assert_eq!(index.remove(name("a", 0)), 0);
         assert!(!index.has_object(a) && index.has_object(b));
-        assert_eq!(index.victim(), Some(name("b", 0)));
+        assert_eq!(index.victim(), Some((name("b", 0), 3)));
         assert_eq!(index.victim(), None);
         assert!(!index.has_object(b));
     }

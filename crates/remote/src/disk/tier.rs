@@ -28,13 +28,16 @@ pub(super) struct State {
     pub(super) index: Index,
     pub(super) admission: Admission,
     pub(super) counters: DiskCounters,
+    /// Entries that this process has removed since it counted the bytes of the folder.
+    pub(super) removals: usize,
 }
 
 impl Tier {
     /// The tier of a folder; without one it must be turned off.
     pub(super) fn new(folder: Option<Folder>, budget_bytes: u64, admit: Admit) -> Tier {
         let (index, admission) = (Index::new(), Admission::default());
-        let state = State { index, admission, counters: DiskCounters::default() };
+        let counters = DiskCounters::default();
+        let state = State { index, admission, counters, removals: 0 };
         Tier {
             folder,
             budget_bytes,

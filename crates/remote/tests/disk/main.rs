@@ -3,6 +3,7 @@
 
 mod children;
 mod damage;
+mod figures;
 mod files;
 mod folders;
 mod kept;

@@ -38,6 +38,24 @@ impl Place {
         entries
     }
 
+    /// Asserts that the folder is within the budget, and its ledger not too small. A file system may
+    /// need a block more for an entry with many holes. After kills the ledger may be too large: an
+    /// entry may have pages that its head does not name.
+    pub fn assert_within(&self, budget_bytes: u64, tier: &DiskTier) {
+        let (used, own) = self.used_bytes();
+        let (holes, counted) = (4096 * self.entries().len() as u64, tier.counters().used_bytes);
+        assert!(used <= budget_bytes + own + holes, "{used} of {budget_bytes}");
+        assert!(own <= 64 << 10, "{own}");
+        assert!(counted <= budget_bytes && counted + holes >= used - own, "{counted} of {used}");
+    }
+
+    /// Asserts in addition that the ledger is not too large.
+    pub fn assert_counted(&self, budget_bytes: u64, tier: &DiskTier) {
+        self.assert_within(budget_bytes, tier);
+        let (used, own) = self.used_bytes();
+        assert!(tier.counters().used_bytes <= used - own);
+    }
+
     /// Allocated bytes of the folder and all its files, as `du` counts them, and the part of the
     /// folder itself and its ledger.
     pub fn used_bytes(&self) -> (u64, u64) {
