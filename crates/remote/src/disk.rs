@@ -106,12 +106,12 @@ const BUDGET_BYTES_MIN: u64 = 1 << 20;
 pub struct DiskTier(Arc<Owner>);
 
 /// Closes the threads of a tier at its end: they share the tier itself.
-struct Owner(Arc<Tier>);
+struct Owner(Arc<Workers>);
 
 impl Drop for Owner {
     /// Ends the threads. Queued writes are executed first, while the process runs.
     fn drop(&mut self) {
-        self.0.workers.close();
+        self.0.close();
     }
 }
 
@@ -143,7 +143,7 @@ impl DiskTier {
             tier.on_failure(&error);
             tier.turn_off(DiskOff::Failed { errno });
         }
-        Ok(DiskTier(Arc::new(Owner(Arc::new(tier)))))
+        Ok(DiskTier(Arc::new(Owner(Arc::new(Workers::new(tier))))))
     }
 
     /// The tier for the objects of one store. `name` identifies the store, as by the URL of its
@@ -155,14 +155,14 @@ impl DiskTier {
 
     /// Counters since the tier was opened.
     pub fn counters(&self) -> DiskCounters {
-        let tier = &self.0.0;
+        let tier = &self.0.0.tier;
         DiskCounters { off: tier.off(), ..tier.lock().counters }
     }
 
     /// Waits until all blocks that were fetched before are written. Blocks the thread.
     pub fn flush(&self) {
-        if self.0.0.is_of_process() {
-            self.0.0.workers.flush();
+        if self.0.0.tier.is_of_process() {
+            self.0.0.flush();
         }
     }
 }
@@ -202,7 +202,7 @@ impl DiskStore {
 
     /// Returns true if entries of some version of an object are known.
     pub(crate) fn has(&self, location: &str) -> bool {
-        let tier = &self.tier.0.0;
+        let tier = &self.tier.0.0.tier;
         tier.open_folder().is_some()
             && tier.lock().index.has_object(object_hash(&self.name, location))
     }
@@ -215,7 +215,7 @@ impl DiskStore {
         tag: Option<&str>,
         bytes: u64,
     ) -> Option<DiskObject> {
-        let tier = &self.tier.0.0;
+        let tier = &self.tier.0.0.tier;
         tier.open_folder()?;
         let key = tag.and_then(|tag| VersionKey::new(&self.name, location, tag, bytes));
         if key.is_none() {
@@ -233,8 +233,8 @@ pub(crate) struct DiskObject {
 }
 
 impl DiskObject {
-    fn shared(&self) -> &Arc<Tier> {
-        &self.tier.0.0
+    fn shared(&self) -> &Tier {
+        &self.tier.0.0.tier
     }
 
     /// The bytes at both ends of a range of the object.
@@ -243,7 +243,7 @@ impl DiskObject {
             return DiskRead::default();
         }
         let job = ReadJob { key: Arc::clone(&self.key), range };
-        Workers::read(self.shared(), job).wait().await
+        self.tier.0.0.read(job).wait().await
     }
 
     /// A request to the store begins.
@@ -270,7 +270,7 @@ impl DiskObject {
         }
         let (rejected, admitted) = (count - parts.len() as u64, parts.len() as u64);
         let job = WriteJob { key: Arc::clone(&self.key), start, chunks, parts };
-        let is_queued = Workers::write(tier, job);
+        let is_queued = self.tier.0.0.write(job);
         let counters = &mut tier.lock().counters;
         counters.rejected += rejected;
         counters.dropped += if is_queued { 0 } else { admitted };

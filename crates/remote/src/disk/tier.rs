@@ -1,4 +1,4 @@
-//! The state of an open folder, shared by its users and threads.
+//! The state of an open folder.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -6,16 +6,14 @@ use super::admission::Admission;
 use super::folder::Folder;
 use super::index::Index;
 use super::options::{Admit, DiskCounters, DiskOff};
-use super::workers::Workers;
 
-/// An open folder with its threads.
+/// An open folder.
 #[derive(Debug)]
 pub(super) struct Tier {
     /// `None` if it could not be opened: the tier is off.
     pub(super) folder: Option<Folder>,
     pub(super) budget_bytes: u64,
     pub(super) admit: Admit,
-    pub(super) workers: Workers,
     state: Mutex<State>,
     off: OnceLock<DiskOff>,
     /// The process that has opened the folder: a child made by `fork` has no threads of it.
@@ -42,7 +40,6 @@ impl Tier {
             folder,
             budget_bytes,
             admit,
-            workers: Workers::default(),
             state: Mutex::new(state),
             off: OnceLock::new(),
             process: std::process::id(),

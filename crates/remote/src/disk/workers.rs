@@ -17,9 +17,10 @@ const READERS_MAX: usize = 4;
 /// Largest number of bytes that wait for their write. Further ones are dropped.
 const QUEUED_BYTES_MAX: u64 = 32 << 20;
 
-/// The queues of the threads.
-#[derive(Debug, Default)]
+/// A tier with the queues of its threads.
+#[derive(Debug)]
 pub(super) struct Workers {
+    pub(super) tier: Tier,
     queue: Mutex<Queue>,
     /// A read has come, or the tier is closed.
     read_due: Condvar,
@@ -58,40 +59,49 @@ impl Drop for QueuedRead {
 }
 
 impl Workers {
+    /// A tier without threads.
+    pub(super) fn new(tier: Tier) -> Workers {
+        Workers {
+            tier,
+            queue: Mutex::default(),
+            read_due: Condvar::new(),
+            write_due: Condvar::new(),
+            flushed: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a read. The promise is kept in any case, without bytes if no thread can be started.
-    pub(super) fn read(tier: &Arc<Tier>, job: ReadJob) -> Promise<DiskRead> {
-        let workers = &tier.workers;
+    pub(super) fn read(self: &Arc<Self>, job: ReadJob) -> Promise<DiskRead> {
         let promise = Promise::new();
-        let mut queue = workers.lock();
+        let mut queue = self.lock();
         queue.reads.push_back(QueuedRead { job, promise: promise.clone() });
         if queue.idle_readers >= queue.reads.len() || queue.readers == READERS_MAX {
             drop(queue);
-            workers.read_due.notify_one();
+            self.read_due.notify_one();
             return promise;
         }
         queue.readers += 1;
         drop(queue);
-        let of_thread = Arc::clone(tier);
+        let of_thread = Arc::clone(self);
         if !start("readpath-disk-read", move || read_loop(&of_thread)) {
-            let mut queue = workers.lock();
+            let mut queue = self.lock();
             queue.readers -= 1;
             // Other threads may never come to these.
             let reads = std::mem::take(&mut queue.reads);
             drop(queue);
             drop(reads);
-            tier.turn_off(DiskOff::NoThread);
+            self.tier.turn_off(DiskOff::NoThread);
         }
         promise
     }
 
     /// Queues a write. Returns false if too many bytes wait already.
-    pub(super) fn write(tier: &Arc<Tier>, job: WriteJob) -> bool {
-        let workers = &tier.workers;
-        let mut queue = workers.lock();
+    pub(super) fn write(self: &Arc<Self>, job: WriteJob) -> bool {
+        let mut queue = self.lock();
         if queue.queued_bytes + job.bytes() > QUEUED_BYTES_MAX {
             return false;
         }
@@ -99,18 +109,18 @@ impl Workers {
         queue.writes.push_back(job);
         if std::mem::replace(&mut queue.has_writer, true) {
             drop(queue);
-            workers.write_due.notify_one();
+            self.write_due.notify_one();
             return true;
         }
         drop(queue);
-        let of_thread = Arc::clone(tier);
+        let of_thread = Arc::clone(self);
         if !start("readpath-disk-write", move || write_loop(&of_thread)) {
-            let mut queue = workers.lock();
+            let mut queue = self.lock();
             (queue.has_writer, queue.queued_bytes) = (false, 0);
             queue.writes.clear();
             drop(queue);
-            workers.flushed.notify_all();
-            tier.turn_off(DiskOff::NoThread);
+            self.flushed.notify_all();
+            self.tier.turn_off(DiskOff::NoThread);
         }
         true
     }
@@ -137,13 +147,12 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> bool {
 }
 
 /// Reads until the tier is closed.
-fn read_loop(tier: &Tier) {
-    let workers = &tier.workers;
+fn read_loop(workers: &Workers) {
     let mut queue = workers.lock();
     loop {
         if let Some(read) = queue.reads.pop_front() {
             drop(queue);
-            let bytes = tier.read(&read.job);
+            let bytes = workers.tier.read(&read.job);
             read.promise.set(bytes);
             drop(read);
             queue = workers.lock();
@@ -160,15 +169,14 @@ fn read_loop(tier: &Tier) {
 }
 
 /// Writes until the tier is closed.
-fn write_loop(tier: &Tier) {
-    let workers = &tier.workers;
+fn write_loop(workers: &Workers) {
     let mut queue = workers.lock();
     loop {
         if let Some(job) = queue.writes.pop_front() {
             queue.is_writing = true;
             drop(queue);
             let bytes = job.bytes();
-            tier.write(job);
+            workers.tier.write(job);
             queue = workers.lock();
             queue.is_writing = false;
             queue.queued_bytes -= bytes;
