@@ -10,7 +10,7 @@
 )]
 //!   over another one: its reads pass the planner. It needs the feature `object_store`, and
 //!   `tokio` for tasks on tokio. Both are on by default.
-#![cfg_attr(all(feature = "file", target_os = "linux"), doc = "- [`file`] opens objects")]
+#![cfg_attr(all(feature = "file", target_os = "linux"), doc = "- [`file`](mod@file) opens objects")]
 #![cfg_attr(not(all(feature = "file", target_os = "linux")), doc = "- `file` opens objects")]
 //!   as files of the crate `readpath`, on Linux. It needs the feature `file`.
 #![cfg_attr(all(feature = "disk", target_os = "linux"), doc = "- [`disk`] keeps blocks of objects")]

@@ -10,8 +10,9 @@ pub struct DiskOptions {
     /// Folder of this tier alone, on a local file system. It is created with mode 0700 if it does
     /// not exist. Several processes of one user may share it.
     pub folder: PathBuf,
-    /// Largest number of bytes of all entries, at least 1 MiB. Each entry has a head of 4 KiB. The
-    /// folder itself and its ledger come in addition: 4 KiB, and about 100 bytes for each entry.
+    /// Largest number of bytes of all entries, at least 1 MiB. Each entry has a head of 4 KiB. In
+    /// addition, the folder and its ledger take 8 KiB and about 100 bytes for each entry, and some
+    /// file systems take 4 KiB for an entry with more than four runs of pages.
     pub budget_bytes: u64,
     /// Selection of the blocks that are written. Default: by their cost.
     pub admission: Admit,

@@ -38,9 +38,9 @@ impl Place {
         entries
     }
 
-    /// Asserts that the folder is within the budget, and its ledger not too small. A file system may
-    /// need a block more for an entry with many holes. After kills the ledger may be too large: an
-    /// entry may have pages that its head does not name.
+    /// Asserts that the folder is within the budget, and its ledger not too small. A file system
+    /// may need a block more for an entry with many holes. After kills the ledger may be too large:
+    /// an entry may have pages that its head does not name.
     pub fn assert_within(&self, budget_bytes: u64, tier: &DiskTier) {
         let (used, own) = self.used_bytes();
         let (holes, counted) = (4096 * self.entries().len() as u64, tier.counters().used_bytes);
