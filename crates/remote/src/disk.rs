@@ -116,7 +116,7 @@ impl Drop for Owner {
 }
 
 impl DiskTier {
-    /// Opens a folder, and finds its entries: about 5 us for each. If the folder cannot be created,
+    /// Opens a folder, and finds its entries: up to 20 us for each. If the folder cannot be created,
     /// read or written, the tier is off from its start.
     ///
     /// # Errors
