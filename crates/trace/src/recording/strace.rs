@@ -90,6 +90,10 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
+            if parser.start_ns.is_none() && parse_head(&line).is_some_and(|(_, ns, _)| ns == 0) {
+                let expected = "times since 1970, and not since the last call (`-r`)";
+                return Err(unexpected_line(number, expected));
+            }
             parser
                 .parse_line(&line)
                 .ok_or_else(|| unexpected_line(number, "`PID SECONDS call(…) = …`"))?;
@@ -127,6 +131,8 @@ struct StraceParser {
     records: Vec<(u64, Record)>,
     /// Number of imported reads.
     reads: u64,
+    /// True if any call has a duration.
+    has_durations: bool,
     /// Sums over the records, which have maxima.
     sums: RecordingSums,
     /// Number of calls that are not imported, by kind.
@@ -206,6 +212,10 @@ impl StraceParser {
                 reason += &format!("; not imported: {left_out}");
             }
             return Err(TraceError::Empty { reason });
+        }
+        if !self.has_durations {
+            let reason = "no call has a duration; make it with `strace -f -ttt -T -y -s 0 -o FILE`";
+            return Err(TraceError::Empty { reason: reason.to_owned() });
         }
         let wall_ns = self.start_ns.unwrap_or(0);
         let start = RecordingStart {
@@ -338,6 +348,16 @@ mod tests {
         assert_eq!(
             wrong("1 1.0 write(1, \"\", 5) = 5 <0.1>\n"),
             "there is no read of a file in it; not imported: 1 write"
+        );
+        // `strace -r` and `strace` without `-T`: times since the last call, and no durations.
+        assert_eq!(
+            wrong("2274 0.000000 execve(\"/bin/true\") = 0 <0.000317>\n"),
+            "line 1: expected times since 1970, and not since the last call (`-r`); make it with \
+             `strace -f -ttt -T -y -s 0 -o FILE`"
+        );
+        assert_eq!(
+            wrong("1 1.0 read(3</f>, \"\", 5) = 5\n"),
+            "no call has a duration; make it with `strace -f -ttt -T -y -s 0 -o FILE`"
         );
         assert!(is_start(b"70 1000.000000 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3 <0.1>\n"));
         assert!(is_start(b"1000.5 execve(\"/bin/true\", ...) = 0 <0.1>\n"));

@@ -63,7 +63,8 @@ impl StraceParser {
     /// Reads, openings, mappings and advice become records. Writes, and reads by io_uring, are only
     /// counted as left out. Other calls have no effect.
     pub(super) fn import_call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
-        let end_ns = begin_ns.checked_add(call.duration_ns)?;
+        let end_ns = begin_ns.checked_add(call.duration_ns.unwrap_or(0))?;
+        self.has_durations |= call.duration_ns.is_some();
         self.end_ns = self.end_ns.max(end_ns);
         if let Some(requested) = RequestedRead::of_call(call) {
             self.advance_copy_target(task, call);

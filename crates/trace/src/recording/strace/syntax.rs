@@ -38,8 +38,8 @@ pub struct Call<'a> {
     pub arguments: Vec<String>,
     /// Text of the result, as in `-1 EINTR (Interrupted system call)` or `3</a/file>`.
     pub result: &'a str,
-    /// Duration in nanoseconds; 0 if unknown.
-    pub duration_ns: u64,
+    /// Duration in nanoseconds, if it is known.
+    pub duration_ns: Option<u64>,
 }
 
 impl<'a> Call<'a> {
@@ -49,9 +49,9 @@ impl<'a> Call<'a> {
         let (arguments, rest) = split_arguments(rest)?;
         let rest = rest.trim_start().strip_prefix('=')?.trim_start();
         let (result, duration_ns) = match rest.rsplit_once(" <") {
-            Some((result, "unavailable>")) => (result, 0),
-            Some((result, took)) => (result, parse_nanoseconds(took.strip_suffix('>')?)?),
-            None => (rest, 0),
+            Some((result, "unavailable>")) => (result, None),
+            Some((result, took)) => (result, Some(parse_nanoseconds(took.strip_suffix('>')?)?)),
+            None => (rest, None),
         };
         Some(Call { name, arguments, result, duration_ns })
     }
