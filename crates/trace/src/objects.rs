@@ -5,8 +5,8 @@
 //! ratio* of the references, and the *byte miss ratio*.
 //!
 //! The rules are common to all policies. An object keeps the size of the reference by which it
-//! entered. Objects leave until the new one fits. An object larger than the cache is not admitted,
-//! and no object leaves for it.
+//! entered. Objects leave until the new one fits; under `gdsf` the new one can be among them. An
+//! object larger than the cache is not admitted, and no object leaves for it.
 
 use std::collections::BTreeMap;
 
@@ -241,13 +241,29 @@ impl ObjectCache {
         misses
     }
 
-    /// Adds an object of at most the cache's size, after other objects have left until it fits.
+    /// Adds an object of at most the cache's size, after other objects have left until it fits. If
+    /// the policy lets it compete, it enters first, and can be among the objects that leave.
     fn admit(&mut self, object: u32, bytes: u64) {
         self.policy.announce(object);
-        while self.used_bytes + bytes > self.cache_bytes {
+        if self.policy.lets_compete() {
+            self.enter(object, bytes);
+            self.evict_to(self.cache_bytes);
+        } else {
+            self.evict_to(self.cache_bytes - bytes);
+            self.enter(object, bytes);
+        }
+    }
+
+    /// Lets objects leave until at most `bytes_max` are used.
+    fn evict_to(&mut self, bytes_max: u64) {
+        while self.used_bytes > bytes_max {
             let victim = self.policy.victim().expect("every present object can leave");
             self.used_bytes -= std::mem::take(&mut self.sizes[victim as usize]);
         }
+    }
+
+    /// Counts an object as present.
+    fn enter(&mut self, object: u32, bytes: u64) {
         self.policy.enter(object, bytes);
         self.sizes[object as usize] = bytes;
         self.used_bytes += bytes;
@@ -285,9 +301,9 @@ mod tests {
     }
 
     /// A cache of 10 bytes. The priority is the clock plus uses / bytes. Object 1 (2 bytes) has
-    /// 2/2 after its second use, object 2 (5 bytes) 1/5. 3 needs 5 bytes: 2 leaves, the clock is
-    /// 0.2, so that 3 has 0.4. The third use of 1 gives it 0.2 + 3/2. 4 evicts 3 (clock 0.4), 5
-    /// evicts 4, and the last use of 1 is a hit: 1 to 5 miss once, 2 + 4 · 5 bytes.
+    /// 2/2 after its second use, object 2 (5 bytes) 1/5. 3 enters with 1/5, 2 leaves, and the clock
+    /// is 0.2. The third use of 1 gives it 0.2 + 3/2. 4 has 0.4 and evicts 3, 5 has 0.4 and evicts
+    /// 4, and the last use of 1 is a hit: 1 to 5 miss once, 2 + 4 · 5 bytes.
     ///
     /// LRU evicts 1 for 3 and for 5, and misses it three times.
     #[test]
@@ -299,8 +315,8 @@ mod tests {
 
     /// A cache of 10 bytes, and objects 1 of 6 bytes, 2, 3 and 4 of 2. The large object has the
     /// lowest priority, 1/6, and leaves for 4; LRU evicts 2, the oldest one, and misses it again.
-    /// At last 1 returns, and 3 leaves with 1/2: GDSF misses 2, 1, 3, 4 and 1, 2 + 6 + 2 + 2 + 6
-    /// bytes.
+    /// At last 1 returns with 1/6 + 1/6, the lowest priority, and leaves at once: GDSF misses 2, 1,
+    /// 3, 4 and 1, 2 + 6 + 2 + 2 + 6 bytes.
     #[test]
     fn gdsf_evicts_large_objects_first() {
         let references = [(2, 2), (1, 6), (3, 2), (4, 2), (2, 2), (1, 6)];
@@ -308,13 +324,22 @@ mod tests {
         assert_eq!(missed(&references, "lru", 10), (6, 20));
     }
 
-    /// A cache of 10 bytes. Object 1 (5 bytes) has 2/5 after two uses. 2 (4 bytes) has 1/4, and
-    /// leaves for 3, which has 1/4 + 1/4 by the clock. So 1 leaves for 4, and misses again. With
-    /// the clock at 0, 3 would leave, and 1 would be a hit.
+    /// A cache of 10 bytes. Object 1 (5 bytes) has 2/5 after two uses. 2 and 3 (4 bytes) have 1/4.
+    /// 2 leaves for 3, and 3 for 4, which has 1/4 + 1/4 by the clock, as 5 has. So 1 leaves for 5,
+    /// and misses again. With the clock at 0, 4 would leave, and 1 would be a hit. libCacheSim
+    /// 0.3.5 has the same misses.
     #[test]
     fn gdsf_ages_objects_by_its_clock() {
-        let references = [(1, 5), (1, 5), (2, 4), (3, 4), (4, 4), (1, 5)];
-        assert_eq!(missed(&references, "gdsf", 10), (5, 22));
+        let references = [(1, 5), (1, 5), (2, 4), (3, 4), (4, 4), (5, 4), (1, 5)];
+        assert_eq!(missed(&references, "gdsf", 10), (6, 26));
+    }
+
+    /// A cache of 100 bytes. The object of 95 bytes has a lower priority than the one of 10, which
+    /// does not leave for it. libCacheSim 0.3.5 has the same misses.
+    #[test]
+    fn gdsf_keeps_a_small_object_when_a_large_one_enters() {
+        let references = [(1, 10), (2, 95), (1, 10), (2, 95)];
+        assert_eq!(missed(&references, "gdsf", 100), (3, 200));
     }
 
     /// Objects of one byte are blocks: they miss as often as under the page cache's own policies.

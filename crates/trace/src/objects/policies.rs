@@ -8,6 +8,12 @@ pub(super) trait ObjectPolicy {
     /// Announces that an absent object will enter, before others leave for it.
     fn announce(&mut self, _object: u32) {}
 
+    /// Returns true if a new object enters before others leave for it, so that it can be the one
+    /// that leaves.
+    fn lets_compete(&self) -> bool {
+        false
+    }
+
     /// Records that an object has entered.
     fn enter(&mut self, object: u32, bytes: u64);
 
@@ -251,7 +257,8 @@ impl ObjectPolicy for S3Fifo {
 }
 
 /// Greedy-Dual-Size-Frequency (Cherkasova, HPL-98-69R1, 1998): the object with the lowest priority
-/// leaves. The priority is a clock plus uses / bytes. The clock is the last victim's priority.
+/// leaves, which can be the new one. The priority is a clock plus uses / bytes. The clock is the last
+/// victim's priority.
 #[derive(Debug, Default)]
 pub(super) struct Gdsf {
     /// Present objects by priority; of equal ones the earlier comes first.
@@ -286,6 +293,10 @@ impl Gdsf {
 }
 
 impl ObjectPolicy for Gdsf {
+    fn lets_compete(&self) -> bool {
+        true
+    }
+
     fn enter(&mut self, object: u32, bytes: u64) {
         self.insert(object, bytes, 1);
     }
