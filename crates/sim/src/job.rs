@@ -93,6 +93,8 @@ pub struct Job {
     pub file_names: Vec<String>,
     /// Number of files per process if none are named (`nrfiles`), at least 1.
     pub files: u32,
+    /// Maximum number of files in use at a time (`openfiles`). `None` means all.
+    pub open_files_max: Option<u32>,
     /// Format of the names of such files (`filename_format`).
     pub file_name_format: Option<String>,
     /// Choice of the next file among several (`file_service_type`).
@@ -143,6 +145,9 @@ pub struct Job {
     pub has_seed: bool,
     /// True if each run has the same positions (`randrepeat`).
     pub is_repeatable: bool,
+    /// True if each run has the same random numbers of all kinds, whatever the seed is
+    /// (`allrandrepeat`).
+    pub is_all_repeatable: bool,
     /// Random generator of the positions (`random_generator`).
     pub generator: Generator,
     /// Percentage of random positions in a random job (`percentage_random`), for reads and writes.

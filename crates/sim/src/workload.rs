@@ -12,7 +12,7 @@ use std::fmt;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use crate::job::{Job, JobEngine, JobFile, printable};
+use crate::job::{Distribution, Job, JobEngine, JobFile, printable};
 
 mod block_map;
 mod chance;
@@ -135,6 +135,15 @@ pub enum WorkloadError {
         /// Number of blocks.
         blocks: u64,
     },
+    /// A zone of the distribution (`zoned_abs`) reaches behind the area.
+    ZoneBeyondEnd {
+        /// Name of the job.
+        job: String,
+        /// End of the last zone in bytes.
+        zones_end: u64,
+        /// Size of the area.
+        area_bytes: u64,
+    },
     /// The job file has too many processes.
     TooManyProcesses {
         /// Number of processes.
@@ -172,8 +181,9 @@ impl Workload {
                 WorkloadError::NoSuchJob { job: job.name.clone(), waits_for }
             })?;
             for process_index in 0..job.processes {
-                let areas = layout.process_areas(job, process_index)?;
                 let id = ProcessId(processes.len() as u32);
+                let areas = layout.process_areas(job, process_index, id)?;
+                check_zones(job, &areas)?;
                 let identity = process::JobProcess { id, job: index, process_index, phase };
                 let process = Process::new(job, identity, &areas, dependencies.clone(), seed);
                 let too_many = |error: offsets::TooManyBlocks| WorkloadError::TooManyBlocks {
@@ -298,6 +308,26 @@ impl Workload {
     }
 }
 
+/// Checks that the zones of a distribution in bytes lie within each area. fio ends the work in a
+/// file without a message as soon as it draws such a zone.
+fn check_zones(job: &Job, areas: &[layout::FileArea]) -> Result<(), WorkloadError> {
+    let Distribution::Zoned { zones, is_absolute: true } = &job.distribution else {
+        return Ok(());
+    };
+    let area_bytes = areas.iter().map(|area| area.bytes).min().unwrap_or(u64::MAX);
+    let does = [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100];
+    for direction in (0..2).filter(|direction| does[*direction] && job.pattern.is_random) {
+        let block_bytes = job.align_bytes[direction]
+            .unwrap_or_else(|| job.block_sizes[direction].smallest_bytes());
+        let zones_end = skew::zones_end(&zones[direction]);
+        if zones_end / block_bytes > area_bytes / block_bytes {
+            let job = job.name.clone();
+            return Err(WorkloadError::ZoneBeyondEnd { job, zones_end, area_bytes });
+        }
+    }
+    Ok(())
+}
+
 /// Returns the maximum size in bytes of an operation of the job. Sizes by order
 /// (`is_size_by_order`) do not depend on the direction.
 fn block_bytes_largest(job: &Job) -> u64 {
@@ -353,6 +383,12 @@ impl fmt::Display for WorkloadError {
                 f,
                 "job `{}`: {blocks} blocks are too many for random places that come once; make \
                  `bs` larger, or add `norandommap` or `random_generator=permutation`",
+                printable(job)
+            ),
+            WorkloadError::ZoneBeyondEnd { job, zones_end, area_bytes } => write!(
+                f,
+                "job `{}`: the zones of `zoned_abs` reach to {zones_end} bytes, and the area has \
+                 {area_bytes}; make the zones smaller or `size` larger",
                 printable(job)
             ),
             WorkloadError::TooManyProcesses { asked } => write!(

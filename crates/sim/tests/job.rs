@@ -243,3 +243,34 @@ fn options_that_fio_refuses_together_are_refused() {
         assert!(JobFile::parse(&format!("[j]\nsize=1m\n{options}\n")).is_ok(), "{options}");
     }
 }
+
+/// `random_generator=permutation` is not an option of fio. Its order is of blocks of one size, so
+/// options that fio's generators follow and a permutation cannot are refused.
+#[test]
+fn options_that_a_permutation_cannot_follow_are_refused() {
+    let with = |options: &str| {
+        JobFile::parse(&format!("[j]\nrw=randrw\nrandom_generator=permutation\n{options}\n"))
+    };
+    let refused = [
+        "random_distribution=pareto:0.3",
+        "random_distribution=normal:10",
+        "random_distribution=zoned:60/10:40/90",
+        "random_distribution=zoned_abs:60/1m:40/3m",
+        "random_distribution=zipf:1.2:0.3",
+        "bsrange=4k-16k",
+        "bssplit=4k/50:16k/50",
+        "bs=4k,16k\nbs_is_seq_rand=1",
+        "blockalign=16k",
+        "zonemode=strided\nzonesize=64k",
+    ];
+    for options in refused {
+        let error = with(options).expect_err(options).to_string();
+        assert!(error.starts_with("line 1: the job `j`: a permutation "), "{options}: {error}");
+        assert!(error.contains("leave "), "{options}: {error}");
+    }
+    for options in ["random_distribution=zipf:1.2", "bs=4k,16k", "norandommap", "blockalign=4k"] {
+        assert!(with(options).is_ok(), "{options}");
+    }
+    // Sequential jobs draw no positions.
+    assert!(with("rw=read\nbsrange=4k-16k").is_ok());
+}

@@ -432,3 +432,25 @@ fn create_only_job_moves_no_data() {
         assert_eq!((issued.len(), end), (0, Time::ZERO), "{options}");
     }
 }
+
+/// The zones end at 610 KiB, which is the 153rd block of 4 KiB, and the area has 150 blocks. fio 3.33
+/// ends such a job without a message at the first draw of the second zone.
+#[test]
+fn zones_in_bytes_behind_the_area_are_refused() {
+    let job = |zones: &str| {
+        let text = format!("[j]\nrw=randread\nsize=600k\nrandom_distribution=zoned_abs:{zones}\n");
+        Workload::new(&JobFile::parse(&text).unwrap(), FileSource::Modelled, 1)
+    };
+    let error = job("50/300k:50/310k").unwrap_err();
+    assert!(matches!(error, WorkloadError::ZoneBeyondEnd { .. }), "{error:?}");
+    assert!(error.to_string().contains("624640 bytes, and the area has 614400"), "{error}");
+    assert!(job("50/300k:50/300k").is_ok());
+    // A zone without operations is never drawn.
+    assert!(job("100/300k:0/1m").is_ok());
+}
+
+/// 20 KiB hold two operations of 8 KiB. Of the 4 KiB that are left, fio 3.33 draws sizes for ever.
+#[test]
+fn a_size_without_a_share_is_never_drawn() {
+    assert_eq!(offsets("rw=read\nsize=20k\nbssplit=4k/0:8k/100"), [0, 8192]);
+}

@@ -190,6 +190,7 @@ fn default_job() -> Job {
         file_bytes: None,
         file_names: Vec::new(),
         files: 1,
+        open_files_max: None,
         file_name_format: None,
         file_service: FileService::default(),
         directories: Vec::new(),
@@ -214,6 +215,7 @@ fn default_job() -> Job {
         seed: SEED_DEFAULT,
         has_seed: false,
         is_repeatable: true,
+        is_all_repeatable: false,
         generator: Generator::default(),
         random_percent: [100; 2],
         sequence: RandomSequence::default(),
@@ -313,7 +315,10 @@ impl JobDraft {
             job.size = None;
         }
         adjust_to_engine(&mut job);
-        match zones_conflict.or_else(|| rates_conflict(&job.rate)) {
+        let conflict = zones_conflict
+            .or_else(|| rates_conflict(&job.rate))
+            .or_else(|| permutation_conflict(&job));
+        match conflict {
             Some(what) => {
                 Err(JobError::Conflict { line: job.line, job: job.name, what: what.to_owned() })
             }
@@ -428,4 +433,37 @@ fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
     });
     is_minimum_above
         .then_some("the least rate is above the most: make `rate_min` smaller than `rate`")
+}
+
+/// Returns the message for options that a permutation (`random_generator=permutation`) cannot
+/// follow. Its order is of whole blocks of one size, and its only skew is the one of Zipf. `None`
+/// without a permutation, and in sequential jobs, whose generator has no effect.
+fn permutation_conflict(job: &Job) -> Option<&'static str> {
+    if job.generator != Generator::Permutation || !job.pattern.is_random {
+        return None;
+    }
+    let is_one_size = |sizes: &BlockSizes| sizes.smallest_bytes() == sizes.largest_bytes();
+    match job.distribution {
+        Distribution::Uniform | Distribution::Zipf { center: None, .. } => {}
+        Distribution::Zipf { .. } => {
+            return Some(
+                "a permutation scatters the blocks of a zipf distribution: leave its center out, \
+                 or leave `random_generator` out",
+            );
+        }
+        _ => {
+            return Some(
+                "a permutation is uniform, or zipf without a center: leave \
+                 `random_distribution` or `random_generator` out",
+            );
+        }
+    }
+    let is_by_order = job.is_size_by_order && job.block_bytes_read() != job.block_bytes_write();
+    if !job.block_sizes.iter().all(is_one_size) || has_own_alignment(job) || is_by_order {
+        return Some(
+            "a permutation is of blocks of one size: leave out `random_generator`, or the range, \
+             split, order (`bs_is_seq_rand`) or alignment (`blockalign`) of the sizes",
+        );
+    }
+    job.strides.map(|_| "a permutation has no zones: leave `zonemode` or `random_generator` out")
 }

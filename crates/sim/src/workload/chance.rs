@@ -102,19 +102,10 @@ impl RandomStreams {
 }
 
 impl RandomChoices {
-    /// Creates the streams of a process of `job`, with the number `index` over all jobs, from
-    /// 0. `run_seed` is the seed of the run, where 1 leaves fio's seeds unchanged. `is_wide`
-    /// means that the areas have more blocks than 32 bits can count. `own_seed` is for the
-    /// choices with a permutation.
-    pub fn new(
-        job: &Job,
-        index: u32,
-        run_seed: u64,
-        is_wide: bool,
-        own_seed: u64,
-    ) -> RandomChoices {
+    /// Creates the streams of a process of `job` from its seeds. `is_wide` means that the areas
+    /// have more blocks than 32 bits can count. `own_seed` is for the choices with a permutation.
+    pub fn new(job: &Job, seeds: ProcessSeeds, is_wide: bool, own_seed: u64) -> RandomChoices {
         use crate::job::Generator;
-        let seeds = ProcessSeeds::new(job.seed, index, run_seed, job.is_repeatable);
         let is_wide = is_wide || job.generator == Generator::Tausworthe64;
         let is_own = job.generator == Generator::Permutation;
         RandomChoices {
@@ -205,7 +196,16 @@ impl RandomChoices {
             BlockSizes::One(bytes) => return Some(*bytes),
             sizes => (sizes.smallest_bytes(), sizes.largest_bytes()),
         };
-        if !fits(min) {
+        // A size with a share of 0 is never drawn. fio repeats the draw for ever where only such a
+        // size fits.
+        let drawn_min = match sizes {
+            BlockSizes::Split(parts) => {
+                let drawn = parts.iter().filter(|(_, share)| *share > 0);
+                drawn.map(|(bytes, _)| *bytes).min().unwrap_or(min)
+            }
+            _ => min,
+        };
+        if !fits(drawn_min) {
             return None;
         }
         loop {

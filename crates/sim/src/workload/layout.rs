@@ -7,10 +7,16 @@
 //! - With `filesize`, the area is everything after `offset`. `size` only limits the bytes of one
 //!   pass.
 //! - A percentage refers to the whole file, is cut at its end, and is rounded down to whole blocks.
-//!   An `offset` in percent is rounded up to whole blocks.
+//!   If `offset` or `offset_increment` is in percent, their sum is rounded up to whole blocks.
+//! - A block is the smallest one of all directions, trims included.
+//! - The clones of a job (`numjobs`) count downwards: of three processes, the second has the job
+//!   number 2 and the third the job number 1. That number is in names and in `offset_increment`.
 
 use std::collections::BTreeMap;
 
+use readpath_core::request::ProcessId;
+
+use super::random::{ProcessSeeds, RandomStream, Taus88};
 use super::skew::hash_of_name;
 use super::{FileId, FileSource, WorkloadError, WorkloadFile};
 use crate::job::{BytesOrPercent, Job};
@@ -57,8 +63,8 @@ impl<'a> FileLayout<'a> {
         self.files
     }
 
-    /// Returns the areas of process number `process_index` of a job, one per file. Adds new files
-    /// to the layout.
+    /// Returns the areas of the process at `process_index` of a job, one per file. `id` is the
+    /// number of the process over all jobs. Adds new files to the layout.
     ///
     /// # Errors
     /// Fails if a file is missing or too small, if its size is unknown, or if there are too many
@@ -67,23 +73,26 @@ impl<'a> FileLayout<'a> {
         &mut self,
         job: &Job,
         process_index: u32,
+        id: ProcessId,
     ) -> Result<Vec<FileArea>, WorkloadError> {
-        let fio_names = self.file_names(job, process_index)?;
+        let job_number = job_number(job, process_index);
+        let fio_names = self.file_names(job, job_number)?;
         let names = match self.source {
             FileSource::One { name, .. } => vec![name.to_owned()],
             _ => fio_names.clone(),
         };
         let count = names.len() as u64;
+        // The seed of the run changes positions, not the sizes of files.
+        let run_seed = 1;
+        let seeds = ProcessSeeds::new(job, id.0, process_index > 0, run_seed);
+        let mut sizes = Taus88::new(seeds.stream_seed(RandomStream::FileSizes));
         let mut areas = Vec::new();
         for (file_index, name) in names.into_iter().enumerate() {
-            // Stated sizes are spread evenly from the minimum to the maximum.
-            let stated_bytes = job.file_bytes.map(|(min, max)| match count {
-                1 => min,
-                count => {
-                    min + ((max - min) as u128 * file_index as u128 / (count - 1) as u128) as u64
-                }
+            let stated_bytes = job.file_bytes.map(|(min, max)| match min == max {
+                true => min,
+                false => drawn_file_bytes(min, max, block_bytes_smallest(job), &mut sizes),
             });
-            let area = self.add_area(job, process_index, &name, stated_bytes, count)?;
+            let area = self.add_area(job, job_number, &name, stated_bytes, count)?;
             // The hash is of the name in fio, also where another file stands for it.
             let name_hash = hash_of_name(fio_names.get(file_index).map_or(&name, |name| name));
             areas.push(FileArea { name_hash, ..area });
@@ -91,12 +100,12 @@ impl<'a> FileLayout<'a> {
         Ok(areas)
     }
 
-    /// Returns the names of the files of process number `process_index` of a job, as fio would give
+    /// Returns the names of the files of a process of `job` with its job number, as fio would give
     /// them. Fails if there are too many files.
-    fn file_names(&self, job: &Job, process_index: u32) -> Result<Vec<String>, WorkloadError> {
+    fn file_names(&self, job: &Job, job_number: u32) -> Result<Vec<String>, WorkloadError> {
         let directory = match job.directories.len() {
             0 => String::new(),
-            count => format!("{}/", job.directories[process_index as usize % count]),
+            count => format!("{}/", job.directories[job_number as usize % count]),
         };
         if !job.file_names.is_empty() {
             return Ok(job.file_names.iter().map(|name| format!("{directory}{name}")).collect());
@@ -109,7 +118,7 @@ impl<'a> FileLayout<'a> {
         let name = |file: u32| {
             let name = format
                 .replace("$jobname", &job.name)
-                .replace("$jobnum", &process_index.to_string())
+                .replace("$jobnum", &job_number.to_string())
                 .replace("$filenum", &file.to_string())
                 .replace("$clientuid", "localhost");
             format!("{directory}{name}")
@@ -117,13 +126,13 @@ impl<'a> FileLayout<'a> {
         Ok((0..job.files).map(name).collect())
     }
 
-    /// Returns the area of process number `process_index` in one of `file_count` files, and
+    /// Returns the area of the process with `job_number` in one of `file_count` files, and
     /// registers the file. `stated_bytes` is the size that the job states (option filesize of
     /// fio). The caller sets the `name_hash` of the area, which is 0 here.
     fn add_area(
         &mut self,
         job: &Job,
-        process_index: u32,
+        job_number: u32,
         name: &str,
         stated_bytes: Option<u64>,
         file_count: u64,
@@ -143,7 +152,7 @@ impl<'a> FileLayout<'a> {
         };
         let whole_bytes = stated_bytes.or(real_bytes).or(assumed_bytes);
         let (offset, bytes) =
-            area_in_file(job, process_index, name, file_count, stated_bytes, whole_bytes)?;
+            area_in_file(job, job_number, name, file_count, stated_bytes, whole_bytes)?;
         // The area must hold the smallest block of each direction that the job has, and lie
         // within an existing file.
         let [read_bytes, write_bytes] =
@@ -206,7 +215,32 @@ fn fixed_bytes(extent: BytesOrPercent) -> u64 {
     }
 }
 
-/// Returns offset and length, in bytes, of the area of process number `process_index` in one of
+/// Returns the number of a process within its job (`$jobnum`), as in fio: the clones of the first
+/// process count downwards.
+fn job_number(job: &Job, process_index: u32) -> u32 {
+    match process_index {
+        0 => 0,
+        clone => job.processes - clone,
+    }
+}
+
+/// Returns the smallest block size in bytes of all directions, trims included.
+fn block_bytes_smallest(job: &Job) -> u64 {
+    let [read, write] = [0, 1].map(|direction: usize| job.block_sizes[direction].smallest_bytes());
+    read.min(write).min(job.trim_block_sizes.smallest_bytes())
+}
+
+/// Draws the size of a file from `min` to `max`, in whole blocks of `block_bytes`. A size below one
+/// block is not rounded.
+fn drawn_file_bytes(min: u64, max: u64, block_bytes: u64, sizes: &mut Taus88) -> u64 {
+    let drawn = min + sizes.below(max - min);
+    match drawn < block_bytes {
+        true => drawn,
+        false => drawn - drawn % block_bytes,
+    }
+}
+
+/// Returns offset and length, in bytes, of the area of the process with `job_number` in one of
 /// `file_count` files. The size of the file is `whole_bytes`, or `None` if it is unknown. It is
 /// `stated_bytes` if the job states the size of each file.
 ///
@@ -218,7 +252,7 @@ fn fixed_bytes(extent: BytesOrPercent) -> u64 {
 /// The area depends on the size of the file, which is unknown.
 fn area_in_file(
     job: &Job,
-    process_index: u32,
+    job_number: u32,
     name: &str,
     file_count: u64,
     stated_bytes: Option<u64>,
@@ -230,20 +264,23 @@ fn area_in_file(
             file: name.to_owned(),
         })
     };
-    let block_bytes = job.block_sizes[0].smallest_bytes().min(job.block_sizes[1].smallest_bytes());
-    let align_bytes = job.offset_align_bytes.unwrap_or(block_bytes);
+    let block_bytes = block_bytes_smallest(job);
     let in_bytes = |extent: BytesOrPercent| match extent {
         BytesOrPercent::Bytes(bytes) => Ok(bytes),
-        BytesOrPercent::Percent(percent) => {
-            let bytes = percent_of(known_bytes()?, percent);
-            Ok(bytes.div_ceil(align_bytes).saturating_mul(align_bytes))
+        BytesOrPercent::Percent(0) => Ok(0),
+        BytesOrPercent::Percent(percent) => Ok(percent_of(known_bytes()?, percent)),
+    };
+    let is_percent =
+        |extent: BytesOrPercent| matches!(extent, BytesOrPercent::Percent(percent) if percent > 0);
+    let increment_bytes = in_bytes(job.offset_increment)?.saturating_mul(u64::from(job_number));
+    let sum = in_bytes(job.offset)?.saturating_add(increment_bytes);
+    let offset = match is_percent(job.offset) || is_percent(job.offset_increment) {
+        true => {
+            let align_bytes = job.offset_align_bytes.unwrap_or(block_bytes);
+            sum.div_ceil(align_bytes).saturating_mul(align_bytes)
         }
+        false => sum,
     };
-    let increment_bytes = match job.offset_increment {
-        BytesOrPercent::Bytes(0) => 0,
-        increment => in_bytes(increment)?.saturating_mul(u64::from(process_index)),
-    };
-    let offset = in_bytes(job.offset)?.saturating_add(increment_bytes);
     let bytes_after_offset = |total_bytes: u64| total_bytes.saturating_sub(offset);
     let bytes = match job.size {
         Some(BytesOrPercent::Bytes(bytes)) if stated_bytes.is_none() => bytes / file_count,

@@ -321,7 +321,16 @@ impl DepthSearch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::random::ProcessSeeds;
     use super::*;
+
+    /// Random choices of the first process of a job.
+    fn random_choices(job: &crate::job::Job) -> RandomChoices {
+        let (process_number, is_clone, run_seed) = (0, false, 1);
+        let seeds = ProcessSeeds::new(job, process_number, is_clone, run_seed);
+        let (is_wide, own_seed) = (false, 0);
+        RandomChoices::new(job, seeds, is_wide, own_seed)
+    }
 
     /// 4096 bytes at 1 MiB per second take 1/256 s = 3,906,250 ns. The process starts at 1 s.
     #[test]
@@ -329,8 +338,7 @@ mod tests {
         let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
         let (smallest_bytes, has_direction) = ([4096; 2], [true; 2]);
         let mut control = RateControl::new(&job.rate, smallest_bytes, has_direction);
-        let (process_number, run_seed, is_wide, own_seed) = (0, 1, false, 0);
-        let mut random = RandomChoices::new(&job, process_number, run_seed, is_wide, own_seed);
+        let mut random = random_choices(&job);
         control.begin(Time::from_s(1));
         for nth in 1..=3 {
             control.on_issue(Op::Read, 4096, &mut random);
@@ -347,8 +355,7 @@ mod tests {
             let text = format!("[j]\n{options}\n");
             let job = crate::job::JobFile::parse(&text).unwrap().jobs.remove(0);
             let mut control = RateControl::new(&job.rate, [16 << 30; 2], [true; 2]);
-            let (process_number, run_seed, is_wide, own_seed) = (0, 1, false, 0);
-            let mut random = RandomChoices::new(&job, process_number, run_seed, is_wide, own_seed);
+            let mut random = random_choices(&job);
             control.begin(start);
             let mut last_due = start;
             for _ in 0..50 {

@@ -31,6 +31,7 @@ use super::chance::RandomChoices;
 use super::layout::FileArea;
 use super::offsets::{PositionRules, ProcessOffsets, TooManyBlocks};
 use super::pace::{DepthSearch, RateControl, SteadyStateDetector};
+use super::random::ProcessSeeds;
 use super::rules::ProcessRules;
 use super::together::ProcessDependencies;
 use crate::job::{Job, JobEngine};
@@ -215,6 +216,8 @@ struct AreaState {
     offsets: ProcessOffsets,
     /// True if the area has no position left in this pass.
     is_done: bool,
+    /// True if an operation of this pass has used the area.
+    is_open: bool,
 }
 
 /// State of the draws at the start of a pass. The fields are the same as in [`Process`].
@@ -315,11 +318,13 @@ impl Process {
         let area_bytes = areas.iter().map(|area| area.bytes).sum();
         let position_rules = PositionRules::new(job, areas.len());
         let is_wide = areas.iter().any(|area| position_rules.is_beyond_32_bits(area.bytes));
-        let mut random = RandomChoices::new(job, identity.id.0, run_seed, is_wide, own_seed);
+        let is_clone = identity.process_index > 0;
+        let seeds = ProcessSeeds::new(job, identity.id.0, is_clone, run_seed);
+        let mut random = RandomChoices::new(job, seeds, is_wide, own_seed);
         let mut area_states = Vec::new();
         for area in areas {
             let offsets = ProcessOffsets::new(job, &position_rules, area, &mut random)?;
-            area_states.push(AreaState { area: *area, offsets, is_done: false });
+            area_states.push(AreaState { area: *area, offsets, is_done: false, is_open: false });
         }
         let rules = ProcessRules::new(job, area_bytes);
         Ok(Process {

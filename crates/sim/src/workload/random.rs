@@ -7,6 +7,8 @@
 
 mod tausworthe;
 
+use crate::job::Job;
+
 pub use tausworthe::{Taus88, Taus258};
 
 /// Purposes of random numbers, with their stream numbers in fio.
@@ -22,6 +24,8 @@ pub enum RandomStream {
     Files = 5,
     /// Positions, if runs differ (`randrepeat=0`).
     Positions = 6,
+    /// Sizes of files (`filesize=LEAST-MOST`).
+    FileSizes = 7,
     /// Choice between random and sequential. The generators of both directions have this seed.
     IsRandom = 10,
     /// The times between reads.
@@ -43,20 +47,31 @@ pub struct ProcessSeeds {
     run_seed: u64,
     /// True if each run has the same positions (option randrepeat of fio).
     is_repeatable: bool,
+    /// True if all seeds are independent of `job_seed` (option allrandrepeat of fio).
+    is_all_repeatable: bool,
 }
 
 /// Multiplier between successive seeds: a prime near 2^32 divided by the golden ratio (Knuth, "The
 /// Art of Computer Programming", volume 3, section 6.4).
 const STEP: u64 = 0x9e37_0001;
 
-/// Seed of the positions in repeatable runs, which `randseed` does not change.
-const POSITIONS_SEED: u64 = 0xb189_9bed;
+/// Seed of the positions in repeatable runs, and with `allrandrepeat` of all streams. `randseed`
+/// does not change it.
+const REPEATABLE_SEED: u64 = 0xb189_9bed;
 
 impl ProcessSeeds {
-    /// Creates the seeds of the process `index`, from 0 over all jobs. The run seed 1 leaves fio's
-    /// seeds unchanged.
-    pub fn new(job_seed: u64, index: u32, run_seed: u64, is_repeatable: bool) -> ProcessSeeds {
-        ProcessSeeds { job_seed, number: u64::from(index) + 1, run_seed, is_repeatable }
+    /// Creates the seeds of a process of `job`, with the number `index` over all jobs, from 0.
+    /// `is_clone` is false for the first process of the job. As in fio, `randseed` changes the
+    /// positions of the clones, but not the ones of the first process. The run seed 1 leaves
+    /// fio's seeds unchanged.
+    pub fn new(job: &Job, index: u32, is_clone: bool, run_seed: u64) -> ProcessSeeds {
+        ProcessSeeds {
+            job_seed: job.seed,
+            number: u64::from(index) + 1,
+            run_seed,
+            is_repeatable: job.is_repeatable && !(is_clone && job.has_seed),
+            is_all_repeatable: job.is_all_repeatable,
+        }
     }
 
     /// Returns the seed of one stream. As in fio, the job's seed is multiplied 4 + n times for
@@ -66,13 +81,16 @@ impl ProcessSeeds {
         for _ in 0..4 + stream as u32 {
             seed = seed.wrapping_mul(STEP);
         }
+        if self.is_all_repeatable {
+            seed = REPEATABLE_SEED;
+        }
         self.with_run_seed(seed.wrapping_mul(self.number).wrapping_add(stream as u64))
     }
 
     /// Returns the seed of random positions.
     pub fn position_seed(&self) -> u64 {
         match self.is_repeatable {
-            true => self.with_run_seed(POSITIONS_SEED.wrapping_mul(self.number)),
+            true => self.with_run_seed(REPEATABLE_SEED.wrapping_mul(self.number)),
             false => self.stream_seed(RandomStream::Positions),
         }
     }

@@ -59,6 +59,8 @@ pub struct ProcessRules {
     pub strides: Option<StridedZones>,
     /// Choice of the next file.
     pub file_service: FileService,
+    /// Maximum number of unfinished files in use at a time (option openfiles of fio).
+    pub open_files_max: usize,
     /// Number of operations per random position.
     pub draw_every: u32,
     /// Maximum run time.
@@ -121,6 +123,7 @@ impl ProcessRules {
             ramp: job.ramp,
             strides: job.strides,
             file_service: job.file_service,
+            open_files_max: job.open_files_max.map_or(usize::MAX, |count| count as usize),
             draw_every: job.sequence.every,
             runtime: job.runtime,
             is_time_based: job.is_time_based && !job.is_creation_only,

@@ -165,6 +165,18 @@ pub fn hash_of_name(name: &str) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
+/// Returns the end in bytes of the last zone that can be drawn, for zones with lengths in bytes.
+pub fn zones_end(zones: &[DistributionZone]) -> u64 {
+    let (mut start, mut last_end) = (0_u64, 0);
+    for zone in zones {
+        start = start.saturating_add(zone.length);
+        if zone.share > 0 {
+            last_end = start;
+        }
+    }
+    last_end
+}
+
 /// Returns the zone for a draw from 0 to 99: first block and end (exclusive). The area has `blocks`
 /// blocks of `block_bytes`. `is_absolute`: lengths of zones are in bytes, otherwise in percent of
 /// the area. `None` if the shares of all zones together do not reach the draw.
@@ -184,7 +196,12 @@ pub fn zone_of(
         share_end += u64::from(zone.share);
         if draw < share_end {
             let begin = blocks_of(start);
-            let end = begin.saturating_add(blocks_of(zone.length)).min(blocks);
+            // As in fio, bytes are rounded at both ends of a zone, and percents as a length.
+            let end = match is_absolute {
+                true => blocks_of(start.saturating_add(zone.length)),
+                false => begin.saturating_add(blocks_of(zone.length)),
+            }
+            .min(blocks);
             return Some((begin.min(end), end));
         }
         start = start.saturating_add(zone.length);

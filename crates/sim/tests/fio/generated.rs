@@ -75,6 +75,8 @@ const BLOCKS: &[&str] = &[
     "bssplit=4k/10:64k/50:32k/40",
     "bssplit=4k/50:8k/:16k/",
     "bssplit=8k/50:16k/50,4k/90:12k/10",
+    "bs=8k,12k,4k",
+    "bs=4k,16k,512",
 ];
 
 fn size(draw: &mut Draw) -> String {
@@ -128,6 +130,9 @@ fn sizes(draw: &mut Draw, file_bytes: Option<u64>, options: &mut Vec<String>) {
                 let every = ["", ":2", ":8"];
                 options.push(format!("file_service_type={kind}{}", draw.one(&every)));
             }
+            if draw.draw_percent(30) {
+                options.push(format!("openfiles={}", 1 + draw.below(4)));
+            }
         }
         _ => options.push(format!("size={}", size(draw))),
     }
@@ -156,6 +161,12 @@ fn choices(
     }
     if draw.draw_percent(15) {
         options.push("randrepeat=0\nrandseed=77".to_owned());
+    }
+    if draw.draw_percent(8) {
+        options.push("allrandrepeat=1".to_owned());
+    }
+    if draw.draw_percent(8) {
+        options.push(format!("fsync={}", 1 + draw.below(4)));
     }
     if draw.draw_percent(8) {
         options.push("bs_unaligned".to_owned());
@@ -196,6 +207,8 @@ fn choices(
             "normal:80:0.2",
             "zoned:60/10:30/20:8/30:2/40",
             "zoned:50/5:30/15:20/",
+            "zoned:33/33:33/33:34/34",
+            "zoned_abs:20/2k:20/6k:60/24k",
         ]);
         options.push(format!("random_distribution={spread}"));
     }

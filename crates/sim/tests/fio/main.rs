@@ -11,6 +11,7 @@ use std::process::Command;
 use readpath_sim::job::JobFile;
 use readpath_sim::workload::{FileSource, Process, Workload};
 
+mod clones;
 mod generated;
 
 mod deterministic_jobs;
@@ -113,7 +114,6 @@ const READ_BY_BOTH: &[&str] = &[
     r"filename=a\:b",
     "directory=/tmp",
     "bs=4k,8k,16k",
-    "bs=4k-8k",
     "bsrange=4k-64k",
     "bsrange=512:1m",
     "bssplit=4k/10:64k/50:32k/",
@@ -203,6 +203,8 @@ const READ_BY_NEITHER: &[&str] = &[
     "randseed=abc",
     "random_distribution=zipf:1.0",
     "random_distribution=zipf:",
+    "random_distribution=normal:100",
+    "random_distribution=normal:-1",
     "random_distribution=uniform",
     "random_distribution=zoned:50/50",
     "thinktime_blocks_type=x",
@@ -229,6 +231,8 @@ const READ_BY_FIO_ONLY: &[&str] = &[
     "bs=4m1k",
     "bs=1s",
     "bs=-1",
+    "bs=4k-8k",
+    "bs=4k:8k",
     "size=1x",
     "size=-5",
     "size=101%",

@@ -61,7 +61,7 @@ pub fn first_steps(mut process: Process, count: usize) -> Vec<Step> {
             }
             NextAction::WaitForCompletion => unreachable!("everything issued is complete"),
             NextAction::WaitUntil(time) => now = time,
-            NextAction::Sync { .. } => unreachable!("no job here syncs"),
+            NextAction::Sync { .. } => process.synced(now),
             NextAction::Ended => break,
         }
     }

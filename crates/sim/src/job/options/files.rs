@@ -36,7 +36,11 @@ pub const TABLE: &[FioOption] = &[
     supported("nrfiles", &["nr_files"], "files of each process (1)", |draft, value| {
         value.integer(1..=65_536).map(|n| draft.job.files = n)
     }),
-    without_effect("openfiles", &[], "all files of a process stay open"),
+    supported("openfiles", &[], "files of a process in use at a time (nrfiles)", |draft, value| {
+        let count = value.integer(0..=65_536)?;
+        draft.job.open_files_max = Some(count).filter(|count| *count > 0);
+        Ok(())
+    }),
     supported(
         "file_service_type",
         &[],

@@ -21,9 +21,12 @@ pub const TABLE: &[FioOption] = &[
     supported("randrepeat", &[], "0: another run, other places (1)", |draft, value| {
         value.switch().map(|on| draft.job.is_repeatable = on)
     }),
-    supported("allrandrepeat", &[], "0: another run, other places (0)", |draft, value| {
-        value.switch().map(|on| draft.job.is_repeatable |= on)
-    }),
+    supported(
+        "allrandrepeat",
+        &[],
+        "1: all random numbers are the same in each run, whatever `randseed` is (0)",
+        |draft, value| value.switch().map(|on| draft.job.is_all_repeatable = on),
+    ),
     supported("randseed", &[], "seed of the random places (137)", |draft, value| {
         (draft.job.seed, draft.job.has_seed) = (value.integer(0..=u64::MAX)?, true);
         Ok(())
@@ -152,8 +155,10 @@ fn parse_distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedFo
             Ok(Distribution::Pareto { power: power.ok_or(expected)?, center })
         }
         "normal" => {
-            let deviation = number.map_or(Ok(0.0), |deviation| deviation.fraction(0.0..=100.0))?;
-            Ok(Distribution::Normal { deviation_percent: deviation, center })
+            let deviation = number.map_or(Ok(0.0), |deviation| deviation.fraction(0.0..=100.0));
+            let deviation = deviation.ok().filter(|deviation| *deviation < 100.0);
+            let expected = "normal, or normal:DEVIATION with DEVIATION from 0, below 100";
+            Ok(Distribution::Normal { deviation_percent: deviation.ok_or(expected)?, center })
         }
         _ => {
             Err("random, zipf:THETA, pareto:POWER, normal:DEVIATION, zoned:… or zoned_abs:…"

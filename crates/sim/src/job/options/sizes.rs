@@ -13,7 +13,7 @@ const SPLIT_PARTS_MAX: usize = 64;
 
 pub const TABLE: &[FioOption] = &[
     supported("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
-        set_block_sizes(draft, value, parse_size_or_range)
+        set_block_sizes(draft, value, parse_size)
     }),
     supported(
         "bsrange",
@@ -69,7 +69,7 @@ pub const TABLE: &[FioOption] = &[
     supported(
         "filesize",
         &["file_size"],
-        "bytes in each file, or LEAST-MOST, spread evenly over the files",
+        "bytes in each file, or LEAST-MOST, drawn from the seeds of the process",
         |draft, value| {
             let least_and_most = match value.text.split_once('-') {
                 Some((least, most)) => {
@@ -134,16 +134,12 @@ fn set_block_sizes(
     Ok(())
 }
 
-/// Parses a block size, or a range such as `4k-64k`. `bs` accepts both, as in fio.
-fn parse_size_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
-    if value.text.contains(['-', ':']) {
-        return parse_range(value);
-    }
-    value
-        .bytes()
-        .filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes))
-        .map(BlockSizes::One)
-        .ok_or_else(|| format!("a block size above 0, or READ,WRITE: {BYTES_FORM}"))
+/// Parses a block size. Not a range such as `4k-64k`, whose end fio drops without a message.
+fn parse_size(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
+    let bytes = value.bytes().filter(|bytes| (1..=BLOCK_BYTES_MAX).contains(bytes));
+    bytes.map(BlockSizes::One).ok_or_else(|| {
+        format!("a block size above 0, or READ,WRITE (ranges: `bsrange`): {BYTES_FORM}")
+    })
 }
 
 /// Parses a range of block sizes, such as `4k-64k` or `4k:64k`. Equal bounds are a fixed size.
@@ -162,7 +158,8 @@ fn parse_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
 }
 
 /// Parses `4k/60:64k/`. A part without percentage gets an equal share of the rest to 100 %, rounded
-/// down. Parts with a share of 0 are left out. Fails if the shares exceed 100 % or none is left.
+/// down. A part with a share of 0 is never drawn, but its size counts as the smallest or largest
+/// one. Fails if the shares exceed 100 % or all are 0.
 fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected =
         || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");
@@ -191,9 +188,8 @@ fn parse_split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
         .into_iter()
         .map(|(bytes, share)| (bytes, share.unwrap_or(even_share as u8)))
         .collect();
-    sizes.retain(|(_, share)| *share > 0);
     sizes.sort_by_key(|(_, share)| *share);
-    match sizes.is_empty() {
+    match sizes.iter().all(|(_, share)| *share == 0) {
         true => Err(expected()),
         false => Ok(BlockSizes::Split(sizes)),
     }

@@ -125,6 +125,8 @@ impl Process {
             && !self.verification.is_checking()
             && let Some(is_data_enough) = self.due_sync()
         {
+            // A sync takes a turn of the files, as an operation does.
+            self.next_file();
             // With cached writes, the sync waits for all operations in flight.
             self.state = match self.rules.is_direct {
                 true => ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue },
@@ -324,7 +326,7 @@ impl Process {
         self.random.restart();
         for area in &mut self.areas {
             area.offsets.restart();
-            area.is_done = false;
+            (area.is_done, area.is_open) = (false, false);
         }
         self.file_selection.current = None;
         self.zone_bytes = 0;
@@ -346,7 +348,7 @@ impl Process {
         self.skips_map_mark = start.skips_map_mark;
         for area in &mut self.areas {
             area.offsets.rewind();
-            area.is_done = false;
+            (area.is_done, area.is_open) = (false, false);
         }
         self.zone_bytes = 0;
     }
@@ -502,7 +504,13 @@ impl Process {
     /// Returns the file whose turn it is, and counts one operation of its turn. Returns `None` if
     /// all files are finished.
     fn next_file(&mut self) -> Option<usize> {
-        let is_open = |index: usize| !self.areas[index].is_done;
+        let open_files = self.areas.iter().filter(|area| area.is_open && !area.is_done).count();
+        // With all permitted files open (option openfiles of fio), no other file is chosen.
+        let opens = open_files < self.rules.open_files_max;
+        let is_open = |index: usize| {
+            let area = &self.areas[index];
+            !area.is_done && (area.is_open || opens)
+        };
         let count = self.areas.len();
         if !(0..count).any(is_open) {
             return None;
@@ -532,6 +540,7 @@ impl Process {
                 break next;
             }
         };
+        self.areas[next].is_open = true;
         selection.current = Some(next);
         selection.operations_left =
             operations_per_turn.map_or(0, |operations_per_turn| operations_per_turn - 1);
