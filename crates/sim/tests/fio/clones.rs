@@ -20,7 +20,7 @@ const JOBS: &[&str] = &[
     "rw=read bs=4k filesize=300k filename=shared.a offset=1000 offset_increment=10%",
     "rw=read bs=4k filesize=300k filename=shared.b offset=10% offset_increment=1000",
     "rw=read bs=12k filesize=600k filename=shared.c offset=33% offset_increment=5%",
-    "rw=read bs=4k filesize=300k filename=shared.d offset=1000 offset_increment=10% offset_align=64k",
+    "rw=read filesize=300k filename=shared.d offset=1000 offset_increment=10% offset_align=64k",
     "rw=read bs=4k,4k,512 filesize=300001 filename=shared.e offset=10%",
     "rw=read bs=4k,4k,512 filesize=300001 filename=shared.f size=50%",
     "rw=randread bs=4k size=400k norandommap randseed=42",

@@ -163,12 +163,6 @@ fn choices(
         options.push("randrepeat=0\nrandseed=77".to_owned());
     }
     if draw.draw_percent(8) {
-        options.push("allrandrepeat=1".to_owned());
-    }
-    if draw.draw_percent(8) {
-        options.push(format!("fsync={}", 1 + draw.below(4)));
-    }
-    if draw.draw_percent(8) {
         options.push("bs_unaligned".to_owned());
     }
     if draw.draw_percent(8) {
@@ -217,8 +211,14 @@ fn choices(
     }
 }
 
-/// Options that end the job.
+/// Options that end the job, and options about seeds and syncs.
 fn limits(draw: &mut Draw, options: &mut Vec<String>) {
+    if draw.draw_percent(8) {
+        options.push("allrandrepeat=1".to_owned());
+    }
+    if draw.draw_percent(8) {
+        options.push(format!("fsync={}", 1 + draw.below(4)));
+    }
     match draw.below(6) {
         0 => options.push(format!("io_size={}", draw.one(&["100k", "3m", "10m", "50%"]))),
         1 => options.push(format!("loops={}", 2 + draw.below(2))),
