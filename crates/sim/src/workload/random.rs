@@ -55,8 +55,8 @@ pub struct ProcessSeeds {
 /// Art of Computer Programming", volume 3, section 6.4).
 const STEP: u64 = 0x9e37_0001;
 
-/// Seed of the positions in repeatable runs, and with `allrandrepeat` of all streams. `randseed`
-/// does not change it.
+/// Seed of the positions in repeatable runs, and of all streams with option allrandrepeat of fio.
+/// The job's seed does not change it.
 const REPEATABLE_SEED: u64 = 0xb189_9bed;
 
 impl ProcessSeeds {

@@ -257,8 +257,8 @@ impl ObjectPolicy for S3Fifo {
 }
 
 /// Greedy-Dual-Size-Frequency (Cherkasova, HPL-98-69R1, 1998): the object with the lowest priority
-/// leaves, which can be the new one. The priority is a clock plus uses / bytes. The clock is the last
-/// victim's priority.
+/// leaves, and the new one can be that object. The priority is a clock plus uses / bytes. The clock
+/// is the last victim's priority.
 #[derive(Debug, Default)]
 pub(super) struct Gdsf {
     /// Present objects by priority; of equal ones the earlier comes first.
