@@ -31,6 +31,13 @@ fn omitted_options_have_the_defaults_of_fio() {
     assert_eq!(job.priority, None);
 }
 
+/// Editors of other systems put a byte order mark before a text and end lines with CR and LF.
+#[test]
+fn text_of_other_editors_is_read() {
+    let marked = JobFile::parse("\u{feff}[a]\r\nrw=randread\r\nbs=8k\r\n").unwrap();
+    assert_eq!(marked, JobFile::parse("[a]\nrw=randread\nbs=8k\n").unwrap());
+}
+
 #[test]
 fn global_options_apply_to_later_jobs_and_accumulate() {
     let text = "\

@@ -41,6 +41,7 @@ mod replay;
 
 use chosen::{Event, EventFilter};
 
+pub(crate) use fields::without_byte_order_mark;
 pub use replay::{OPEN_DEPTH, TracePlacement, TraceSummary, simulate_trace, trace_workload};
 
 /// One request of a trace.
@@ -107,6 +108,7 @@ impl TraceFormat {
         if start.starts_with(&recording::MAGIC) {
             return Some(TraceFormat::Recording);
         }
+        let start = without_byte_order_mark(start);
         let has_data = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
         let mut lines = start.split(|byte| *byte == b'\n').filter(has_data);
         let mut line = lines.next()?;
@@ -340,6 +342,10 @@ impl<R: BufRead> TraceReader<R> {
             }
         };
         self.line_number += 1;
+        let line = match self.line_number {
+            1 => without_byte_order_mark(line),
+            _ => line,
+        };
         let text = line.trim_ascii();
         let is_blank = text.is_empty() || text.starts_with(b"#");
         if is_blank || (self.origin.is_empty() && columns::is_header(text)) {

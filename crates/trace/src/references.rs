@@ -91,6 +91,7 @@ impl BlockTrace {
         references_max: usize,
     ) -> Result<BlockTrace, TraceError> {
         let mut trace_blocks = TraceBlocks { blocks: Vec::new(), references_max, note: None };
+        let text = block_trace::without_byte_order_mark(bytes);
         match format {
             BlockTraceFormat::CloudPhysics => {
                 for &record in binary_records::<4>(bytes)? {
@@ -102,9 +103,9 @@ impl BlockTrace {
                     trace_blocks.add(object);
                 }
             }
-            BlockTraceFormat::Reads => add_reads(bytes, &mut trace_blocks)?,
-            BlockTraceFormat::Lirs => add_lines(bytes, &mut trace_blocks, parse_lirs)?,
-            BlockTraceFormat::Arc => add_lines(bytes, &mut trace_blocks, parse_arc)?,
+            BlockTraceFormat::Reads => add_reads(text, &mut trace_blocks)?,
+            BlockTraceFormat::Lirs => add_lines(text, &mut trace_blocks, parse_lirs)?,
+            BlockTraceFormat::Arc => add_lines(text, &mut trace_blocks, parse_arc)?,
             BlockTraceFormat::Requests(format) => add_requests(bytes, format, &mut trace_blocks)?,
         }
         trace_blocks.into_trace()
@@ -352,6 +353,12 @@ mod tests {
                         128166372016382155,usr,1,Write,0,4096,9\n";
         assert_eq!(
             references_in(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr), requests),
+            Ok(vec![0, 1, 2])
+        );
+        assert_eq!(references_in(BlockTraceFormat::Lirs, "\u{feff}7\r\n9\r\n"), Ok(vec![0, 1]));
+        let marked = format!("\u{feff}{requests}");
+        assert_eq!(
+            references_in(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr), marked),
             Ok(vec![0, 1, 2])
         );
         let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";

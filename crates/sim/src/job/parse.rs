@@ -166,6 +166,8 @@ impl JobFileReader<'_> {
         included_from: Option<&Rc<IncludedFrom>>,
         depth: u32,
     ) -> Result<(), JobError> {
+        // Some editors put a byte order mark before a text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             let content = without_comment(line).trim();
             if !content.is_empty() {

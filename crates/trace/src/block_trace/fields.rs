@@ -13,6 +13,11 @@ pub const TIME_NS_LIMIT: u64 = 1 << 62;
 /// overflow.
 pub const END_BYTES_LIMIT: u64 = 1 << 62;
 
+/// Returns a text without the byte order mark of UTF-8, which some editors put before it.
+pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// Returns the first `N` comma-separated fields without surrounding spaces, and the number found,
 /// at most `N`. Missing fields are empty.
 pub fn first_comma_fields<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {

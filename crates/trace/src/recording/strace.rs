@@ -89,13 +89,15 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
             }
         }
         let line = String::from_utf8_lossy(&line);
+        // Some editors put a byte order mark before a text.
+        let line = line.trim_start_matches('\u{feff}');
         if !line.trim().is_empty() {
-            if parser.start_ns.is_none() && parse_head(&line).is_some_and(|(_, ns, _)| ns == 0) {
+            if parser.start_ns.is_none() && parse_head(line).is_some_and(|(_, ns, _)| ns == 0) {
                 let expected = "times since 1970, and not since the last call (`-r`)";
                 return Err(unexpected_line(number, expected));
             }
             parser
-                .parse_line(&line)
+                .parse_line(line)
                 .ok_or_else(|| unexpected_line(number, "`PID SECONDS call(…) = …`"))?;
         }
     }

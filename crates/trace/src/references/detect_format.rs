@@ -29,7 +29,7 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     if has_ending(".lis") {
         return Some(BlockTraceFormat::Arc);
     }
-    let text = String::from_utf8_lossy(head);
+    let text = String::from_utf8_lossy(block_trace::without_byte_order_mark(head));
     let is_data = |line: &&str| !line.is_empty() && !line.starts_with('#') && *line != "*";
     let line = text.lines().map(str::trim).find(is_data)?;
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -57,6 +57,7 @@ mod tests {
         assert_eq!(detected("gli.trace", "*\n12\n13\n"), Some(BlockTraceFormat::Lirs));
         assert_eq!(detected("OLTP.lis", "12 4 0 1\n"), Some(BlockTraceFormat::Arc));
         assert_eq!(detected("x", "12 4\n"), None);
+        assert_eq!(detected("x", "\u{feff}12\r\n13\r\n"), Some(BlockTraceFormat::Lirs));
         assert_eq!(detected("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(detected("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(
