@@ -17,6 +17,7 @@ use crate::output_file::{OutputFile, check_not_needed};
 use crate::progress::Interrupt;
 
 mod export;
+mod export_objects;
 mod import;
 mod merge;
 
@@ -117,6 +118,10 @@ pub enum ExportFormat {
     Iolog,
     /// The JSON that Perfetto and Chrome's tracing show: reads, waits and requests in time
     Chrome,
+    /// A trace of objects for `cachesim --objects`: a JSON line with path and size for each page
+    Jsonl,
+    /// The same for libCacheSim, in its format `oracleGeneral`: records of 24 bytes
+    OracleGeneral,
 }
 
 /// Executes a subcommand of `readpath recording`.
@@ -142,7 +147,7 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
     }
 }
 
-/// Buffered text output to a file or to standard output.
+/// Buffered output to a file or to standard output.
 enum Output {
     Standard(BufWriter<Stdout>),
     File {
@@ -167,6 +172,16 @@ impl Output {
             Output::Standard(writer) => write!(writer, "{text}").map_err(write_failure),
             Output::File { file, path } => {
                 write!(file, "{text}").map_err(|error| Failure::usage_of(path.display(), error))
+            }
+        }
+    }
+
+    /// Writes bytes. A failure names the output.
+    fn write_bytes(&mut self, bytes: &[u8]) -> CommandResult {
+        match self {
+            Output::Standard(writer) => writer.write_all(bytes).map_err(write_failure),
+            Output::File { file, path } => {
+                file.write_all(bytes).map_err(|error| Failure::usage_of(path.display(), error))
             }
         }
     }

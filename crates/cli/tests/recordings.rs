@@ -59,6 +59,40 @@ fn strace_text_is_imported_explained_and_exported() {
     );
 }
 
+/// By hand: the text has 101 reads of a page each, of which the first is of another file. All pages
+/// are different, so each reference misses.
+#[test]
+fn recording_is_exported_as_a_trace_of_objects() {
+    let scratch = Scratch::new("recordings-objects");
+    scratch.file("strace.txt", strace());
+    scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
+    let export = |options: &str| {
+        scratch.run(&format!("recording export reads.rec --as {options}")).has_ended(0, options);
+    };
+    export("jsonl -o pages.jsonl");
+    let text = std::fs::read_to_string(scratch.path("pages.jsonl")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 101);
+    assert_eq!(lines[0], r#"{"key":"/d/other:0","size":4096,"time_us":100}"#);
+    assert_eq!(lines[1], r#"{"key":"/d/a b:25600","size":4096,"time_us":1000}"#);
+
+    export("oracle-general -o pages.oracleGeneral.bin");
+    let records = std::fs::read(scratch.path("pages.oracleGeneral.bin")).unwrap();
+    assert_eq!(records.len(), 101 * 24);
+    // Second 0, object 2, 4,096 bytes, no next use.
+    let second: Vec<u8> =
+        [&0_u32.to_le_bytes()[..], &2_u64.to_le_bytes(), &4096_u32.to_le_bytes(), &[255; 8]]
+            .concat();
+    assert_eq!(records[24..48], second);
+    for trace in ["pages.jsonl", "pages.oracleGeneral.bin"] {
+        let options = "--objects --eviction lru --sizes 50% --json";
+        let ran = scratch.run(&format!("cachesim {trace} {options}"));
+        ran.has_ended(0, trace);
+        let cells: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(cells["results"][0]["miss_ratio"], 1.0, "{cells}");
+    }
+}
+
 #[test]
 fn recordings_can_be_cut_and_anonymised() {
     let scratch = Scratch::new("recordings-cut");

@@ -7,7 +7,7 @@ use readpath_sim::operation_log::TRACE_HEADER;
 use readpath_trace::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
-use super::{ExportFormat, Output, for_each_record};
+use super::{ExportFormat, Output, export_objects, for_each_record};
 use crate::exit::CommandResult;
 
 /// Process id under which the requests of devices appear. No process has it.
@@ -18,6 +18,8 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> Comm
     match format {
         ExportFormat::Iolog => write_iolog(path, out),
         ExportFormat::Chrome => write_chrome(path, out),
+        ExportFormat::Jsonl => export_objects::write_jsonl(path, out),
+        ExportFormat::OracleGeneral => export_objects::write_oracle_general(path, out),
     }
 }
 
