@@ -269,6 +269,9 @@ fn control_group_processes_are_all_recorded() {
     }
     drop(group);
     scratch.refused("record --cgroup . -o x.rec", &["cgroup.procs", "control group"]);
+    // A folder for data with a file of that name is no control group.
+    fs::write(scratch.path("cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
+    scratch.refused("record --cgroup . -o x.rec", &["not a control group"]);
 }
 
 #[test]

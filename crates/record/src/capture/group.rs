@@ -5,12 +5,26 @@ use std::io;
 use std::path::Path;
 
 use readpath_os::proc_text;
+use rustix::fs::FsWord;
+
+/// Types of the file systems of control groups, version 1 and version 2, from `linux/magic.h`.
+const CONTROL_GROUP_TYPES: [FsWord; 2] = [0x0027_e0eb, 0x6367_7270];
 
 /// Numbers of all processes in the control group at `folder` and in the groups below it.
 ///
 /// # Errors
-/// The folder has no list of processes: it is not a control group, or it is a threaded one.
+/// The folder is not a control group, or it is a threaded one, which has no list of processes.
 pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
+    // Any folder may have a file of the same name as the list.
+    if !CONTROL_GROUP_TYPES.contains(&rustix::fs::statfs(folder)?.f_type) {
+        return Err(io::Error::other("not a control group: another file system has this folder"));
+    }
+    listed_processes(folder)
+}
+
+/// Numbers in the lists of processes of `folder` and of the folders below it. Fails if the folder
+/// has no list.
+fn listed_processes(folder: &Path) -> io::Result<Vec<u32>> {
     let list = fs::read_to_string(folder.join("cgroup.procs"))?;
     let mut numbers: Vec<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
     // The kernel lists processes of other namespaces as 0.
@@ -18,7 +32,7 @@ pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             // A group removed in the meantime has no processes.
-            numbers.extend(processes(&entry.path()).unwrap_or_default());
+            numbers.extend(listed_processes(&entry.path()).unwrap_or_default());
         }
     }
     Ok(numbers)
@@ -89,10 +103,13 @@ mod tests {
         fs::write(folder.join("cgroup.procs"), "12\n0\n").unwrap();
         fs::write(folder.join("below/cgroup.procs"), "").unwrap();
         fs::write(folder.join("below/deeper/cgroup.procs"), "7\n9\n").unwrap();
-        let found = processes(&folder);
-        let none = processes(&folder.join("nowhere"));
+        let found = listed_processes(&folder);
+        let none = listed_processes(&folder.join("nowhere"));
+        let plain = processes(&folder);
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found.unwrap(), [12, 7, 9]);
         assert!(none.is_err());
+        // The folder has a list, but on a file system for data.
+        assert!(plain.unwrap_err().to_string().contains("not a control group"));
     }
 }
