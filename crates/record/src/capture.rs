@@ -360,11 +360,24 @@ impl Recorder {
         let old_count = self.events.len();
         self.tracing.tasks.read(&mut self.sub_buffer, &mut self.events)?;
         for event in &self.events[old_count..] {
-            if let EventData::NewTask { task, .. } = event.data {
-                self.tracker.names().add_process(task);
+            let EventData::NewTask { task, is_kernel_io, .. } = event.data else { continue };
+            self.tracker.names().add_process(task);
+            if is_kernel_io {
+                // The kernel adds the children of a recorded task to the list, but not the threads
+                // of io_uring. A thread that has ended is refused, and needs no events.
+                let _ = self.record_events_of(&[task]);
             }
         }
         Ok(())
+    }
+
+    /// Adds tasks to the kernel's list of the tasks whose events it reports. Fails if the kernel
+    /// refuses.
+    fn record_events_of(&self, tasks: &[u32]) -> io::Result<()> {
+        let list: Vec<String> = tasks.iter().map(u32::to_string).collect();
+        let path = self.tracing.tasks.instance.path().join("set_event_pid");
+        let mut file = fs::OpenOptions::new().append(true).open(path)?;
+        file.write_all(list.join(" ").as_bytes())
     }
 
     /// Keeps the names of the files that recorded processes have opened since the last call. Fails

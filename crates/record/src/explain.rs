@@ -184,7 +184,8 @@ pub enum ProgramLimit {
     Device,
     /// Too many of its reads were not seen.
     Unseen,
-    /// It rarely waited for the reads that were seen, and much of its time is not accounted for.
+    /// It rarely slept for the reads that were seen. Much of its time is not accounted for, or it
+    /// may have polled for its reads.
     Unknown,
 }
 
@@ -238,7 +239,7 @@ pub struct Explanation {
     /// Reported causes, the most costly first.
     pub findings: Vec<Finding>,
     /// Text about long waits for files that the findings do not contain, because their reads were
-    /// not recorded.
+    /// not recorded, or no thread slept for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden_waits: Option<String>,
     /// Limit of the program without a reported cause.
@@ -343,7 +344,7 @@ impl Explainer {
             (WaitCause::Sync, gathered.spent_ns(Activity::Write)),
         ]);
         // The causes that cost enough become findings.
-        let hidden = cause::hidden_waits(gathered);
+        let hidden = cause::hidden_waits(gathered).or_else(|| cause::polled_waits(gathered));
         let hidden_ns = hidden.as_ref().map_or(0.0, |hidden| hidden.unrecorded_ns);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {
             ns / length_ns >= REPORTED_SHARE_MIN

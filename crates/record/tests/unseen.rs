@@ -30,6 +30,41 @@ fn waits_of_calls_without_recorded_reads_are_no_verdict_as_root() {
     assert_ne!(explanation(Activity::Fault).limit, ProgramLimit::Unseen);
 }
 
+/// 100 direct reads by io_uring, one at a time, each in flight for the same time, next to a `pread`
+/// that waits 1 ms of the 101 ms. The program polls: no thread sleeps for the reads by io_uring. It
+/// was said to find its data in memory. Reads of 20 µs are in flight for 2 ms only.
+#[test]
+fn reads_that_a_program_polls_for_are_no_verdict() {
+    let explanation = |in_flight_us: u64| {
+        let mut made = Made::new();
+        for at in 0..100 {
+            let begin_ns = made.now;
+            made.compute(1000);
+            made.records.push(Record::Read(ReadRecord {
+                begin_ns,
+                end_ns: begin_ns + in_flight_us * US,
+                way: ReadMethod::Uring,
+                descriptor: Some(3),
+                file: 1,
+                offset: far(at),
+                asked_bytes: 4 * KIB,
+                outcome: ReadOutcome::Bytes(4 * KIB),
+                ..ReadRecord::default()
+            }));
+        }
+        made.read(0, ReadMethod::Pread, (0, 4 * KIB), 4 * KIB, 999);
+        made.explained()
+    };
+    let polled = explanation(1000);
+    assert_eq!((polled.limit, causes(&polled)), (ProgramLimit::Unknown, Vec::new()));
+    let text = polled.limit_text;
+    assert!(text.contains("100 reads by AIO or io_uring were in flight for 100.0 ms"), "{text}");
+    assert_eq!(polled.shape.fetched_bytes, 101 * 4 * KIB);
+    assert!(polled.hidden_waits.is_some());
+    let cached = explanation(20);
+    assert_eq!((cached.limit, cached.hidden_waits), (ProgramLimit::Program, None));
+}
+
 /// A copy of 1 MiB to file 2 brings its pages into the cache, too. They are written, not fetched.
 #[test]
 fn pages_that_a_copy_writes_are_not_fetched() {

@@ -101,6 +101,23 @@ fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
     }
 }
 
+/// A kernel thread submits the reads, and fio polls for them. All read offsets differ. At 1,000
+/// reads a second most of them follow the first list of the kernel thread.
+#[test]
+fn data_that_a_kernel_thread_of_io_uring_reads_is_fetched() {
+    let Some(scratch) = scratch("watch-sqpoll") else { return };
+    for (is_direct, options) in [
+        (true, "--ioengine=io_uring --direct=1 --sqthread_poll=1"),
+        (false, "--ioengine=io_uring --direct=0 --sqthread_poll=1 --rate_iops=1000"),
+    ] {
+        let Some(explained) = recorded(&scratch, options) else { continue };
+        all_reads(&scratch, options, "uring", &explained);
+        let fetched = explained["shape"]["fetched_bytes"].as_u64().unwrap();
+        let expected = if is_direct { READS * 4096 } else { READS * 4096 / 2 };
+        assert!(fetched >= expected, "{options}: {fetched} bytes, {explained}");
+    }
+}
+
 /// Returns the reads of `data` in the recording, after a check that all of fio's are there.
 fn all_reads(scratch: &Scratch, options: &str, way: &str, explained: &Value) -> Vec<Value> {
     let path = scratch.path("data");

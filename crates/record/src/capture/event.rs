@@ -119,8 +119,8 @@ pub(super) enum EventData {
     Wake { task: u32 },
     /// Kernel stack of a task that has just left its processor to sleep, innermost first.
     Stack { addresses: Vec<u64> },
-    /// A task is created.
-    NewTask { task: u32, name: String, is_thread: bool, shares_files: bool },
+    /// A task is created. The kernel creates the threads of io_uring (`is_kernel_io`).
+    NewTask { task: u32, name: String, is_thread: bool, is_kernel_io: bool, shares_files: bool },
     /// A task executes another program.
     Exec,
     /// A task ends.
@@ -135,8 +135,8 @@ pub(super) enum EventData {
     AioRead(SubmittedRead),
     /// A process submits a read to io_uring. The task of the event may be a kernel thread.
     UringRead { read: SubmittedRead, process: u32 },
-    /// A request of io_uring completes, with its regular file.
-    UringEnds { request: u64, inode: Option<Inode>, result: i32 },
+    /// A request of io_uring completes, with its regular file and the flags of the open file.
+    UringEnds { request: u64, inode: Option<Inode>, flags: u64, result: i32 },
     /// A regular file was opened.
     Opened { descriptor: u64, inode: Inode, flags: u64 },
     /// An operation is submitted to io_uring.
@@ -184,6 +184,9 @@ const STACK: &str = "ftrace/kernel_stack";
 /// Trigger that adds the stack to each switch away from a task that sleeps, by the states that
 /// [`Sleep::of_state`] reports.
 const SLEEP_STACK_TRIGGER: &str = "stacktrace if prev_state & 255";
+
+/// Flags of a new thread that the kernel itself adds to a process: for io_uring.
+const KERNEL_THREAD_FLAGS: u64 = (libc::CLONE_THREAD | libc::CLONE_UNTRACED) as u64;
 
 /// Filter that excludes write faults. Nearly all of them concern memory without a file, and they
 /// are far more frequent than the others. A write to a file mapping has events of `filemap`.
@@ -438,6 +441,7 @@ impl Decoder {
                     task: task.value(bytes) as u32,
                     name: name.text(bytes),
                     is_thread: flags & libc::CLONE_THREAD as u64 != 0,
+                    is_kernel_io: flags & KERNEL_THREAD_FLAGS == KERNEL_THREAD_FLAGS,
                     shares_files: flags & libc::CLONE_FILES as u64 != 0,
                 }
             }

@@ -286,11 +286,11 @@ impl<N: FileNames> TaskTracker<N> {
             // With the tracer of submissions, `UringEnds` reports the same completion.
             EventData::UringComplete { request, result } => {
                 if !self.has_submissions {
-                    self.on_uring_completion(at_ns, request, None, result);
+                    self.on_uring_completion(at_ns, request, None, 0, result);
                 }
             }
-            EventData::UringEnds { request, inode, result } => {
-                self.on_uring_completion(at_ns, request, inode, result);
+            EventData::UringEnds { request, inode, flags, result } => {
+                self.on_uring_completion(at_ns, request, inode, flags, result);
             }
             EventData::UringRead { read, process } => {
                 self.on_uring_read(at_ns, event.task, process, read)
@@ -340,7 +340,7 @@ impl<N: FileNames> TaskTracker<N> {
                 // `end` is 1 for a kernel whose event has no last page.
                 self.on_map_pages(at_ns, task, inode, PageRange { first, end: end.max(first + 1) });
             }
-            EventData::NewTask { task: new_task, name, is_thread, shares_files } => {
+            EventData::NewTask { task: new_task, name, is_thread, shares_files, .. } => {
                 // A thread shares the mappings of its process, a child process has a copy.
                 let (process, table) = (state.process, state.table);
                 let table = if shares_files { table } else { self.tables.copy(table) };

@@ -158,7 +158,8 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "vfs_copy_file_range",
         ],
     ),
-    (Activity::Lock, &["rwsem_down_", "__mutex_lock"]),
+    // The last two are threads of io_uring without work.
+    (Activity::Lock, &["rwsem_down_", "__mutex_lock", "io_sq_thread", "io_wq_worker"]),
 ];
 
 /// Activities of the stacks seen so far.
@@ -285,6 +286,8 @@ mod tests {
             ),
             ("do_execveat_common.isra.0 __x64_sys_execve do_syscall_64", Activity::Metadata),
             ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
+            ("schedule io_sq_thread ret_from_fork ret_from_fork_asm", Activity::Lock),
+            ("schedule_timeout io_wq_worker ret_from_fork ret_from_fork_asm", Activity::Lock),
             // A wait of the kernel that begins like a wait for children.
             ("do_wait_for_common some_driver_call", Activity::Unknown),
             ("", Activity::Unknown),

@@ -205,7 +205,8 @@ fn decode_record(bytes: &[u8]) -> Option<TraceEvent> {
         },
         program::COMPLETED => {
             let result = half_word(copy_offset + 32)? as i32;
-            EventData::UringEnds { request, inode: file(), result }
+            let flags = word(copy_offset + 16)?;
+            EventData::UringEnds { request, inode: file(), flags, result }
         }
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.

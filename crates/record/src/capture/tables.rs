@@ -85,6 +85,23 @@ impl Tables {
         Rc::clone(table.entry(descriptor).or_default())
     }
 
+    /// Returns the lowest descriptor of a file that is opened for direct I/O (`is_direct`), or not
+    /// for it. `None` without one.
+    pub fn descriptor_of(
+        &self,
+        table: DescriptorTableId,
+        inode: Inode,
+        is_direct: bool,
+    ) -> Option<u64> {
+        let is_of_file = |file_state: &SharedOpenFile| {
+            let OpenFileState { target, flags, .. } = *file_state.borrow();
+            let has_direct_flag = flags & libc::O_DIRECT as u64 != 0;
+            target == DescriptorTarget::File(inode) && has_direct_flag == is_direct
+        };
+        let open_files = self.tables.get(&table)?.iter();
+        open_files.filter(|(_, file)| is_of_file(file)).map(|(descriptor, _)| *descriptor).min()
+    }
+
     /// Makes a descriptor refer to an open file, in place of its former one.
     pub fn set(&mut self, table: DescriptorTableId, descriptor: u64, file_state: SharedOpenFile) {
         self.tables.entry(table).or_default().insert(descriptor, file_state);

@@ -182,6 +182,7 @@ mod tests {
             task: 8,
             name: String::new(),
             is_thread: true,
+            is_kernel_io: false,
             shares_files: true,
         };
         let events = [

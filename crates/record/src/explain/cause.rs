@@ -24,7 +24,7 @@ mod sync;
 mod words;
 mod writers;
 
-pub(super) use hidden::{HiddenWaits, hidden_waits};
+pub(super) use hidden::{HiddenWaits, hidden_waits, polled_waits};
 use words::{bytes_text, duration_text};
 
 /// A read that waited.
@@ -220,8 +220,8 @@ struct CauseText {
 }
 
 /// Returns the limit of a program without a reported cause, and its text. The checks are in order
-/// of precedence: reads that were not recorded, no reads, time of unknown use, few waits, and then
-/// waits for the device. `hidden`: waits without recorded reads.
+/// of precedence: reads that were not recorded, reads without a sleep, no reads, time of unknown
+/// use, few waits, and then waits for the device. `hidden`: waits that are in no recorded read.
 pub(super) fn program_limit(
     gathered: &RecordingData,
     hidden: Option<&HiddenWaits>,
@@ -229,9 +229,13 @@ pub(super) fn program_limit(
     let waited_ns = gathered.waits.union_ns();
     let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
     // Reads that were not recorded: no verdict on the others is possible.
-    let hidden_text = || hidden.map(|hidden| hidden.text.clone());
+    let hidden_text =
+        || hidden.filter(|hidden| !hidden.has_reads).map(|hidden| hidden.text.clone());
     if let Some(text) = unseen_reads_text(gathered).or_else(hidden_text) {
         return (ProgramLimit::Unseen, text);
+    }
+    if let Some(polled) = hidden {
+        return (ProgramLimit::Unknown, polled.text.clone());
     }
     if gathered.reads == 0 {
         return (ProgramLimit::Nothing, "no file was read".to_owned());

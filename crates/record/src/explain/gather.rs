@@ -294,6 +294,9 @@ pub(super) struct RecordingData {
     buffered_opens: BTreeSet<(u32, u64)>,
     /// Intervals of all waits.
     pub waits: IntervalUnion,
+    /// Intervals of the reads by AIO and io_uring for which no thread slept. Only for measured
+    /// waits.
+    pub unslept: IntervalUnion,
     /// Sum of all waits in nanoseconds. Waits at the same time all count.
     pub waited_ns: u64,
     /// Number of reads, with a restarted fault counted once.

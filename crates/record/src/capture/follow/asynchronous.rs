@@ -25,7 +25,11 @@ use super::super::event::{AT_POSITION, Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
 use super::descriptors::DIRECT;
 use super::idle::IdleTime;
-use super::{ActiveCall, PAGE_BYTES, RecordedTask, TaskTracker};
+use super::{ActiveCall, PAGE_BYTES, TaskTracker};
+
+mod uring;
+
+use uring::ReportSources;
 
 /// Maximum number of reads in flight, chosen. Further reads are only counted.
 const ASYNC_READS_MAX: usize = 1 << 16;
@@ -50,17 +54,6 @@ struct CallMoment {
     at_ns: u64,
     /// Sleep of the task between the start of the call and this time.
     waited_ns: u64,
-}
-
-/// Sources that report a submission to io_uring: the event, and the program that copies the range.
-/// They run in the order in which they were attached, for all recorders together. Either one may
-/// therefore come first.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct ReportSources {
-    /// True once the event has reported it.
-    by_event: bool,
-    /// True once the program has reported it, with its range.
-    by_program: bool,
 }
 
 /// A read in flight.
@@ -183,62 +176,6 @@ impl<N: FileNames> TaskTracker<N> {
         if submitted.offset == AT_POSITION {
             read.offset = file_state.borrow().position;
         }
-    }
-
-    /// Records the event that `task` submits an operation to io_uring. `request` is its address.
-    /// Operations other than reads are ignored. At most `ASYNC_READS_MAX` reads are in flight.
-    pub(super) fn on_uring_submit(&mut self, at_ns: u64, task: u32, request: u64, operation: &str) {
-        let is_read = operation.starts_with("READ");
-        if let Some(state) = self.tasks.get_mut(&task) {
-            state.submitted_request = Some(request).filter(|_| is_read);
-        }
-        if !is_read || self.pending.uring.len() >= ASYNC_READS_MAX {
-            return;
-        }
-        // The program that copies the range may have reported the same submission first.
-        let by_program = ReportSources { by_event: false, by_program: true };
-        match self.pending.uring.get_mut(&request) {
-            Some(read) if read.reported == by_program && read.task == task => {
-                read.reported.by_event = true;
-            }
-            _ => {
-                let mut read = self.new_read(at_ns, task, ReadMethod::Uring);
-                read.reported.by_event = true;
-                self.pending.uring.insert(request, read);
-            }
-        }
-    }
-
-    /// Records the file and the range of a read that `process` submits to io_uring. A kernel thread
-    /// that submits is not a recorded task, so the read is assigned to a task of its process.
-    pub(super) fn on_uring_read(
-        &mut self,
-        at_ns: u64,
-        task: u32,
-        process: u32,
-        submitted: SubmittedRead,
-    ) {
-        let read = self.pending.uring.remove(&submitted.request);
-        let task_of_process =
-            |(task, state): (&u32, &RecordedTask)| (state.process == process).then_some(*task);
-        // The task itself, the first thread of the process (which has its number), or any other.
-        let reader = if self.tasks.contains_key(&task) {
-            Some(task)
-        } else if self.tasks.contains_key(&process) {
-            Some(process)
-        } else {
-            self.tasks.iter().find_map(task_of_process)
-        };
-        let Some(reader) = reader.filter(|_| self.pending.uring.len() < ASYNC_READS_MAX) else {
-            return;
-        };
-        // The event of the same submission may have come first. A read that a program has reported
-        // already is an older one, whose address in the kernel is used again.
-        let read = read.filter(|read| read.task == reader && !read.reported.by_program);
-        let mut read = read.unwrap_or_else(|| self.new_read(at_ns, reader, ReadMethod::Uring));
-        read.reported.by_program = true;
-        self.set_range(at_ns, &mut read, submitted);
-        self.pending.uring.insert(submitted.request, read);
     }
 
     /// Assigns a page cache request of a task to its asynchronous read. `page` is the file and the
@@ -436,24 +373,6 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Queues the record of the io_uring read `request` (its address in the kernel), which
-    /// completed at `at_ns`. `result` is the number of bytes or a negative error number, `inode`
-    /// its file where that is reported. No effect if the submission was not recorded.
-    pub(super) fn on_uring_completion(
-        &mut self,
-        at_ns: u64,
-        request: u64,
-        inode: Option<Inode>,
-        result: i32,
-    ) {
-        let Some(mut read) = self.pending.uring.remove(&request) else { return };
-        if let Some(inode) = inode {
-            read.file = Some(self.file_number(inode, None));
-        }
-        let unknown_wait_ns = None;
-        self.put_asynchronous(at_ns, read, Some(result), unknown_wait_ns);
-    }
-
     /// Queues the record of a read that ended at `end_ns`, or counts it if its file or offset is
     /// unknown. A read that the kernel asks to repeat (EAGAIN) has no record. AIO results are in
     /// the program's memory (`result` is `None`), so a completed read counts as full up to the end
@@ -525,26 +444,6 @@ impl<N: FileNames> TaskTracker<N> {
         match idle.task_ns.saturating_sub(read.idle.task_ns) {
             0 => idle.process_ns.saturating_sub(read.idle.process_ns),
             task_ns => task_ns,
-        }
-    }
-
-    /// Moves the pages that io_uring's worker threads (`iou-wrk-…`) of the process added to the
-    /// cache to the task of the read. No effect for AIO.
-    fn take_over_inserted(&mut self, read: &AsyncRead) {
-        if read.method != ReadMethod::Uring {
-            return;
-        }
-        let Some(process) = self.tasks.get(&read.task).map(|task| task.process) else { return };
-        let is_worker =
-            |state: &RecordedTask| state.process == process && state.name.starts_with("iou-");
-        let mut pages = Vec::new();
-        for (task, state) in &mut self.tasks {
-            if *task != read.task && is_worker(state) {
-                pages.append(&mut state.inserted);
-            }
-        }
-        if let Some(task) = self.tasks.get_mut(&read.task) {
-            task.inserted.extend(pages);
         }
     }
 

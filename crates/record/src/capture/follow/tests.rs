@@ -305,6 +305,7 @@ fn descriptors_are_inherited() {
         task,
         name: "sh".to_owned(),
         is_thread,
+        is_kernel_io: false,
         shares_files: is_thread,
     };
     let is_thread = true;
@@ -546,7 +547,10 @@ fn io_uring_read_waits_in_its_enter_call() {
                 (at + 15, falls_asleep()),
                 (at + 60, resumes()),
                 (at + 61, EventData::UringComplete { request: 9, result: 4096 }),
-                (at + 61, EventData::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
+                (
+                    at + 61,
+                    EventData::UringEnds { request: 9, inode: Some(INODE), flags: 0, result: 4096 },
+                ),
                 (at + 62, EventData::Exit(SystemCall::UringEnter, 1)),
             ]);
         }

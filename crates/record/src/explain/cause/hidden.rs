@@ -4,6 +4,9 @@
 //! page faults in short programs, overwritten requests of io_uring, and calls that bypass the C
 //! library. A recording as root has all reads of files by the calls that it knows. Reads of
 //! devices, and of files of the system that have no storage, are none of them.
+//!
+//! A thread that polls for completions (`IORING_SETUP_SQPOLL`, `IORING_SETUP_IOPOLL`) waits without
+//! a sleep. Its reads are recorded, and the waits for them are not.
 
 use readpath_trace::recording::Activity;
 
@@ -15,9 +18,11 @@ use super::words::duration_text;
 /// reads differ by a few percent.
 const HIDDEN_PART_MIN: f64 = 0.25;
 
-/// Waits without recorded reads.
+/// Waits that are in no recorded read.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct HiddenWaits {
+    /// True if the reads are recorded, and only their waits are not.
+    pub has_reads: bool,
     /// Time in nanoseconds.
     pub unrecorded_ns: f64,
     /// Text for the user: all waits for files and swap, most of them, and the recorded part.
@@ -58,5 +63,23 @@ pub(in super::super) fn hidden_waits(gathered: &RecordingData) -> Option<HiddenW
              reads are {recorded} of it; a recording as root has all of them"
         ),
     };
-    is_long.then_some(HiddenWaits { unrecorded_ns, text })
+    is_long.then_some(HiddenWaits { has_reads: false, unrecorded_ns, text })
+}
+
+/// Returns the time of the reads in flight for which no thread slept. `None` if it is short, also
+/// next to the recorded waits.
+pub(in super::super) fn polled_waits(gathered: &RecordingData) -> Option<HiddenWaits> {
+    let unslept_ns = gathered.unslept.union_ns() as f64;
+    let all_ns = unslept_ns + gathered.waits.union_ns() as f64;
+    let is_long = unslept_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64
+        && unslept_ns > HIDDEN_PART_MIN * all_ns;
+    let text = format!(
+        "{} reads by AIO or io_uring were in flight for {}, {:.1} at a time, and no thread slept \
+         for them; a program that polls for its reads (SQPOLL, IOPOLL) waits on a processor, and \
+         the recording does not separate that from work",
+        gathered.unslept.count(),
+        duration_text(unslept_ns),
+        gathered.unslept.mean_depth(),
+    );
+    is_long.then_some(HiddenWaits { has_reads: true, unrecorded_ns: unslept_ns, text })
 }

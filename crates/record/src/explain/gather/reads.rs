@@ -121,6 +121,10 @@ impl RecordingData {
         file.direct_reads += u64::from(is_direct);
         file.cached_direct_reads += u64::from(is_direct && has_filled_cache);
         if waited_ns == 0 {
+            let is_asynchronous = matches!(read.way, ReadMethod::Aio | ReadMethod::Uring);
+            if is_asynchronous && has_measured_waits {
+                self.unslept.add(read.begin_ns, read.end_ns);
+            }
             return;
         }
         if fetched.bytes == 0 && file.refetched.has(read.offset / PAGE_BYTES) {
