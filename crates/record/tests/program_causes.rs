@@ -6,7 +6,7 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    AdviceType, DeviceOperation, PagesInserted, ReadMethod, Record, RequestRecord,
+    AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, Record, RequestRecord,
 };
 
 use super::explain::{KIB, Made, far, found};
@@ -306,4 +306,46 @@ fn programs_without_a_fault_have_no_finding() {
     });
     let explanation = made.explained();
     assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Program));
+}
+
+/// 800 direct reads of 512 B in order are 100 pages, each of eight parts. No part is fetched twice
+/// in the first pass; the data was said to be fetched repeatedly. In a second pass all are.
+#[test]
+fn parts_of_a_page_are_not_fetched_again() {
+    let explanation = |passes: u64| {
+        let mut made = Made::new();
+        for at in 0..passes * 800 {
+            made.read(DIRECT, ReadMethod::Pread, (at % 800 * 512, 512), 0, 1000);
+        }
+        made.explained()
+    };
+    let shape = explanation(1).shape;
+    assert_eq!((shape.fetched_bytes, shape.again_bytes), (400 * KIB, 0));
+    assert!(!found(&explanation(1)).iter().any(|(cause, _)| *cause == WaitCause::Again));
+    let twice = explanation(2);
+    assert_eq!((twice.shape.fetched_bytes, twice.shape.again_bytes), (800 * KIB, 400 * KIB));
+    assert_eq!(found(&twice)[0].0, WaitCause::Again);
+}
+
+/// As root: an advice announces 8 MiB, and the kernel brings in the first 128 KiB. Reads of 64 KiB
+/// in order then wait for the kernel's own windows: all but the first two. By hand, 126 of 128.
+#[test]
+fn pages_that_an_advice_left_out_wait_for_the_kernels_window() {
+    let mut made = Made::new();
+    let (file, bytes) = (BUFFERED, 128 * KIB);
+    let length = FileRecord { file, device: 7, bytes: Some(8 << 20), ..FileRecord::default() };
+    made.records.push(Record::File(length));
+    let insert = PagesInserted { at_ns: made.now, thread: 0, file, offset: 0, bytes };
+    made.records.push(Record::Insert(insert));
+    made.now += 1;
+    made.hint(AdviceType::WillNeed, false);
+    if let Some(Record::Advice(advice)) = made.records.last_mut() {
+        advice.bytes = 8 << 20;
+    }
+    for at in 0..128 {
+        let fetched = if at < 2 { 0 } else { 128 * KIB };
+        made.read(file, ReadMethod::Read, (at * 64 * KIB, 64 * KIB), fetched, 1000);
+    }
+    let explanation = made.explained();
+    assert_eq!(explanation.readahead.map(|waits| waits.waits), Some(126));
 }

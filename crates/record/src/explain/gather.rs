@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use readpath_core::unit::PageRange;
+use readpath_core::unit::{PageRange, SECTOR_BYTES};
 
 use super::interference::Interference;
 use super::pattern::{AccessStreams, Step};
@@ -98,6 +98,10 @@ pub(super) struct FileData {
     mapped_hints: Hints,
     /// Pages fetched more than once.
     refetched: PageSet,
+    /// Pages of which direct reads have fetched parts only.
+    partial_pages: PageSet,
+    /// Sectors of these parts, by number.
+    partial_sectors: PageSet,
 }
 
 impl FileData {
@@ -113,6 +117,31 @@ impl FileData {
             self.refetched.add(first, end);
         }
         again_bytes.min(bytes)
+    }
+
+    /// Records that a direct read fetched bytes of the file. Returns the number of those that had
+    /// been fetched before. A part of a page is compared with the other fetched parts of it.
+    fn record_direct_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
+        if (offset | bytes).is_multiple_of(PAGE_BYTES) {
+            return self.record_fetch(offset, bytes);
+        }
+        let PageRange { first, end } = PageRange::covering(offset, bytes);
+        let is_whole = |page| self.fetched.has(page) && !self.partial_pages.has(page);
+        if (first..end).any(is_whole) {
+            return self.record_fetch(offset, bytes);
+        }
+        self.fetched.add(first, end);
+        self.partial_pages.add(first, end);
+        let (first_sector, end_sector) =
+            (offset / SECTOR_BYTES, (offset + bytes).div_ceil(SECTOR_BYTES));
+        let added_bytes = self.partial_sectors.add(first_sector, end_sector) * SECTOR_BYTES;
+        let again_bytes = bytes.saturating_sub(added_bytes);
+        self.fetched_bytes += bytes;
+        self.refetched_bytes += again_bytes;
+        if again_bytes * 2 > bytes {
+            self.refetched.add(first, end);
+        }
+        again_bytes
     }
 
     /// Records the fetch of a read that waited, where the page cache is not observed. Pages that

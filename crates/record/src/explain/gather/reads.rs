@@ -143,7 +143,11 @@ impl RecordingData {
             prefetched_bytes: fetched.prefetched_bytes,
             has_filled_cache,
             is_request_seen: has_measured_waits || is_direct,
-            is_announced: file.announced.has(read.offset / PAGE_BYTES),
+            // The kernel brings in a part of a long announcement only.
+            is_announced: match has_measured_waits {
+                true => file.advised.has(read.offset / PAGE_BYTES),
+                false => file.announced.has(read.offset / PAGE_BYTES),
+            },
             file_bytes: file.bytes,
         };
         self.charge_wait(read, &wait, waited_ns);
@@ -160,7 +164,7 @@ impl RecordingData {
     ) -> FetchedBytes {
         let file = self.files.entry(read.file).or_default();
         let (bytes, refetched_bytes) = match is_direct {
-            true => (got_bytes, file.record_fetch(read.offset, got_bytes)),
+            true => (got_bytes, file.record_direct_fetch(read.offset, got_bytes)),
             false => file.record_absent_fetch(read.offset, got_bytes),
         };
         FetchedBytes { bytes, refetched_bytes, prefetched_bytes: 0 }
