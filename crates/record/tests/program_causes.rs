@@ -349,3 +349,33 @@ fn pages_that_an_advice_left_out_wait_for_the_kernels_window() {
     let explanation = made.explained();
     assert_eq!(explanation.readahead.map(|waits| waits.waits), Some(126));
 }
+
+/// 64 blocks of 64 KiB, each announced directly before its read, which waits 1 ms: the note is on
+/// 64 waits, 64 ms. Without the announcements the waits are for the kernel's readahead.
+#[test]
+fn announcements_directly_before_the_read_are_named() {
+    let explanation = |is_announced: bool| {
+        let mut made = Made::new();
+        let length = FileRecord { device: 7, bytes: Some(4 << 20), ..FileRecord::default() };
+        made.records.push(Record::File(length));
+        for offset in (0..64).map(|at| at * 64 * KIB) {
+            let bytes = 64 * KIB;
+            if is_announced {
+                let inserted =
+                    PagesInserted { at_ns: made.now, offset, bytes, ..Default::default() };
+                made.records.push(Record::Insert(inserted));
+                made.hint(AdviceType::WillNeed, false);
+                if let Some(Record::Advice(advice)) = made.records.last_mut() {
+                    (advice.offset, advice.bytes) = (offset, bytes);
+                }
+            }
+            made.read(BUFFERED, ReadMethod::Read, (offset, bytes), 0, 1000);
+        }
+        made.explained()
+    };
+    let announced = explanation(true);
+    assert_eq!((found(&announced), announced.limit), (vec![], ProgramLimit::Device));
+    let text = announced.limit_text;
+    assert!(text.contains("64 waits, 64.0 ms in all, were for pages that it had"), "{text}");
+    assert!(!explanation(false).limit_text.contains("announced"));
+}

@@ -274,13 +274,29 @@ pub(super) fn program_limit(
         return (ProgramLimit::Device, text);
     }
     let bytes_per_second = read_bytes as f64 / (busy_ns.max(1) as f64 / 1e9);
-    let text = format!(
+    let mut text = format!(
         "it waited {} for the device, which transferred {} a second with {:.1} requests in flight",
         duration_text(waited_ns as f64),
         bytes_text(bytes_per_second),
         gathered.mean_depth(),
     );
+    text += &late_announcements_text(gathered);
     (ProgramLimit::Device, text)
+}
+
+/// Returns a text about waits for announced pages if they are most waits, and a device with few
+/// requests in flight had time for earlier announcements. Otherwise the text is empty.
+fn late_announcements_text(gathered: &RecordingData) -> String {
+    let announced = &gathered.announced_waits;
+    if announced.ns * 2 <= gathered.waited_ns || !gathered.is_depth_low() {
+        return String::new();
+    }
+    format!(
+        "; {} waits, {} in all, were for pages that it had announced with WILLNEED or \
+         readahead(2): an earlier announcement makes them shorter",
+        announced.waits,
+        duration_text(announced.ns as f64),
+    )
 }
 
 /// Returns a text about unobserved reads if they are too many to judge the others. Otherwise

@@ -326,6 +326,8 @@ pub(super) struct RecordingData {
     /// Intervals of the reads by AIO and io_uring for which no thread slept. Only for measured
     /// waits.
     pub unslept: IntervalUnion,
+    /// Waits for pages that the program had announced with WILLNEED.
+    pub announced_waits: WaitSum,
     /// Sum of all waits in nanoseconds. Waits at the same time all count.
     pub waited_ns: u64,
     /// Number of reads, with a restarted fault counted once.

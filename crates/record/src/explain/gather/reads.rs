@@ -269,6 +269,9 @@ impl RecordingData {
         }
         self.threads.entry(read.thread).or_default().waited_ns += waited_ns;
         self.waited_ns += waited_ns;
+        if wait.is_announced {
+            self.announced_waits.add(waited_ns, fetched_bytes);
+        }
         let span @ (begin_ns, end_ns) = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
         self.waits.add(begin_ns, end_ns);
         if fetched_bytes > 0 {
