@@ -86,8 +86,8 @@ impl<N: FileNames> TaskTracker<N> {
     }
 
     /// Queues the record of the io_uring read `request` (its address in the kernel), which
-    /// completed at `at_ns`. `result` is the number of bytes or a negative error number. `inode` and
-    /// `flags` are its file and the open flags, where they are reported. No effect if the
+    /// completed at `at_ns`. `result` is the number of bytes or a negative error number. `inode`
+    /// and `flags` are its file and the open flags, where they are reported. No effect if the
     /// submission was not recorded.
     pub(in crate::capture::follow) fn on_uring_completion(
         &mut self,
