@@ -245,9 +245,9 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a child of this process that runs already, with its children, including those that
-    /// have started since. A program that has ended is no error. A child that has left the program's
-    /// tree by now is not recorded.
+    /// Records a running child of this process, with all children that it has by now and later. A
+    /// program that has ended is no error. A child whose parent has ended belongs to another tree,
+    /// and is not recorded.
     ///
     /// # Errors
     /// A process cannot be recorded.

@@ -116,8 +116,8 @@ impl Drop for Owner {
 }
 
 impl DiskTier {
-    /// Opens a folder, and finds its entries: up to 20 us for each. If the folder cannot be created,
-    /// read or written, the tier is off from its start.
+    /// Opens a folder, and finds its entries: up to 20 us for each. If the folder cannot be
+    /// created, read or written, the tier is off from its start.
     ///
     /// # Errors
     /// The budget is too small, or the path is a symbolic link, a folder of another user, or one

@@ -2,8 +2,8 @@
 //!
 //! An event names a file by its inode. The path comes from fanotify(7), which reports each open
 //! with its own descriptor of the file. The path is therefore found even if the program has closed
-//! the file or ended. Without fanotify, `/proc` is read while the file is open. fanotify reports the
-//! opens of all processes; the path is looked up for those which are recorded.
+//! the file or ended. Without fanotify, `/proc` is read while the file is open. fanotify reports
+//! the opens of all processes; only paths of recorded processes are looked up.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

@@ -72,8 +72,8 @@ impl Drop for Tracing {
 
 impl Tracing {
     /// Creates the objects. The instance of `permit`, or a new one, gets the events of the recorded
-    /// tasks: `enable_events` enables them and returns their decoder. Also returns the thread that can start the program. Fails if one of the
-    /// instances cannot be prepared.
+    /// tasks: `enable_events` enables them and returns their decoder. Also returns the thread that
+    /// can start the program. Fails if one of the instances cannot be prepared.
     pub(super) fn start(
         permit: Option<TracingPermit>,
         enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
