@@ -428,7 +428,7 @@ def kernel_says_what_it_holds(descriptor):
 
 def test_repr_describes_file_and_path_options(path):
     with readpath.open(os.fsencode(path), "rb") as file:
-        assert repr(file) == f"<readpath.File {str(path)!r} of {SIZE} bytes>"
+        assert repr(file) == f"<readpath.File {os.fsencode(path)!r} of {SIZE} bytes>"
         file.read()
         assert file.path_stats()["device_bytes"] >= 0 and file.stats()["bytes"] == SIZE
     assert repr(file).endswith("closed>")

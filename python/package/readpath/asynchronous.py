@@ -17,7 +17,7 @@ import fsspec
 from fsspec.asyn import AbstractAsyncStreamedFile, AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from readpath.files import File, ReadPath, before_the_start
+from readpath.files import File, ReadPath, limit_of, position_after
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -239,16 +239,13 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
 
     def seek(self, loc: int, whence: int = 0) -> int:
         """Sets and returns the position. Raises OSError for a negative one, as system files do."""
-        bases = {0: 0, 1: self.loc, 2: self.size}
-        if whence in bases and (position := int(loc) + bases[whence]) < 0:
-            raise before_the_start(position, self.path)
-        moved: int = super().seek(loc, whence)
-        return moved
+        self.loc = position_after(loc, whence, self.loc, self.size, self.path)
+        return self.loc
 
-    async def read(self, length: int = -1) -> bytes:
+    async def read(self, length: int | None = -1) -> bytes:
         """Returns up to `length` bytes from the position, by default all remaining bytes."""
-        left = max(0, self.size - self.loc)
-        data = await self.readat(self.loc, left if length < 0 else min(length, left))
+        left, limit = max(0, self.size - self.loc), limit_of(length)
+        data = await self.readat(self.loc, left if limit is None else min(limit, left))
         self.loc += len(data)
         return data
 

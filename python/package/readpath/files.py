@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import operator
 import os
 import re
 import sys
@@ -30,6 +31,9 @@ LARGE_BYTES = 1 << 20
 
 AWAITED_MAX = 256
 """Maximum number of awaited reads per call on the event loop. More are submitted together on a thread."""
+
+OFFSET_MAX = (1 << 63) - 1
+"""Maximum position in a file of the system."""
 
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 """The scheme of a URL: RFC 3986, section 3.1."""
@@ -170,9 +174,51 @@ def is_url(path_or_url: PathLike) -> bool:
     return first in available_protocols()
 
 
-def before_the_start(position: int, name: Any) -> OSError:
-    """Returns the error of a seek to a negative position, as for system files."""
-    return OSError(errno.EINVAL, f"a seek to {position}, before the start of the file", name)
+def position_after(offset: int, whence: int, current: int, size: int, name: Any) -> int:
+    """Returns the position after a seek in a file of `size` bytes, from the `current` position.
+
+    The arguments and exceptions are the system file's: TypeError for a number without
+    `__index__`, OverflowError beyond 64 bits, and OSError for a position before the start.
+    """
+    base, moved = operator.index(whence), operator.index(offset)
+    if base not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+        raise ValueError(f"whence is {whence}; give 0, 1 or 2")
+    check_bits(moved)
+    position = (0, current, size)[base] + moved
+    if position < 0:
+        raise OSError(errno.EINVAL, f"a seek to {position}, before the start of the file", name)
+    if position > OFFSET_MAX:
+        raise OSError(errno.EINVAL, f"a seek to {position}, beyond any file", name)
+    return position
+
+
+def limit_of(count: int | None) -> int | None:
+    """Returns a number of bytes, or None for none: None or a negative number.
+
+    Raises TypeError for a number without `__index__`, OverflowError beyond 64 bits.
+    """
+    if count is None:
+        return None
+    limit = operator.index(count)
+    check_bits(limit)
+    return limit if limit >= 0 else None
+
+
+def check_bits(number: int) -> None:
+    """Raises OverflowError for a number that is no offset of the system: beyond 64 bits, signed."""
+    if not -OFFSET_MAX - 1 <= number <= OFFSET_MAX:
+        raise OverflowError(f"{number} has more than 64 bits")
+
+
+def lines_of(file: Iterable[bytes], hint: int | None) -> list[bytes]:
+    """Returns the lines of a file. A positive `hint` stops after more than that number of bytes."""
+    lines: list[bytes] = []
+    left = limit_of(hint) or OFFSET_MAX
+    for line in file:
+        lines.append(line)
+        if (left := left - len(line)) < 0:
+            break
+    return lines
 
 
 def keep_with(file: Any, others: Any) -> None:
@@ -212,22 +258,12 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         return self.read()
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Returns the lines from the position. A positive `hint` stops after that number of bytes."""
-        lines: list[bytes] = []
-        left = hint if hint is not None and hint > 0 else sys.maxsize
-        for line in self:
-            lines.append(line)
-            if (left := left - len(line)) <= 0:
-                break
-        return lines
+        """Returns the lines from the position. A positive `hint` stops after more than these bytes."""
+        return lines_of(self, hint)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Sets and returns the position."""
-        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}
-        if whence not in bases:
-            raise ValueError(f"whence is {whence}; give 0, 1 or 2")
-        if (position := bases[whence] + offset) < 0:
-            raise before_the_start(position, self.name)
+        position = position_after(offset, whence, self.tell(), self.size, self.name)
         self._set(position)
         return position
 
@@ -264,6 +300,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     def write(self, data: Buffer, /) -> int:
         """Raises UnsupportedOperation: the file is open for reading only."""
+        self._is_closed()
         raise io.UnsupportedOperation("not open for writing")
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
@@ -274,6 +311,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     def truncate(self, size: int | None = None, /) -> int:
         """Raises UnsupportedOperation: the file is open for reading only."""
+        self._is_closed()
         raise io.UnsupportedOperation("truncate")
 
     def flush(self) -> None:
@@ -282,6 +320,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     def fileno(self) -> int:
         """Raises UnsupportedOperation, since reads of the descriptor would bypass the cache."""
+        self._is_closed()
         raise io.UnsupportedOperation("fileno")
 
     def isatty(self) -> bool:
@@ -298,7 +337,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     def writable(self) -> bool:
         """Returns False."""
-        return False
+        return self._is_closed()
 
     async def __aenter__(self) -> Self:
         return self
@@ -391,7 +430,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         opened: ReadpathFile = open_url(name, options)
         return opened
     if not options:
-        return File(name, usual())
+        return File(path_or_url, usual())
     present = present_names(options)
     check_names(present, ReadPath.NAMES, "readpath.open of a file")
-    return File(name, ReadPath(**present))
+    return File(path_or_url, ReadPath(**present))

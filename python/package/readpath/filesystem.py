@@ -8,6 +8,7 @@ calls are forwarded to the target file system.
 
 from __future__ import annotations
 
+import io
 import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.columns import Columns, Together, footer_bytes, layout_of
 from readpath.details import Details
-from readpath.files import ReadPath, before_the_start, keep_with
+from readpath.files import ReadPath, keep_with, limit_of, lines_of, position_after
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -319,20 +320,32 @@ class ReadpathFile(AbstractBufferedFile):
         self._columns = None if layout is None else fs.columns(layout, self.reader.ahead_bytes)
         self._is_of_columns = False
 
+    def __enter__(self) -> Self:
+        """Returns the file itself. Raises ValueError if it is closed."""
+        self._check_open()
+        return self
+
+    def tell(self) -> int:
+        """Returns the position."""
+        self._check_open()
+        return self.loc
+
+    def write(self, data: Buffer) -> int:
+        """Raises UnsupportedOperation: the file is open for reading only."""
+        self._check_open()
+        raise io.UnsupportedOperation("not open for writing")
+
     def seek(self, loc: int, whence: int = 0) -> int:
         """Sets and returns the position. Raises OSError for a negative one, as system files do."""
         self._check_open()
-        bases = {0: 0, 1: self.loc, 2: self.size}
-        if whence in bases and (position := int(loc) + bases[whence]) < 0:
-            raise before_the_start(position, self.path)
-        moved: int = super().seek(loc, whence)
-        return moved
+        self.loc = position_after(loc, whence, self.loc, self.size, self.path)
+        return self.loc
 
     def read(self, length: int | None = -1) -> bytes:
         """Returns up to `length` bytes from the position, by default all remaining bytes."""
         self._check_open()
-        left = max(0, self.size - self.loc)
-        length = left if length is None or length < 0 else min(length, left)
+        left, limit = max(0, self.size - self.loc), limit_of(length)
+        length = left if limit is None else min(limit, left)
         if length == 0:
             return b""
         begin = self.loc
@@ -379,12 +392,17 @@ class ReadpathFile(AbstractBufferedFile):
 
     def readline(self, size: int | None = -1) -> bytes:
         """Returns the bytes from the position to the next newline, inclusive; at most `size` if given."""
-        begin: int = self.loc
+        begin, limit = self.loc, limit_of(size)
         line = self.readuntil(b"\n")
-        if size is not None and 0 <= size < len(line):
-            line = line[:size]
-            self.loc = begin + size
+        if limit is not None and limit < len(line):
+            line = line[:limit]
+            self.loc = begin + limit
         return line
+
+    def readlines(self, hint: int | None = -1) -> list[bytes]:
+        """Returns the lines from the position. A positive `hint` stops after more than these bytes."""
+        self._check_open()
+        return lines_of(self, hint)
 
     def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
         """Returns the bytes from the position to `char`, inclusive, or to the end, read `blocks` bytes at a time."""
