@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +24,7 @@ def pairs_of(ranges: Ranges) -> list[tuple[int, int]]:
     Raises ValueError for an array without two columns, TypeError for non-integers.
     """
     listed = _listed(ranges, (2,), "give an array with two columns, offset and size")
-    return [(int(offset), int(size)) for offset, size in listed]
+    return [(operator.index(offset), operator.index(size)) for offset, size in listed]
 
 
 def offsets_of(offsets: Offsets) -> list[int]:
@@ -31,7 +32,7 @@ def offsets_of(offsets: Offsets) -> list[int]:
 
     Raises ValueError for an array with several dimensions, TypeError for non-integers.
     """
-    return [int(offset) for offset in _listed(offsets, (), "give them in one row")]
+    return [operator.index(offset) for offset in _listed(offsets, (), "give them in one row")]
 
 
 def _listed(given: Any, columns: tuple[int, ...], else_what: str) -> Any:

@@ -15,18 +15,22 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import math
 import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from readpath import _native
 from readpath.tensor_errors import error_of
 from readpath.tensor_frameworks import PACKED, TORCH_TYPES, Maker, Place, Tensor
+from readpath.tensor_headers import check_numbers, check_size, header_of, metadata_of
+from readpath.tensor_mappings import private_mapping
 from readpath.tensor_prefetch import PlannedReads, pieces_of, request_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 HEADER_BYTES_MAX = 100_000_000
 """Maximum size of a header in bytes, by the format."""
@@ -61,11 +65,11 @@ class TensorFile:
         self.metadata: dict[str, str] | None = None
         self.places: dict[str, Place] = {}
         try:
-            header = json.loads(text)
-            self.metadata = header.pop("__metadata__", None)
+            header = header_of(text)
+            self.metadata = metadata_of(header.pop("__metadata__", None))
             for tensor, entry in header.items():
                 self.places[tensor] = self._place(tensor, entry, data_begin)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise error_of(ValueError, f"{_shown(name)}: its header is none of safetensors: {error}") from None
         self.in_order = sorted(self.places, key=lambda tensor: self.places[tensor].offset)
         # The tensors fill the file without gaps, overlaps or a rest.
@@ -91,12 +95,14 @@ class TensorFile:
 
         Raises ValueError, KeyError or TypeError for a wrong entry.
         """
-        dtype, shape = entry["dtype"], tuple(int(length) for length in entry["shape"])
+        dtype, shape = entry["dtype"], tuple(entry["shape"])
         begin, end = entry["data_offsets"]
+        check_numbers(tensor, (*shape, begin, end))
         if dtype not in TORCH_TYPES:
             known = ", ".join(sorted(TORCH_TYPES))
             raise ValueError(f"tensor {tensor!r} is of type {dtype}; known are {known}")
         bits = math.prod(shape) * _item_bits(dtype)
+        check_size(tensor, shape)
         if dtype == PACKED and (not shape or shape[-1] % 2):
             raise ValueError(f"tensor {tensor!r} of the shape {shape} has half a byte in its last axis")
         size = bits // 8
@@ -220,15 +226,14 @@ class LocalTensors(TensorFile):
             tensors.append(make.over(mapping, skip, place))
         return tensors
 
-    def _mapped(self, offset: int, size: int) -> mmap.mmap:
+    def _mapped(self, offset: int, size: int) -> Buffer:
         """Maps a range privately.
 
         Raises OSError (`ESTALE`) if the file no longer has the range, ValueError if it is closed.
         """
-        access = mmap.PROT_READ | mmap.PROT_WRITE
         if os.fstat(self._handle()).st_size < offset + size:
             raise self._has_shrunk(offset + size)
-        return mmap.mmap(self._file, size, mmap.MAP_PRIVATE, access, offset=offset)
+        return private_mapping(self._file, size, offset)
 
     def _hints(self, ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
         """Yields the pieces of the joined ranges, and whether the kernel's readahead covers each.
@@ -246,7 +251,7 @@ class LocalTensors(TensorFile):
         if not self._is_held(begin, end):
             os.posix_fadvise(self._file, begin, end - begin, os.POSIX_FADV_WILLNEED)
 
-    def _bring_in(self, mapping: mmap.mmap, mapping_begin: int, begin: int, end: int) -> None:
+    def _bring_in(self, mapping: Buffer, mapping_begin: int, begin: int, end: int) -> None:
         """Waits until the kernel has read and mapped a part of the file.
 
         Raises OSError if the device fails or the file has shrunk; an access would be a bus error.

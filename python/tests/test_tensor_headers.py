@@ -1,0 +1,115 @@
+"""Odd headers of safetensors files are accepted and refused as by the package safetensors."""
+
+import gc
+import json
+import os
+import resource
+import struct
+
+import numpy
+import pytest
+import safetensors
+import safetensors.numpy
+
+import readpath
+
+
+def entry(**changes):
+    return {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]} | changes
+
+
+ONE = json.dumps({"a": entry()})
+
+HEADERS = {
+    "metadata of numbers": '{"__metadata__": {"b": 1}, ' + ONE[1:],
+    "metadata nested": '{"__metadata__": {"b": {"c": "d"}}, ' + ONE[1:],
+    "metadata list": '{"__metadata__": [], ' + ONE[1:],
+    "metadata null": '{"__metadata__": null, ' + ONE[1:],
+    "metadata empty": '{"__metadata__": {}, ' + ONE[1:],
+    "metadata twice": '{"__metadata__": {"b": "1"}, "__metadata__": {"b": "2"}, ' + ONE[1:],
+    "metadata key twice": '{"__metadata__": {"b": "1", "b": "2"}, ' + ONE[1:],
+    "metadata of infinity": '{"__metadata__": {"b": Infinity}, ' + ONE[1:],
+    "tensor twice": '{"a": ' + json.dumps(entry()) + ", " + ONE[1:],
+    "field twice": ONE.replace('"dtype"', '"dtype": "I8", "dtype"'),
+    "unknown field": ONE.replace('"dtype"', '"more": 1, "dtype"'),
+    "length of a float": ONE.replace("[1]", "[1.0]"),
+    "length of an exponent": ONE.replace("[1]", "[1e0]"),
+    "length of a text": ONE.replace("[1]", '["1"]'),
+    "length of a bool": ONE.replace("[1]", "[true]"),
+    "offset of a float": ONE.replace("[0, 1]", "[0, 1.0]"),
+    "offset of a bool": ONE.replace("[0, 1]", "[false, true]"),
+    "offset of NaN": ONE.replace("[0, 1]", "[0, NaN]"),
+    "offset beyond 64 bits": ONE.replace("[0, 1]", f"[0, {2**64 + 1}]"),
+    "shape beyond 64 bits": ONE.replace("[1]", f"[{2**63}, 2, 0]").replace("[0, 1]", "[0, 0]"),
+    "length beyond 64 bits": ONE.replace("[1]", f"[{2**64}, 0]").replace("[0, 1]", "[0, 0]"),
+    "byte order mark": "\ufeff" + ONE,
+    "spaces": "  " + ONE + " \n\t",
+    "text behind it": ONE + "x",
+    "half a surrogate pair": ONE.replace('"a"', '"\\ud800"'),
+    "surrogate pair": ONE.replace('"a"', '"\\ud83d\\ude00"'),
+    "name of no letters": ONE.replace('"a"', '""'),
+    "deep nesting": '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "list": "[]",
+    "null": "null",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_headers_are_accepted_and_refused_as_by_safetensors(tmp_path, case):
+    header, path = HEADERS[case].encode(), tmp_path / "odd.safetensors"
+    data = b"" if "[0, 0]" in HEADERS[case] else b"x"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+    def found(module):
+        with module.safe_open(path, "np") as file:
+            names = file.keys()
+            return names, file.metadata(), {name: file.get_tensor(name).tolist() for name in names}
+
+    try:
+        expected = found(safetensors)
+    except safetensors.SafetensorError:
+        for kind in (safetensors.SafetensorError, ValueError):
+            with pytest.raises(kind, match="none of safetensors"):
+                found(readpath)
+    else:
+        assert found(readpath) == expected
+
+
+def test_other_encodings_are_refused(tmp_path):
+    path, header = tmp_path / "odd.safetensors", ONE.encode("utf-16")
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"x")
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.safe_open(path, "np")
+    with pytest.raises(safetensors.SafetensorError):
+        readpath.safe_open(path)
+
+
+def test_tensors_use_no_descriptors_and_end_with_their_last_reference(tmp_path):
+    path = tmp_path / "many.safetensors"
+    made = {f"t{index}": numpy.full(3000, index, "u2") for index in range(300)}
+    safetensors.numpy.save_file(made, path)
+
+    def mappings():
+        with open("/proc/self/maps") as file:
+            return sum(str(path) in line for line in file)
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors + 20, limits[1]))
+    try:
+        tensors = readpath.load_file(path)
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert all((tensors[name] == made[name]).all() for name in made)
+    assert mappings() > 0
+    part = tensors["t7"][1000:2000]
+    tensors.clear()
+    gc.collect()
+    assert mappings() == 1
+    part[:] = 8
+    assert part.tolist() == [8] * 1000
+    assert (readpath.load_file(path)["t7"] == 7).all()
+    del part
+    assert mappings() == 0
