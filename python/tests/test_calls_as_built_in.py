@@ -170,3 +170,25 @@ def test_awaited_file_takes_the_numbers_of_a_built_in_file(path, number):
     for below, name in (("file", str(path)), ("memory", "/calls.txt")):
         system = fsspec.filesystem("readpath", target_protocol=below, asynchronous=True)
         assert asyncio.run(of(system, name)) == expected
+
+
+@pytest.mark.parametrize("number", [1.0, numpy.float64(2), Fraction(2), "3", None], ids=repr)
+def test_positional_reads_refuse_what_is_no_integer(opened, number):
+    with pytest.raises(TypeError):
+        opened.seek(number)
+    for ranges in ([(number, 3)], [(0, number)]):
+        for call in (opened.readat_many, opened.prefetch_many):
+            with pytest.raises(TypeError):
+                call(ranges)
+        for call in (opened.areadat_many, lambda ranges: opened.areadat(*ranges[0])):
+            with pytest.raises(TypeError):
+                asyncio.run(call(ranges))
+    with pytest.raises(TypeError):
+        opened.readinto_many([number], [bytearray(3)])
+
+
+def test_positional_reads_take_integers_of_any_type(opened):
+    for number in (4, Index(), numpy.uint8(4), numpy.int64(4)):
+        assert opened.readat_many([(number, number)]) == [DATA[4:8]]
+        assert asyncio.run(opened.areadat_many([(number, number)])) == [DATA[4:8]]
+        assert asyncio.run(opened.areadat(number, number)) == DATA[4:8]

@@ -60,6 +60,27 @@ def test_missing_job_file_raises_file_not_found():
         readpath.run("nowhere.fio")
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a]\nrw=randread\n[b", {"rw": "read"}),
+        ("a]b", {"rw": "read"}),
+        ("a", {"rw": "read\nbs=4k"}),
+        ("a", {"rw": "read\r"}),
+    ],
+)
+def test_job_of_refuses_names_and_values_that_end_their_line(name, options):
+    with pytest.raises(ValueError, match="lines|brackets"):
+        readpath.Job.of(name, **options)
+
+
+def test_job_file_that_is_no_text_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "binary.fio"
+    path.write_bytes(b"[a]\nrw=read\nfilename=\xff\n")
+    with pytest.raises(ValueError, match="binary.fio: it is no text"):
+        readpath.run(path, "hdd")
+
+
 def test_invalid_memory_sizes_are_refused():
     for memory, words in [
         ("much", "a size such as 64KiB"),

@@ -269,6 +269,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
 
     async def areadat(self, offset: int, size: int) -> bytes:
         """As `readat`, for asyncio."""
+        offset, size = operator.index(offset), operator.index(size)
         if min(size, self.size - offset) > LARGE_BYTES:
             return await asyncio.to_thread(self.readat, offset, size)
         loop = asyncio.get_running_loop()

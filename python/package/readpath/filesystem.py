@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import weakref
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +26,7 @@ from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.columns import Columns, Together, footer_bytes, layout_of
 from readpath.details import Details
 from readpath.files import ReadPath, keep_with, limit_of, lines_of, position_after
+from readpath.forks import FetchThreads
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -292,9 +292,9 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         return _path_of(self.options)
 
     @cached_property
-    def threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> FetchThreads:
         """Threads for fetches from a blocking file system. They start when they are needed."""
-        return ThreadPoolExecutor(self.options.depth, "readpath-fetch")
+        return FetchThreads(self.options.depth)
 
 
 def _keep_newest(kept: dict[Any, Any]) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+END_OF_LINE = re.compile(r"[\r\n]")
+"""Characters that end a line of a job file."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,28 @@ class Job:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
-        """Reads the job file at `path`. The job gets the name of the file."""
+        """Reads the job file at `path`. The job gets the name of the file.
+
+        Raises ValueError for a file that is no text.
+        """
         path = Path(path)
-        return cls(path.read_text(), path.stem, str(path))
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: it is no text in UTF-8: {error}") from None
+        return cls(text, path.stem, str(path))
 
     @classmethod
     def of(cls, name: str = "job", /, **options: str | int) -> Job:
-        """Creates a job from fio's options: `Job.of(rw="randread", bs="64k", size="1g")`."""
+        """Creates a job from fio's options: `Job.of(rw="randread", bs="64k", size="1g")`.
+
+        Raises ValueError for a name or a value that would end its line.
+        """
+        for given in (name, *map(str, options.values())):
+            if END_OF_LINE.search(given):
+                raise ValueError(f"{given!r} has several lines; give one option for each")
+        if "]" in name:
+            raise ValueError(f"a job's name is written in brackets and has none: {name!r}")
         lines = [f"[{name}]"] + [f"{option}={value}" for option, value in options.items()]
         return cls("\n".join(lines) + "\n", name)
 

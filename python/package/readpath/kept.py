@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from readpath.forks import renew_in_children
 from readpath.reader import Fetch, Options, Reader
 
 
@@ -18,6 +19,11 @@ class Kept:
         self._options = options
         # The most recently closed file is last.
         self._readers: dict[str, tuple[Any, Reader]] = {}
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Creates the lock: a thread of the parent may have held it at a `fork`."""
         self._lock = threading.Lock()
 
     def opened(self, path: str, details: dict[str, Any], fetch: Fetch) -> Reader:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
 from readpath import _native
+from readpath.forks import renew_in_children
 from readpath.modelled import memory_bytes
 from readpath.places import Offsets, Ranges, buffers_of, offsets_of, pairs_of
 
@@ -83,12 +84,23 @@ class Reader:
         """
         self.file_bytes = file_bytes
         self._fetch = fetch
-        memory, request = memory_bytes(options.memory), memory_bytes(options.request)
-        self._planner = _native.Planner(
-            file_bytes, memory, options.readahead, request, options.depth
-        )
-        self.ahead_bytes = memory // 2
+        self._options = options
+        self.ahead_bytes = memory_bytes(options.memory) // 2
         """Maximum number of prefetched bytes that do not displace the current reads."""
+        self._is_closed = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Creates an empty cache. In a child of `fork` no thread ends the reads of the parent."""
+        options = self._options
+        self._planner = _native.Planner(
+            self.file_bytes,
+            memory_bytes(options.memory),
+            options.readahead,
+            memory_bytes(options.request),
+            options.depth,
+        )
         self._lock = threading.Lock()
         # Futures of the reads for which a thread or task waits, by the planner's number.
         self._waiting: dict[int, Future[int]] = {}
@@ -96,7 +108,6 @@ class Reader:
         self._ended: set[int] = set()
         # Last exception of a fetch.
         self._failure: BaseException | None = None
-        self._is_closed = False
 
     def read(self, offset: int, size: int) -> bytes:
         """Returns the bytes at `offset`, fewer than `size` only at the end of the file.

@@ -72,12 +72,13 @@ class Version:
         """Returns the function that starts to fetch a range: on the loop of the file system, or on `threads()`."""
         below = self._below
         if below.async_impl and not below.asynchronous:
-            return lambda start, end: _started(self.range_of(start, end), below.loop)
+            # In a child of `fork` the property `loop` raises an exception, and no coroutine is made.
+            return lambda start, end: _started(below.loop, lambda: self.range_of(start, end))
         return on_threads(self.range_waited_for, threads())
 
     def fetch_on(self, loop: asyncio.AbstractEventLoop) -> Fetch:
         """Returns the function that starts to fetch a range on the caller's loop."""
-        return lambda start, end: _started(self.range_of(start, end), loop)
+        return lambda start, end: _started(loop, lambda: self.range_of(start, end))
 
     async def range_of(self, start: int, end: int) -> bytes:
         """Returns the bytes of a range.
@@ -279,9 +280,9 @@ class Version:
         )
 
 
-def _started(read: Any, loop: asyncio.AbstractEventLoop) -> Future[bytes]:
+def _started(loop: asyncio.AbstractEventLoop, read: Callable[[], Any]) -> Future[bytes]:
     """Starts a coroutine on the loop of another thread. Returns the future of its result."""
-    return asyncio.run_coroutine_threadsafe(read, loop)
+    return asyncio.run_coroutine_threadsafe(read(), loop)
 
 
 def _identity_of(details: Mapping[str, Any]) -> dict[str, Any]:
