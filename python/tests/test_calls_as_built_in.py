@@ -1,7 +1,9 @@
 """Calls with odd arguments return and raise as those of a built-in file."""
 
 import asyncio
+import functools
 import io
+import pickle
 from fractions import Fraction
 
 import fsspec
@@ -108,6 +110,45 @@ def test_write_is_an_unsupported_operation(opened):
             call()
 
 
+@pytest.mark.parametrize("kind", ["M8[s]", "m8[ms]"])
+def test_arrays_of_dates_are_filled(path, opened, kind):
+    expected, filled = numpy.zeros(3, kind), numpy.zeros((2, 3), kind)
+    with open(path, "rb", buffering=0) as built_in:
+        assert built_in.readinto(expected) == 24
+    assert opened.readinto(filled[0]) == opened.readinto_at(0, filled[1]) == 24
+    assert (filled == expected).all()
+    assert opened.readinto_many([0, 0], [filled[0], filled[1]]) == [24, 24]
+    assert (filled == expected).all()
+
+
+@pytest.mark.parametrize("name", ["", b""])
+def test_empty_name_raises_the_error_of_built_in_files(name):
+    with pytest.raises(FileNotFoundError) as expected:
+        open(name, "rb")
+    with_options = functools.partial(readpath.open, memory="1MiB")
+    for call in (readpath.open, readpath.ReadPath().open, with_options):
+        with pytest.raises(FileNotFoundError) as raised:
+            call(name)
+        assert (raised.value.errno, raised.value.filename) == (expected.value.errno, name)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda file: file.readat_many([]),
+        lambda file: file.readinto_many([], []),
+        lambda file: file.prefetch_many([]),
+        lambda file: file.advise("random"),
+        lambda file: asyncio.run(file.areadat(0, 0)),
+        pickle.dumps,
+    ],
+)
+def test_closed_file_refuses_calls_without_bytes(opened, call):
+    opened.close()
+    with pytest.raises(ValueError, match="closed file"):
+        call(opened)
+
+
 CLOSED_CALLS = ["tell", "read", "readline", "readlines", "write", "flush", "__enter__"]
 
 
@@ -173,7 +214,7 @@ def test_awaited_file_takes_the_numbers_of_a_built_in_file(path, number):
 
 
 @pytest.mark.parametrize("number", [1.0, numpy.float64(2), Fraction(2), "3", None], ids=repr)
-def test_positional_reads_refuse_what_is_no_integer(opened, number):
+def test_positional_reads_refuse_other_types_than_integers(opened, number):
     with pytest.raises(TypeError):
         opened.seek(number)
     for ranges in ([(number, 3)], [(0, number)]):
@@ -192,3 +233,14 @@ def test_positional_reads_take_integers_of_any_type(opened):
         assert opened.readat_many([(number, number)]) == [DATA[4:8]]
         assert asyncio.run(opened.areadat_many([(number, number)])) == [DATA[4:8]]
         assert asyncio.run(opened.areadat(number, number)) == DATA[4:8]
+
+
+def test_closed_awaited_file_refuses_a_seek(path):
+    async def run():
+        system = fsspec.filesystem("readpath", target_protocol="memory", asynchronous=True)
+        file = await system.open_async("/calls.txt")
+        await file.close()
+        with pytest.raises(ValueError, match="closed file"):
+            file.seek(0)
+
+    asyncio.run(run())

@@ -239,6 +239,8 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
 
     def seek(self, loc: int, whence: int = 0) -> int:
         """Sets and returns the position. Raises OSError for a negative one, as system files do."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
         self.loc = position_after(loc, whence, self.loc, self.size, self.path)
         return self.loc
 

@@ -121,6 +121,8 @@ class ReadPath:
         Raises the OSError of the kernel or the server: FileNotFoundError,
         IsADirectoryError, PermissionError, …
         """
+        if not os.fspath(path):
+            raise nameless(path)
         return File(path, self)
 
     def stats(self) -> dict[str, Any]:
@@ -177,8 +179,8 @@ def is_url(path_or_url: PathLike) -> bool:
 def position_after(offset: int, whence: int, current: int, size: int, name: Any) -> int:
     """Returns the position after a seek in a file of `size` bytes, from the `current` position.
 
-    The arguments and exceptions are the system file's: TypeError for a number without
-    `__index__`, OverflowError beyond 64 bits, and OSError for a position before the start.
+    The exceptions are the ones of built-in files: TypeError for another type than an integer,
+    OverflowError beyond 64 bits, OSError for a position before the start.
     """
     base, moved = operator.index(whence), operator.index(offset)
     if base not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
@@ -195,7 +197,7 @@ def position_after(offset: int, whence: int, current: int, size: int, name: Any)
 def limit_of(count: int | None) -> int | None:
     """Returns a number of bytes, or None for none: None or a negative number.
 
-    Raises TypeError for a number without `__index__`, OverflowError beyond 64 bits.
+    Raises TypeError for another type than an integer, OverflowError beyond 64 bits.
     """
     if count is None:
         return None
@@ -219,6 +221,11 @@ def lines_of(file: Iterable[bytes], hint: int | None) -> list[bytes]:
         if (left := left - len(line)) < 0:
             break
     return lines
+
+
+def nameless(name: PathLike) -> FileNotFoundError:
+    """Returns the error for an empty name, as for system files."""
+    return FileNotFoundError(errno.ENOENT, "an empty name; give the path of a file", name)
 
 
 def keep_with(file: Any, others: Any) -> None:
@@ -258,7 +265,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         return self.read()
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Returns the lines from the position. A positive `hint` stops after more than these bytes."""
+        """Returns the lines from the position, until more bytes than a positive `hint`."""
         return lines_of(self, hint)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -430,6 +437,8 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
 
         opened: ReadpathFile = open_url(name, options)
         return opened
+    if not name:
+        raise nameless(path_or_url)
     if not options:
         return File(path_or_url, usual())
     present = present_names(options)

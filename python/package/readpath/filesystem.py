@@ -400,7 +400,7 @@ class ReadpathFile(AbstractBufferedFile):
         return line
 
     def readlines(self, hint: int | None = -1) -> list[bytes]:
-        """Returns the lines from the position. A positive `hint` stops after more than these bytes."""
+        """Returns the lines from the position, until more bytes than a positive `hint`."""
         self._check_open()
         return lines_of(self, hint)
 
@@ -516,6 +516,11 @@ class ReadpathFile(AbstractBufferedFile):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> Any:
+        """Pickles the name, the options and the position. Raises ValueError if closed."""
+        self._check_open()
+        return super().__reduce__()
 
     def close(self) -> None:
         """Closes the file and drops its cache unless `keep_files` keeps it. Waiting reads get a ValueError."""

@@ -1,4 +1,4 @@
-"""Renewal of locks and threads in a child of `fork`, which has only the thread that called it."""
+"""Renewal of locks and threads in a child of fork, which has only the thread that called it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _renewables: weakref.WeakValueDictionary[int, Renewable] = weakref.WeakValueDict
 
 
 def renew_in_children(one: Renewable) -> None:
-    """Renews an object in each child of `fork`, while it is alive."""
+    """Renews an object in each child of fork, while it is alive."""
     _renewables[id(one)] = one
 
 
@@ -32,7 +32,7 @@ os.register_at_fork(after_in_child=_renew_all)
 
 
 class FetchThreads(ThreadPoolExecutor):
-    """Threads for blocking fetches. They start when they are needed, also in a child of `fork`."""
+    """Threads for blocking fetches. They start when they are needed, also in a child of fork."""
 
     def __init__(self, depth: int) -> None:
         super().__init__(depth, "readpath-fetch")

@@ -23,7 +23,7 @@ class Kept:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Creates the lock: a thread of the parent may have held it at a `fork`."""
+        """Creates the lock: a thread of the parent may have held it at a fork."""
         self._lock = threading.Lock()
 
     def opened(self, path: str, details: dict[str, Any], fetch: Fetch) -> Reader:

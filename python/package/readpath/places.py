@@ -68,8 +68,15 @@ def buffers_of(buffers: Buffer | Iterable[Buffer], count: int) -> list[memoryvie
     return [whole[at : at + part] for at in range(0, count * part, part)] if part else [whole] * count
 
 
+def exported(buffer: Any) -> Any:
+    """Returns a buffer, with an array of dates as integers: NumPy does not export dates."""
+    kind = getattr(getattr(buffer, "dtype", None), "kind", None)
+    return buffer.view("i8") if kind in ("M", "m") else buffer
+
+
 def _bytes_of(buffer: Any) -> memoryview:
     """Returns the memory of a writable buffer as bytes. Raises TypeError for an object without a buffer."""
+    buffer = exported(buffer)
     view = memoryview(buffer)
     if view.readonly:
         raise BufferError("the buffer is read-only; give a bytearray, say")

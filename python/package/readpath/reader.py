@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from readpath import _native
 from readpath.forks import renew_in_children
 from readpath.modelled import memory_bytes
-from readpath.places import Offsets, Ranges, buffers_of, offsets_of, pairs_of
+from readpath.places import Offsets, Ranges, buffers_of, exported, offsets_of, pairs_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -92,7 +92,7 @@ class Reader:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Creates an empty cache. In a child of `fork` no thread ends the reads of the parent."""
+        """Creates an empty cache. In a child of fork no thread ends the reads of the parent."""
         options = self._options
         self._planner = _native.Planner(
             self.file_bytes,
@@ -125,6 +125,7 @@ class Reader:
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Fills `buffer` from `offset` and returns the number of bytes."""
+        buffer = exported(buffer)
         size = memoryview(buffer).nbytes
         return self._read([(offset, size)], lambda read: self._planner.take_into(read, buffer))[0]
 
@@ -143,12 +144,14 @@ class Reader:
 
     def _read_batches(self, ranges: list[tuple[int, int]], take: Callable[[int], T]) -> list[T]:
         """Reads the ranges like `_read`, at most `RANGES_MAX` at a time."""
+        self._check_open()
         batches = range(0, len(ranges), RANGES_MAX)
         parts = (self._read(ranges[at : at + RANGES_MAX], take) for at in batches)
         return [data for part in parts for data in part]
 
     def advise(self, advice: str) -> None:
         """Gives a hint on the reads of the file, by its name in `posix_fadvise(2)`."""
+        self._check_open()
         self._planner.advise(advice, 0, self.file_bytes)
         self._pump()
 
@@ -157,8 +160,7 @@ class Reader:
 
         It doesn't wait.
         """
-        if self._is_closed:
-            raise ValueError("read of a closed file")
+        self._check_open()
         for offset, size in pairs_of(ranges):
             if offset < 0 or size < 0:
                 raise ValueError(f"offset {offset}, size {size}: give numbers from 0 on")
@@ -171,6 +173,7 @@ class Reader:
 
     async def aread_many(self, asked: Ranges) -> list[bytes]:
         """As `read_many`, for asyncio."""
+        self._check_open()
         ranges = pairs_of(asked)
         data: list[bytes] = []
         for at in range(0, len(ranges), RANGES_MAX):
@@ -220,10 +223,13 @@ class Reader:
             self._forget(reads)
         return data
 
-    def _start(self, ranges: Sequence[tuple[int, int]]) -> deque[int]:
-        """Starts a read of each range. Returns the planner's numbers of the reads, in order."""
+    def _check_open(self) -> None:
         if self._is_closed:
             raise ValueError("read of a closed file")
+
+    def _start(self, ranges: Sequence[tuple[int, int]]) -> deque[int]:
+        """Starts a read of each range. Returns the planner's numbers of the reads, in order."""
+        self._check_open()
         for offset, size in ranges:
             if offset < 0 or size < 0:
                 raise ValueError(f"offset {offset}, size {size}: give numbers from 0 on")

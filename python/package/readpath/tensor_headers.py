@@ -14,7 +14,7 @@ NAMED_ONCE = frozenset({"__metadata__", "dtype", "shape", "data_offsets"})
 
 
 def header_of(text: bytes) -> dict[str, Any]:
-    """Parses a header. Raises ValueError for text that is not UTF-8, not JSON, or has a key twice."""
+    """Parses a header. Raises ValueError unless it is JSON in UTF-8 with unique keys."""
     header = json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refused_constant)
     if not isinstance(header, dict):
         raise ValueError("it is no object of JSON")
@@ -38,7 +38,7 @@ def check_numbers(tensor: str, numbers: Iterable[Any]) -> None:
     for number in numbers:
         if type(number) is not int or not 0 <= number <= NUMBER_MAX:
             raise ValueError(
-                f"tensor {tensor!r} has {number!r} in its shape or offsets, no integer of 64 bits from 0 on"
+                f"tensor {tensor!r} has {number!r} in its shape or offsets, no integer from 0 to 2⁶⁴"
             )
 
 
@@ -51,7 +51,7 @@ def check_size(tensor: str, shape: tuple[int, ...]) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object of the header. Raises ValueError for a second value of a key of `NAMED_ONCE`."""
+    """Returns an object of the header. Raises ValueError if a key of `NAMED_ONCE` is repeated."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -39,7 +39,7 @@ def private_mapping(file: int, size: int, offset: int) -> Buffer:
     memory = (ctypes.c_ubyte * size).from_address(address)
     # The memory stays for tensors that live until the end of the process.
     weakref.finalize(memory, unmap_memory, address, size).atexit = False
-    # A view of plain bytes, which has strides; a `memoryview` of the object has the format `<B`.
+    # A view of plain bytes: the object itself exports no strides.
     return PickleBuffer(memory).raw()
 
 

@@ -72,7 +72,7 @@ class Version:
         """Returns the function that starts to fetch a range: on the loop of the file system, or on `threads()`."""
         below = self._below
         if below.async_impl and not below.asynchronous:
-            # In a child of `fork` the property `loop` raises an exception, and no coroutine is made.
+            # In a child of fork the property `loop` raises an exception, and no coroutine is made.
             return lambda start, end: _started(below.loop, lambda: self.range_of(start, end))
         return on_threads(self.range_waited_for, threads())
 
