@@ -76,6 +76,22 @@ def test_headers_are_accepted_and_refused_as_by_safetensors(tmp_path, case):
         assert found(readpath) == expected
 
 
+def test_empty_tensors_may_follow_a_tensor_of_the_same_offset(tmp_path):
+    places = {
+        "b": ([1], 1, 2), "a": ([1], 0, 1), "e": ([0], 1, 1), "f": ([0, 2], 0, 0), "z": ([0], 2, 2)
+    }  # fmt: skip
+    header = json.dumps(
+        {name: entry(shape=shape, data_offsets=offsets) for name, (shape, *offsets) in places.items()}
+    ).encode()
+    path = tmp_path / "empty.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"xy")
+    with safetensors.safe_open(path, "np") as expected, readpath.safe_open(path) as file:
+        assert file.offset_keys() == expected.offset_keys() == ["f", "a", "e", "b", "z"]
+        for name in places:
+            ours, other = file.get_tensor(name), expected.get_tensor(name)
+            assert ours.shape == other.shape and ours.tobytes() == other.tobytes()
+
+
 def test_other_encodings_are_refused(tmp_path):
     path, header = tmp_path / "odd.safetensors", ONE.encode("utf-16")
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"x")

@@ -71,7 +71,9 @@ class TensorFile:
                 self.places[tensor] = self._place(tensor, entry, data_begin)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise error_of(ValueError, f"{_shown(name)}: its header is none of safetensors: {error}") from None
-        self.in_order = sorted(self.places, key=lambda tensor: self.places[tensor].offset)
+        # An empty tensor comes before the tensor at the same offset.
+        ends = {tensor: (place.offset, place.size) for tensor, place in self.places.items()}
+        self.in_order = sorted(ends, key=ends.__getitem__)
         # The tensors fill the file without gaps, overlaps or a rest.
         end = data_begin
         for tensor in self.in_order:
