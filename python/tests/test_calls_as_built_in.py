@@ -149,7 +149,7 @@ def test_closed_file_refuses_calls_without_bytes(opened, call):
         call(opened)
 
 
-CLOSED_CALLS = ["tell", "read", "readline", "readlines", "write", "flush", "__enter__"]
+CLOSED_CALLS = ["tell", "read", "readline", "readlines", "write", "flush", "__enter__", "__iter__"]
 
 
 @pytest.mark.parametrize("method", CLOSED_CALLS)

@@ -325,6 +325,11 @@ class ReadpathFile(AbstractBufferedFile):
         self._check_open()
         return self
 
+    def __iter__(self) -> Self:
+        """Returns the file itself, which yields its lines. Raises ValueError if it is closed."""
+        self._check_open()
+        return self
+
     def tell(self) -> int:
         """Returns the position."""
         self._check_open()
