@@ -1,6 +1,7 @@
 """Calls with odd arguments return and raise as those of a built-in file."""
 
 import asyncio
+import errno
 import functools
 import io
 import pickle
@@ -244,3 +245,10 @@ def test_closed_awaited_file_refuses_a_seek(path):
             file.seek(0)
 
     asyncio.run(run())
+
+
+def test_entry_of_a_file_is_no_folder():
+    for open_ in (open, readpath.open):
+        with pytest.raises(NotADirectoryError) as raised:
+            open_(f"{__file__}/entry")
+        assert raised.value.errno == errno.ENOTDIR

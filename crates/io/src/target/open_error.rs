@@ -71,7 +71,7 @@ impl OpenError {
     pub(crate) fn from_io_error(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
         match error.raw_os_error().unwrap_or(0) {
-            libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },
+            libc::ENOENT => OpenError::Missing { path },
             libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Refused { path },
             libc::EISDIR => OpenError::Directory { path },
             errno => OpenError::Other { path, errno },

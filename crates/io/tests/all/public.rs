@@ -102,6 +102,11 @@ fn builders_name_the_known_policies_in_policy_errors() {
 fn errors_are_distinguished_by_public_variants() {
     let missing = readpath::File::open("/nowhere/at/all").err().unwrap();
     assert!(matches!(missing, OpenFileError::Open(OpenError::Missing { .. })), "{missing}");
+    // As open(2): a file has no entries.
+    let below = readpath::File::open("/dev/null/entry").err().unwrap();
+    let is_no_folder =
+        matches!(below, OpenFileError::Open(OpenError::Other { errno: libc::ENOTDIR, .. }));
+    assert!(is_no_folder, "{below}");
     let error = ReadPath::builder().memory(0).build().err().unwrap();
     let is_memory = |error: &BuildError| match error {
         BuildError::Config(ConfigError::NoMemory { memory_bytes, .. }) => *memory_bytes == 0,
