@@ -242,6 +242,9 @@ impl AdaptiveScheduler {
         let (key, _) = process.parked.oldest(requests).expect("it has parked reads");
         let waiting = process.parked.remove(key).expect("the oldest is there");
         self.parked_processes -= usize::from(process.parked.is_empty());
+        if process.reads_in_progress() == 0 {
+            process.credit.end_idle_time(&self.device_time);
+        }
         process.dispatchable_reads += 1;
         self.dispatchable_reads += 1;
         self.ready.admit(waiting, requests);
@@ -260,6 +263,8 @@ impl AdaptiveScheduler {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if !process.has_outstanding_reads() {
             self.busy_processes -= 1;
+        }
+        if process.reads_in_progress() == 0 {
             process.credit.begin_idle_time(&self.device_time);
         }
     }
@@ -374,6 +379,7 @@ impl Scheduler for AdaptiveScheduler {
         if request.op == Op::Write {
             return self.ready.insert(now, id, false, requests);
         }
+        let idle_time = self.idle_time();
         let process = self.processes.entry(request.process).or_default();
         // The number of an ended process may be in use again.
         process.has_ended = false;
@@ -381,7 +387,10 @@ impl Scheduler for AdaptiveScheduler {
         if !was_busy {
             let has_completed = process.last_completion > Time::ZERO;
             let think_time = has_completed.then(|| now.since(process.last_completion));
-            process.credit.end_idle_time(think_time, &self.device_time);
+            process.credit.record_think_time(think_time, idle_time);
+        }
+        if process.reads_in_progress() == 0 {
+            process.credit.end_idle_time(&self.device_time);
         }
         let is_favoured = process.credit.is_favoured();
         process.locality.record_request(request);
@@ -473,7 +482,8 @@ impl Scheduler for AdaptiveScheduler {
             is_undisturbed,
         };
         if self.active_tuner.allowed().is_none() && !self.reservation.is_active() {
-            self.contention.record_completion(latency, self.reads_in_device);
+            let is_full = self.dispatchable_reads > 0;
+            self.contention.record_completion(latency, self.reads_in_device, is_full);
         }
         self.reads_in_device -= 1;
         if self.reservation.is_active() {

@@ -5,7 +5,7 @@
 //! `n` requests that one server serves in turn it is an `n`-th. The pattern also appears when some
 //! requests find the head at their position.
 
-use crate::observed::DECAY_WINDOW;
+use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
 /// Latencies of requests that were in the device together.
@@ -27,6 +27,8 @@ struct CompletionBlock {
     shortest_ns: u64,
     /// Sum, over the completions, of the number of requests in the device.
     in_device_sum: u64,
+    /// Number of completions of a single request in the device, while others waited for it outside.
+    waited_for: u64,
 }
 
 impl Default for CompletionBlock {
@@ -36,13 +38,15 @@ impl Default for CompletionBlock {
             latency_sum_ns: 0,
             shortest_ns: u64::MAX,
             in_device_sum: 0,
+            waited_for: 0,
         }
     }
 }
 
 impl Contention {
-    /// Records a latency, and the number of requests in the device at the completion.
-    pub(super) fn record_completion(&mut self, latency: Time, in_device: u32) {
+    /// Records a latency, and the number of requests in the device at the completion. `is_full`:
+    /// other requests wait outside, because the device accepts no more.
+    pub(super) fn record_completion(&mut self, latency: Time, in_device: u32, is_full: bool) {
         if self.current_block.completions == DECAY_WINDOW {
             self.previous_block = core::mem::take(&mut self.current_block);
         }
@@ -50,12 +54,18 @@ impl Contention {
         self.current_block.latency_sum_ns += latency.ns();
         self.current_block.shortest_ns = self.current_block.shortest_ns.min(latency.ns());
         self.current_block.in_device_sum += u64::from(in_device);
+        self.current_block.waited_for += u64::from(is_full && in_device == 1);
     }
 
     /// Returns true if requests wait for each other. With a mean of n requests in the device, the
     /// shortest latency must be at most the mean latency divided by n ÷ 3, a divisor from 2 to 8.
+    /// A device that accepts one request at a time shows it by the requests that wait outside.
     pub(super) fn is_contended(&self) -> bool {
         let completions = self.current_block.completions + self.previous_block.completions;
+        let waited_for = self.current_block.waited_for + self.previous_block.waited_for;
+        if completions >= MIN_SAMPLES && 2 * waited_for > completions {
+            return true;
+        }
         let latency_sum_ns = self.current_block.latency_sum_ns + self.previous_block.latency_sum_ns;
         let mean_ns = latency_sum_ns / completions.max(1);
         let in_device_sum = self.current_block.in_device_sum + self.previous_block.in_device_sum;
@@ -74,7 +84,11 @@ mod tests {
     fn contention(latencies_ms: &[u64]) -> Contention {
         let mut contention = Contention::default();
         for &latency_ms in latencies_ms {
-            contention.record_completion(Time::from_ms(latency_ms), latencies_ms.len() as u32);
+            contention.record_completion(
+                Time::from_ms(latency_ms),
+                latencies_ms.len() as u32,
+                false,
+            );
         }
         contention
     }
@@ -94,7 +108,7 @@ mod tests {
     fn a_single_reader_has_no_contention() {
         let mut contention = Contention::default();
         for latency_ms in [1, 100, 1, 100, 1, 100] {
-            contention.record_completion(Time::from_ms(latency_ms), 1);
+            contention.record_completion(Time::from_ms(latency_ms), 1, false);
         }
         assert!(!contention.is_contended());
     }

@@ -16,12 +16,20 @@
 //! Source of the shares: start-time fair queueing (Goyal, Vin, Cheng 1996), with time for bytes.
 
 use super::{IDLE_TIMEOUT, ROUND_TIME};
-use crate::observed::EWMA_WINDOW;
+use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
+
+/// Largest device time that a process is served ahead of the others, and that all reservations of
+/// the device take at once: [`MIN_SAMPLES`] rounds.
+pub(super) fn largest_credit() -> Time {
+    Time(MIN_SAMPLES * ROUND_TIME.ns())
+}
 
 /// Device time of all processes.
 #[derive(Debug, Default)]
 pub(super) struct DeviceTime {
+    /// Device time of all processes together since the start.
+    total_ns: u64,
     /// Device time of a process with an equal share since the start.
     equal_share_ns: u64,
     /// Time of the newest completion.
@@ -59,6 +67,7 @@ impl DeviceTime {
     ) -> Time {
         let charge_ns = now.since(self.last_completion.max(since)).ns();
         self.last_completion = now;
+        self.total_ns += charge_ns;
         self.equal_share_ns += charge_ns / busy_processes.max(1) as u64;
         credit.credit_ns = credit.credit_ns.saturating_sub(charge_ns);
         credit.is_favoured &= credit.credit_ns > 0;
@@ -74,10 +83,12 @@ impl DeviceTime {
 /// Credit of a process.
 #[derive(Debug, Default)]
 pub(super) struct Credit {
-    /// The credit, at most [`ROUND_TIME`].
+    /// The credit, at most [`largest_credit`].
     credit_ns: u64,
     /// Equal share when the process last had an outstanding read.
     idle_since_share_ns: u64,
+    /// Total device time at that point.
+    idle_since_total_ns: u64,
     /// True from the time at which the process has enough credit until it is used up.
     is_favoured: bool,
     /// True if the process sent a read later than the idle time after its last completion.
@@ -87,17 +98,28 @@ pub(super) struct Credit {
 impl Credit {
     /// Adds the credit of the time without an outstanding read. It ends now, `think_time` after the
     /// last completion of the process, if there was one.
-    pub(super) fn end_idle_time(&mut self, think_time: Option<Time>, device: &DeviceTime) {
-        self.is_slow = think_time.is_some_and(|think_time| think_time > device.idle_time());
-        self.credit_ns += device.equal_share_ns - self.idle_since_share_ns;
+    pub(super) fn end_idle_time(&mut self, device: &DeviceTime) {
+        let earned_ns = device.equal_share_ns - self.idle_since_share_ns;
         self.idle_since_share_ns = device.equal_share_ns;
-        self.credit_ns = self.credit_ns.min(ROUND_TIME.ns());
+        if device.total_ns - self.idle_since_total_ns >= largest_credit().ns() {
+            self.credit_ns = largest_credit().ns();
+        } else if self.credit_ns < ROUND_TIME.ns() {
+            self.credit_ns = (self.credit_ns + earned_ns).min(ROUND_TIME.ns());
+        }
+        self.idle_since_total_ns = device.total_ns;
         self.is_favoured |= self.credit_ns >= ROUND_TIME.ns() / 2;
     }
 
     /// Records that the process has no outstanding read from now on.
     pub(super) fn begin_idle_time(&mut self, device: &DeviceTime) {
+        self.idle_since_total_ns = device.total_ns;
         self.idle_since_share_ns = device.equal_share_ns;
+    }
+
+    /// Records that the process has sent a read `think_time` after its last completion, if there
+    /// was one. `idle_time` is the time for which keeping the device idle pays.
+    pub(super) fn record_think_time(&mut self, think_time: Option<Time>, idle_time: Time) {
+        self.is_slow = think_time.is_some_and(|think_time| think_time > idle_time);
     }
 
     /// Returns true if the next read is expected soon after a completion.
@@ -126,7 +148,7 @@ mod tests {
     /// Credit of a process that sends its first read.
     fn newcomer(device: &DeviceTime) -> Credit {
         let mut credit = Credit::default();
-        credit.end_idle_time(None, device);
+        credit.end_idle_time(device);
         credit
     }
 
@@ -169,9 +191,9 @@ mod tests {
         device.record_latency(Time::from_ms(2));
         let mut credit = newcomer(&device);
         assert!(credit.is_chain(), "unknown yet");
-        credit.end_idle_time(Some(Time::from_ms(1)), &device);
+        credit.record_think_time(Some(Time::from_ms(1)), device.idle_time());
         assert!(credit.is_chain());
-        credit.end_idle_time(Some(Time::from_ms(3)), &device);
+        credit.record_think_time(Some(Time::from_ms(3)), device.idle_time());
         assert!(credit.is_favoured() && !credit.is_chain());
     }
 }

@@ -1,6 +1,6 @@
 //! Favoured processes: their reads go first, and the device may be reserved for them.
 
-use super::{AdaptiveScheduler, DispatchedRead};
+use super::{AdaptiveScheduler, DispatchedRead, IDLE_TIMEOUT};
 use crate::request::{ProcessId, RequestId, RequestTable};
 use crate::scheduler::Dispatch;
 use crate::unit::Time;
@@ -45,6 +45,15 @@ impl AdaptiveScheduler {
         self.busy_processes > 1 && !self.is_uneven
     }
 
+    /// Time for which keeping the device idle for a favoured process pays. A limit on active
+    /// processes is kept only if idling for the whole timeout gains.
+    pub(super) fn idle_time(&self) -> Time {
+        match self.active_tuner.allowed() {
+            Some(_) => IDLE_TIMEOUT,
+            None => self.device_time.idle_time(),
+        }
+    }
+
     /// Charges a completed read to its process, and updates the reservation.
     pub(super) fn charge_device_time(
         &mut self,
@@ -52,19 +61,20 @@ impl AdaptiveScheduler {
         id: ProcessId,
         dispatch: DispatchedRead,
     ) {
-        let Some(process) = self.processes.get_mut(&id) else { return };
         let since = match self.reservation.is_active() {
             // The time in which the device was kept idle counts as well.
             true => self.device_time.last_completion(),
             false => dispatch.at,
         };
+        let idle_time = self.idle_time();
+        let Some(process) = self.processes.get_mut(&id) else { return };
         let credit = &mut process.credit;
         let occupied = self.device_time.charge(now, since, self.busy_processes, credit);
         if !dispatch.went_first {
             self.device_time.record_latency(now.since(dispatch.at));
             return;
         }
-        let idle = if credit.is_chain() { self.device_time.idle_time() } else { Time::ZERO };
+        let idle = if credit.is_chain() { idle_time } else { Time::ZERO };
         self.reservation.on_completion(now, occupied, idle);
     }
 

@@ -8,6 +8,7 @@
 //! most. Time in which the device still serves earlier requests of others does not count.
 
 use super::ROUND_TIME;
+use super::device_time::largest_credit;
 use crate::observed::EWMA_WINDOW;
 use crate::unit::Time;
 
@@ -33,7 +34,7 @@ impl Default for Reservation {
     /// No reservation, with the time of a whole round.
     fn default() -> Reservation {
         Reservation {
-            budget_ns: ROUND_TIME.ns(),
+            budget_ns: largest_credit().ns(),
             updated: Time::ZERO,
             since: None,
             in_device: 0,
@@ -56,7 +57,7 @@ impl Reservation {
     /// Begins a reservation if time is left for it.
     pub(super) fn begin(&mut self, now: Time) {
         let earned_ns = now.since(self.updated).ns() / EWMA_WINDOW;
-        self.budget_ns = (self.budget_ns + earned_ns).min(ROUND_TIME.ns());
+        self.budget_ns = (self.budget_ns + earned_ns).min(largest_credit().ns());
         self.updated = now;
         if self.since.is_none() && self.budget_ns >= ROUND_TIME.ns() / EWMA_WINDOW {
             self.since = Some(now);
@@ -77,7 +78,7 @@ impl Reservation {
             self.budget_ns = self.budget_ns.saturating_sub(occupied.ns());
         }
         self.last_completion = now;
-        self.idle_until = now + idle;
+        self.idle_until = self.idle_until.max(now + idle);
     }
 
     /// Ends the idle time: no read will follow soon.
