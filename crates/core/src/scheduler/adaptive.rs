@@ -242,9 +242,6 @@ impl AdaptiveScheduler {
         let (key, _) = process.parked.oldest(requests).expect("it has parked reads");
         let waiting = process.parked.remove(key).expect("the oldest is there");
         self.parked_processes -= usize::from(process.parked.is_empty());
-        if process.reads_in_progress() == 0 {
-            process.credit.end_idle_time(&self.device_time);
-        }
         process.dispatchable_reads += 1;
         self.dispatchable_reads += 1;
         self.ready.admit(waiting, requests);
@@ -263,8 +260,6 @@ impl AdaptiveScheduler {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if !process.has_outstanding_reads() {
             self.busy_processes -= 1;
-        }
-        if process.reads_in_progress() == 0 {
             process.credit.begin_idle_time(&self.device_time);
         }
     }
@@ -388,8 +383,6 @@ impl Scheduler for AdaptiveScheduler {
             let has_completed = process.last_completion > Time::ZERO;
             let think_time = has_completed.then(|| now.since(process.last_completion));
             process.credit.record_think_time(think_time, idle_time);
-        }
-        if process.reads_in_progress() == 0 {
             process.credit.end_idle_time(&self.device_time);
         }
         let is_favoured = process.credit.is_favoured();

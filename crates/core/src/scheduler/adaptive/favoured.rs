@@ -74,8 +74,13 @@ impl AdaptiveScheduler {
             self.device_time.record_latency(now.since(dispatch.at));
             return;
         }
-        let idle = if credit.is_chain() { idle_time } else { Time::ZERO };
+        let is_chain = credit.is_chain();
+        let idle = if is_chain { idle_time } else { Time::ZERO };
         self.reservation.on_completion(now, occupied, idle);
+        // The others may have been between two reads when this one was dispatched.
+        if is_chain && self.can_reserve() {
+            self.reservation.begin(now);
+        }
     }
 
     /// Ends the idle time for a favoured process that has ended.
