@@ -27,10 +27,10 @@
 //!   the most demanding process. If all processes keep about the same number queued, such a limit
 //!   could only cost throughput: there is none.
 //! - *Programs that start.* A process that did without the device earns credit, an equal share of
-//!   the device time meanwhile (`adaptive/device_time.rs`). Until the credit is used up, the reads
-//!   of the process go first. The device is reserved for them while they form a chain
-//!   (`adaptive/reservation.rs`). All reservations together take at most a sixteenth of the time,
-//!   and a round of time slices at once.
+//!   the device time meanwhile, and four rounds of time slices after a long pause
+//!   (`adaptive/device_time.rs`). Until the credit is used up, the reads of the process go first.
+//!   The device is reserved for them while they form a chain (`adaptive/reservation.rs`). All
+//!   reservations together take at most a sixteenth of the time, and four rounds at once.
 //!
 //! Slice and idle time come from CFQ (`target_latency` and `slice_idle`, KERNEL.md section 4.1).
 //! The order among the requests inside the device is the device's own: the limit counts processes,

@@ -3,7 +3,8 @@
 //! If the device serves its requests independently, the shortest latency is about the mean. If they
 //! wait for each other (one head, one link), the shortest latency is a small part of the mean. For
 //! `n` requests that one server serves in turn it is an `n`-th. The pattern also appears when some
-//! requests find the head at their position.
+//! requests find the head at their position. A device that accepts one request at a time shows no
+//! such latencies: its requests wait in the scheduler, and are counted there.
 
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
@@ -101,6 +102,19 @@ mod tests {
         assert!(contention(&one_head).is_contended());
         let store = [12, 15, 18, 22, 25, 28, 30, 30, 31, 33, 36, 40, 50, 60, 100, 200];
         assert!(!contention(&store).is_contended());
+    }
+
+    /// The device accepts one request, and another one waits at each completion, or at half of
+    /// them.
+    #[test]
+    fn requests_that_wait_outside_of_a_device_without_a_queue_contend() {
+        let after = |is_full: [bool; 4]| {
+            let mut contention = Contention::default();
+            is_full.map(|is_full| contention.record_completion(Time::from_ms(8), 1, is_full));
+            contention.is_contended()
+        };
+        assert!(after([true; 4]));
+        assert!(!after([true, false, true, false]));
     }
 
     /// Latencies that differ by a factor of 100, but one request in the device at a time.

@@ -11,7 +11,11 @@
 //! - The *credit* of a process grows with the equal share while the process has no outstanding
 //!   read, up to one round of time slices. Charges reduce it. A process that waits for the device
 //!   all the time has no credit.
-//! - A process with half of the largest credit is *favoured*, until its credit is used up.
+//! - A process is *new* if it had no outstanding read while the device served the others for four
+//!   rounds. Its credit is four rounds then. An equal share alone is too little: among ten streams
+//!   a program of 0.5 s of device time had used it up before its end, and then took as long as a
+//!   stream.
+//! - A process with a credit of half a round is *favoured*, until its credit is used up.
 //!
 //! Source of the shares: start-time fair queueing (Goyal, Vin, Cheng 1996), with time for bytes.
 
@@ -19,8 +23,8 @@ use super::{IDLE_TIMEOUT, ROUND_TIME};
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
-/// Largest device time that a process is served ahead of the others, and that all reservations of
-/// the device take at once: [`MIN_SAMPLES`] rounds.
+/// Largest credit of a process, and the most that all reservations of the device take at once:
+/// [`MIN_SAMPLES`] rounds. The same device time, used by the others, makes a process new.
 pub(super) fn largest_credit() -> Time {
     Time(MIN_SAMPLES * ROUND_TIME.ns())
 }
@@ -96,8 +100,7 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// Adds the credit of the time without an outstanding read. It ends now, `think_time` after the
-    /// last completion of the process, if there was one.
+    /// Adds the credit of the time without an outstanding read, which ends now.
     pub(super) fn end_idle_time(&mut self, device: &DeviceTime) {
         let earned_ns = device.equal_share_ns - self.idle_since_share_ns;
         self.idle_since_share_ns = device.equal_share_ns;
@@ -161,16 +164,50 @@ mod tests {
         assert!(newcomer(&device_after(600, 4)).is_favoured());
     }
 
-    /// An hour earns one round, 300 ms. Reads of 299 ms and then 1 ms use it up.
-    #[test]
-    fn credit_of_one_round_is_used_up_by_300_ms() {
-        let mut device = device_after(3_600_000, 1);
+    /// Reads of the process, as long as its credit and 1 ms less, after the device served the others
+    /// for `busy_ms`.
+    #[track_caller]
+    fn check_credit(busy_ms: u64, busy_processes: usize, credit_ms: u64) {
+        let mut device = device_after(busy_ms, busy_processes);
         let mut credit = newcomer(&device);
-        let start = Time::from_s(3600);
-        device.charge(start + Time::from_ms(299), start, 2, &mut credit);
+        let start = Time::from_ms(busy_ms);
+        device.charge(start + Time::from_ms(credit_ms - 1), start, 2, &mut credit);
         assert!(credit.is_favoured());
-        device.charge(start + Time::from_ms(300), start, 2, &mut credit);
+        device.charge(start + Time::from_ms(credit_ms), start, 2, &mut credit);
         assert!(!credit.is_favoured());
+    }
+
+    /// Four rounds are 1,200 ms. The equal share among four processes is then 300 ms, and among
+    /// sixteen 75 ms. A process that is not new has the share: 1,196 ms / 4.
+    #[test]
+    fn new_process_has_four_rounds_among_any_number_of_processes() {
+        check_credit(1_196, 4, 299);
+        check_credit(1_200, 4, 1_200);
+        check_credit(1_200, 16, 1_200);
+        check_credit(3_600_000, 1, 1_200);
+    }
+
+    /// The process has used 1,000 ms of its 1,200. A pause in which another is served for 1 ms leaves
+    /// it the rest and adds an equal share, 1 ms. A pause of 1,200 ms makes it new.
+    #[test]
+    fn short_pause_leaves_the_credit_and_a_long_one_renews_it() {
+        for (pause_ms, rest_ms) in [(1, 201), (1_200, 1_200)] {
+            let mut device = device_after(2_000, 1);
+            let mut credit = newcomer(&device);
+            let mut now = Time::from_s(2);
+            let mut charge = |device: &mut DeviceTime, ms: u64, credit: &mut Credit| {
+                now += Time::from_ms(ms);
+                device.charge(now, Time::ZERO, 1, credit);
+            };
+            charge(&mut device, 1_000, &mut credit);
+            credit.begin_idle_time(&device);
+            charge(&mut device, pause_ms, &mut Credit::default());
+            credit.end_idle_time(&device);
+            charge(&mut device, rest_ms - 1, &mut credit);
+            assert!(credit.is_favoured(), "{pause_ms} ms");
+            charge(&mut device, 1, &mut credit);
+            assert!(!credit.is_favoured(), "{pause_ms} ms");
+        }
     }
 
     /// The device serves the other read until 20 ms. The read dispatched at 5 ms has occupied it

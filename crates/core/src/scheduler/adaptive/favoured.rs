@@ -94,6 +94,7 @@ impl AdaptiveScheduler {
 #[cfg(test)]
 mod tests {
     use super::super::super::testing::{SchedulerBench, caps, read};
+    use super::super::probe::{Parameter, ThroughputTuner};
     use super::*;
     use crate::request::Request;
 
@@ -127,6 +128,30 @@ mod tests {
         let idle_end = Time::from_ms(318);
         assert_eq!(policy.dispatch(completion), Dispatch::WaitUntil(idle_end));
         assert_eq!(policy.dispatch(idle_end), Dispatch::Request(RequestId(1)));
+    }
+
+    /// The device accepts one request at a time. The read of process 1 is dispatched between two
+    /// reads of process 0, when no other process has one. It must reserve the device as well.
+    #[test]
+    fn chain_next_to_one_stream_reserves_a_device_without_a_queue() {
+        let mut policy = busy_for_a_round();
+        let now = Time::from_ms(300);
+        policy.insert(now, read_of(1, 9000));
+        assert_eq!(policy.dispatch(now), Dispatch::Request(RequestId(1)));
+        policy.insert(now, read_of(0, 2000));
+        let completion = Time::from_ms(310);
+        policy.complete(completion, RequestId(1));
+        assert_eq!(policy.dispatch(completion), Dispatch::WaitUntil(Time::from_ms(318)));
+    }
+
+    /// Other reads take 2 ms. A limit on the processes keeps the device idle for 8 ms anyway.
+    #[test]
+    fn idle_time_is_the_whole_timeout_under_a_limit() {
+        let mut policy = AdaptiveScheduler::new(&caps());
+        policy.device_time.record_latency(Time::from_ms(2));
+        assert_eq!(policy.idle_time(), Time::from_ms(2));
+        policy.active_tuner = ThroughputTuner::with_setting(Parameter::Processes, 1);
+        assert_eq!(policy.idle_time(), Time::from_ms(8));
     }
 
     /// The program has ended after its read, so that the device is not kept idle.

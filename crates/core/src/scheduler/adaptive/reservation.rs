@@ -3,7 +3,7 @@
 //! A read that goes first still waits for the requests in the device. A program that sends each
 //! read after the one before would wait for a full device at each of its reads. The device is
 //! therefore reserved: other reads stay in the scheduler while such a read is in progress, and for
-//! the idle timeout after it. A reservation ends early when its time is used up: one round of time
+//! the idle time after it. A reservation ends early when its time is used up: four rounds of time
 //! slices at first, and a sixteenth of the time since. The others thus lose about that share at
 //! most. Time in which the device still serves earlier requests of others does not count.
 
@@ -31,7 +31,7 @@ pub(super) struct Reservation {
 }
 
 impl Default for Reservation {
-    /// No reservation, with the time of a whole round.
+    /// No reservation, with the largest time for reservations.
     fn default() -> Reservation {
         Reservation {
             budget_ns: largest_credit().ns(),
@@ -135,17 +135,27 @@ mod tests {
         assert!(!reservation.is_active());
     }
 
-    /// The first 300 ms are used up. A sixteenth of 299 ms is below 18.75 ms, a sixteenth of a
-    /// round; a sixteenth of 300 ms is that.
+    /// The first four rounds, 1,200 ms, are used up. A sixteenth of 299 ms is below 18.75 ms, a
+    /// sixteenth of a round; a sixteenth of 300 ms is that.
     #[test]
     fn used_up_reservation_begins_again_after_a_sixteenth_of_the_time() {
         let mut reservation = Reservation::default();
-        reserve(&mut reservation, 0, 300, 8);
-        assert_eq!(reservation.end_if_over(Time::from_ms(300)), Some(Time::from_ms(300)));
+        reserve(&mut reservation, 0, 1_200, 8);
+        assert_eq!(reservation.end_if_over(Time::from_ms(1_200)), Some(Time::from_ms(1_200)));
         reservation.begin(Time::from_ms(299));
         assert!(!reservation.is_active());
         reservation.begin(Time::from_ms(300));
         assert!(reservation.is_active());
+    }
+
+    /// Two programs read at once. One sends its next read until 18 ms, and the other none.
+    #[test]
+    fn idle_time_of_one_program_is_kept_after_a_read_of_another() {
+        let mut reservation = Reservation::default();
+        reserve(&mut reservation, 0, 10, 8);
+        reservation.on_dispatch(Time::from_ms(10));
+        reservation.on_completion(Time::from_ms(12), Time::from_ms(2), Time::ZERO);
+        assert_eq!(reservation.idle_end(), Some(Time::from_ms(18)));
     }
 
     /// No read follows the process that ended at 12 ms.
