@@ -110,7 +110,9 @@ mod tests {
     fn requests_that_wait_outside_of_a_device_without_a_queue_contend() {
         let after = |is_full: [bool; 4]| {
             let mut contention = Contention::default();
-            is_full.map(|is_full| contention.record_completion(Time::from_ms(8), 1, is_full));
+            for is_full in is_full {
+                contention.record_completion(Time::from_ms(8), 1, is_full);
+            }
             contention.is_contended()
         };
         assert!(after([true; 4]));
