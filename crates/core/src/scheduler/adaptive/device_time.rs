@@ -164,8 +164,8 @@ mod tests {
         assert!(newcomer(&device_after(600, 4)).is_favoured());
     }
 
-    /// Reads of the process, as long as its credit and 1 ms less, after the device served the others
-    /// for `busy_ms`.
+    /// Checks that reads of `credit_ms` use up the credit, and shorter ones do not, after the device
+    /// served the others for `busy_ms`.
     #[track_caller]
     fn check_credit(busy_ms: u64, busy_processes: usize, credit_ms: u64) {
         let mut device = device_after(busy_ms, busy_processes);
@@ -187,8 +187,8 @@ mod tests {
         check_credit(3_600_000, 1, 1_200);
     }
 
-    /// The process has used 1,000 ms of its 1,200. A pause in which another is served for 1 ms leaves
-    /// it the rest and adds an equal share, 1 ms. A pause of 1,200 ms makes it new.
+    /// The process has used 1,000 ms of its 1,200. A pause in which another is served for 1 ms
+    /// leaves it the rest and adds an equal share, 1 ms. A pause of 1,200 ms makes it new.
     #[test]
     fn short_pause_leaves_the_credit_and_a_long_one_renews_it() {
         for (pause_ms, rest_ms) in [(1, 201), (1_200, 1_200)] {
