@@ -164,8 +164,8 @@ mod tests {
         assert!(newcomer(&device_after(600, 4)).is_favoured());
     }
 
-    /// Checks that reads of `credit_ms` use up the credit, and shorter ones do not, after the device
-    /// served the others for `busy_ms`.
+    /// Checks that reads of `credit_ms` use up the credit, and shorter ones do not, after the
+    /// device served the others for `busy_ms`.
     #[track_caller]
     fn check_credit(busy_ms: u64, busy_processes: usize, credit_ms: u64) {
         let mut device = device_after(busy_ms, busy_processes);
