@@ -221,10 +221,9 @@ impl Recorder {
         self.tracker.names().add_process(process);
         // The kernel reports events of these tasks from the write on.
         let list: Vec<String> = tasks.iter().map(|(task, _)| task.to_string()).collect();
-        // The first attached tasks replace the starting thread in the list.
-        let mut options = fs::OpenOptions::new();
-        let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
-        let mut file = options.open(self.tracing.tasks.instance.path().join("set_event_pid"))?;
+        // The list keeps the starting thread, which ends below: to empty it takes the kernel 90 ms.
+        let list_path = self.tracing.tasks.instance.path().join("set_event_pid");
+        let mut file = fs::OpenOptions::new().append(true).open(list_path)?;
         file.write_all(list.join(" ").as_bytes())?;
         if !self.is_attached {
             self.begin_at((now_ns(), wall_ns()));
@@ -433,6 +432,11 @@ impl Recorder {
             self.put_lost(on_record)?;
         }
         Ok(())
+    }
+
+    /// Ends without a recording. Returns the objects in the kernel, which a drop removes.
+    pub fn cancel(self) -> Tracing {
+        self.tracing
     }
 
     /// Ends the recording: stops the events, writes the remaining records, and last the end record.

@@ -107,6 +107,15 @@ impl Instance {
         ChangeLock::wait_for(&self.tracefs.path)
     }
 
+    /// Takes the lock for the preparation of this instance. `None` while another process has it.
+    pub fn try_lock(&self) -> Option<ChangeLock> {
+        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        match ChangeLock::take(&self.tracefs.path, operation) {
+            Err(rustix::io::Errno::WOULDBLOCK) => None,
+            taken => Some(taken.unwrap_or(ChangeLock { _folder: None })),
+        }
+    }
+
     /// Creates an instance in this tracefs, and removes the instances of killed processes. An
     /// instance that cannot be entered in the cleanup journal is removed again, as an error.
     fn create_in(tracefs: Tracefs) -> Result<Instance, TracefsError> {
@@ -200,12 +209,18 @@ impl ChangeLock {
     /// Waits for the lock of the tracefs at `path`. Where the folder cannot be opened or locked,
     /// the result holds no lock.
     fn wait_for(path: &Path) -> ChangeLock {
+        let taken = ChangeLock::take(path, rustix::fs::FlockOperation::LockExclusive);
+        taken.unwrap_or(ChangeLock { _folder: None })
+    }
+
+    /// Takes the lock of the tracefs at `path`. Where the folder cannot be opened, the result holds
+    /// no lock. Returns the error of flock(2).
+    fn take(path: &Path, operation: rustix::fs::FlockOperation) -> rustix::io::Result<ChangeLock> {
         let folder = fs::File::open(path.join("instances")).ok();
-        let locked = folder.filter(|folder| {
-            let operation = rustix::fs::FlockOperation::LockExclusive;
-            rustix::io::retry_on_intr(|| rustix::fs::flock(folder, operation)).is_ok()
-        });
-        ChangeLock { _folder: locked }
+        if let Some(folder) = &folder {
+            rustix::io::retry_on_intr(|| rustix::fs::flock(folder, operation))?;
+        }
+        Ok(ChangeLock { _folder: folder })
     }
 }
 

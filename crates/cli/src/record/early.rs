@@ -14,29 +14,50 @@ use crate::signals;
 
 use super::{READ_INTERVAL, RecordPlan, program_command, program_failure, record_traced};
 
+/// Interval between two attempts to take the lock for the preparation.
+const LOCK_INTERVAL: Duration = Duration::from_millis(2);
+
 /// Starts the program, prepares the tracing, and advises until the program ends, `time_max` is
 /// over, or a signal comes. At most `bytes_max` bytes are prefetched and not yet used. Without
 /// tracing the program runs on without advice, which is said.
 pub(super) fn run(
     args: &RecordPlan,
-    permit: TracingPermit,
+    mut permit: TracingPermit,
     time_max: Option<Duration>,
     bytes_max: u64,
 ) -> CommandResult {
     let (name, mut command) = program_command(args);
     let start = Instant::now();
-    let child =
+    let mut child =
         command.spawn().map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
-    match Recorder::start_advised(bytes_max, Some(permit)) {
-        Ok(recorder) => record_traced(args, recorder, time_max, |recorder| {
-            recorder.attach_program(child.id()).map_err(Failure::usage)?;
-            Ok((name, Some(child)))
-        }),
+    let ended_early = |status| {
+        notice::print(format_args!(
+            "no page was prefetched: {name} ended before the tracing was prepared"
+        ));
+        program_failure(&name, Some(status), false)
+    };
+    // An earlier recorder may still remove its objects in the kernel.
+    while !permit.try_lock() && !signals::is_interrupted() {
+        if let Some(status) = child.try_wait().map_err(Failure::usage)? {
+            return ended_early(status);
+        }
+        std::thread::sleep(LOCK_INTERVAL);
+    }
+    let recorder = match Recorder::start_advised(bytes_max, Some(permit)) {
+        Ok(recorder) => recorder,
         Err(error) => {
             notice::print(format_args!("{name} runs without advice: {error}"));
-            wait_for(child, &name, start, time_max)
+            return wait_for(child, &name, start, time_max);
         }
+    };
+    if let Some(status) = child.try_wait().map_err(Failure::usage)? {
+        recorder.cancel().remove_in_background();
+        return ended_early(status);
     }
+    record_traced(args, recorder, time_max, |recorder| {
+        recorder.attach_program(child.id()).map_err(Failure::usage)?;
+        Ok((name, Some(child)))
+    })
 }
 
 /// Waits until the program ends, `time_max` after `start` is over, or a signal comes.

@@ -36,8 +36,8 @@ const BUFFER_KIB_MAX: usize = 16 << 10;
 pub struct TracingPermit {
     /// The instance.
     instance: Instance,
-    /// Lock for the preparation.
-    lock: ChangeLock,
+    /// Lock for the preparation, if it is taken already.
+    lock: Option<ChangeLock>,
 }
 
 impl TracingPermit {
@@ -46,8 +46,14 @@ impl TracingPermit {
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
     pub fn new() -> Result<TracingPermit, TracefsError> {
-        let (instance, lock) = Instance::create_locked()?;
-        Ok(TracingPermit { instance, lock })
+        Ok(TracingPermit { instance: Instance::create()?, lock: None })
+    }
+
+    /// Takes the lock for the preparation. Returns false while another recorder prepares or removes
+    /// its objects; the preparation would wait for it.
+    pub fn try_lock(&mut self) -> bool {
+        self.lock = self.lock.take().or_else(|| self.instance.try_lock());
+        self.lock.is_some()
     }
 }
 
@@ -81,8 +87,13 @@ impl Tracing {
         std::thread::scope(|scope| {
             let offsets = scope.spawn(read_offsets);
             let starter = Starter::start();
-            let TracingPermit { instance, lock: _lock } =
-                permit.map_or_else(TracingPermit::new, Ok)?;
+            let (instance, _lock) = match permit {
+                Some(TracingPermit { instance, lock }) => {
+                    let lock = lock.unwrap_or_else(|| instance.lock());
+                    (instance, lock)
+                }
+                None => Instance::create_locked()?,
+            };
             let tasks = TraceInstance::start(instance, enable_events, Some(starter.task))?;
             let system =
                 scope.spawn(|| TraceInstance::start(Instance::create()?, Decoder::of_system, None));
