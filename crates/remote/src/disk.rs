@@ -35,7 +35,7 @@
 //! # Damage and crashes
 //! Each page and each head has a checksum of 64 bits, which is compared at each read. Pages are
 //! written before the head that names them. A process that is killed at any point leaves an entry
-//! of the older state, or one that is removed at its next use; it loses the blocks whose write had
+//! of the older state, or one that is removed at its next use. It loses the blocks whose write had
 //! not ended. There is no `fsync(2)`: after a loss of power, too, checksums decide. Damaged entries
 //! are removed, counted, and fetched again.
 //!

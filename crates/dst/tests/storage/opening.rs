@@ -59,10 +59,10 @@ fn open_errors_name_the_cause_and_a_remedy() {
         "/nowhere/at/all: there is no such file; check the path, or make it"
     );
     let file = TempFile::new(1);
-    assert_eq!(
-        refused(file.path.join("below")),
-        OpenError::Missing { path: file.path.join("below") }
-    );
+    // As open(2) of an entry of a file.
+    let below = refused(file.path.join("below"));
+    assert_eq!(below, OpenError::Other { path: file.path.join("below"), errno: libc::ENOTDIR });
+    assert!(below.to_string().ends_with("/below: its folder is no directory; check the path"));
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     assert_eq!(refused(&directory), OpenError::Directory { path: directory });
     let null = PathBuf::from("/dev/null");

@@ -115,6 +115,9 @@ impl std::fmt::Display for OpenError {
             OpenError::Missing { path } => {
                 write!(f, "{}: there is no such file; check the path, or make it", path.display())
             }
+            OpenError::Other { path, errno: libc::ENOTDIR } => {
+                write!(f, "{}: its folder is no directory; check the path", path.display())
+            }
             OpenError::Directory { path } => {
                 write!(f, "{}: is a directory; name a file or a block device in it", path.display())
             }

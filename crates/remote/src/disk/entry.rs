@@ -26,8 +26,8 @@ const MAGIC: [u8; 8] = *b"rp-disk1";
 /// Size of the head in bytes.
 pub(super) const HEAD_BYTES: u64 = 4096;
 
-/// Number of pages of a block: a head has one bit and one checksum for each. 256 KiB are the size
-/// from which a request of 20 ms at 100 MB/s is no longer mostly latency.
+/// Number of pages of a block. A head has one bit and one checksum for each. Below 256 KiB, a
+/// request of 20 ms at 100 MB/s is mostly latency.
 pub(super) const BLOCK_PAGES: u64 = 64;
 
 /// Size of a block in bytes.

@@ -1,8 +1,8 @@
 //! Processes of one job (`numjobs`) and sizes of files, held against fio itself.
 //!
-//! The iolog of fio has one file for all processes of a job, so the places come from the latency
-//! logs (`write_lat_log` with `log_offset`). fio makes the files, because without storage it does
-//! not see how long a file is.
+//! The iolog of fio has one file for all processes of a job. The places come from the latency logs
+//! instead (`write_lat_log` with `log_offset`). fio makes the files, because without storage it
+//! does not see how long a file is.
 
 use std::fs;
 use std::process::Command;
