@@ -19,7 +19,7 @@ pub(super) fn is_cause_of(wait: &ReadWait) -> bool {
 }
 
 /// Returns the distance in bytes from the end of a read to the next one, if most reads that
-/// continue no other one have it. It is a stride, or that of reads in backward order.
+/// continue no other one have it. It shows a stride, or reads in backward order.
 fn regular_distance(gathered: &RecordingData) -> Option<i64> {
     let distances = gathered.pattern.strides.iter().filter(|(distance, _)| **distance != 0);
     let (distance, count) = distances.max_by_key(|(_, count)| **count)?;
