@@ -95,8 +95,6 @@ pub struct Recorder {
     lost: u64,
     /// Prefetcher for the recorded programs, if the recording is advised.
     advisor: Option<Advisor>,
-    /// True once a running process has been attached.
-    is_attached: bool,
     /// Process number of the program started here. `None` for attached processes.
     program: Option<u32>,
     /// Time of the end of that program.
@@ -168,7 +166,6 @@ impl Recorder {
             record_calls: 0,
             lost: 0,
             advisor: None,
-            is_attached: false,
             program: None,
             ended_ns: None,
         })
@@ -219,17 +216,12 @@ impl Recorder {
             return Ok(());
         }
         self.tracker.names().add_process(process);
-        // The kernel reports events of these tasks from the write on.
-        let list: Vec<String> = tasks.iter().map(|(task, _)| task.to_string()).collect();
-        // The list keeps the starting thread, which ends below: to empty it takes the kernel 90 ms.
-        let list_path = self.tracing.tasks.instance.path().join("set_event_pid");
-        let mut file = fs::OpenOptions::new().append(true).open(list_path)?;
-        file.write_all(list.join(" ").as_bytes())?;
-        if !self.is_attached {
+        let numbers: Vec<u32> = tasks.iter().map(|(task, _)| *task).collect();
+        // The list keeps the starting thread, which ends here: to empty it takes the kernel 90 ms.
+        self.record_events_of(&numbers)?;
+        if self.starter.take().is_some() {
             self.begin_at((now_ns(), wall_ns()));
-            self.starter = None;
         }
-        self.is_attached = true;
         for (task, name) in tasks {
             self.tracker.add_task(task, process, &name);
             if let Some(times) = &mut self.time_split {
@@ -370,8 +362,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Adds tasks to the kernel's list of the tasks whose events it reports. Fails if the kernel
-    /// refuses.
+    /// Adds tasks to the kernel's list of the tasks whose events it reports, from this call on.
+    /// Fails if the kernel refuses.
     fn record_events_of(&self, tasks: &[u32]) -> io::Result<()> {
         let list: Vec<String> = tasks.iter().map(u32::to_string).collect();
         let path = self.tracing.tasks.instance.path().join("set_event_pid");
@@ -453,10 +445,11 @@ impl Recorder {
     ) -> io::Result<(RecordingSummary, Tracing)> {
         let end_ns = now_ns();
         // The kernel adds no event while the remaining ones are read.
-        for instance in [&mut self.tracing.tasks, &mut self.tracing.system] {
+        for instance in [&self.tracing.tasks, &self.tracing.system] {
             instance.instance.write("tracing_on", "0").map_err(io::Error::other)?;
-            instance.read(&mut self.sub_buffer, &mut self.events)?;
         }
+        self.read_task_events()?;
+        self.tracing.system.read(&mut self.sub_buffer, &mut self.events)?;
         if let Some(submissions) = &mut self.tracing.submissions {
             submissions.read(&mut self.events);
         }

@@ -43,15 +43,19 @@ fn listed_processes(folder: &Path) -> io::Result<Vec<u32>> {
 /// # Errors
 /// `/proc` cannot be listed.
 pub(super) fn all_processes() -> io::Result<Vec<u32>> {
-    let names =
-        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let numbers = names.filter_map(|name| name.parse().ok());
     let is_program = |process: &u32| {
         // A kernel thread has no command line, and neither has a process that has ended.
         *process != std::process::id()
             && fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|words| !words.is_empty())
     };
-    Ok(numbers.filter(is_program).collect())
+    Ok(process_numbers()?.filter(is_program).collect())
+}
+
+/// Numbers of all processes, the kernel's threads included. Fails if `/proc` cannot be listed.
+fn process_numbers() -> io::Result<impl Iterator<Item = u32>> {
+    let names =
+        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.parse().ok()))
 }
 
 /// Numbers of the living processes that `process` has started, of those that these have started,
@@ -60,10 +64,7 @@ pub(super) fn all_processes() -> io::Result<Vec<u32>> {
 /// # Errors
 /// `/proc` cannot be listed.
 pub(super) fn descendants(process: u32) -> io::Result<Vec<u32>> {
-    let names =
-        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
-    let pairs = numbers.into_iter().filter_map(|child| Some((child, parent(child)?)));
+    let pairs = process_numbers()?.filter_map(|child| Some((child, parent(child)?)));
     Ok(below(process, &pairs.collect::<Vec<(u32, u32)>>()))
 }
 
