@@ -21,7 +21,6 @@ A row has the rate of the reads in order and its ratio to `sequential` of the sa
 time of a far read; and the bytes that the device read for each byte asked for.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -35,7 +34,6 @@ import time
 from pathlib import Path
 
 import latency
-import one_head
 
 READ = 128 << 10
 PATTERNS = ["sequential", "cursors, 1 MiB", "cursors, 128 KiB", "skips", "far, every eighth",
@@ -190,19 +188,15 @@ def main():
 
 def parsed(usage, mib):
     """The options of a script that measures one device; `mib` is the default size of its file."""
-    parser = argparse.ArgumentParser(usage=usage)
-    parser.add_argument("--device", choices=latency.DEVICES, default="network")
+    parser = latency.device_parser(usage)
     parser.add_argument("--on", type=Path)
     parser.add_argument("--mib", type=int, default=mib)
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--command", type=Path)
     parser.add_argument("--small", action="store_true", help="16 MiB, one run: a check")
-    parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if arguments.small:
         arguments.mib, arguments.times = 16, 1
-    if arguments.command:
-        one_head.COMMAND = arguments.command.resolve()
+    latency.use_command(arguments)
     return arguments
 
 
@@ -221,16 +215,8 @@ def storage(arguments, usage):
 
 def save(name, arguments, rows):
     """Adds the rows of a device to the results file of this name."""
-    path = one_head.ROOT / f"bench/results/{name}.json"
-    document = json.loads(path.read_text()) if path.exists() else {}
-    document["folder" if arguments.on else arguments.device] = {
-        "machine": f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} processors",
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "mib": arguments.mib,
-        "rows": rows,
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    fields = {"python": platform.python_version(), "mib": arguments.mib, "rows": rows}
+    latency.save_rows(name, "folder" if arguments.on else arguments.device, fields)
 
 
 if __name__ == "__main__":

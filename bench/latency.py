@@ -41,20 +41,16 @@ DEVICES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--device", choices=DEVICES, default="network")
+    parser = device_parser(__doc__)
     parser.add_argument("--read-ahead-kb", type=int, default=128)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--minutes", type=int, default=9)
     parser.add_argument("--rows")
-    parser.add_argument("--command", type=pathlib.Path)
     parser.add_argument("--small", action="store_true", help="files of at most 4 MiB: a check")
-    parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit(__doc__)
-    if arguments.command:
-        one_head.COMMAND = arguments.command.resolve()
+    use_command(arguments)
     with mounted(arguments.device, arguments.read_ahead_kb) as folder:
         command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
         command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
@@ -66,7 +62,7 @@ def main() -> None:
         sys.exit(done.returncode)
     document = json.loads(done.stdout)
     document = {
-        "machine": f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} processors",
+        "machine": machine(),
         "device": DEVICES[arguments.device][0],
         "read_ahead_kb": arguments.read_ahead_kb,
         **document,
@@ -75,6 +71,34 @@ def main() -> None:
     if arguments.save:
         path = one_head.ROOT / f"bench/results/latency-{arguments.device}.json"
         path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def device_parser(usage: str) -> argparse.ArgumentParser:
+    """The options of every script that measures an emulated device."""
+    parser = argparse.ArgumentParser(usage=usage)
+    parser.add_argument("--device", choices=DEVICES, default="network")
+    parser.add_argument("--command", type=pathlib.Path)
+    parser.add_argument("--save", action="store_true")
+    return parser
+
+
+def use_command(arguments: argparse.Namespace) -> None:
+    """Uses the program of `--command`, if it is given, in place of the release build."""
+    if arguments.command:
+        one_head.COMMAND = arguments.command.resolve()
+
+
+def machine() -> str:
+    """Processor architecture, kernel and number of processors."""
+    return f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} processors"
+
+
+def save_rows(name: str, device: str, fields: dict) -> None:
+    """Replaces the entry of a device in the results file of this name."""
+    path = one_head.ROOT / f"bench/results/{name}.json"
+    document = json.loads(path.read_text()) if path.exists() else {}
+    document[device] = {"machine": machine(), "load": round(os.getloadavg()[0], 1), **fields}
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 @contextlib.contextmanager

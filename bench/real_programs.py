@@ -22,12 +22,9 @@ adds the rows of this device to bench/results/real-programs.json.
 - `tar`: `tar` of the same files.
 """
 
-import argparse
 import importlib.util
 import io
-import json
 import os
-import platform
 import random
 import shutil
 import sqlite3
@@ -234,18 +231,14 @@ def print_row(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--device", choices=latency.DEVICES, default="network")
+    parser = latency.device_parser(__doc__)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--only", action="append", metavar="NAME")
-    parser.add_argument("--command", type=Path)
     parser.add_argument("--small", action="store_true", help="a tenth of the data, one run: a check")
-    parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit(__doc__)
-    if arguments.command:
-        one_head.COMMAND = arguments.command.resolve()
+    latency.use_command(arguments)
     with latency.mounted(arguments.device, 128) as folder:
         programs = Programs(folder, arguments.small)
         unknown = set(arguments.only or []) - set(programs.names)
@@ -259,18 +252,7 @@ def main():
             rows.append(measure(programs, name, 1 if arguments.small else arguments.times))
             print_row(rows[-1])
     if arguments.save:
-        save(arguments.device, rows)
-
-
-def save(device, rows):
-    path = one_head.ROOT / "bench/results/real-programs.json"
-    document = json.loads(path.read_text()) if path.exists() else {}
-    document[device] = {
-        "machine": f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} processors",
-        "load": round(os.getloadavg()[0], 1),
-        "rows": rows,
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+        latency.save_rows("real-programs", arguments.device, {"rows": rows})
 
 
 if __name__ == "__main__":
