@@ -147,8 +147,8 @@ impl DiskTier {
     }
 
     /// The tier for the objects of one store. `name` identifies the store, as by the URL of its
-    /// bucket with its server: objects of two stores with one name must not have equal locations
-    /// and ETags with different bytes.
+    /// bucket with its server. Two stores with one name must not have different bytes under equal
+    /// locations and ETags.
     pub fn store(&self, name: &str) -> DiskStore {
         DiskStore { tier: self.clone(), name: name.into() }
     }

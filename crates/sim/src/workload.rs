@@ -308,8 +308,8 @@ impl Workload {
     }
 }
 
-/// Checks that the zones of a distribution in bytes lie within each area. fio ends the work in a
-/// file without a message as soon as it draws such a zone.
+/// Checks that the zones of a distribution in bytes lie within each area. At the first draw of a
+/// zone behind the area, fio ends the work in the file without a message.
 fn check_zones(job: &Job, areas: &[layout::FileArea]) -> Result<(), WorkloadError> {
     let Distribution::Zoned { zones, is_absolute: true } = &job.distribution else {
         return Ok(());

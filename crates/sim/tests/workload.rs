@@ -433,8 +433,8 @@ fn create_only_job_moves_no_data() {
     }
 }
 
-/// The zones end at 610 KiB, in the 153rd block of 4 KiB, of an area with 150 blocks. fio 3.33 ends
-/// such a job without a message at the first draw of the second zone.
+/// The area has 150 blocks of 4 KiB, and the zones end at 610 KiB, in the 153rd. fio 3.33 ends such
+/// a job without a message at the first draw of the second zone.
 #[test]
 fn zones_in_bytes_behind_the_area_are_refused() {
     let job = |zones: &str| {

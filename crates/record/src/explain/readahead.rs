@@ -100,9 +100,9 @@ pub(super) enum Comparison {
     NoneFaster,
 }
 
-/// Compares readahead windows on the file. Returns `None` where that is impossible: the file was
-/// replaced, is too short or has no direct reads, the window is unknown, the storage has changed,
-/// or the rounds differ too much.
+/// Compares readahead windows on the file. Returns `None` if the file was replaced, is too short or
+/// has no direct reads. The same if the window is unknown, the storage has changed, or the rounds
+/// differ too much.
 pub(super) fn measure(
     waits: &ReadaheadWaits,
     should_continue: &mut dyn FnMut() -> bool,

@@ -6,13 +6,13 @@
 //! p × (A − R) > W
 //! ```
 //!
-//! - A is the cost of reading them again from the store: the service time of a request, its wait
-//!   among the other requests in flight, and the transfer of the pages.
+//! - A is the cost of reading them again from the store. It has the service time of a request, its
+//!   wait among the requests in flight, and the transfer of the pages.
 //! - R is the cost of reading them from the folder, and W of writing them there. Each is a request
 //!   for each block, and the transfer of the pages.
 //! - p is the probability of another read. It is 1 for pages that were fetched before and left
-//!   memory since. For new pages it is (K + 1) ÷ (N + 16), where N is the number of recent fetches
-//!   of new pages of a block, and K the number of these whose pages were read again.
+//!   memory since. For new pages it is (K + 1) ÷ (N + 16). N is the number of recent fetches of new
+//!   pages of a block. K is the number of these fetches whose pages were read again.
 //!
 //! All costs are measured, as the planner measures its storage ([`DeviceEstimate`]). The first few
 //! fetches are written in any case, since nothing else measures W. A stream that

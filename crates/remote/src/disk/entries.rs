@@ -305,8 +305,8 @@ impl Tier {
         written.map(Some)
     }
 
-    /// Returns true after as many removals as there are entries: the ledger may be too large by the
-    /// blocks of killed processes, or by pages that others have added to removed entries.
+    /// Returns true after as many removals as there are entries. By then the ledger may be too
+    /// large: it has blocks of killed processes, and pages that others added to removed entries.
     fn is_recount_due(&self) -> bool {
         let state = self.lock();
         state.removals >= REMOVALS_MIN.max(state.index.count())

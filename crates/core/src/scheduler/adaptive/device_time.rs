@@ -12,8 +12,8 @@
 //!   read, up to one round of time slices. Charges reduce it. A process that waits for the device
 //!   all the time has no credit.
 //! - A process is *new* if it had no outstanding read while the device served the others for four
-//!   rounds. Its credit is four rounds then. An equal share alone is too little: among ten streams
-//!   a program of 0.5 s of device time had used it up before its end, and then took as long as a
+//!   rounds. Its credit is four rounds then. An equal share alone is too little: a program that
+//!   needs 0.5 s of device time used it up early, among ten streams. The rest took as long as a
 //!   stream.
 //! - A process with a credit of half a round is *favoured*, until its credit is used up.
 //!
