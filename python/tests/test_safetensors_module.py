@@ -1,6 +1,8 @@
 """`readpath.safetensors`: the interface of the package safetensors, and the hook for its users."""
 
 import io
+import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -118,6 +120,81 @@ def test_command_runs_programs_and_modules_with_the_hook(path, tmp_path):
     ):
         done = run(*wrong)
         assert done.returncode == 2 and message in done.stderr and not done.stdout
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+
+def opened_by():
+    import safetensors
+    return safetensors.safe_open.__module__.partition(".")[0]
+
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver", "fork"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(method, pool.apply(opened_by))
+    command = [sys.executable, "-c", "import program; print(program.opened_by())"]
+    print(subprocess.run(command, capture_output=True, text=True).stdout, end="")
+    child = "import sys; print(len({'readpath', 'safetensors'} & set(sys.modules)), sys.path[1][-9:])"
+    print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True).stdout, end="")
+"""
+
+
+def test_processes_that_the_program_starts_have_the_hook(tmp_path):
+    (tmp_path / "program.py").write_text(CHILDREN)
+    done = run("program.py", cwd=tmp_path)
+    assert done.stderr == ""
+    # The last child imports neither package, and its search path has no folder of the hook.
+    ours = "spawn readpath\nforkserver readpath\nfork readpath\nreadpath\n0 "
+    assert done.stdout.startswith(ours) and "_children" not in done.stdout
+
+
+def test_children_import_the_sitecustomize_of_the_environment_as_well(tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import os; os.environ['CUSTOM'] = 'yes'")
+    (tmp_path / "program.py").write_text(
+        "import subprocess, sys\n"
+        "child = 'import os, safetensors; print(os.environ.pop(\"CUSTOM\"), safetensors.safe_open.__module__)'\n"
+        "subprocess.run([sys.executable, '-c', child])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = run("program.py", cwd=tmp_path, env=environment)
+    assert (done.stdout, done.stderr) == ("yes readpath.safetensors._opened\n", "")
+    (site / "sitecustomize.py").write_text("import no_such_module")
+    done = run("program.py", cwd=tmp_path, env=environment)
+    assert "no_such_module" in done.stderr
+
+
+def test_child_in_an_environment_without_readpath_says_so(tmp_path):
+    folder = tmp_path / "safetensors"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("safe_open = 1")
+    children = pathlib.Path(ours.__file__).parent / "_children"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(children), str(tmp_path)])}
+    child = "import safetensors; print(safetensors.safe_open)"
+    # Without -S the installed packages would be found; sitecustomize is then imported by hand.
+    command = [sys.executable, "-S", "-c", f"import sitecustomize; {child}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stdout == "1\n" and "reads without readpath: No module named 'readpath'" in done.stderr
+
+
+def test_program_is_found_on_the_search_path_or_refused(path, tmp_path):
+    script = tmp_path / "loader"
+    script.write_text(f"#!{sys.executable}\n{PROGRAM}")
+    (tmp_path / "binary").write_bytes(b"\x7fELF")
+    for file in (script, tmp_path / "binary"):
+        file.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = run("loader", path, env=environment)
+    assert done.stdout.startswith("readpath 5.0\n") and done.stderr == ""
+    for wrong, message in (
+        ("binary", f"{tmp_path}/binary is not a Python program"),
+        ("no-such-program", "no-such-program: there is no such file, and no such program on PATH"),
+        (str(tmp_path / "missing.py"), "missing.py: there is no such file"),
+    ):
+        done = run(wrong, env=environment)
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
 def test_hook_replaces_imported_names_and_is_undone(path):
