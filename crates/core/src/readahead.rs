@@ -138,6 +138,10 @@ pub trait PageView {
         true
     }
 
+    /// Stops counting unused prefetched pages of a range as prefetched, because their reader has
+    /// passed them. No effect in a cache that evicts such pages itself.
+    fn forget_unused(&mut self, _range: PageRange) {}
+
     /// Number of cached pages directly before `page`, without a gap; at most `pages_max`.
     fn cached_run_before(&self, page: u64, pages_max: u64) -> u64 {
         (1..=pages_max.min(page))

@@ -173,6 +173,22 @@ impl KernelCachedPages {
         self.marks.retain(|&mark| !range.contains(mark));
     }
 
+    /// Makes the unused pages of the range unknown. They lose their marks and no longer count as
+    /// unused. The pages that were read stay known.
+    fn forget_unused(&mut self, range: PageRange, device: &mut DeviceEvidence) {
+        for part in split_into_words(range) {
+            let Some(window) = self.windows.get_mut(&part.window_number) else { continue };
+            let forgotten = part.mask & window.unused[part.word];
+            window.known[part.word] &= !forgotten;
+            window.unused[part.word] &= !forgotten;
+            self.remove_unused(forgotten.count_ones(), device);
+            let marks = self.marks.range(part.first..part.first + WORD_PAGES).copied();
+            let is_forgotten = |mark: &u64| forgotten >> (mark - part.first) & 1 == 1;
+            let forgotten_marks: Vec<u64> = marks.filter(is_forgotten).collect();
+            forgotten_marks.iter().for_each(|mark| _ = self.marks.remove(mark));
+        }
+    }
+
     /// Returns the window with this number (its first page divided by the window size), created if
     /// it is new. At the limit, the oldest window is dropped with its marks.
     fn window_at(&mut self, window_number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
@@ -341,6 +357,12 @@ impl PageView for KernelPageView<'_> {
         self.add_absent(folio.range(), is_marked)
     }
 
+    /// The kernel evicts these pages without notice. Without this call they would count against the
+    /// memory until the file is closed.
+    fn forget_unused(&mut self, range: PageRange) {
+        self.advised.forget_unused(range, self.device);
+    }
+
     /// Adds absent pages: at most half of the memory in unused pages over all readers, or the spare
     /// memory. Returns false at that limit. With `is_marked`, the first added page is marked.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
@@ -420,6 +442,12 @@ mod tests {
                     );
                     known.extend(&newly_known);
                     unused.extend(&newly_known);
+                }
+                _ if step % 9 == 5 => {
+                    advised.forget_unused(range, &mut device);
+                    range.pages().filter(|page| unused.remove(page)).for_each(|page| {
+                        known.remove(&page);
+                    });
                 }
                 _ if step % 9 == 2 => {
                     advised.on_evicted(range, &mut device);

@@ -21,6 +21,10 @@
 //!   that ends has thus wasted no more than it has shown. Otherwise as for runs: 16 times the cost
 //!   of a request, and a share of the memory.
 //!
+//! - *Passed pages.* A rise does not return to the pages that it skipped, so these no longer count
+//!   as prefetched and not yet used. Otherwise the gaps alone would fill the half of the memory for
+//!   such pages where the kernel caches them, and reading along would end.
+//!
 //! `bench/gaps.py` has the readers for which this was chosen, and others that judge it. Rejected
 //! designs: `bench/notes/access-patterns.md`.
 
@@ -45,6 +49,8 @@ pub(super) struct RisingGaps {
     phase: Phase,
     /// Time of a used page without the gaps, in nanoseconds, when reading them along began.
     separate_ns: u64,
+    /// Last pages that were skipped. Streams still compare the next request with them.
+    last_gap: PageRange,
     /// End of the pages that were read along; `None` if gaps are not read along now.
     read_along_end: Option<u64>,
     /// Number of times that reading the gaps along made the reader slower. Kept over all rises.
@@ -102,12 +108,11 @@ impl RisingGaps {
             };
             return;
         }
-        let skipped_range = self.position..request.first.max(self.position);
-        let skipped_pages = skipped_range.end - skipped_range.start;
-        let pages = &*pages;
+        let gap = PageRange { first: self.position, end: request.first.max(self.position) };
+        let skipped_pages = gap.count();
         // A gap begins at each unused page whose predecessor was used, or requested.
         let (mut used, mut gaps, mut was_used) = (0, 0, true);
-        for page in skipped_range {
+        for page in gap.pages() {
             let is_used = pages.is_cached(page) && !pages.is_unused(page);
             used += u64::from(is_used);
             gaps += u64::from(was_used && !is_used);
@@ -124,6 +129,10 @@ impl RisingGaps {
         self.phase.used_pages += used_pages;
         self.skipped_pages += skipped_pages - used;
         self.position = request.end;
+        if self.is_rising() {
+            pages.forget_unused(self.last_gap);
+        }
+        self.last_gap = gap;
         if self.gaps >= DECAY_WINDOW {
             for count in [&mut self.gaps, &mut self.used_pages, &mut self.skipped_pages] {
                 *count /= 2;

@@ -211,6 +211,26 @@ fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
     }
 }
 
+/// Blocks of 32 pages behind gaps of 0 to 4 blocks at random: 75 % of the way through the file the
+/// gaps that were read along have 8,192 pages, the half of the memory for prefetched pages. Their
+/// reader has passed them, so the gaps are read along up to the end of the file.
+#[test]
+fn gaps_are_read_along_beyond_the_memory_for_prefetched_pages() {
+    const BLOCK: u64 = 32 * PAGE;
+    let mut model = Model::new();
+    let (mut offset, mut random_state, mut reads, mut waits) = (0, 7_u64, 0, 0);
+    while offset + BLOCK <= FILE_BYTES {
+        if offset >= FILE_BYTES / 8 * 7 {
+            reads += 1;
+            waits += u64::from(!model.has_all_cached(offset / PAGE..(offset + BLOCK) / PAGE));
+        }
+        model.read(offset, BLOCK);
+        offset += BLOCK * (1 + readpath_core::splitmix::next(&mut random_state) % 5);
+    }
+    assert!(reads > 10 && 4 * waits < reads, "{waits} of {reads}");
+    assert!(model.readahead.path_readahead.evidence().standing_pages < POLICY_PAGES / 4);
+}
+
 /// A stream that ends before its advised pages are used, and a file that is closed then: the pages
 /// count against no other file.
 #[test]
