@@ -225,7 +225,7 @@ impl Recorder {
         for (task, name) in tasks {
             self.tracker.add_task(task, process, &name);
             if let Some(times) = &mut self.time_split {
-                times.add_running(now_ns(), task);
+                times.add_running(now_ns(), process, task);
             }
         }
         // The files that the process has open, for reads by their descriptors.

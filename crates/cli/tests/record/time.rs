@@ -91,6 +91,24 @@ fn waits_of_a_program_are_named_by_what_they_wait_for() {
     }
 }
 
+/// A server waits for a request during the whole recording, and has no event. Its wait was unknown,
+/// and next to a short work no diagnosis was given.
+#[test]
+fn a_running_program_that_sleeps_has_a_known_wait_from_the_start() {
+    let scratch = Scratch::new("explain-time-running");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let mut cat = Command::new("cat");
+    let mut cat = cat.stdin(Stdio::piped()).spawn().unwrap();
+    let mut explain = scratch.command(["explain", "--json", "--for", "0.5s", "--pid"]);
+    let output = explain.arg(cat.id().to_string()).output().unwrap();
+    drop(cat.stdin.take());
+    cat.wait().unwrap();
+    let explanation: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(seconds(&explanation, "others") >= SEEN_MIN, "{explanation:#}");
+}
+
 /// A modelled device answers each of eight reads after 100 ms.
 #[test]
 fn waits_for_reads_of_a_slow_device_are_named_as_such() {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::thread::{Builder, JoinHandle};
 
+use readpath_os::proc_text;
 use readpath_trace::recording::Activity;
 
 /// Activities by functions of the kernel. The first line with a function that is on the stack
@@ -22,6 +23,8 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "flock_lock_inode_wait",
             "posix_lock_inode_wait",
             "do_semtimedop",
+            "do_mq_timedreceive",
+            "do_mq_timedsend",
         ],
     ),
     (
@@ -56,9 +59,20 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "signalfd_read",
             "timerfd_read",
             "inotify_read",
+            "fanotify_read",
+            "netlink_recvmsg",
+            "packet_recvmsg",
+            "raw_recvmsg",
+            "devkmsg_read",
+            "evdev_read",
+            "seccomp_notify_",
+            "userfaultfd_read",
             "fuse_dev_do_read",
             "do_sigtimedwait",
             "sigsuspend",
+            "__do_sys_pause",
+            "__ia32_sys_pause",
+            "__x64_sys_pause",
             "do_msgrcv",
             "do_msgsnd",
             "ptrace_stop",
@@ -105,6 +119,10 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "path_lookupat",
             "path_openat",
             "vfs_getxattr",
+            "vfs_listxattr",
+            "vfs_setxattr",
+            "vfs_removexattr",
+            "do_handle_open",
             "vfs_utimes",
             "chmod_common",
             "chown_common",
@@ -116,13 +134,19 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
         Activity::Write,
         &[
             "vfs_fsync",
+            "vfs_fsync_range",
             "do_fsync",
             "ksys_sync",
             "sync_filesystem",
             "iterate_supers",
             "file_write_and_wait_range",
             "filemap_fdatawait",
+            "__filemap_fdatawait_range",
             "filemap_write_and_wait",
+            "filemap_write_and_wait_range",
+            "ksys_sync_file_range",
+            "aio_write",
+            "io_write",
             "balance_dirty_pages",
             "vfs_write",
             "ksys_write",
@@ -155,12 +179,38 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
             "generic_fadvise",
             "madvise_",
             "do_sendfile",
+            "do_splice_",
+            "do_splice",
+            "process_vm_rw",
+            // A submission that waits: for a free request of the device, or for the page cache.
+            "aio_read",
+            "io_read",
             "vfs_copy_file_range",
         ],
     ),
     // The last two are threads of io_uring without work.
     (Activity::Lock, &["rwsem_down_", "__mutex_lock", "io_sq_thread", "io_wq_worker"]),
 ];
+
+/// Returns the present activity of a thread, by its state and the kernel's stack of its sleep in
+/// `/proc`. It is unknown if the kernel hides the stack.
+pub(super) fn present_activity(process: u32, thread: u32) -> Activity {
+    let read = |file: &str| {
+        fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).unwrap_or_default()
+    };
+    let stat = read("stat");
+    let state = proc_text::stat_fields(&stat).and_then(|mut fields| fields.next());
+    match state {
+        Some("R") => Activity::Processor,
+        _ => activity_of(&functions_of_stack(&read("stack"))),
+    }
+}
+
+/// Returns the functions of a stack in `/proc`, which has lines such as `[<0>] do_wait+0x5f/0x110`.
+fn functions_of_stack(text: &str) -> Vec<&str> {
+    let places = text.lines().filter_map(|line| Some(line.split_once("] ")?.1));
+    places.filter_map(|place| Some(place.split_once('+')?.0)).collect()
+}
 
 /// Activities of the stacks seen so far.
 #[derive(Debug, Default)]
@@ -288,6 +338,19 @@ mod tests {
             ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
             ("schedule io_sq_thread ret_from_fork ret_from_fork_asm", Activity::Lock),
             ("schedule_timeout io_wq_worker ret_from_fork ret_from_fork_asm", Activity::Lock),
+            // The commit of a journal for `msync`, and a submission to a busy device.
+            (
+                "jbd2_log_wait_commit ext4_sync_file vfs_fsync_range __x64_sys_msync do_syscall_64",
+                Activity::Write,
+            ),
+            (
+                "io_schedule blk_mq_get_tag __blk_mq_alloc_requests blk_mq_submit_bio \
+                 iomap_dio_bio_iter __iomap_dio_rw iomap_dio_rw ext4_file_read_iter aio_read \
+                 io_submit_one __x64_sys_io_submit do_syscall_64",
+                Activity::Read,
+            ),
+            ("__do_sys_pause do_syscall_64", Activity::Others),
+            ("netlink_recvmsg sock_recvmsg __sys_recvfrom do_syscall_64", Activity::Others),
             // A wait of the kernel that begins like a wait for children.
             ("do_wait_for_common some_driver_call", Activity::Unknown),
             ("", Activity::Unknown),
@@ -296,6 +359,14 @@ mod tests {
             let names: Vec<&str> = stack.split_whitespace().collect();
             assert_eq!(activity_of(&names), activity, "{stack}");
         }
+    }
+
+    /// Lines as in proc(5), of Linux 6.18.
+    #[test]
+    fn functions_of_a_present_stack_are_parsed() {
+        let text = "[<0>] ep_poll+0x37/0x90\n[<0>] do_epoll_wait.part.0+0xa/0xb [module]\n";
+        assert_eq!(functions_of_stack(text), ["ep_poll", "do_epoll_wait.part.0"]);
+        assert_eq!(functions_of_stack(""), [""; 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! descendants. `/proc/PID/task/TID/syscall` contains `running`, or the system call in which the
 //! thread sleeps with its arguments, or -1 for a page fault. The descriptor among the arguments
 //! distinguishes files from pipes and sockets. The time since the last sample counts as one
-//! activity, the first in the order of [`Activity`] that a thread is in, as in a recording by root
+//! activity, the first that a thread is in ([`Activity::first_of`]), as in a recording by root
 //! ([`time_split`](super::time_split)).
 //!
 //! For a recording, the same thread samples the reads by io_uring ([`uring`]), the page faults of
@@ -352,8 +352,8 @@ impl Sampling {
         }
     }
 
-    /// Adds the time since the last sample to one activity of the program: the first one of
-    /// [`Activity::ALL`] that a thread has now. If a thread runs or waits for a processor, the time
+    /// Adds the time since the last sample to one activity of the program: the first one that a
+    /// thread has now, by [`Activity::first_of`]. If a thread runs or waits for a processor, the time
     /// is divided between the two.
     fn sample(&mut self) {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
@@ -380,8 +380,7 @@ impl Sampling {
         self.last_sample = now;
         // All threads in faults count here, and one activity of the program below.
         self.fault_ns += u64::from(threads[Activity::Fault as usize]) * passed_ns;
-        let first = threads.iter().position(|&count| count > 0);
-        let activity = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
+        let activity = Activity::first_of(&threads);
         let queued_ns = match activity {
             Activity::Processor => processor_time.queued_part(passed_ns),
             _ => 0,

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::DeviceOperation;
 
-/// Activity of a program at a moment. The order is the order of precedence: if the threads have
-/// several activities, the moment counts as the first of them.
+/// Activity of a program at a moment. If its threads have several, the moment counts as one of
+/// them, by [`first_of`](Activity::first_of).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
@@ -58,6 +58,23 @@ impl Activity {
         Activity::Children,
         Activity::Unknown,
     ];
+
+    /// Returns the activity as which a moment counts, by the number of threads of each activity in
+    /// the order of [`ALL`](Activity::ALL). The first one with a thread decides. A thread with an
+    /// unknown activity comes before threads that wait for others: these may wait for it, and its
+    /// own wait may be one for storage.
+    pub fn first_of(threads: &[u32; Activity::ALL.len()]) -> Activity {
+        let first = threads.iter().position(|&count| count > 0);
+        let first = first.map_or(Activity::Unknown, |index| Activity::ALL[index]);
+        match first {
+            Activity::Others | Activity::Sleep | Activity::Lock | Activity::Children
+                if threads[Activity::Unknown as usize] > 0 =>
+            {
+                Activity::Unknown
+            }
+            first => first,
+        }
+    }
 }
 
 /// Wall time of the program by activity, one record for each activity that occurred.
