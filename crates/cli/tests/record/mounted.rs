@@ -84,3 +84,52 @@ fn direct_reads_through_the_page_cache_are_named() {
     let evidence = finding["evidence"].as_str().unwrap();
     assert!(evidence.contains("of 1024 direct reads"), "{evidence}");
 }
+
+/// Overlay over two layers of one file system, unmounted at the end.
+struct Overlay(std::path::PathBuf);
+
+impl Overlay {
+    fn over(folder: &std::path::Path) -> Option<Overlay> {
+        let [low, up, work, merged] = ["low", "up", "work", "merged"].map(|name| folder.join(name));
+        for layer in [&up, &work, &merged] {
+            fs::create_dir(layer).unwrap();
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            low.display(),
+            up.display(),
+            work.display()
+        );
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged);
+        mount.status().unwrap().success().then_some(Overlay(merged))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// A container's files are those of an overlay. The kernel reads the files of its layers, whose
+/// paths begin at the layer: `/sub/data`. No file had that path.
+#[test]
+fn files_of_an_overlay_have_their_paths() {
+    let scratch = Scratch::new("record-overlay");
+    let Some(mounted) = mounted(&scratch, &["mkfs.ext4", "-q"], "defaults", "") else { return };
+    let folder = mounted.folder.join("low/sub");
+    fs::create_dir_all(&folder).unwrap();
+    fs::rename(mounted.folder.join("data"), folder.join("data")).unwrap();
+    let Some(overlay) = Overlay::over(&mounted.folder) else {
+        return println!("skipped: no overlay can be mounted");
+    };
+    let file = overlay.0.join("sub/data");
+    let file = file.to_str().unwrap();
+    let explanation = ran(&scratch, "explain --json --gains never", file, "--ioengine=psync");
+    let explanation: Value = serde_json::from_str(&explanation).unwrap();
+    let files = explanation["shape"]["files"].as_array().unwrap();
+    let found = files.iter().find(|it| it["path"] == file);
+    let found = found.unwrap_or_else(|| panic!("no {file}: {files:#?}"));
+    assert_eq!(found["reads"], 1024);
+}

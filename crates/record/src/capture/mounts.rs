@@ -75,6 +75,12 @@ pub(super) fn without_storage(mountinfo: &str) -> HashSet<u64> {
     without_disk.map(|mount| mount.device).collect()
 }
 
+/// Returns the device numbers of overlays. `mountinfo`: the text of that file.
+pub(super) fn overlays(mountinfo: &str) -> HashSet<u64> {
+    let overlays = parse_mounts(mountinfo).filter(|mount| mount.file_system == "overlay");
+    overlays.map(|mount| mount.device).collect()
+}
+
 /// File systems by the numbers of their mounts. Read again when a number is new.
 static MOUNTS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 

@@ -86,6 +86,11 @@ pub(super) struct System {
     processes: Option<HashSet<u32>>,
     /// Devices of file systems without storage.
     without_storage: HashSet<u64>,
+    /// Devices of overlays. The kernel opens the file of a layer first, then the file of the
+    /// overlay, and reports both opens.
+    overlays: HashSet<u64>,
+    /// File that each process opened last, if there are overlays.
+    last_opened: HashMap<u32, Inode>,
     /// Number of page table reads left until the next call of `allow_lookups`.
     lookups_left: u32,
 }
@@ -102,10 +107,18 @@ impl System {
     /// Starts to record the paths of opened files.
     pub fn new() -> System {
         let fanotify = start_fanotify();
-        let without_storage = mounts::without_storage(&mounts::mountinfo());
+        let mountinfo = mounts::mountinfo();
+        let without_storage = mounts::without_storage(&mountinfo);
         let processes = tracing::is_initial_pid_namespace().then(HashSet::new);
-        let paths = HashMap::new();
-        System { fanotify, paths, processes, without_storage, lookups_left: LOOKUPS_MAX }
+        System {
+            fanotify,
+            paths: HashMap::new(),
+            processes,
+            without_storage,
+            overlays: mounts::overlays(&mountinfo),
+            last_opened: HashMap::new(),
+            lookups_left: LOOKUPS_MAX,
+        }
     }
 
     /// Keeps the opens of a process from now on.
@@ -137,19 +150,42 @@ impl System {
             let Some(descriptor) = report.fd() else { continue };
             if self.paths.len() >= PATHS_MAX {
                 self.paths.clear();
+                self.last_opened.clear();
             }
-            remember_path(&mut self.paths, descriptor);
+            let Some(opened) = remember_path(&mut self.paths, descriptor) else { continue };
+            if self.overlays.is_empty() {
+                continue;
+            }
+            let opened_before = self.last_opened.insert(process, opened);
+            if let Some(below) = opened_before.filter(|_| self.overlays.contains(&opened.device)) {
+                name_as_in_overlay(&mut self.paths, below, opened);
+            }
         }
     }
 }
 
-/// Stores path and length of an open file by its inode. A file without a path is ignored.
-fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
+/// Stores path and length of an open file by its inode, and returns the inode. A file without a
+/// path is ignored.
+fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) -> Option<Inode> {
     let link = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()));
-    let (Ok(file), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { return };
+    let (file, path) = (fs::metadata(&link).ok()?, fs::read_link(&link).ok()?);
     let path = path.to_string_lossy().into_owned();
     let named = NamedFile { path, bytes: Some(file.len()) };
-    paths.insert(mounts::inode_at(&link, &file), named);
+    let inode = mounts::inode_at(&link, &file);
+    paths.insert(inode, named);
+    Some(inode)
+}
+
+/// Gives the file `below`, of a layer, the path of the file `above` of an overlay. Its own path
+/// begins at the layer, and names another file or none. Files with different ends of their paths
+/// stay as they are: then `below` is no layer's file of `above`.
+fn name_as_in_overlay(paths: &mut HashMap<Inode, NamedFile>, below: Inode, above: Inode) {
+    let Some(path) = paths.get(&above).map(|named| named.path.clone()) else { return };
+    if let Some(named) = paths.get_mut(&below)
+        && Path::new(&path).ends_with(named.path.trim_start_matches('/'))
+    {
+        named.path = path;
+    }
 }
 
 /// Watches each file system with files, once if it has several mounts. File systems with a server
@@ -350,6 +386,26 @@ fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A layer at `/layers/low` has the file `/layers/low/sub/data`, which the kernel reports as
+    /// `/sub/data`. An unrelated file that was opened before keeps its path.
+    #[test]
+    fn file_of_a_layer_has_the_path_of_its_overlay() {
+        let inode = |number| Inode { device: 8, number };
+        let named = |path: &str| NamedFile { path: path.to_owned(), bytes: Some(7) };
+        let files = [(1, "/sub/data"), (2, "/merged/sub/data"), (3, "/data"), (4, "/etc/conf")];
+        let mut paths: HashMap<Inode, NamedFile> =
+            files.into_iter().map(|(number, path)| (inode(number), named(path))).collect();
+        for below in [1, 4] {
+            name_as_in_overlay(&mut paths, inode(below), inode(2));
+        }
+        name_as_in_overlay(&mut paths, inode(3), inode(9));
+        let path = |number| paths[&inode(number)].path.as_str();
+        assert_eq!(
+            [1, 2, 3, 4].map(path),
+            ["/merged/sub/data", "/merged/sub/data", "/data", "/etc/conf"]
+        );
+    }
 
     #[test]
     fn mapping_of_a_file_is_parsed_from_a_line_of_maps() {
