@@ -111,6 +111,10 @@ pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
 /// would hide that the greatest cost is not known.
 const HIDDEN_PART_REPORTED_MIN: f64 = 0.3;
 
+/// Activities in which a program has no other work than to wait for reads.
+const STORAGE_ACTIVITIES: [Activity; 4] =
+    [Activity::Read, Activity::Fault, Activity::SwapIn, Activity::AsyncIo];
+
 /// Fraction of the recording's duration above which a cause is reported.
 pub const REPORTED_SHARE_MIN: f64 = 0.05;
 

@@ -61,8 +61,33 @@ fn reads_that_a_program_polls_for_are_no_verdict() {
     assert!(text.contains("100 reads by AIO or io_uring were in flight for 100.0 ms"), "{text}");
     assert_eq!(polled.shape.fetched_bytes, 101 * 4 * KIB);
     assert!(polled.hidden_waits.is_some());
+    assert_eq!(polled.shape.files[0].reads, 100, "the polled file was last of two");
     let cached = explanation(20);
     assert_eq!((cached.limit, cached.hidden_waits), (ProgramLimit::Program, None));
+}
+
+/// Reads that fetch ahead wait 30 of 100 ms at one device. All but 2 ms of it, other threads work.
+/// The device was said to be the limit. Next to waits of 30 ms without other work, it is.
+#[test]
+fn device_is_no_limit_of_a_program_that_works_meanwhile() {
+    let explanation = |read_ms: u64| {
+        let mut made = Made::new();
+        for at in 0..3 {
+            let place = (at * 1024 * KIB, 1024 * KIB);
+            made.read(0, ReadMethod::Pread, place, 1024 * KIB, 10_000);
+        }
+        made.compute(100_000 - made.now / US);
+        for (activity, ms) in [(Activity::Processor, 100 - read_ms), (Activity::Read, read_ms)] {
+            let (at_ns, wall_ns) = (made.now, ms * 1000 * US);
+            made.records.push(Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }));
+        }
+        made.explained()
+    };
+    let overlapped = explanation(2);
+    assert_eq!((overlapped.limit, causes(&overlapped)), (ProgramLimit::Program, Vec::new()));
+    let text = overlapped.limit_text;
+    assert!(text.contains("waited 30.0 ms for reads, and in all but 2.0 ms"), "{text}");
+    assert_eq!(explanation(30).limit, ProgramLimit::Device);
 }
 
 /// A copy of 1 MiB to file 2 brings its pages into the cache, too. They are written, not fetched.

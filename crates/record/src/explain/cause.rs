@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::gather::{FileData, RecordingData};
-use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, UNKNOWN_SHARE_MAX, WAITS_MIN, WaitCause};
+use super::{
+    Finding, ProgramLimit, REPORTED_SHARE_MIN, STORAGE_ACTIVITIES, UNKNOWN_SHARE_MAX, WAITS_MIN,
+    WaitCause,
+};
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 mod advice;
@@ -263,6 +266,9 @@ pub(super) fn program_limit(
         );
         return (ProgramLimit::Program, text);
     }
+    if let Some(text) = overlapped_waits_text(gathered) {
+        return (ProgramLimit::Program, text);
+    }
     // The program waited for devices: their rate shows how well they were used.
     let busy_ns: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
     let read_bytes: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
@@ -282,6 +288,22 @@ pub(super) fn program_limit(
     );
     text += &late_announcements_text(gathered);
     (ProgramLimit::Device, text)
+}
+
+/// Returns a text about waits next to work, if nearly all waits for reads passed while other threads
+/// ran or waited for a processor. `None` otherwise, and without times by activity.
+fn overlapped_waits_text(gathered: &RecordingData) -> Option<String> {
+    let idle_ns: f64 = STORAGE_ACTIVITIES.map(|activity| gathered.spent_ns(activity)).iter().sum();
+    let is_overlapped =
+        !gathered.spent_ns.is_empty() && idle_ns < REPORTED_SHARE_MIN * gathered.length_ns as f64;
+    is_overlapped.then(|| {
+        format!(
+            "its threads waited {} for reads, and in all but {} of it other threads of it ran or \
+             waited for a processor",
+            duration_text(gathered.waits.union_ns() as f64),
+            duration_text(idle_ns),
+        )
+    })
 }
 
 /// Returns a text about waits for announced pages if they are most waits, and a device with few

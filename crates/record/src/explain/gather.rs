@@ -71,6 +71,9 @@ pub(super) struct FileData {
     pub refetched_bytes: u64,
     /// All waits for the file.
     pub waits: WaitSum,
+    /// Time in nanoseconds of its reads in flight for which no thread slept. Reads at the same time
+    /// all count.
+    pub unslept_ns: u64,
     /// Waits of reads in order for the kernel's readahead.
     pub readahead_waits: WaitSum,
     /// Number of readahead windows for which these reads waited, at least one for each.
@@ -228,6 +231,8 @@ pub(super) struct ThreadData {
     pub got_bytes: u64,
     /// Sum of the waits in nanoseconds.
     pub waited_ns: u64,
+    /// Time in nanoseconds of its reads in flight for which no thread slept.
+    pub unslept_ns: u64,
     /// Pages that no read or advice has claimed yet.
     inserted: Vec<Inserted>,
     /// Last range that the thread advised the kernel to fetch.

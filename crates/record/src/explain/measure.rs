@@ -1,8 +1,12 @@
 //! Measurements for the findings of an explanation.
 
-use super::Explanation;
 use super::gain::{Gain, Trial};
 use super::readahead::{self, Comparison};
+use super::{Explanation, STORAGE_ACTIVITIES};
+
+/// Part of a gain that must have passed without other work of the program. A program that computes
+/// next to the rest of its waits may gain less: its processors may be the limit.
+const IDLE_PART_MIN: f64 = 0.8;
 
 /// Measures the gains of an explanation's findings, where a measurement is possible.
 /// `should_continue` is asked before each round; after false the other findings have no gain.
@@ -34,6 +38,90 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
         Some(Comparison::Faster(found)) => {
             explanation.findings.push(found);
             explanation.findings.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+        }
+    }
+    limit_gains(explanation);
+}
+
+/// Replaces the gains that exceed the time in which the program had no other work than to wait for
+/// reads, by both as bounds. The storage shows how much shorter the waits become. Which of them end
+/// the program earlier depends on the processors, if other threads use them at the same time.
+/// Without times by activity all gains stay.
+fn limit_gains(explanation: &mut Explanation) {
+    if explanation.time.is_empty() {
+        return;
+    }
+    let times = explanation.time.iter();
+    let idle_seconds: f64 = times
+        .filter(|time| STORAGE_ACTIVITIES.contains(&time.activity))
+        .map(|time| time.seconds)
+        .sum();
+    for finding in &mut explanation.findings {
+        if let Some(Gain::Measured { with, saved_seconds, .. }) = &finding.gain
+            && idle_seconds < IDLE_PART_MIN * saved_seconds
+        {
+            finding.gain = Some(Gain::Unknown(format!(
+                "{with} shorten these waits by {saved_seconds:.2} s; all but {idle_seconds:.2} s of \
+                 the program's waits pass while other threads of it run or wait for a processor"
+            )));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_trace::recording::Activity;
+
+    use super::*;
+    use crate::explain::{ActivityTime, Explainer, Finding, WaitCause};
+
+    /// Explanation of a program that waits only for reads for `idle_seconds`, with a finding whose
+    /// remedy saves 1.1 s of waits.
+    fn with_gain(idle_seconds: &[(Activity, f64)]) -> Explanation {
+        let gain = Gain::Measured {
+            with: "16 reads in flight".to_owned(),
+            saved_seconds: 1.1,
+            low: 1.0,
+            high: 1.2,
+            requests: 100,
+        };
+        let finding = Finding {
+            cause: WaitCause::Depth,
+            seconds: 1.2,
+            share: 0.3,
+            title: String::new(),
+            evidence: String::new(),
+            remedy: String::new(),
+            gain: Some(gain),
+        };
+        let mut explanation = Explainer::default().finish();
+        explanation.findings.push(finding);
+        let times = idle_seconds.iter();
+        explanation.time =
+            times.map(|&(activity, seconds)| ActivityTime { activity, seconds }).collect();
+        explanation
+    }
+
+    /// Four processes compute checksums on two processors, and wait 1.2 s for their files, all but
+    /// 0.2 s next to work. A window that saved 1.1 s of these waits saved no time of the program.
+    #[test]
+    fn waits_next_to_work_have_no_certain_gain() {
+        let mut explanation = with_gain(&[(Activity::Processor, 3.5), (Activity::Read, 0.2)]);
+        limit_gains(&mut explanation);
+        let Some(Gain::Unknown(reason)) = &explanation.findings[0].gain else {
+            panic!("{explanation:?}")
+        };
+        assert!(reason.contains("by 1.10 s; all but 0.20 s"), "{reason}");
+    }
+
+    /// 0.9 s are more than 80 % of 1.1 s. A recording without times by activity keeps the gain.
+    #[test]
+    fn waits_without_other_work_keep_their_gain() {
+        for times in [&[(Activity::Read, 0.5), (Activity::Fault, 0.4)][..], &[]] {
+            let mut explanation = with_gain(times);
+            let before = explanation.clone();
+            limit_gains(&mut explanation);
+            assert_eq!(explanation, before);
         }
     }
 }

@@ -132,11 +132,12 @@ pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
     }
 }
 
-/// Returns up to [`LISTED_MAX`] files with the longest waits, or the most bytes read.
+/// Returns up to [`LISTED_MAX`] files with the longest waits, or the most bytes read. Reads in
+/// flight for which no thread slept count as waits here: a program that polls waits for them.
 fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
     let read_files = gathered.files.values().filter(|file| file.reads > 0);
     let mut files: Vec<_> = read_files.collect();
-    files.sort_by_key(|file| std::cmp::Reverse((file.waits.ns, file.got_bytes)));
+    files.sort_by_key(|file| std::cmp::Reverse((file.waits.ns + file.unslept_ns, file.got_bytes)));
     let statistics = files.into_iter().take(LISTED_MAX).map(|file| FileStatistics {
         path: file.path.clone(),
         bytes: file.bytes,
@@ -148,10 +149,13 @@ fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
     statistics.collect()
 }
 
-/// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read.
+/// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read, in the order
+/// of [`top_files`].
 fn top_threads(gathered: &RecordingData) -> Vec<ThreadStatistics> {
     let mut threads: Vec<_> = gathered.threads.values().filter(|thread| thread.reads > 0).collect();
-    threads.sort_by_key(|thread| std::cmp::Reverse((thread.waited_ns, thread.got_bytes)));
+    threads.sort_by_key(|thread| {
+        std::cmp::Reverse((thread.waited_ns + thread.unslept_ns, thread.got_bytes))
+    });
     let statistics = threads.into_iter().take(LISTED_MAX).map(|thread| ThreadStatistics {
         name: thread.name.clone(),
         task: thread.task,

@@ -123,7 +123,10 @@ impl RecordingData {
         if waited_ns == 0 {
             let is_asynchronous = matches!(read.way, ReadMethod::Aio | ReadMethod::Uring);
             if is_asynchronous && has_measured_waits {
+                let in_flight_ns = read.end_ns.saturating_sub(read.begin_ns);
                 self.unslept.add(read.begin_ns, read.end_ns);
+                file.unslept_ns += in_flight_ns;
+                self.threads.entry(read.thread).or_default().unslept_ns += in_flight_ns;
             }
             return;
         }
