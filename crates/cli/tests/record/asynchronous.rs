@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::preload::as_nobody;
 use crate::support::{Ran, Scratch, has};
-use crate::{can_watch, of_kind, records_of};
+use crate::{PROGRAM, can_watch, of_kind, records_of};
 
 /// Length of the file, and number of random reads of 4 KiB.
 const FILE_BYTES: usize = 64 << 20;
@@ -262,4 +262,56 @@ fn reads_of_io_uring_are_sampled_without_root() {
     let times = of_kind(&records, "time_spent");
     let sum: u64 = times.iter().filter_map(|time| time["wall_ns"].as_u64()).sum();
     assert_eq!(Some(sum), of_kind(&records, "end")[0]["at_ns"].as_u64(), "{times:?}");
+}
+
+/// Program that waits in `io_uring_enter(2)` for a result that never comes, as a server does for its
+/// next client. The call ends after 0.8 s.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn idle_ring() {
+    /// Flags of the call: wait for results, and the last argument has a time.
+    const GETEVENTS: libc::c_long = 1;
+    const EXT_ARG: libc::c_long = 8;
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let mut parameters = [0_u32; 30];
+    let time: [u64; 2] = [0, 800_000_000];
+    // Mask of signals and its size, and address of the time.
+    let argument: [u64; 3] = [0, 0, time.as_ptr() as u64];
+    // SAFETY: the parameters and the argument have the sizes that the kernel accesses.
+    let ended = unsafe {
+        let ring = libc::syscall(libc::SYS_io_uring_setup, 8, parameters.as_mut_ptr());
+        assert!(ring >= 0, "a ring");
+        let (waited, size) = (1_i64, size_of_val(&argument));
+        let flags = GETEVENTS | EXT_ARG;
+        libc::syscall(libc::SYS_io_uring_enter, ring, 0_i64, waited, flags, &argument, size)
+    };
+    assert_eq!(ended, -1);
+}
+
+/// The wait was one for io_uring, and without root the reads were said to be missing.
+#[test]
+fn a_ring_without_requests_waits_for_an_event() {
+    let scratch = Scratch::under(&std::env::temp_dir(), "idle-ring");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    let program = [own.to_str().unwrap(), "--exact", "asynchronous::idle_ring", "--ignored"];
+    let arguments = [&["explain", "--json", "--"], &program[..]].concat();
+    let commands = [Some(scratch.command(&arguments)), as_nobody(&scratch, &arguments)];
+    for mut command in commands.into_iter().flatten() {
+        let output = command.env(PROGRAM, "idle ring").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        let explanation: Value = serde_json::from_str(&text[text.find("{\n").unwrap()..]).unwrap();
+        let times = explanation["time"].as_array().unwrap();
+        let of = |activity: &str| {
+            let time = times.iter().find(|time| time["activity"] == activity);
+            time.map_or(0.0, |time| time["seconds"].as_f64().unwrap())
+        };
+        assert!(of("others") >= 0.5 && of("async_io") <= 0.2, "{explanation:#}");
+        assert_ne!(explanation["limit"], "unseen", "{explanation:#}");
+    }
 }

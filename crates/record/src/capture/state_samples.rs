@@ -375,6 +375,10 @@ impl Sampling {
             }
         }
         self.waits_for_async = threads[Activity::AsyncIo as usize] > 0;
+        if self.waits_for_async && self.rings.as_mut().is_some_and(UringSamples::are_idle) {
+            threads[Activity::Others as usize] +=
+                std::mem::take(&mut threads[Activity::AsyncIo as usize]);
+        }
         let now = Instant::now();
         let passed_ns = now.duration_since(self.last_sample).as_nanos() as u64;
         self.last_sample = now;

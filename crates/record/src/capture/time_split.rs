@@ -14,6 +14,10 @@ use readpath_trace::recording::{Activity, Record, TimeSpent};
 use super::event::{EventData, TraceEvent};
 use super::stacks::{self, StackActivities};
 
+mod async_requests;
+
+use async_requests::AsyncRequests;
+
 /// Number of activities.
 const ACTIVITIES: usize = Activity::ALL.len();
 
@@ -30,6 +34,8 @@ pub(super) struct TimeSplit {
     counted_until_ns: u64,
     /// Activities by the kernel's stacks of sleeps.
     stacks: StackActivities,
+    /// Requests of AIO and io_uring in flight.
+    async_requests: AsyncRequests,
 }
 
 impl TimeSplit {
@@ -54,6 +60,10 @@ impl TimeSplit {
     /// Changes the activities of threads by an event. Events of all processors must come in the
     /// order of their times. Events of other threads have no effect.
     pub fn process(&mut self, event: &TraceEvent) {
+        if AsyncRequests::has_effect(&event.data) && self.is_recorded(event.task) {
+            self.count_until(event.at_ns);
+            self.async_requests.process(&event.data);
+        }
         match &event.data {
             EventData::Switch { from, sleep, to, .. }
                 if self.is_recorded(*from) || self.is_recorded(*to) =>
@@ -119,7 +129,18 @@ impl TimeSplit {
             counted_until_ns => at_ns.saturating_sub(counted_until_ns),
         };
         self.counted_until_ns = self.counted_until_ns.max(at_ns);
-        self.spent_ns[Activity::first_of(&self.threads) as usize] += passed_ns;
+        self.spent_ns[self.present_activity() as usize] += passed_ns;
+    }
+
+    /// Activity as which the present moment counts. A thread that waits for completions while no
+    /// request of storage is in flight waits for an event: a server for its next client.
+    fn present_activity(&self) -> Activity {
+        let mut threads = self.threads;
+        if self.async_requests.are_none_of_storage() {
+            threads[Activity::Others as usize] +=
+                std::mem::take(&mut threads[Activity::AsyncIo as usize]);
+        }
+        Activity::first_of(&threads)
     }
 
     /// True if the thread is recorded. The recorder's own thread has events too.
@@ -146,7 +167,7 @@ impl TimeSplit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Sleep;
+    use super::super::event::{Sleep, SystemCall};
     use super::*;
 
     /// Switch of a processor. `sleep`: of the task that leaves; `None` if it could go on.
@@ -226,6 +247,33 @@ mod tests {
             [Activity::Processor, Activity::Others, Activity::Unknown].map(|it| it as usize);
         assert_eq!(split.spent_ns[processor], 30);
         assert_eq!((split.spent_ns[others], split.spent_ns[unknown]), (0, 70));
+    }
+
+    /// By hand. Task 7 waits for completions from 110 to 210: with a `POLL_ADD` in flight until 150,
+    /// with a read until 180, and with two reads of AIO from 190 on.
+    #[test]
+    fn wait_for_completions_is_one_for_storage_while_a_request_of_it_is_in_flight() {
+        let event = |at_ns, data| TraceEvent { at_ns, task: 7, data };
+        let submit = |at_ns, request, operation: &str| {
+            event(at_ns, EventData::UringSubmit { request, operation: operation.to_owned() })
+        };
+        let mut split = TimeSplit::default();
+        split.set_activity(7, Activity::AsyncIo);
+        split.count_until(110);
+        for event in [
+            submit(110, 1, "POLL_ADD"),
+            submit(150, 2, "READ"),
+            event(180, EventData::UringComplete { request: 2, result: 4096 }),
+            event(190, EventData::Exit(SystemCall::IoSubmit, 2)),
+        ] {
+            split.process(&event);
+        }
+        split.count_until(210);
+        let spent = |activity: Activity| split.spent_ns[activity as usize];
+        assert_eq!((spent(Activity::AsyncIo), spent(Activity::Others)), (50, 50));
+        split.process(&event(210, EventData::Exit(SystemCall::IoGetevents, 2)));
+        split.count_until(220);
+        assert_eq!(split.spent_ns[Activity::Others as usize], 60);
     }
 
     #[test]
