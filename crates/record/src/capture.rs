@@ -33,6 +33,7 @@ mod folios;
 mod follow;
 mod group;
 mod layout;
+mod main_threads;
 mod maps;
 mod mounts;
 mod names;
@@ -99,6 +100,8 @@ pub struct Recorder {
     program: Option<u32>,
     /// Time of the end of that program.
     ended_ns: Option<u64>,
+    /// Processes whose main thread has ended before another thread.
+    ended_main_threads: Vec<u32>,
 }
 
 impl Recorder {
@@ -168,6 +171,7 @@ impl Recorder {
             advisor: None,
             program: None,
             ended_ns: None,
+            ended_main_threads: Vec::new(),
         })
     }
 
@@ -412,6 +416,7 @@ impl Recorder {
         self.read_global_events()?;
         let limit_ns = now_ns - MARGIN_NS;
         self.process_until(limit_ns);
+        self.attach_replaced()?;
         let records: Vec<Record> = self.tracker.take_final_records(limit_ns).collect();
         self.pass_on_records(records, on_record)?;
         if let Some(advisor) = &mut self.advisor {
@@ -518,9 +523,10 @@ impl Recorder {
     fn process_until(&mut self, limit_ns: u64) {
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
-        for event in self.events.drain(..count) {
-            if matches!(event.data, EventData::TaskEnds) && self.program == Some(event.task) {
-                self.ended_ns = Some(event.at_ns);
+        let events: Vec<TraceEvent> = self.events.drain(..count).collect();
+        for event in events {
+            if matches!(event.data, EventData::TaskEnds) {
+                self.note_end(event.at_ns, event.task);
             }
             // Later the program's own time is over; its children may live on.
             if let Some(times) = &mut self.time_split

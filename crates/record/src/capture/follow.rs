@@ -30,6 +30,7 @@ mod descriptors;
 mod faults;
 mod idle;
 mod ordered;
+mod processes;
 mod requests;
 
 use asynchronous::{AsyncRead, Asynchronous};
