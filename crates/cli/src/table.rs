@@ -72,8 +72,15 @@ impl Table {
             .collect()
     }
 
+    /// Replaces the texts of a column by shorter ones.
+    pub fn shorten(&mut self, column: usize, shorten: impl Fn(&str) -> String) {
+        for row in &mut self.rows {
+            row[column] = shorten(&row[column]);
+        }
+    }
+
     /// Text of the table with lines of at most `columns_max` characters.
-    fn fitted_text(&self, columns_max: usize) -> String {
+    pub fn fitted_text(&self, columns_max: usize) -> String {
         let widths = self.widths();
         let columns: Vec<usize> = (0..self.header.len()).collect();
         if line_width(&widths, &columns) <= columns_max {

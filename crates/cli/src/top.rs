@@ -1,6 +1,7 @@
 //! `readpath top`: which programs wait for which files, now.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,16 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Number of files shown of a process.
 const FILES_SHOWN: usize = 3;
 
-/// Number of lines in a terminal of unknown height.
+/// Lines and columns of a terminal of unknown size.
 const LINES_DEFAULT: usize = 24;
+const COLUMNS_DEFAULT: usize = 80;
+
+/// Width of the columns that are no long texts, with the spaces between all columns.
+const NUMBERS_WIDTH: usize = 53;
+
+/// Width of the names and causes together in a narrow terminal. There the last columns of numbers
+/// are left out.
+const TEXTS_WIDTH_MIN: usize = 48;
 
 /// `readpath top`.
 #[derive(Debug, Args)]
@@ -86,7 +95,7 @@ pub fn run(args: &TopArgs) -> CommandResult {
     let mut begin_ns = 0;
     let mut end = Instant::now() + interval;
     while args.count.is_none_or(|count| shown < count) && !signals::is_interrupted() && !is_over() {
-        collect_until(&mut recorder, &mut reads, end).map_err(Failure::usage)?;
+        collect_until(&mut recorder, &mut reads, end, &is_over).map_err(Failure::usage)?;
         // An interval whose end has passed already ends at once.
         end = (end + interval).max(Instant::now());
         // Later processes of the group are found here.
@@ -145,13 +154,15 @@ fn attach(args: &TopArgs, recorder: &mut Recorder) -> CommandResult {
     recorder.attach_all().map(drop).map_err(Failure::usage)
 }
 
-/// Takes the records until the time `end`, or until a signal, and adds them to `reads`.
+/// Takes the records until the time `end`, a signal, or `is_over` returns true, and adds them to
+/// `reads`.
 fn collect_until(
     recorder: &mut Recorder,
     reads: &mut LiveReads,
     end: Instant,
+    is_over: &impl Fn() -> bool,
 ) -> std::io::Result<()> {
-    while Instant::now() < end && !signals::is_interrupted() {
+    while Instant::now() < end && !signals::is_interrupted() && !is_over() {
         recorder.wait(READ_INTERVAL)?;
         recorder.take_records(&mut |record| {
             reads.take(record);
@@ -168,7 +179,7 @@ fn is_alive(process: u32) -> bool {
 
 /// Writes the table, or the JSON object if `is_json`, of an interval of `seconds`, in which the
 /// recorder lost `lost_events` events. In a terminal a table replaces the last one and is cut at
-/// the height of the terminal.
+/// the size of the terminal.
 fn print_interval(
     processes: &[LiveProcess],
     seconds: f64,
@@ -176,22 +187,60 @@ fn print_interval(
     is_json: bool,
 ) -> CommandResult {
     let mut output = std::io::stdout().lock();
-    let text = match is_json {
-        true => format!("{}\n", interval_json(processes, seconds, lost_events)),
-        false => interval_text(processes, seconds, lost_events),
-    };
-    let text = match output.is_terminal() && !is_json {
-        true => {
-            let height = tcgetwinsize(&output).map_or(0, |size| usize::from(size.ws_row));
-            let height = if height == 0 { LINES_DEFAULT } else { height };
-            // The last line of the terminal stays free for the cursor.
-            let lines: Vec<&str> = text.lines().take(height - 1).collect();
-            // Cursor to the first line, and the screen cleared.
-            format!("\x1b[H\x1b[2J{}\n", lines.join("\n"))
+    let screen = (output.is_terminal() && !is_json).then(|| Screen::of(&output));
+    let text = match &screen {
+        _ if is_json => format!("{}\n", interval_json(processes, seconds, lost_events)),
+        None => interval_text(processes, seconds, lost_events, None),
+        Some(screen) => {
+            screen.page(&interval_text(processes, seconds, lost_events, screen.columns))
         }
-        false => text,
     };
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(write_failure)
+}
+
+/// Present size of a terminal, which may change between two tables.
+struct Screen {
+    lines: usize,
+    /// `None` if tables are not fitted to it.
+    columns: Option<usize>,
+}
+
+impl Screen {
+    /// Size of the terminal of this output.
+    fn of(output: &impl AsFd) -> Screen {
+        let size = tcgetwinsize(output).ok();
+        let or_default = |cells: Option<u16>, default| match cells.unwrap_or(0) {
+            0 => default,
+            cells => usize::from(cells),
+        };
+        let columns = or_default(size.map(|size| size.ws_col), COLUMNS_DEFAULT);
+        Screen {
+            lines: or_default(size.map(|size| size.ws_row), LINES_DEFAULT),
+            columns: table::columns_max().map(|_| columns),
+        }
+    }
+
+    /// Text that clears the screen and shows the beginning of `text`. A line that is too long would
+    /// take a further one, and move the first ones out of sight.
+    fn page(&self, text: &str) -> String {
+        // The last line of the terminal stays free for the cursor.
+        let lines = text.lines().take(self.lines.saturating_sub(1).max(1));
+        let lines = lines.map(|line| shortened(line, self.columns.unwrap_or(usize::MAX), false));
+        // Cursor to the first line, and the screen cleared.
+        format!("\x1b[H\x1b[2J{}\n", lines.collect::<Vec<String>>().join("\n"))
+    }
+}
+
+/// Text of at most `width` characters. A longer one loses its beginning, as long paths do, or its
+/// end.
+fn shortened(text: &str, width: usize, keeps_end: bool) -> String {
+    let count = text.chars().count();
+    let kept = width.saturating_sub(1);
+    match (count <= width, keeps_end) {
+        (true, _) => text.to_owned(),
+        (_, true) => format!("…{}", text.chars().skip(count - kept).collect::<String>()),
+        (_, false) => format!("{}…", text.chars().take(kept).collect::<String>()),
+    }
 }
 
 /// JSON object of an interval of `seconds`: each process with its reads and findings, and the
@@ -217,8 +266,13 @@ fn interval_json(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> s
 }
 
 /// Table of an interval of `seconds`, with a line above it that counts the programs. Lost events
-/// add a line.
-fn interval_text(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> String {
+/// add a line. `columns`: width of the terminal that the table has to fit.
+fn interval_text(
+    processes: &[LiveProcess],
+    seconds: f64,
+    lost_events: u64,
+    columns: Option<usize>,
+) -> String {
     let has_finding = |live: &&LiveProcess| !live.explanation.findings.is_empty();
     let mut text = format!(
         "{seconds:.1} s: {} programs read, {} of them lost time to a cause\n",
@@ -243,7 +297,12 @@ fn interval_text(processes: &[LiveProcess], seconds: f64, lost_events: u64) -> S
     for live in processes {
         add_process_rows(live, seconds, &mut table);
     }
-    text + &table.to_string() + "\n"
+    let Some(columns) = columns else { return text + &table.to_string() + "\n" };
+    let texts_width = columns.saturating_sub(NUMBERS_WIDTH).max(TEXTS_WIDTH_MIN);
+    let name_width = texts_width * 3 / 5;
+    table.shorten(1, |name| shortened(name, name_width, true));
+    table.shorten(2, |cause| shortened(cause, texts_width - name_width, false));
+    text + &table.fitted_text(columns) + "\n"
 }
 
 /// Adds the rows of a process and of its files, with rates over an interval of `seconds`.
@@ -286,5 +345,27 @@ fn add_process_rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
         let waited = file.waited_seconds;
         row.extend(cells(waited, file.reads, file.got_bytes, file.fetched_bytes, String::new()));
         table.add_row(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_lose_their_beginning_and_lines_their_end() {
+        assert_eq!(shortened("/usr/lib/libc.so.6", 10, true), "…libc.so.6");
+        assert_eq!(shortened("448 small files", 10, false), "448 small…");
+        assert_eq!(shortened("libc.so.6", 9, true), "libc.so.6");
+    }
+
+    /// Of four lines, the last of the terminal stays free; no line is longer than ten columns.
+    #[test]
+    fn page_fits_into_the_terminal() {
+        let screen = Screen { lines: 4, columns: Some(10) };
+        let page = screen.page("one\n0123456789ab\nthree\nfour\nfive\n");
+        assert_eq!(page, "\x1b[H\x1b[2Jone\n012345678…\nthree\n");
+        let lowest = Screen { lines: 1, columns: None };
+        assert_eq!(lowest.page("0123456789ab\ntwo\n"), "\x1b[H\x1b[2J0123456789ab\n");
     }
 }
