@@ -264,8 +264,8 @@ fn reads_of_io_uring_are_sampled_without_root() {
     assert_eq!(Some(sum), of_kind(&records, "end")[0]["at_ns"].as_u64(), "{times:?}");
 }
 
-/// Program that waits in `io_uring_enter(2)` for a result that never comes, as a server does for its
-/// next client. The call ends after 0.8 s.
+/// Program that waits in `io_uring_enter(2)` for a result that never comes, as a server does for
+/// its next client. The call ends after 0.8 s.
 #[test]
 #[ignore = "it is a program for the other tests"]
 fn idle_ring() {

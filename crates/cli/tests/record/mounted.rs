@@ -112,7 +112,7 @@ impl Drop for Overlay {
     }
 }
 
-/// A container's files are those of an overlay. The kernel reads the files of its layers, whose
+/// A container has the files of an overlay. The kernel reads the files of its layers, whose
 /// paths begin at the layer: `/sub/data`. No file had that path.
 #[test]
 fn files_of_an_overlay_have_their_paths() {

@@ -353,8 +353,8 @@ impl Sampling {
     }
 
     /// Adds the time since the last sample to one activity of the program: the first one that a
-    /// thread has now, by [`Activity::first_of`]. If a thread runs or waits for a processor, the time
-    /// is divided between the two.
+    /// thread has now, by [`Activity::first_of`]. If a thread runs or waits for a processor, the
+    /// time is divided between the two.
     fn sample(&mut self) {
         if self.last_search.elapsed() >= SEARCH_PERIOD {
             self.search();

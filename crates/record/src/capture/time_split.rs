@@ -249,8 +249,8 @@ mod tests {
         assert_eq!((split.spent_ns[others], split.spent_ns[unknown]), (0, 70));
     }
 
-    /// By hand. Task 7 waits for completions from 110 to 210: with a `POLL_ADD` in flight until 150,
-    /// with a read until 180, and with two reads of AIO from 190 on.
+    /// By hand. Task 7 waits for completions from 110 to 210: with a `POLL_ADD` in flight until
+    /// 150, with a read until 180, and with two reads of AIO from 190 on.
     #[test]
     fn wait_for_completions_is_one_for_storage_while_a_request_of_it_is_in_flight() {
         let event = |at_ns, data| TraceEvent { at_ns, task: 7, data };

@@ -290,8 +290,8 @@ pub(super) fn program_limit(
     (ProgramLimit::Device, text)
 }
 
-/// Returns a text about waits next to work, if nearly all waits for reads passed while other threads
-/// ran or waited for a processor. `None` otherwise, and without times by activity.
+/// Returns a text about waits next to work, if nearly all waits for reads passed while other
+/// threads ran or waited for a processor. `None` otherwise, and without times by activity.
 fn overlapped_waits_text(gathered: &RecordingData) -> Option<String> {
     let idle_ns: f64 = STORAGE_ACTIVITIES.map(|activity| gathered.spent_ns(activity)).iter().sum();
     let is_overlapped =

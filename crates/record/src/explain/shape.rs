@@ -149,8 +149,8 @@ fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
     statistics.collect()
 }
 
-/// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read, in the order
-/// of [`top_files`].
+/// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read, in the
+/// order of [`top_files`].
 fn top_threads(gathered: &RecordingData) -> Vec<ThreadStatistics> {
     let mut threads: Vec<_> = gathered.threads.values().filter(|thread| thread.reads > 0).collect();
     threads.sort_by_key(|thread| {

@@ -164,8 +164,8 @@ impl UringSamples {
         !self.rings.is_empty()
     }
 
-    /// Takes a sample. Returns true if there is a ring, and no request of a ring in flight may be of
-    /// storage: a thread that waits for completions waits for an event.
+    /// Takes a sample. Returns true if there is a ring, and no request of a ring in flight may be
+    /// of storage: a thread that waits for completions waits for an event.
     pub fn are_idle(&mut self) -> bool {
         self.sample();
         let is_idle = |ring: &Ring| {

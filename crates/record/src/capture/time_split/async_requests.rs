@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::super::event::{EventData, SystemCall};
 
-/// Operations of io_uring that wait for an event, by their names in the kernel's events: of sockets,
-/// pipes, timers and locks.
+/// Operations of io_uring that wait for an event, by their names in the kernel's events: of
+/// sockets, pipes, timers and locks.
 const EVENT_OPERATIONS: [&str; 20] = [
     "NOP",
     "POLL_ADD",
@@ -32,7 +32,7 @@ const EVENT_OPERATIONS: [&str; 20] = [
 /// Requests in flight since the recording began.
 #[derive(Debug, Default)]
 pub(super) struct AsyncRequests {
-    /// Requests of io_uring, without those of [`EVENT_OPERATIONS`].
+    /// Requests of io_uring, without [`EVENT_OPERATIONS`].
     uring: HashSet<u64>,
     /// Number of requests of AIO that were submitted and not yet returned by a call. A program that
     /// takes results from memory has a higher number, and is then taken to wait for storage.

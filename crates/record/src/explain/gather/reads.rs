@@ -82,6 +82,14 @@ impl RecordingData {
         thread.inserted.push(inserted);
     }
 
+    /// Counts a read in flight for which no thread slept, for its file and its thread.
+    fn add_unslept(&mut self, read: &ReadRecord) {
+        let in_flight_ns = read.end_ns.saturating_sub(read.begin_ns);
+        self.unslept.add(read.begin_ns, read.end_ns);
+        self.files.entry(read.file).or_default().unslept_ns += in_flight_ns;
+        self.threads.entry(read.thread).or_default().unslept_ns += in_flight_ns;
+    }
+
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
     pub(super) fn on_read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
@@ -123,10 +131,7 @@ impl RecordingData {
         if waited_ns == 0 {
             let is_asynchronous = matches!(read.way, ReadMethod::Aio | ReadMethod::Uring);
             if is_asynchronous && has_measured_waits {
-                let in_flight_ns = read.end_ns.saturating_sub(read.begin_ns);
-                self.unslept.add(read.begin_ns, read.end_ns);
-                file.unslept_ns += in_flight_ns;
-                self.threads.entry(read.thread).or_default().unslept_ns += in_flight_ns;
+                self.add_unslept(read);
             }
             return;
         }
