@@ -338,7 +338,7 @@ mod tests {
             ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
             ("schedule io_sq_thread ret_from_fork ret_from_fork_asm", Activity::Lock),
             ("schedule_timeout io_wq_worker ret_from_fork ret_from_fork_asm", Activity::Lock),
-            // The commit of a journal for `msync`, and a submission to a busy device.
+            // The commit of a journal for msync, and a submission to a busy device.
             (
                 "jbd2_log_wait_commit ext4_sync_file vfs_fsync_range __x64_sys_msync do_syscall_64",
                 Activity::Write,

@@ -61,8 +61,9 @@ fn limit_gains(explanation: &mut Explanation) {
             && idle_seconds < IDLE_PART_MIN * saved_seconds
         {
             finding.gain = Some(Gain::Unknown(format!(
-                "{with} shorten these waits by {saved_seconds:.2} s; all but {idle_seconds:.2} s of \
-                 the program's waits pass while other threads of it run or wait for a processor"
+                "with {with} these waits are {saved_seconds:.2} s shorter; all but \
+                 {idle_seconds:.2} s of the program's waits pass while other threads of it run or \
+                 wait for a processor"
             )));
         }
     }
@@ -111,7 +112,7 @@ mod tests {
         let Some(Gain::Unknown(reason)) = &explanation.findings[0].gain else {
             panic!("{explanation:?}")
         };
-        assert!(reason.contains("by 1.10 s; all but 0.20 s"), "{reason}");
+        assert!(reason.contains("are 1.10 s shorter; all but 0.20 s"), "{reason}");
     }
 
     /// 0.9 s are more than 80 % of 1.1 s. A recording without times by activity keeps the gain.
