@@ -248,11 +248,17 @@ impl Recorder {
     /// A process cannot be recorded.
     pub fn attach_program(&mut self, program: u32) -> io::Result<()> {
         self.program = Some(program);
-        let mut new_processes = vec![program];
+        self.attach_with_descendants(program)
+    }
+
+    /// Records a running process with all children that it has by now and later. Fails if one of
+    /// them cannot be recorded.
+    fn attach_with_descendants(&mut self, process: u32) -> io::Result<()> {
+        let mut new_processes = vec![process];
         while !new_processes.is_empty() {
             self.attach_processes(&new_processes)?;
             // A process that is recorded by now reports its later children itself.
-            new_processes = group::descendants(program)?;
+            new_processes = group::descendants(process)?;
             new_processes.retain(|process| !self.tracker.is_recorded(*process));
         }
         Ok(())

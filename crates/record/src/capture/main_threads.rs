@@ -66,8 +66,8 @@ impl Recorder {
                     self.ended_main_threads.push(process);
                     continue;
                 }
-                MainThread::Replaced => self.attach_processes(&[process])?,
-                MainThread::NoProcess => 0,
+                MainThread::Replaced => self.attach_with_descendants(process)?,
+                MainThread::NoProcess => {}
             };
             self.end_threads(&former_threads);
         }

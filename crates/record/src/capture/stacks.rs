@@ -201,7 +201,8 @@ pub(super) fn present_activity(process: u32, thread: u32) -> Activity {
     let stat = read("stat");
     let state = proc_text::stat_fields(&stat).and_then(|mut fields| fields.next());
     match state {
-        Some("R") => Activity::Processor,
+        // Its next event shows whether it runs.
+        Some("R") => Activity::Unknown,
         _ => activity_of(&functions_of_stack(&read("stack"))),
     }
 }
