@@ -66,7 +66,11 @@ impl Recorder {
                     self.ended_main_threads.push(process);
                     continue;
                 }
-                MainThread::Replaced => self.attach_with_descendants(process)?,
+                MainThread::Replaced => {
+                    // The kernel misses some switches of the new task: its times are not known.
+                    self.time_split = None;
+                    self.attach_with_descendants(process)?;
+                }
                 MainThread::NoProcess => {}
             };
             self.end_threads(&former_threads);
