@@ -6,7 +6,8 @@
 //!
 //! The rules are common to all policies. An object keeps the size of the reference by which it
 //! entered. Objects leave until the new one fits; under `gdsf` the new one can be among them. An
-//! object larger than the cache is not admitted, and no object leaves for it.
+//! object larger than the cache is not admitted, and no object leaves for it. The same holds for an
+//! object that the admission policy rejects.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,12 @@ use serde::Deserialize;
 use crate::TraceError;
 use crate::references::oracle_general_records;
 
+mod admission;
 mod policies;
 
+pub use admission::{ADMISSION_POLICIES, Admission, AdmissionError, TINYLFU_EVICTION};
+
+use admission::AdmissionPolicy;
 use policies::{Fifo, Gdsf, Lru, ObjectPolicy, S3Fifo, Sieve};
 
 /// Names of the policies for objects with sizes.
@@ -177,7 +182,8 @@ pub struct ObjectMisses {
     pub bytes: u64,
     /// Bytes of the references that missed.
     pub missed_bytes: u64,
-    /// Number of references to an object larger than the cache. All of them miss.
+    /// Number of references that missed, and whose object did not enter: it was larger than the
+    /// cache, or rejected by the admission policy.
     pub not_admitted: u64,
 }
 
@@ -194,51 +200,107 @@ impl ObjectMisses {
 }
 
 /// Returns the misses of a trace in an initially empty cache of `cache_bytes`, under the policy of
-/// [`OBJECT_POLICIES`] with this name. `None` without such a policy.
+/// [`OBJECT_POLICIES`] with this name. Every object that fits enters. `None` without such a policy.
 pub fn object_misses(trace: &ObjectTrace, policy: &str, cache_bytes: u64) -> Option<ObjectMisses> {
-    let policy: Box<dyn ObjectPolicy> = match policy {
-        "fifo" => Box::new(Fifo::default()),
-        "lru" => Box::new(Lru::default()),
-        "sieve" => Box::new(Sieve::default()),
-        "s3fifo" => Box::new(S3Fifo::new(cache_bytes)),
-        "gdsf" => Box::new(Gdsf::default()),
-        _ => return None,
-    };
-    Some(ObjectCache::new(policy, trace, cache_bytes).run(trace))
+    object_misses_admitted(trace, policy, &Admission::ALL, cache_bytes)
+}
+
+/// Returns the misses as [`object_misses`] does, with an admission policy. `None` also if it does
+/// not work with the eviction policy.
+pub fn object_misses_admitted(
+    trace: &ObjectTrace,
+    policy: &str,
+    admission: &Admission,
+    cache_bytes: u64,
+) -> Option<ObjectMisses> {
+    let mut cache = ObjectCache::new(policy, admission, trace.objects, cache_bytes)?;
+    let mut misses = ObjectMisses::default();
+    for &reference in &trace.references {
+        misses.references += 1;
+        misses.bytes += reference.bytes;
+        let outcome = cache.reference(reference);
+        if outcome != ObjectOutcome::Hit {
+            misses.misses += 1;
+            misses.missed_bytes += reference.bytes;
+        }
+        misses.not_admitted += u64::from(outcome == ObjectOutcome::NotAdmitted);
+    }
+    Some(misses)
+}
+
+/// Outcome of a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectOutcome {
+    /// The object was present.
+    Hit,
+    /// The object was absent, and entered.
+    Entered,
+    /// The object was absent, and did not enter.
+    NotAdmitted,
 }
 
 /// A cache of objects.
-struct ObjectCache {
+pub struct ObjectCache {
     policy: Box<dyn ObjectPolicy>,
+    admission: Box<dyn AdmissionPolicy>,
     /// Size of each object in the cache; 0 for an absent one.
     sizes: Vec<u64>,
+    /// Number of objects in the cache.
+    present: u64,
     cache_bytes: u64,
     used_bytes: u64,
 }
 
 impl ObjectCache {
-    fn new(policy: Box<dyn ObjectPolicy>, trace: &ObjectTrace, cache_bytes: u64) -> ObjectCache {
-        ObjectCache { policy, sizes: vec![0; trace.objects as usize], cache_bytes, used_bytes: 0 }
+    /// Creates an empty cache for this number of distinct objects. `None` without an eviction
+    /// policy of that name, or if the admission policy does not work with it.
+    pub fn new(
+        policy: &str,
+        admission: &Admission,
+        objects: u32,
+        cache_bytes: u64,
+    ) -> Option<ObjectCache> {
+        if !admission.works_with(policy) {
+            return None;
+        }
+        let policy: Box<dyn ObjectPolicy> = match policy {
+            "fifo" => Box::new(Fifo::default()),
+            "lru" => Box::new(Lru::default()),
+            "sieve" => Box::new(Sieve::default()),
+            "s3fifo" => Box::new(S3Fifo::new(cache_bytes)),
+            "gdsf" => Box::new(Gdsf::default()),
+            _ => return None,
+        };
+        let admission = admission.build(objects, cache_bytes);
+        let sizes = vec![0; objects as usize];
+        Some(ObjectCache { policy, admission, sizes, present: 0, cache_bytes, used_bytes: 0 })
     }
 
-    /// Runs the whole trace.
-    fn run(mut self, trace: &ObjectTrace) -> ObjectMisses {
-        let mut misses = ObjectMisses::default();
-        for &ObjectReference { object, bytes } in &trace.references {
-            misses.references += 1;
-            misses.bytes += bytes;
-            if self.sizes[object as usize] > 0 {
-                self.policy.used(object);
-                continue;
-            }
-            misses.misses += 1;
-            misses.missed_bytes += bytes;
-            match bytes > self.cache_bytes {
-                true => misses.not_admitted += 1,
-                false => self.admit(object, bytes),
-            }
+    /// Uses an object, or lets it enter.
+    pub fn reference(&mut self, reference: ObjectReference) -> ObjectOutcome {
+        let ObjectReference { object, bytes } = reference;
+        self.admission.record(reference, self.present);
+        if self.sizes[object as usize] > 0 {
+            self.policy.used(object);
+            return ObjectOutcome::Hit;
         }
-        misses
+        if bytes > self.cache_bytes || !self.admits(reference) {
+            return ObjectOutcome::NotAdmitted;
+        }
+        self.admit(object, bytes);
+        ObjectOutcome::Entered
+    }
+
+    /// Returns true if the admission policy lets the object enter.
+    fn admits(&mut self, reference: ObjectReference) -> bool {
+        let mut excess_bytes = (self.used_bytes + reference.bytes).saturating_sub(self.cache_bytes);
+        let sizes = &self.sizes;
+        let mut leaving = self.policy.leaving_order().take_while(|&object| {
+            let leaves = excess_bytes > 0;
+            excess_bytes = excess_bytes.saturating_sub(sizes[object as usize]);
+            leaves
+        });
+        self.admission.admits(reference, &mut leaving)
     }
 
     /// Adds an object of at most the cache's size, after other objects have left until it fits. If
@@ -259,6 +321,7 @@ impl ObjectCache {
         while self.used_bytes > bytes_max {
             let victim = self.policy.victim().expect("every present object can leave");
             self.used_bytes -= std::mem::take(&mut self.sizes[victim as usize]);
+            self.present -= 1;
         }
     }
 
@@ -267,6 +330,7 @@ impl ObjectCache {
         self.policy.enter(object, bytes);
         self.sizes[object as usize] = bytes;
         self.used_bytes += bytes;
+        self.present += 1;
     }
 }
 

@@ -22,6 +22,12 @@ pub(super) trait ObjectPolicy {
 
     /// Removes and returns the object that leaves next; `None` without an object.
     fn victim(&mut self) -> Option<u32>;
+
+    /// Returns the present objects in the order in which they would leave without further uses.
+    /// Empty under a policy that cannot look it up.
+    fn leaving_order(&self) -> Box<dyn Iterator<Item = u32> + '_> {
+        Box::new(std::iter::empty())
+    }
 }
 
 /// First in, first out.
@@ -39,6 +45,10 @@ impl ObjectPolicy for Fifo {
 
     fn victim(&mut self) -> Option<u32> {
         self.queue.pop_front()
+    }
+
+    fn leaving_order(&self) -> Box<dyn Iterator<Item = u32> + '_> {
+        Box::new(self.queue.iter().copied())
     }
 }
 
@@ -69,6 +79,10 @@ impl ObjectPolicy for Lru {
         let (_, object) = self.by_use.pop_first()?;
         self.last_uses.remove(&object);
         Some(object)
+    }
+
+    fn leaving_order(&self) -> Box<dyn Iterator<Item = u32> + '_> {
+        Box::new(self.by_use.values().copied())
     }
 }
 
@@ -116,6 +130,16 @@ impl ObjectPolicy for Sieve {
                 return Some(object);
             }
         }
+    }
+
+    /// The hand first meets the objects without a mark, from its place on and then from the oldest.
+    /// By then it has cleared all marks, and the others follow in the same order.
+    fn leaving_order(&self) -> Box<dyn Iterator<Item = u32> + '_> {
+        let round = |is_marked: bool| {
+            let from_hand = self.queue.range(self.hand..).chain(self.queue.range(..self.hand));
+            from_hand.filter(move |(_, entry)| entry.1 == is_marked).map(|(_, entry)| entry.0)
+        };
+        Box::new(round(false).chain(round(true)))
     }
 }
 
