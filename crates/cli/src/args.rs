@@ -439,10 +439,12 @@ pub struct ReplayArgs {
     With --objects, a TRACE is a list of references to objects with sizes, in one of these formats:\n  \
     oracle-general  libCacheSim's records of 24 bytes, with their sizes\n  \
     jsonl           {\"key\": KEY, \"size\": BYTES} per line; KEY is a text or a whole number\n\
-    The policies for objects are fifo, lru, sieve, s3fifo and gdsf.\n\n\
+    The policies for objects are fifo, lru, sieve, s3fifo and gdsf.\n\
+    Admission policies: all, size:LIMIT, probability:P[:SEED], size-probability:BYTES[:SEED], bloom,\n\
+    adaptsize[:INTERVAL[:SEED]] and tinylfu, as in `readpath policies admission/bloom`.\n\n\
     Examples:\n  \
     readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg\n  \
-    readpath cachesim cdn.oracleGeneral.zst --objects --sizes 1%,64MiB"
+    readpath cachesim cdn.oracleGeneral.zst --objects --sizes 1%,64MiB --admission all,bloom"
 )]
 pub struct CachesimArgs {
     /// Traces of references to blocks or, with --objects, to objects
@@ -454,6 +456,9 @@ pub struct CachesimArgs {
     /// Print the miss ratio and the byte miss ratio of references to objects with sizes
     #[arg(long, conflicts_with_all = ["picture", "html"])]
     pub objects: bool,
+    /// Admission policies, which select the missed objects that enter [default: all]
+    #[arg(long, value_name = "POLICY,…", requires = "objects")]
+    pub admission: Option<String>,
     /// Memory sizes: shares of a trace's distinct blocks, rounded down (1 block at least), or sizes
     /// with a unit, in blocks of 4 KiB; with --objects, of the objects' bytes, or in bytes
     #[arg(

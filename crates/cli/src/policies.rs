@@ -2,6 +2,7 @@
 
 use readpath_core::policy::{Policy, SpecError};
 use readpath_core::{chunking, eviction, readahead, scheduler, swapin};
+use readpath_trace::objects::ADMISSION_POLICIES;
 
 use crate::args::PoliciesArgs;
 use crate::exit::{CommandResult, Failure};
@@ -18,16 +19,18 @@ enum PolicyKind {
     Scheduler,
     Chunking,
     Eviction,
+    Admission,
 }
 
 /// Each kind with its name on the command line and its policies, registered ones included.
-fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 5] {
+fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 6] {
     [
         (PolicyKind::Readahead, "readahead", readahead::policies().collect()),
         (PolicyKind::SwapIn, "swap-in", swapin::POLICIES.iter().collect()),
         (PolicyKind::Scheduler, "scheduler", scheduler::policies().collect()),
         (PolicyKind::Chunking, "chunking", chunking::POLICIES.iter().collect()),
         (PolicyKind::Eviction, "eviction", eviction::policies().collect()),
+        (PolicyKind::Admission, "admission", ADMISSION_POLICIES.iter().collect()),
     ]
 }
 
@@ -70,7 +73,7 @@ fn list_text() -> String {
     for (_, kind, policies) in kinds() {
         text += &format!("{kind}:\n");
         for policy in policies {
-            text += &format!("  {:14} {}\n", policy.name, policy.line);
+            text += &format!("  {:16} {}\n", policy.name, policy.line);
         }
     }
     text + "\n`readpath policies NAME` prints one policy in full.\n"

@@ -403,6 +403,91 @@ const OBJECT_RATIOS: [(u64, &str, f64, f64); 15] = [
     (350_000, "gdsf", 0.6261, 0.9126),
 ];
 
+/// Memory in bytes, eviction and admission policy, and miss ratio and byte miss ratio on the
+/// generated trace: of libCacheSim 0.3.5 (PyPI). Policies with random draws: mean of 30 runs.
+const ADMITTED_RATIOS: [(u64, &str, &str, f64, f64); 21] = [
+    (50_000, "lru", "bloom", 0.9424, 0.9809),
+    (50_000, "lru", "size:512", 0.8633, 0.9883),
+    (50_000, "lru", "probability:0.3", 0.9399, 0.9829),
+    (50_000, "lru", "size-probability:1000", 0.9026, 0.9829),
+    (50_000, "lru", "adaptsize:5000", 0.8647, 0.9727),
+    (50_000, "sieve", "bloom", 0.8902, 0.9609),
+    (50_000, "sieve", "size:512", 0.8432, 0.9861),
+    (150_000, "lru", "bloom", 0.8930, 0.9532),
+    (150_000, "lru", "size:512", 0.7413, 0.9767),
+    (150_000, "lru", "probability:0.3", 0.8929, 0.9545),
+    (150_000, "lru", "size-probability:1000", 0.8162, 0.9529),
+    (150_000, "lru", "adaptsize:5000", 0.7686, 0.9516),
+    (150_000, "sieve", "bloom", 0.8481, 0.9322),
+    (150_000, "sieve", "size:512", 0.7149, 0.9740),
+    (350_000, "lru", "bloom", 0.8200, 0.9100),
+    (350_000, "lru", "size:512", 0.6582, 0.9686),
+    (350_000, "lru", "probability:0.3", 0.8222, 0.9120),
+    (350_000, "lru", "size-probability:1000", 0.7030, 0.9173),
+    (350_000, "lru", "adaptsize:5000", 0.6864, 0.9170),
+    (350_000, "sieve", "bloom", 0.7797, 0.8850),
+    (350_000, "sieve", "size:512", 0.6558, 0.9684),
+];
+
+/// Number of seeds whose mean is compared.
+const SEEDS: u64 = 10;
+
+/// Writes the generated trace of objects in the records of libCacheSim.
+fn write_object_records(scratch: &Scratch, name: &str) {
+    let mut records = Vec::new();
+    for (time, object) in (0_u32..).zip(object_references()) {
+        records.extend(time.to_le_bytes());
+        records.extend(object.to_le_bytes());
+        records.extend(object_bytes(object).to_le_bytes());
+        records.extend((-1_i64).to_le_bytes());
+    }
+    scratch.file(name, records);
+}
+
+/// The ratios are equal within 0.002. Under `adaptsize` they are equal within 0.01: the two searches
+/// find different parameters on a flat maximum.
+#[test]
+fn admission_policies_match_both_miss_ratios_of_another_simulator() {
+    let scratch = Scratch::new("admission");
+    write_object_records(&scratch, "generated.oracleGeneral.bin");
+    let command = "cachesim generated.oracleGeneral.bin --objects --sizes 50000,150000,350000";
+    let seeded = |admission: &str| match admission.contains(':') && !admission.starts_with("size:")
+    {
+        true => (1..=SEEDS).map(|seed| format!("{admission}:{seed}")).collect(),
+        false => vec![admission.to_owned()],
+    };
+    let ratios_of = |eviction: &str, admission: &str, key: &str| -> Vec<f64> {
+        let ran = scratch.run(&format!(
+            "{command} --eviction {eviction} --admission {} --json",
+            seeded(admission).join(",")
+        ));
+        ran.has_ended(0, admission);
+        let cells = ran.results();
+        let of_memory = |cells: &[serde_json::Value]| {
+            cells.iter().map(|cell| cell[key].as_f64().unwrap()).sum::<f64>() / cells.len() as f64
+        };
+        cells.chunks(cells.len() / 3).map(of_memory).collect()
+    };
+    for (eviction, admission) in
+        ADMITTED_RATIOS[..ADMITTED_RATIOS.len() / 3].iter().map(|row| (row.1, row.2))
+    {
+        let tolerance = if admission.starts_with("adaptsize") { 0.01 } else { 0.002 };
+        let rows = || ADMITTED_RATIOS.iter().filter(|row| (row.1, row.2) == (eviction, admission));
+        let expected = [
+            ("miss_ratio", rows().map(|row| row.3).collect::<Vec<f64>>()),
+            ("byte_miss_ratio", rows().map(|row| row.4).collect()),
+        ];
+        for (key, expected) in expected {
+            for (ratio, expected) in ratios_of(eviction, admission, key).iter().zip(expected) {
+                assert!(
+                    (ratio - expected).abs() <= tolerance,
+                    "{eviction}, {admission}: {key} {ratio} where {expected} is expected"
+                );
+            }
+        }
+    }
+}
+
 /// The same references in both formats of objects have the same misses. The sum of the sizes of the
 /// 6,277 distinct objects is from the generator in Python.
 #[test]
@@ -460,8 +545,8 @@ fn cachesim_of_objects_prints_both_ratios_and_refuses_bad_input() {
     ran.has_ended(0, "table");
     let rows: Vec<Vec<&str>> =
         ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[1], ["five.jsonl", "50%", "lru", "20", "0.8000", "0.8333", "0"]);
-    assert_eq!(rows[2], ["five.jsonl", "15", "lru", "15", "0.8000", "0.8333", "1"]);
+    assert_eq!(rows[1], ["five.jsonl", "50%", "lru", "all", "20", "0.8000", "0.8333", "0"]);
+    assert_eq!(rows[2], ["five.jsonl", "15", "lru", "all", "15", "0.8000", "0.8333", "1"]);
     let ran =
         scratch.run("cachesim five.jsonl --objects --eviction lru --sizes 50% --first 3 --json");
     let cell = &ran.results()[0];
@@ -482,6 +567,15 @@ fn cachesim_of_objects_prints_both_ratios_and_refuses_bad_input() {
     refused("blocks.trace", &["blocks.trace", "--format", "oracle-general, jsonl"]);
     refused("five.jsonl --format lirs", &["--format lirs", "oracle-general, jsonl"]);
     refused("five.jsonl --eviction lirs", &["--eviction lirs", "fifo, lru, sieve, s3fifo, gdsf"]);
+    refused("five.jsonl --admission lru", &["--admission lru", "all, size, probability"]);
+    refused("five.jsonl --admission size", &["--admission size: expected size:LIMIT", "64KiB"]);
+    refused("five.jsonl --admission probability:2", &["--admission probability:2", "up to 1"]);
+    refused("five.jsonl --admission bloom:1", &["--admission bloom:1", "the name alone"]);
+    refused(
+        "five.jsonl --eviction lru,gdsf --admission tinylfu",
+        &["--admission tinylfu", "gdsf", "--eviction fifo,lru,sieve"],
+    );
+    scratch.refused("cachesim blocks.trace --admission bloom", &["--objects"]);
     refused("five.jsonl --sizes 0", &["--sizes 0", "64MiB"]);
     refused("five.jsonl --sizes 101%", &["--sizes 101%", "100%"]);
     refused("five.jsonl --picture x.svg", &["--objects", "--picture"]);

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use readpath_core::size;
 use readpath_trace::objects::{
-    OBJECT_POLICIES, ObjectFormat, ObjectMisses, ObjectTrace, object_misses,
+    Admission, OBJECT_POLICIES, ObjectFormat, ObjectMisses, ObjectTrace, TINYLFU_EVICTION,
+    object_misses_admitted,
 };
 use serde::Serialize;
 
@@ -31,11 +32,13 @@ struct ObjectCell {
     size: String,
     memory_bytes: u64,
     eviction: &'static str,
+    /// Admission policy with its values.
+    admission: String,
     misses: u64,
     miss_ratio: f64,
     missed_bytes: u64,
     byte_miss_ratio: f64,
-    /// Number of references to an object larger than the memory.
+    /// Number of missed references whose object did not enter.
     not_admitted: u64,
 }
 
@@ -48,7 +51,7 @@ struct NamedObjects {
 
 /// Prints both miss ratios of each policy.
 pub fn run(args: &CachesimArgs) -> CommandResult {
-    let policies = parse_policies(args.eviction.as_deref())?;
+    let policies = parse_policies(args.eviction.as_deref(), args.admission.as_deref())?;
     let sizes: Vec<MemorySize> =
         args.sizes.iter().map(|text| MemorySize::parse(text)).collect::<Result<_, _>>()?;
     let format = args.read.format.as_deref().map(find_format).transpose()?;
@@ -66,10 +69,11 @@ pub fn run(args: &CachesimArgs) -> CommandResult {
 }
 
 /// Columns of the table.
-const COLUMNS: [Column<ObjectCell>; 7] = [
+const COLUMNS: [Column<ObjectCell>; 8] = [
     ("trace", |cell| cell.trace.clone()),
     ("size", |cell| cell.size.clone()),
     ("eviction", |cell| cell.eviction.to_owned()),
+    ("admission", |cell| cell.admission.clone()),
     ("memory bytes", |cell| cell.memory_bytes.to_string()),
     ("miss ratio", |cell| format!("{:.4}", cell.miss_ratio)),
     ("byte miss ratio", |cell| format!("{:.4}", cell.byte_miss_ratio)),
@@ -77,20 +81,59 @@ const COLUMNS: [Column<ObjectCell>; 7] = [
 ];
 
 /// Index of the first numeric column.
-const NUMBERS_FROM: usize = 3;
+const NUMBERS_FROM: usize = 4;
 
-/// Parses `--eviction`: names of policies for objects. Without it, all of them.
-fn parse_policies(names: Option<&str>) -> Result<Vec<&'static str>, Failure> {
-    let Some(names) = names else { return Ok(OBJECT_POLICIES.to_vec()) };
-    let find = |name: &str| {
-        OBJECT_POLICIES.into_iter().find(|known| *known == name).ok_or_else(|| {
-            Failure::Usage(format!(
-                "--eviction {name}: there is no such policy for objects; there are: {}",
-                OBJECT_POLICIES.join(", ")
-            ))
-        })
+/// Eviction policy with an admission policy.
+#[derive(Clone, Copy)]
+struct PolicyPair {
+    eviction: &'static str,
+    admission: Admission,
+}
+
+/// Parses `--eviction` and `--admission`, and returns each pair of them. Without `--eviction`, all
+/// eviction policies that work with the admission policy.
+fn parse_policies(
+    eviction: Option<&str>,
+    admission: Option<&str>,
+) -> Result<Vec<PolicyPair>, Failure> {
+    let evictions = match eviction {
+        Some(names) => names.split(',').map(parse_eviction).collect::<Result<_, _>>()?,
+        None => OBJECT_POLICIES.to_vec(),
     };
-    names.split(',').map(|name| find(name.trim())).collect()
+    let admissions = match admission {
+        Some(texts) => texts.split(',').map(parse_admission).collect::<Result<_, _>>()?,
+        None => vec![Admission::ALL],
+    };
+    let pairs = evictions.iter().flat_map(|&eviction| {
+        admissions.iter().map(move |&admission| PolicyPair { eviction, admission })
+    });
+    let (pairs, unusable): (Vec<PolicyPair>, Vec<PolicyPair>) =
+        pairs.partition(|pair| pair.admission.works_with(pair.eviction));
+    match (eviction, unusable.first()) {
+        (Some(_), Some(PolicyPair { eviction, admission })) => Err(Failure::Usage(format!(
+            "--admission {admission}: it compares the new object with those that leave for it, \
+             and {eviction} cannot look them up; choose from --eviction {}",
+            TINYLFU_EVICTION.join(",")
+        ))),
+        _ => Ok(pairs),
+    }
+}
+
+/// Parses one name of `--eviction`.
+fn parse_eviction(name: &str) -> Result<&'static str, Failure> {
+    let name = name.trim();
+    OBJECT_POLICIES.into_iter().find(|known| *known == name).ok_or_else(|| {
+        Failure::Usage(format!(
+            "--eviction {name}: there is no such policy for objects; there are: {}",
+            OBJECT_POLICIES.join(", ")
+        ))
+    })
+}
+
+/// Parses one policy of `--admission`.
+fn parse_admission(text: &str) -> Result<Admission, Failure> {
+    let text = text.trim();
+    Admission::parse(text).map_err(|error| Failure::Usage(format!("--admission {text}: {error}")))
 }
 
 /// Names of the trace formats, for messages.
@@ -176,11 +219,11 @@ impl MemorySize {
 fn simulate_cell(
     NamedObjects { name, trace }: &NamedObjects,
     size: &MemorySize,
-    policy: &'static str,
+    PolicyPair { eviction, admission }: PolicyPair,
 ) -> ObjectCell {
     let memory_bytes = size.bytes(trace);
-    let misses: ObjectMisses =
-        object_misses(trace, policy, memory_bytes).expect("the name is one of the known policies");
+    let misses: ObjectMisses = object_misses_admitted(trace, eviction, &admission, memory_bytes)
+        .expect("the pair was checked when it was parsed");
     ObjectCell {
         trace: name.clone(),
         references: misses.references,
@@ -189,7 +232,8 @@ fn simulate_cell(
         distinct_bytes: trace.distinct_bytes,
         size: size.text.clone(),
         memory_bytes,
-        eviction: policy,
+        eviction,
+        admission: admission.to_string(),
         misses: misses.misses,
         miss_ratio: misses.miss_ratio(),
         missed_bytes: misses.missed_bytes,

@@ -7,6 +7,7 @@
 //! - *Scheduler*: four programs, each reading another part of one disk in order, without readahead.
 //! - *Raw*: one transfer of 4 MiB from two striped disks.
 //! - *Eviction*: a loop larger than memory, a hot set, and a scan of blocks used once.
+//! - *Admission*: the same references, to objects: the scan's have eight times the size.
 
 use readpath_core::eviction::{self, PageKey, Simulation};
 use readpath_core::policy::{Spec, SpecError};
@@ -17,6 +18,7 @@ use readpath_sim::observe::{Events, Observer, RequestEvent};
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
+use readpath_trace::objects::{Admission, ObjectCache, ObjectOutcome, ObjectReference};
 use readpath_trace::references::{BlockTrace, belady};
 
 use super::PolicyKind;
@@ -58,6 +60,7 @@ pub fn draw(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
         PolicyKind::Scheduler => Ok(draw_scheduler(policy)),
         PolicyKind::Chunking => Ok(draw_chunking(policy)),
         PolicyKind::Eviction => draw_eviction(policy),
+        PolicyKind::Admission => Ok(draw_admission(&policy.name)),
     }
 }
 
@@ -334,6 +337,62 @@ fn draw_eviction(policy: Spec) -> Result<Scene, SpecError> {
     })
 }
 
+/// Size of an object in the demo of admission, in bytes, and of an object of the scan.
+const OBJECT_BYTES: u64 = 4_096;
+const SCANNED_BYTES: u64 = 8 * OBJECT_BYTES;
+
+/// Values of the admission policies that need some: of the demo's two sizes `size` admits the
+/// smaller one. `adaptsize` is tuned after each
+/// round of the loop.
+const ADMISSION_TEXTS: [(&str, &str); 4] = [
+    ("size", "size:16KiB"),
+    ("probability", "probability:0.25"),
+    ("size-probability", "size-probability:8KiB"),
+    ("adaptsize", "adaptsize:130"),
+];
+
+/// Draws the references of the demo trace to objects under `lru`: each as a hit, a miss that
+/// enters, or a miss that does not enter.
+fn draw_admission(name: &str) -> Scene {
+    let text = ADMISSION_TEXTS.into_iter().find(|(known, _)| *known == name);
+    let text = text.map_or(name, |(_, text)| text);
+    let admission = Admission::parse(text).expect("the values of a known policy");
+    let trace = demo_trace();
+    let cache_bytes = u64::from(CACHE_BLOCKS) * OBJECT_BYTES;
+    let mut cache = ObjectCache::new("lru", &admission, trace.blocks, cache_bytes)
+        .expect("lru works with every admission policy");
+    let (mut misses, mut entered) = (0u64, 0u64);
+    let marks = trace.references.iter().enumerate().map(|(index, &object)| {
+        let bytes = if (60..180).contains(&object) { SCANNED_BYTES } else { OBJECT_BYTES };
+        let outcome = cache.reference(ObjectReference { object, bytes });
+        misses += u64::from(outcome != ObjectOutcome::Hit);
+        entered += u64::from(outcome == ObjectOutcome::Entered);
+        let colour = match outcome {
+            ObjectOutcome::Hit => Colour::Hit,
+            ObjectOutcome::Entered => Colour::Waste,
+            ObjectOutcome::NotAdmitted => Colour::Read,
+        };
+        let (index, object) = (index as f64, f64::from(object));
+        Mark { x: (index, index + 1.0), y: (object, object + 1.0), colour }
+    });
+    let marks: Vec<Mark> = marks.collect();
+    Scene {
+        title: format!("admission {text}, lru: {CACHE_BLOCKS} objects of memory"),
+        x_name: "references",
+        y_name: "object",
+        legend: vec![
+            (Colour::Hit, "was there"),
+            (Colour::Waste, "missed, and entered"),
+            (Colour::Read, "missed, and did not enter"),
+        ],
+        figures_line: format!(
+            "{misses} of {} references missed, and {entered} objects entered",
+            trace.references.len()
+        ),
+        marks,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,6 +417,17 @@ mod tests {
             loop_marks.clone().count() == 520
                 && loop_marks.into_iter().all(|mark| mark.colour == Colour::Waste)
         );
+    }
+
+    /// With a limit of 16 KiB the 120 objects of the scan, of 32 KiB, miss and do not enter. All
+    /// others enter: four rounds of a loop over 130 objects, in memory for 100, miss under `lru`,
+    /// and the 60 objects of the hot set once.
+    #[test]
+    fn admission_by_size_rejects_the_scan_alone() {
+        let scene = draw_admission("size");
+        let count = |colour| scene.marks.iter().filter(|mark| mark.colour == colour).count();
+        assert_eq!(count(Colour::Read), 120);
+        assert_eq!(count(Colour::Waste), 4 * 130 + 60);
     }
 
     /// With 100 blocks, `lirs` keeps 99 (all but a hundredth) for the blocks with the shortest

@@ -194,11 +194,30 @@ fn predicted_hits(objects: &[Modelled], cache_bytes: f64, scale_bytes: f64) -> f
     let probabilities: Vec<f64> =
         objects.iter().map(|object| admission(object.bytes, scale_bytes)).collect();
     let time = time_in_cache(objects, &probabilities, cache_bytes);
-    let hits = objects
-        .iter()
-        .zip(&probabilities)
-        .map(|(object, &probability)| object.rate * presence(object.rate * time, probability));
+    let hits = objects.iter().zip(&probabilities).map(|(object, &probability)| {
+        object.rate * predicted_presence(object.rate * time, probability)
+    });
     hits.sum()
+}
+
+/// Probability that an object is present, for the prediction: as [`presence`], but with the Padé
+/// approximant of the exponential function, of degrees 4 and 3, as in the published code.
+///
+/// The approximant is exact within 2 % up to 3.5 uses, and has a pole near 5.6. Beyond it the
+/// result is 0 for a rare admission, which takes longer than the rates stay as they are. With the
+/// exponential function c falls to 2 to 6 bytes on the trace of the tests, and almost nothing
+/// enters.
+fn predicted_presence(uses: f64, probability: f64) -> f64 {
+    if uses.is_infinite() {
+        return if probability > 0.0 { 1.0 } else { 0.0 };
+    }
+    let numerator = uses * (840.0 + uses * (60.0 + uses * (20.0 + uses)));
+    let denominator = 840.0 - uses * (360.0 - uses * (60.0 - 4.0 * uses));
+    let present = probability * numerator;
+    match denominator + present {
+        0.0 => 0.0,
+        total => (present / total).clamp(0.0, 1.0),
+    }
 }
 
 /// Time that an unused object stays, in intervals: with it the expected size of the present
