@@ -444,8 +444,8 @@ fn write_object_records(scratch: &Scratch, name: &str) {
     scratch.file(name, records);
 }
 
-/// The ratios are equal within 0.002. Under `adaptsize` they are equal within 0.01: the two searches
-/// find different parameters on a flat maximum.
+/// The ratios are equal within 0.002. Under `adaptsize` they are equal within 0.01: the two
+/// searches find different parameters on a flat maximum.
 #[test]
 fn admission_policies_match_both_miss_ratios_of_another_simulator() {
     let scratch = Scratch::new("admission");

@@ -31,6 +31,7 @@ pub mod rate;
 pub mod registry;
 pub mod ssd;
 pub mod validate;
+pub mod volume;
 
 /// A simulated device of any type. It can be moved to another thread.
 pub type BoxedDevice = Box<dyn Device + Send>;

@@ -27,6 +27,7 @@ use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::raid0::{MEMBERS_MAX, Raid0};
 use super::random::SeededRng;
 use super::ssd::{self, Ssd};
+use super::volume::{self, Volume};
 use super::{BoxedDevice, array};
 use crate::fields::FileError;
 
@@ -37,12 +38,17 @@ pub const DEVICES: &[(&str, &str)] = &[
         "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata; toml=FILE; disksim=FILE; rpm=N, …",
     ),
     ("ssd", "a SATA solid-state drive of 2012"),
+    ("ssd520", "the same with the measured reads of an Intel SSD 520 at low queue depths"),
     ("nvme", "a data centre's NVMe solid-state drive, TLC flash"),
     ("mqsim", "the solid-state drive of the simulator MQSim's default configuration"),
     ("raid0", "striped members: raid0, raid0:4xssd, raid0:2xssd+1xhdd"),
     ("array", "members behind a controller with memory and one link: array, array:6xssd"),
     ("nfs", "an NFS mount; the member is the server's storage: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
+    ("gp2", "an Amazon EBS volume: 3 IOPS for each GiB, bursts of 3,000"),
+    ("gp3", "an Amazon EBS volume: 3,000 IOPS and 125 MiB/s"),
+    ("st1", "an Amazon EBS volume on disks: 40 MiB/s for each TiB, bursts of 250"),
+    ("sc1", "an Amazon EBS volume on disks: 12 MiB/s for each TiB, bursts of 80"),
     ("measured", "real storage, measured by `readpath devices measure`: measured,toml=FILE"),
     ("faulty", "a device with configured failures: faulty:nvme,fail_every=100"),
     ("changing", "one member first, another after a given time: changing:nvme+ssd,at=2s"),
@@ -97,6 +103,7 @@ fn find_registered(spec: &Spec) -> Option<DeviceEntry> {
 pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     match base_name(spec) {
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
+        "ssd520" => Ok(Box::new(Ssd::from_spec(spec, &ssd::intel_520())?)),
         "nvme" => Ok(Box::new(Ssd::from_spec(spec, &ssd::nvme_today())?)),
         "mqsim" => Ok(Box::new(Ssd::from_spec(spec, &ssd::mqsim())?)),
         "hdd" => match hdd::build_hdd(spec, seed) {
@@ -104,6 +111,10 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
             Err(error) => Err(disk_error(spec, error)),
         },
         "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
+        "gp2" => Ok(Box::new(Volume::from_spec(spec, &volume::gp2())?)),
+        "gp3" => Ok(Box::new(Volume::from_spec(spec, &volume::gp3())?)),
+        "st1" => Ok(Box::new(Volume::from_spec(spec, &volume::st1())?)),
+        "sc1" => Ok(Box::new(Volume::from_spec(spec, &volume::sc1())?)),
         "measured" => match MeasuredDevice::from_spec(spec, seed) {
             Ok(storage) => Ok(Box::new(storage)),
             Err(error) => Err(measured_error(spec, error)),
@@ -168,10 +179,15 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
     };
     match base_name(spec) {
         "ssd" => own_parameters(&ssd::sata_2012()),
+        "ssd520" => own_parameters(&ssd::intel_520()),
         "nvme" => own_parameters(&ssd::nvme_today()),
         "mqsim" => own_parameters(&ssd::mqsim()),
         "hdd" => hdd::parameters(spec).map_err(|error| disk_error(spec, error)),
         "object" => own_parameters(&object::PARAMETERS),
+        "gp2" => own_parameters(&volume::gp2()),
+        "gp3" => own_parameters(&volume::gp3()),
+        "st1" => own_parameters(&volume::st1()),
+        "sc1" => own_parameters(&volume::sc1()),
         "measured" => measured::parameters(spec).map_err(|error| measured_error(spec, error)),
         "raid0" => with_members(&RAID0_PARAMETERS),
         "array" => with_members(&array::PARAMETERS),

@@ -10,3 +10,4 @@ mod physics;
 mod remote;
 mod solid_state;
 mod striping;
+mod volume;

@@ -48,6 +48,20 @@ fn sequential(sectors: u32) -> impl Fn(u64, u32) -> u64 {
     move |_, index| u64::from(index) * u64::from(sectors)
 }
 
+/// Published of the Intel SSD 520: about 60 MB/s of random 4 KiB reads at depth 3 over 8 GB
+/// (AnandTech, 2012), and 50,000 a second at depth 32 (data sheet).
+#[test]
+fn ssd520_reads_at_depth_3_as_published() {
+    let bytes_per_second = |depth, count: u32| {
+        let (_, end) = run(build("ssd520,size=8g"), Op::Read, depth, count, 8, random_4k);
+        f64::from(count) * 4_096.0 / end.seconds()
+    };
+    let at_depth_3 = bytes_per_second(3, 9_000);
+    assert!((at_depth_3 / 60e6 - 1.0).abs() < 0.03, "{at_depth_3}");
+    let at_depth_32 = bytes_per_second(32, 90_000);
+    assert!((at_depth_32 / (50_000.0 * 4_096.0) - 1.0).abs() < 0.01, "{at_depth_32}");
+}
+
 /// Published: a Micron 7300 PRO answers 4 KiB random reads at depth 1 in three modes,
 /// at 88, 116 and 165 µs.
 #[test]

@@ -1,0 +1,194 @@
+//! A volume of a cloud's block storage, with limits in place of a medium.
+//!
+//! Two token buckets limit it: one for I/Os, one for bytes. A bucket fills at the baseline rate up
+//! to its capacity, and is full at first. A request takes its tokens in order of arrival, at most
+//! at the burst rate, and waits for missing ones. It completes a constant latency after both
+//! buckets have let it pass. Reads and writes are equal. A completed write is durable.
+//!
+//! The devices `gp2`, `gp3`, `st1` and `sc1` are the types of Amazon EBS volumes with these names.
+//! A request larger than the I/O size of the type counts as several I/Os. EBS also merges adjacent
+//! small requests, which is not modelled.
+
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+
+use super::Device;
+use super::agenda::EventQueue;
+use super::parameter_spec::{ParameterSpec, ParameterValues};
+
+mod types;
+
+pub use types::{gp2, gp3, sc1, st1};
+
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+/// Nanoseconds in a second. Tokens are counted in billionths, so that the tokens of a nanosecond
+/// are the rate.
+const SECOND_NS: u128 = 1_000_000_000;
+
+/// A token bucket with a limit on the rate at which tokens leave.
+#[derive(Clone, Copy, Debug)]
+struct TokenBucket {
+    /// Tokens a second that enter.
+    baseline: u128,
+    /// Tokens a second that leave at most.
+    burst: u128,
+    /// Capacity, in billionths of a token.
+    capacity: u128,
+    /// Billionths of tokens at `filled_at`.
+    level: u128,
+    filled_at: Time,
+    /// End of the last request at the burst rate.
+    free_at: Time,
+}
+
+impl TokenBucket {
+    /// Creates a full bucket for `tokens`, and at least for the largest request.
+    fn new(baseline: u64, burst: u64, tokens: u64, largest_request: u64) -> TokenBucket {
+        let capacity = u128::from(tokens.max(largest_request)) * SECOND_NS;
+        TokenBucket {
+            baseline: u128::from(baseline),
+            burst: u128::from(burst.max(baseline)),
+            capacity,
+            level: capacity,
+            filled_at: Time::ZERO,
+            free_at: Time::ZERO,
+        }
+    }
+
+    /// Takes tokens for the next request. Returns the time at which all of them have left.
+    fn take(&mut self, now: Time, tokens: u64) -> Time {
+        let cost = u128::from(tokens) * SECOND_NS;
+        let mut start = self.free_at.max(now);
+        let filled = u128::from((start - self.filled_at).ns()) * self.baseline;
+        self.level = self.capacity.min(self.level + filled);
+        if self.level < cost {
+            let wait_ns = (cost - self.level).div_ceil(self.baseline);
+            start += Time(wait_ns as u64);
+            self.level += wait_ns * self.baseline;
+        }
+        self.level -= cost;
+        self.filled_at = start;
+        self.free_at = start + Time(cost.div_ceil(self.burst) as u64);
+        self.free_at
+    }
+}
+
+/// A volume.
+pub struct Volume {
+    caps: DeviceCaps,
+    /// Largest request that counts as one I/O, in bytes.
+    io_bytes: u64,
+    ios: TokenBucket,
+    bytes: TokenBucket,
+    latency: Time,
+    /// Requests and flushes in flight, by the time of their completion.
+    completions: EventQueue<RequestId>,
+}
+
+impl Volume {
+    /// Creates the volume that `spec` describes. `parameter_specs` are those of its type.
+    ///
+    /// # Errors
+    /// Fails on an unknown parameter and on an invalid value.
+    pub fn from_spec(spec: &Spec, parameter_specs: &[ParameterSpec]) -> Result<Volume, SpecError> {
+        let settings = ParameterValues::read(spec, parameter_specs)?;
+        let size = settings.of("size");
+        let (io_bytes, request_bytes_max) = (settings.of("io_size"), settings.of("request_max"));
+        let iops_max = settings.of("iops_max");
+        let iops = match settings.of("iops_per_gib") {
+            0 => iops_max,
+            per_gib => {
+                (per_gib * (size / GIB)).clamp(settings.of("iops_min").min(iops_max), iops_max)
+            }
+        };
+        let ios_max = request_bytes_max.div_ceil(io_bytes);
+        // A rate for each TiB up to a maximum, or the maximum for every size.
+        let rate = |per_tib: &str, most: &str| match settings.of(per_tib) {
+            0 => settings.of(most),
+            per_tib => {
+                let scaled = u128::from(per_tib) * u128::from(size) / u128::from(TIB);
+                settings.of(most).min(scaled as u64).max(1)
+            }
+        };
+        let baseline_rate = rate("rate_per_tib", "rate_max");
+        let burst_rate = rate("burst_per_tib", "burst_max");
+        let rate_credits = settings.of("rate_credits") * (size / 100);
+        Ok(Volume {
+            caps: DeviceCaps {
+                sectors: size / SECTOR_BYTES,
+                request_sectors_max: (request_bytes_max / SECTOR_BYTES) as u32,
+                depth_max: settings.get_u32("depth"),
+                is_rotational: false,
+                alignment_sectors: 1,
+            },
+            io_bytes,
+            ios: TokenBucket::new(
+                iops,
+                settings.of("burst_iops"),
+                settings.of("io_credits"),
+                ios_max,
+            ),
+            bytes: TokenBucket::new(baseline_rate, burst_rate, rate_credits, request_bytes_max),
+            latency: Time(settings.of("latency")),
+            completions: EventQueue::new(),
+        })
+    }
+}
+
+impl Device for Volume {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let request_bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        let ios_passed = self.ios.take(now, request_bytes.div_ceil(self.io_bytes));
+        let bytes_passed = self.bytes.take(now, request_bytes);
+        self.completions.add(ios_passed.max(bytes_passed) + self.latency, request.id);
+    }
+
+    /// Completes after the latency: there is nothing to write.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.completions.add(now + self.latency, id);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.completions.next_at()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        let (time, id) = self.completions.take_due(now)?;
+        Some(Completion::at(time, id, Outcome::Done))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2 tokens a second, at most 10, 16 in the bucket. Requests of 4 tokens at time 0: four leave
+    /// at the burst rate, each in 0.4 s, while tokens return. At 1.2 s the fourth finds 16 - 12 +
+    /// 2.4 = 6.4 and leaves 2.4. At 1.6 s the fifth finds 3.2, waits 0.4 s for the rest, and ends
+    /// at 2.4 s. At that time the sixth finds 0.8 (0.4 s at 2 a second), waits 1.6 s for 3.2 more,
+    /// and ends at 4.4 s.
+    #[test]
+    fn bucket_gives_its_tokens_at_the_burst_rate_and_then_those_of_the_baseline() {
+        let mut bucket = TokenBucket::new(2, 10, 16, 4);
+        let ends: Vec<u64> = (0..6).map(|_| bucket.take(Time::ZERO, 4).ns() / 1_000_000).collect();
+        assert_eq!(ends, [400, 800, 1_200, 1_600, 2_400, 4_400]);
+    }
+
+    /// After a long idle time the bucket is full, and not fuller: three requests of 4 tokens leave
+    /// a bucket of 8 empty, plus the tokens of 0.8 s. The third waits for 4 - 1.6 tokens, 1.2 s.
+    #[test]
+    fn bucket_fills_up_to_its_capacity() {
+        let mut bucket = TokenBucket::new(2, 10, 8, 4);
+        let hour = Time(3_600_000_000_000);
+        let ends: Vec<u64> =
+            (0..3).map(|_| (bucket.take(hour, 4) - hour).ns() / 1_000_000).collect();
+        assert_eq!(ends, [400, 800, 2_400]);
+    }
+}
