@@ -89,7 +89,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Creates the volume that `spec` describes. `parameter_specs` are those of its type.
+    /// Creates the volume that `spec` describes. `parameter_specs` belong to its type.
     ///
     /// # Errors
     /// Fails on an unknown parameter and on an invalid value.

@@ -113,7 +113,7 @@ const SATA_2012: DriveValues = DriveValues {
     used: (0, "data sheet: Intel SSD 520, as client drives are stated, fresh out of the box"),
 };
 
-/// The drive `ssd520`: the drive `ssd` with the published reads at depth 3.
+/// The Intel SSD 520: the drive `ssd` with the published reads at depth 3.
 const INTEL_520: DriveValues = DriveValues {
     read_overhead: (
         105 * US,
@@ -196,7 +196,7 @@ pub fn sata_2012() -> Vec<ParameterSpec> {
     parameter_specs(&SATA_2012)
 }
 
-/// Parameters of `ssd520`.
+/// Parameters of the Intel SSD 520.
 pub fn intel_520() -> Vec<ParameterSpec> {
     parameter_specs(&INTEL_520)
 }

@@ -96,7 +96,7 @@ pub fn sc1() -> Vec<ParameterSpec> {
     parameter_specs(&cold_values())
 }
 
-/// Values of `sc1`, most of which are those of `st1`.
+/// Values of `sc1`, most of which hold for `st1` as well.
 fn cold_values() -> TypeValues {
     TypeValues {
         size: (TIB, "chosen: the size in the guide's examples"),
