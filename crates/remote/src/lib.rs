@@ -19,6 +19,9 @@
     doc = "- `disk` keeps blocks of objects"
 )]
 //!   in a local folder, on Linux. It needs the feature `disk`.
+#![cfg_attr(feature = "opendal", doc = "- [`mod@opendal`] is a layer")]
+#![cfg_attr(not(feature = "opendal"), doc = "- `opendal` is a layer")]
+//!   for operators of the crate `opendal`. It needs the feature `opendal`.
 //!
 //! ```
 //! use readpath_remote::planner::{Event, Planner, PlannerOptions, Time};
@@ -52,6 +55,8 @@
 pub mod disk;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
+#[cfg(feature = "opendal")]
+pub mod opendal;
 pub mod planner;
 #[cfg(feature = "object_store")]
 mod promise;
@@ -59,6 +64,6 @@ mod promise;
 pub mod store;
 
 /// Programs of the book, run as doc-tests.
-#[cfg(all(doctest, feature = "disk", feature = "file", target_os = "linux"))]
+#[cfg(all(doctest, feature = "disk", feature = "file", feature = "opendal", target_os = "linux"))]
 #[doc = include_str!("../../../book/src/remote.md")]
 mod book {}

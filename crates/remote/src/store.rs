@@ -83,6 +83,8 @@ mod answers;
 mod blocks;
 mod errors;
 mod fetching;
+#[cfg(feature = "opendal")]
+mod layered;
 mod objects;
 mod opening;
 mod options;
@@ -103,15 +105,22 @@ pub use runtime::Runtime;
 #[cfg(feature = "tokio")]
 pub use runtime::TokioRuntime;
 use shared::Shared;
+#[cfg(feature = "opendal")]
+pub(crate) use writes::WriteGuard as ObjectWriteGuard;
 use writes::{Upload, WriteGuard};
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub(crate) use {
     answers::body_of,
     blocks::{Blocks, Disk, Ends},
-    errors::{dropped_error, other_range, too_long, too_short},
-    objects::{generation_of, settles_at},
+    errors::{dropped_error, other_range},
+    objects::settles_at,
 };
 pub(crate) use {errors::may_succeed_later, objects::is_weak};
+#[cfg(any(feature = "opendal", all(feature = "file", target_os = "linux")))]
+pub(crate) use {
+    errors::{too_long, too_short},
+    objects::generation_of,
+};
 
 use crate::planner::{Counters, PlannerError, ReadFailure, Time};
 

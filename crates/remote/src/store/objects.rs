@@ -107,6 +107,12 @@ impl Objects {
         self.objects.len()
     }
 
+    /// Locations of all known objects.
+    #[cfg(feature = "opendal")]
+    pub(super) fn locations(&self) -> impl Iterator<Item = &Path> {
+        self.objects.keys()
+    }
+
     /// The object, if it is known. Does not count as a use.
     pub(super) fn find(&self, location: &Path) -> Option<&Object> {
         self.objects.get(location)

@@ -21,7 +21,7 @@ use super::shared::Shared;
 /// Gets may then return the older version for some time after that, as after a write by another
 /// client.
 #[derive(Debug)]
-pub(super) struct WriteGuard<S: ObjectStore> {
+pub(crate) struct WriteGuard<S: ObjectStore> {
     shared: Arc<Shared<S>>,
     location: Path,
     /// True if the store has refused the write: the object is as it was, perhaps in a version that
@@ -33,6 +33,12 @@ impl<S: ObjectStore> WriteGuard<S> {
     /// A guard for a write of an object that begins now.
     pub(super) fn new(shared: &Arc<Shared<S>>, location: &Path) -> WriteGuard<S> {
         WriteGuard { shared: Arc::clone(shared), location: location.clone(), is_refused: false }
+    }
+
+    /// The store has refused the write: no pages are dropped.
+    #[cfg(feature = "opendal")]
+    pub(crate) fn refuse(mut self) {
+        self.is_refused = true;
     }
 
     /// The write has ended with this result. A refused one drops no pages.

@@ -1,0 +1,188 @@
+//! Readers, writers, deleters and copiers of a layered storage.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::opendal::raw::{Access, OpDelete, oio};
+use ::opendal::{Buffer, Error, ErrorKind, Metadata, Result};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+
+use super::access_store::AccessStore;
+use super::errors::from_store;
+use super::metadata::location_of;
+use crate::store::{ObjectWriteGuard, ReadpathStore};
+
+/// Bytes of a read, from the cache or straight from the storage.
+pub struct LayeredReader<R>(Inner<R>);
+
+enum Inner<R> {
+    Cached {
+        path: String,
+        /// The lock makes the stream `Sync`; it is never waited for.
+        stream: Mutex<BoxStream<'static, object_store::Result<Bytes>>>,
+    },
+    Passed(R),
+}
+
+impl<R> LayeredReader<R> {
+    /// A reader of the bytes of the cache.
+    pub(super) fn cached(
+        path: &str,
+        stream: BoxStream<'static, object_store::Result<Bytes>>,
+    ) -> LayeredReader<R> {
+        LayeredReader(Inner::Cached { path: path.to_owned(), stream: Mutex::new(stream) })
+    }
+
+    /// A reader of the storage.
+    pub(super) fn passed(reader: R) -> LayeredReader<R> {
+        LayeredReader(Inner::Passed(reader))
+    }
+}
+
+impl<R: oio::Read> oio::Read for LayeredReader<R> {
+    async fn read(&mut self) -> Result<Buffer> {
+        let (path, stream) = match &mut self.0 {
+            Inner::Passed(reader) => return reader.read().await,
+            Inner::Cached { path, stream } => (path, stream),
+        };
+        let stream = stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match stream.next().await {
+                // An empty buffer would be the end.
+                Some(Ok(bytes)) if bytes.is_empty() => {}
+                Some(Ok(bytes)) => return Ok(bytes.into()),
+                Some(Err(error)) => return Err(from_store(error, path)),
+                None => return Ok(Buffer::new()),
+            }
+        }
+    }
+}
+
+/// Returns true if a storage has refused a write: the object is as it was.
+fn is_refused(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConditionNotMatch | ErrorKind::AlreadyExists)
+}
+
+/// A write or a copy, which forgets the cached object when it ends.
+pub struct LayeredWriter<A: Access, W> {
+    writer: W,
+    /// `None` after the end.
+    guard: Option<ObjectWriteGuard<AccessStore<A>>>,
+}
+
+impl<A: Access, W> LayeredWriter<A, W> {
+    /// A writer of the storage. The guard began before it.
+    pub(super) fn new(writer: W, guard: ObjectWriteGuard<AccessStore<A>>) -> LayeredWriter<A, W> {
+        LayeredWriter { writer, guard: Some(guard) }
+    }
+
+    /// Forgets the object, unless the write was refused. A failed write may be closed again: the
+    /// guard stays.
+    fn end<T>(&mut self, result: &Result<T>) {
+        match result {
+            Ok(_) => drop(self.guard.take()),
+            Err(error) if is_refused(error) => {
+                if let Some(guard) = self.guard.take() {
+                    guard.refuse();
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl<A: Access, W: oio::Write> oio::Write for LayeredWriter<A, W> {
+    async fn write(&mut self, bytes: Buffer) -> Result<()> {
+        self.writer.write(bytes).await
+    }
+
+    async fn close(&mut self) -> Result<Metadata> {
+        let result = self.writer.close().await;
+        self.end(&result);
+        result
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.writer.abort().await
+    }
+}
+
+impl<A: Access, W: oio::Copy> oio::Copy for LayeredWriter<A, W> {
+    async fn next(&mut self) -> Result<Option<usize>> {
+        self.writer.next().await
+    }
+
+    async fn close(&mut self) -> Result<Metadata> {
+        let result = self.writer.close().await;
+        self.end(&result);
+        result
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.writer.abort().await
+    }
+}
+
+/// Number of deletes without an end that are remembered each. After more of them, all objects are
+/// forgotten at the end.
+const DELETES_MAX: usize = 4096;
+
+/// Deletes of objects, which are forgotten when the storage has deleted them.
+pub struct LayeredDeleter<A: Access> {
+    deleter: A::Deleter,
+    store: Arc<ReadpathStore<AccessStore<A>>>,
+    /// Deletes without an end.
+    guards: Vec<ObjectWriteGuard<AccessStore<A>>>,
+    /// Folders whose deletes have no end. The empty path stands for all objects.
+    folders: Vec<Path>,
+}
+
+impl<A: Access> LayeredDeleter<A> {
+    /// Deletes of the storage.
+    pub(super) fn new(
+        deleter: A::Deleter,
+        store: Arc<ReadpathStore<AccessStore<A>>>,
+    ) -> LayeredDeleter<A> {
+        LayeredDeleter { deleter, store, guards: Vec::new(), folders: Vec::new() }
+    }
+
+    /// Forgets the objects of all deletes.
+    fn forget(&mut self) {
+        self.guards.clear();
+        for folder in self.folders.drain(..) {
+            self.store.forget_below(&folder);
+        }
+    }
+}
+
+impl<A: Access> oio::Delete for LayeredDeleter<A> {
+    async fn delete(&mut self, path: &str, args: OpDelete) -> Result<()> {
+        let location = location_of(path);
+        if self.guards.len() + self.folders.len() >= DELETES_MAX {
+            self.forget();
+            self.folders.push(Path::default());
+        } else if args.recursive() || path.ends_with('/') {
+            self.folders.push(location.clone());
+        } else {
+            self.guards.push(self.store.write_guard(&location));
+        }
+        let result = self.deleter.delete(path, args).await;
+        // The storage may delete now, or at the end.
+        self.store.forget(&location);
+        result
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        let result = self.deleter.close().await;
+        self.forget();
+        result
+    }
+}
+
+impl<A: Access> Drop for LayeredDeleter<A> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

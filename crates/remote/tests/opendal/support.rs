@@ -1,0 +1,184 @@
+//! Operators with the layer, and a layer below it that counts requests and adds ETags.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use opendal::raw::oio::Read as _;
+use opendal::raw::{
+    Access, Layer, LayeredAccess, OpCopier, OpCopy, OpList, OpRead, OpStat, OpWrite, RpCopy,
+    RpDelete, RpList, RpRead, RpStat, RpWrite,
+};
+use opendal::services::{Http, Memory};
+use opendal::{Metadata, Operator, Result};
+use readpath_core::splitmix;
+use readpath_remote::opendal::ReadpathLayer;
+use readpath_remote::planner::PlannerOptions;
+use readpath_remote::store::{Runtime, StoreOptions, TokioRuntime};
+
+use crate::server::Server;
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+
+/// Bytes of a version of an object, different in most places from all other versions.
+pub fn content(version: u64, range: Range<u64>) -> Vec<u8> {
+    let key = splitmix::mixed(version);
+    let words = range.start / 8..range.end.div_ceil(8);
+    let mut bytes: Vec<u8> =
+        words.flat_map(|word| splitmix::mixed(word ^ key).to_le_bytes()).collect();
+    bytes.drain(..(range.start % 8) as usize);
+    bytes.truncate((range.end - range.start) as usize);
+    bytes
+}
+
+/// Options without readahead: each fetch is for a read. A part has 64 KiB, the memory 4 MiB.
+pub fn options() -> StoreOptions {
+    let planner = PlannerOptions {
+        readahead: "none".to_owned(),
+        memory_bytes: 4 * MIB,
+        part_bytes: 64 * KIB,
+        ..PlannerOptions::default()
+    };
+    StoreOptions { planner, retries_max: 0, ..StoreOptions::default() }
+}
+
+/// Tokio with a clock of the system that is an hour ahead: all versions have settled.
+#[derive(Debug)]
+pub struct LateRuntime(TokioRuntime);
+
+impl Runtime for LateRuntime {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.0.unix_time() + Duration::from_secs(3600)
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+}
+
+/// A layer with these options.
+pub fn layer(options: StoreOptions) -> ReadpathLayer {
+    ReadpathLayer::new(options, LateRuntime(TokioRuntime::current())).unwrap()
+}
+
+/// An operator without the layer.
+pub fn plain_http(server: &Server) -> Operator {
+    Operator::new(Http::default().endpoint(&server.url())).unwrap().finish()
+}
+
+/// An operator with the layer, and the layer.
+pub fn over_http(server: &Server, options: StoreOptions) -> (Operator, ReadpathLayer) {
+    let layer = layer(options);
+    (plain_http(server).layer(layer.clone()), layer)
+}
+
+/// An operator over memory with the layer. Objects have ETags: in answers to reads too, or only
+/// in answers to stats.
+pub fn over_memory(watch: &Watch, options: StoreOptions) -> (Operator, ReadpathLayer) {
+    let layer = layer(options);
+    let memory = Operator::new(Memory::default()).unwrap();
+    (memory.layer(watch.clone()).layer(layer.clone()).finish(), layer)
+}
+
+/// A layer that counts reads and stats.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    pub counts: Arc<[AtomicU64; 2]>,
+    /// True if answers to reads have the ETag.
+    pub tags_reads: bool,
+}
+
+impl Watch {
+    /// Numbers of reads and stats since the last call.
+    pub fn take(&self) -> (u64, u64) {
+        let [reads, stats] = &*self.counts;
+        (reads.swap(0, Ordering::Relaxed), stats.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[derive(Debug)]
+pub struct Watched<A> {
+    inner: A,
+    watch: Watch,
+}
+
+impl<A: Access> Layer<A> for Watch {
+    type LayeredAccess = Watched<A>;
+
+    fn layer(&self, inner: A) -> Watched<A> {
+        Watched { inner, watch: self.clone() }
+    }
+}
+
+impl<A: Access> Watched<A> {
+    /// The metadata of an object, with a hash of its bytes as ETag.
+    async fn tagged(&self, path: &str) -> Result<Metadata> {
+        let metadata = self.inner.stat(path, OpStat::new()).await?.into_metadata();
+        let (_, mut reader) = self.inner.read(path, OpRead::new()).await?;
+        let bytes = reader.read_all().await?.to_vec();
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes);
+        Ok(metadata.with_etag(format!("\"{:x}\"", hasher.finish())))
+    }
+}
+
+impl<A: Access> LayeredAccess for Watched<A> {
+    type Inner = A;
+    type Reader = A::Reader;
+    type Writer = A::Writer;
+    type Lister = A::Lister;
+    type Deleter = A::Deleter;
+    type Copier = A::Copier;
+
+    fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    async fn read(&self, path: &str, args: OpRead) -> Result<(RpRead, A::Reader)> {
+        self.watch.counts[0].fetch_add(1, Ordering::Relaxed);
+        let (reply, reader) = self.inner.read(path, args).await?;
+        match self.watch.tags_reads {
+            true => Ok((RpRead::new(self.tagged(path).await?), reader)),
+            false => Ok((reply, reader)),
+        }
+    }
+
+    async fn stat(&self, path: &str, args: OpStat) -> Result<RpStat> {
+        self.watch.counts[1].fetch_add(1, Ordering::Relaxed);
+        let reply = self.inner.stat(path, args).await?;
+        match reply.clone().into_metadata().is_file() {
+            true => Ok(RpStat::new(self.tagged(path).await?)),
+            false => Ok(reply),
+        }
+    }
+
+    async fn write(&self, path: &str, args: OpWrite) -> Result<(RpWrite, A::Writer)> {
+        self.inner.write(path, args).await
+    }
+
+    async fn copy(
+        &self,
+        from: &str,
+        to: &str,
+        args: OpCopy,
+        options: OpCopier,
+    ) -> Result<(RpCopy, A::Copier)> {
+        self.inner.copy(from, to, args, options).await
+    }
+
+    async fn delete(&self) -> Result<(RpDelete, A::Deleter)> {
+        self.inner.delete().await
+    }
+
+    async fn list(&self, path: &str, args: OpList) -> Result<(RpList, A::Lister)> {
+        self.inner.list(path, args).await
+    }
+}
