@@ -42,12 +42,12 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore};
 use readpath::{Builder, File, OpenFileError, OpenUrlError, ReadPath, register_urls};
 use tokio::runtime::Handle;
-use url::Url;
 
 #[cfg(feature = "disk")]
 mod disk_name;
 mod object_source;
 mod runtime;
+mod url_check;
 
 use object_source::ObjectSource;
 
@@ -128,15 +128,19 @@ pub fn register_with(options: FileOptions) {
 /// the crate `object_store`, in either case; unknown ones are ignored. A URL of the scheme `http`
 /// allows connections without encryption.
 ///
+/// The parts of the URL name the object, and nothing else: a query, a fragment, or a slash at the
+/// end is an error, because the clients of `object_store` do not send it. A user belongs to the
+/// schemes `http` and `https`, and names the container of Azure's schemes.
+///
 /// # Errors
-/// The text is no URL, the program has no client for its scheme, or the object cannot be opened.
+/// The text is no URL of an object, the program has no client for its scheme, or the object cannot
+/// be opened.
 pub fn open_url<K: AsRef<str>, V: Into<String>>(
     url: &str,
     client_options: impl IntoIterator<Item = (K, V)>,
     options: FileOptions,
 ) -> Result<File, OpenObjectError> {
-    let url = Url::parse(url)
-        .map_err(|error| OpenObjectError::Url { url: url.to_owned(), why: error.to_string() })?;
+    let url = url_check::parsed(url)?;
     let client_options =
         client_options.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.into()));
     let of_scheme = (url.scheme() == "http").then(|| ("allow_http".to_owned(), "true".to_owned()));
@@ -187,9 +191,9 @@ pub fn open_object(
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenObjectError {
-    /// The text is no URL.
+    /// The text is no URL of an object.
     Url {
-        /// The text.
+        /// The text, without the user and the query of a URL.
         url: String,
         /// Reason.
         why: String,
@@ -210,8 +214,13 @@ pub enum OpenObjectError {
 impl fmt::Display for OpenObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenObjectError::Url { url, why } => write!(f, "`{url}` is no URL: {why}"),
-            OpenObjectError::Store(error) => error.fmt(f),
+            OpenObjectError::Url { url, why } => write!(f, "`{url}` is no URL of an object: {why}"),
+            OpenObjectError::Store(error) => match advice(error) {
+                Some(advice) => {
+                    write!(f, "{}; {advice}", error.to_string().trim_end_matches([':', ' ']))
+                }
+                None => error.fmt(f),
+            },
             OpenObjectError::NoVersion { location } => write!(
                 f,
                 "{location} has neither a strong ETag nor a time of modification; read it by \
@@ -222,6 +231,20 @@ impl fmt::Display for OpenObjectError {
                 write!(f, "no thread for requests: {kind}; give a runtime in the options")
             }
         }
+    }
+}
+
+/// The next step after an error of a store; `None` if its text says it.
+fn advice(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::NotFound { .. } => Some("check the name of the object, and of its bucket"),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            Some("check the credentials in the environment or the client options")
+        }
+        Error::Generic { store: "parse_url", .. } => {
+            Some("add this feature to `object_store` in the manifest of the program")
+        }
+        _ => None,
     }
 }
 

@@ -39,7 +39,7 @@
 //!   fetch is then a read and a stat.
 //! - An object without a version, and one of length 0, is not cached. OpenDAL reports the length 0
 //!   for an unknown length, too.
-//! - The clock of the system, for times of modification, is that of [`Runtime`].
+//! - Times of modification are compared with [`Runtime::unix_time`].
 //!
 //! # Operations
 //! - `read` passes the cache, except for ranges that end past the end of the object, reads of a
@@ -47,8 +47,8 @@
 //!   straight to the storage.
 //! - `stat`, `list`, `presign` and `create_dir` pass to the storage. A `stat` that finds another
 //!   version than the cached one drops its pages.
-//! - `write`, `delete`, `copy` and `rename` pass to the storage. The cached object is forgotten when
-//!   they end, with success or with an error, or when they are dropped.
+//! - `write`, `delete`, `copy` and `rename` pass to the storage. The cached object is forgotten at
+//!   their end, with success or with an error, or when they are dropped.
 //! - The metadata of a read has the length, ETag, version, time of modification, content type and
 //!   other headers, and the metadata of the user. It has no checksum.
 //!
@@ -59,8 +59,8 @@
 //!
 //! A server that ignores the ranges of requests is found by the length of its answers. The objects
 //! of the operator are then not cached any more: whole objects are read straight from the storage,
-//! and a read from a later byte on is an error of the kind `Unsupported`. OpenDAL itself returns the
-//! bytes from the beginning.
+//! and a read from a later byte on is an error of the kind `Unsupported`. OpenDAL itself returns
+//! the bytes from the beginning.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -75,11 +75,17 @@ impl Builder {
             if let Some(open) = opener(url) {
                 return open(url, self).map_err(|error| match error {
                     OpenUrlError::Open(error) => error,
-                    OpenUrlError::Other(why) => OpenFileError::Url { url: url.to_owned(), why },
+                    OpenUrlError::Other(why) => OpenFileError::Url { url: shown(url), why },
                 });
             }
         }
-        self.build()?.open(name).map_err(OpenFileError::Open)
+        self.build()?.open(name).map_err(|error| {
+            let error = OpenFileError::Open(error);
+            match name.to_str().filter(|_| error.kind() == io::ErrorKind::NotFound) {
+                Some(name) => without_opener(name).unwrap_or(error),
+                None => error,
+            }
+        })
     }
 
     /// Connects to the server of `url`, looks the file up, and builds an engine over the
@@ -165,6 +171,28 @@ pub fn register_urls(schemes: &[&'static str], open: OpenUrl) {
     openers.extend(schemes.iter().map(|&scheme| (scheme, open)));
 }
 
+/// A URL without the parts that may have credentials: its user, its query and its fragment.
+fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or(url);
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    let host = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[host..])
+}
+
+/// The error for a missing file whose name looks like a URL: its scheme has no opener. `None` for
+/// other names.
+fn without_opener(name: &str) -> Option<OpenFileError> {
+    let (scheme, _) = name.split_once("://")?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|other| other.is_ascii_alphanumeric() || "+-.".contains(other));
+    let why = format!(
+        "no file has this name, and the scheme `{scheme}` has no opener; register one by \
+         `register_urls`, or those of `readpath-remote` by its `file::register`"
+    );
+    is_scheme.then(|| OpenFileError::Url { url: shown(name), why })
+}
+
 /// The opener for a name; `None` for the name of a local file.
 fn opener(name: &str) -> Option<OpenUrl> {
     let (scheme, _) = name.split_once("://")?;
@@ -183,9 +211,9 @@ pub enum OpenFileError {
     Open(OpenError),
     /// The NFS file cannot be opened.
     Nfs(NfsError),
-    /// The opener of the URL's scheme has failed.
+    /// The opener of the URL's scheme has failed, or the scheme has none.
     Url {
-        /// The URL.
+        /// The URL, without its user and its query.
         url: String,
         /// Its error.
         why: String,

@@ -162,7 +162,7 @@ impl<A: Access> AccessStore<A> {
         true
     }
 
-    /// All bytes of a body for this range, which begins after the first byte of the object, or whose
+    /// All bytes of a body for this range. It begins after the first byte of the object, or its
     /// storage returns no version.
     async fn whole_body(
         &self,

@@ -1,0 +1,67 @@
+//! Checks of URLs: parts that no client sends are refused, since another object would be read.
+
+use url::Url;
+
+use super::{OpenObjectError, SCHEMES};
+
+/// The URL of an object.
+///
+/// # Errors
+/// The text is no URL, or has a part that names no object.
+pub(super) fn parsed(text: &str) -> Result<Url, OpenObjectError> {
+    let refused = |why| OpenObjectError::Url { url: shown(text), why };
+    let url = Url::parse(text).map_err(|error| refused(error.to_string()))?;
+    match fault(&url) {
+        Some(why) => Err(refused(why)),
+        None => Ok(url),
+    }
+}
+
+/// A URL without the parts that may have credentials: its user, its query and its fragment.
+fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or(url);
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    let host = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[host..])
+}
+
+/// The reason why a URL names no object, and what to do.
+fn fault(url: &Url) -> Option<String> {
+    let scheme = url.scheme();
+    let is_local = matches!(scheme, "file" | "memory");
+    let is_http = matches!(scheme, "http" | "https");
+    let takes_user = is_http || matches!(scheme, "az" | "adl" | "azure" | "abfs" | "abfss");
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    let path = url.path();
+    if !SCHEMES.contains(&scheme) && scheme != "memory" {
+        Some(format!("no client has the scheme `{scheme}`; the schemes are {}", SCHEMES.join(", ")))
+    } else if url.fragment().is_some() {
+        Some("a fragment is no part of an object; write `%23` for a `#` in its name".to_owned())
+    } else if url.query().is_some() {
+        let store = match is_http {
+            true => " made by `HttpBuilder::with_url` with the query",
+            false => "",
+        };
+        Some(format!(
+            "the clients of `object_store` do not send a query; use `open_object` with a store\
+             {store}, or write `%3F` for a `?` in the name"
+        ))
+    } else if has_user && !takes_user {
+        Some(format!(
+            "the client of `{scheme}` takes no user from a URL; set the credentials in the \
+             environment or in the client options, as `AWS_ACCESS_KEY_ID`"
+        ))
+    } else if !is_local && url.host_str().is_none_or(str::is_empty) {
+        Some(format!("it has no host or bucket; write `{scheme}://BUCKET/OBJECT`"))
+    } else if path.is_empty() || path == "/" {
+        Some("it names no object; add the name of the object".to_owned())
+    } else if path.ends_with('/') {
+        Some("it ends in a slash, as a folder does; write the name of an object".to_owned())
+    } else if path.contains("//") {
+        let advice = "remove the slash, or use `open_object` with a store of your own";
+        Some(format!("a part of its path is empty, and no client sends that; {advice}"))
+    } else {
+        None
+    }
+}
