@@ -28,6 +28,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::{check_output_folder, write_failure};
 use crate::output::{print, print_document};
 use crate::output_file::check_not_needed;
+use crate::plan::storage::no_client;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 use crate::scratch_files::ScratchFolder;
@@ -182,10 +183,14 @@ fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<Scrat
         }
     }
     let folder_metadata = std::fs::metadata(parent).map_err(|error| {
-        Failure::usage_of(
-            parent.display(),
-            format!("{error}; name a folder on the storage to be measured"),
-        )
+        let text = parent.to_string_lossy();
+        match text.split_once("://") {
+            Some((scheme, _)) => Failure::Usage(no_client(&text, scheme)),
+            None => {
+                let advice = "name a folder on the storage to be measured";
+                Failure::usage_of(parent.display(), format!("{error}; {advice}"))
+            }
+        }
     })?;
     if !folder_metadata.is_dir() {
         let problem = "is not a folder; name a folder on the storage to be measured";

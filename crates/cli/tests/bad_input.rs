@@ -16,6 +16,11 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.refused("run j.fio --bogus", &["--bogus", "--help"]);
     scratch.refused("bogus", &["bogus", "--help"]);
     scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, nvme", "raid0"]);
+    for url in ["https://host/object", "s3://bucket/object"] {
+        let words = [url, "no client", "--on object", "readpath-remote"];
+        scratch.refused(&format!("run j.fio --on {url}"), &words);
+        scratch.refused(&format!("bench {url}"), &words);
+    }
     scratch.refused("run j.fio --readahead magic", &["magic", "none", "window", "ondemand"]);
     scratch.refused("run j.fio --scheduler magic", &["magic", "noop", "deadline", "cfq"]);
     scratch

@@ -41,6 +41,9 @@ impl Storage {
                 Some(("file", path)) => storages.push(Storage::File(decode_path(text, path)?)),
                 Some(("region", path)) => storages.push(Storage::Region(decode_path(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(decode_path(text, path)?)),
+                Some((scheme, rest)) if rest.starts_with("//") => {
+                    return Err(Failure::Usage(no_client(text, scheme)));
+                }
                 _ => {
                     let specs = input::parse_specs(text)?;
                     specs.iter().for_each(print_unmodelled);
@@ -61,6 +64,14 @@ impl Storage {
             Storage::File(path) | Storage::Kernel(path) | Storage::Region(path) => Some(path),
         }
     }
+}
+
+/// Error of a storage or folder that is the URL of an object: the command has no client for it.
+pub fn no_client(text: &str, scheme: &str) -> String {
+    format!(
+        "`{text}` is a URL, and the command has no client for `{scheme}`; run the job on a modelled \
+         store (`--on object`), or read the object by the crate `readpath-remote`"
+    )
 }
 
 /// Decodes a path; an empty one is an error.
