@@ -1,13 +1,15 @@
 //! Operations through the layer against the same operations of a plain operator.
 
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use opendal::services::{Fs, Memory};
 use opendal::{ErrorKind, Operator, Result};
 use readpath_core::splitmix;
+use readpath_remote::store::StoreOptions;
 
-use crate::support::{KIB, Watch, content, layer, options, over_memory};
+use crate::support::{KIB, Watch, content, layer, options, over_memory, shared_memory};
 
 /// Names with characters that an encoding may change.
 const PATHS: [&str; 6] = ["a", "folder/b c", "folder/ä%20日", "folder/%2F", "x/y/z#?&=+", "~[1]"];
@@ -129,11 +131,14 @@ async fn local_files_have_the_outcomes_of_a_plain_operator() {
 /// Tasks that read while others write: each read has the bytes of one version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reads_next_to_writes_have_bytes_of_one_version() {
-    for tags_reads in [false, true] {
+    for (tags_reads, is_other) in [(false, false), (true, false), (false, true)] {
         let watch = Watch { tags_reads, ..Watch::default() };
-        let (operator, _layer) = over_memory(&watch, options());
+        // The version is asked for before each read.
+        let options = StoreOptions { max_age: Duration::ZERO, ..options() };
+        let (operator, _layer, other) = shared_memory(&watch, options);
         operator.write("a", content(0, 0..200 * KIB)).await.unwrap();
-        let writer = operator.clone();
+        // The layer does not know about the writes of another client.
+        let writer = if is_other { other } else { operator.clone() };
         let writing = async move {
             for version in 1..=30 {
                 writer.write("a", content(version, 0..200 * KIB)).await?;

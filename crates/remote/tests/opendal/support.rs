@@ -83,9 +83,14 @@ pub fn over_http(server: &Server, options: StoreOptions) -> (Operator, ReadpathL
 /// An operator over memory with the layer. Objects have ETags: in answers to reads too, or only
 /// in answers to stats.
 pub fn over_memory(watch: &Watch, options: StoreOptions) -> (Operator, ReadpathLayer) {
-    let layer = layer(options);
-    let memory = Operator::new(Memory::default()).unwrap();
-    (memory.layer(watch.clone()).layer(layer.clone()).finish(), layer)
+    let (operator, layer, _) = shared_memory(watch, options);
+    (operator, layer)
+}
+
+/// As [`over_memory`], with an operator of another client of the same memory.
+pub fn shared_memory(watch: &Watch, options: StoreOptions) -> (Operator, ReadpathLayer, Operator) {
+    let (layer, other) = (layer(options), Operator::new(Memory::default()).unwrap().finish());
+    (other.clone().layer(watch.clone()).layer(layer.clone()), layer, other)
 }
 
 /// A layer that counts reads and stats.
