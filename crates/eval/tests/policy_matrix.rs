@@ -1,5 +1,6 @@
 //! The policy matrix runs, is reproducible, and confirms the limits of `adaptive`.
 
+use readpath_core::policy::Spec;
 use readpath_eval::policy_matrix::{CellSize, MatrixCell, MatrixResult, Policies, cells};
 
 const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
@@ -74,6 +75,25 @@ fn slices_of_a_mapping_are_learned_and_read_in_one_request() {
     let slices = adaptive("ssd/mmap-slices/1");
     assert!(slices.amplification.unwrap() <= 1.1, "{slices:?}");
     assert!(slices.device_request_kib_mean.unwrap() >= 56.0, "of pieces of 64 KiB: {slices:?}");
+}
+
+/// A tenth of a file is read by 4 KiB at random, with memory for the whole file. Reading all of it
+/// takes less time than the waits of one reader. Next to other readers, only missing pages are
+/// read.
+#[test]
+fn lone_random_readers_with_long_waits_have_files_read_into_free_memory() {
+    for device in ["hdd-1", "nfs-5ms", "array"] {
+        let name = format!("{device}/rand-4k-tenth/1");
+        let nothing_ahead = Policies { readahead: Spec::plain("none"), ..Policies::default() };
+        let alone = cell(&name).run(&nothing_ahead, WHOLE).unwrap();
+        assert_eq!(alone.amplification, Some(1.0), "{name}: {alone:?}");
+        let run = adaptive(&name);
+        assert!(run.mib_per_s >= 2.0 * alone.mib_per_s, "{name}: {run:?} next to {alone:?}");
+    }
+    for name in ["array/rand-4k-tenth/4", "hdd-1/rand-4k-tenth/4"] {
+        let run = adaptive(name);
+        assert!(run.amplification.unwrap() <= 1.1, "{name}: {run:?}");
+    }
 }
 
 #[test]

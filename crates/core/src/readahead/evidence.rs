@@ -370,6 +370,8 @@ pub struct FileEvidence {
     pub number: u32,
     /// Random-access requests: belonged to no stream and found pages absent.
     pub scattered_requests: u64,
+    /// Number of these requests that were made while another read was open.
+    pub crowded_requests: u64,
     /// Number of absent pages that the random-access requests asked for.
     pub scattered_pages: u64,
     /// Sum of the marginal costs of these requests, without their own pages, in pages.

@@ -16,7 +16,8 @@
 //! - *Whole file.* Prefetch begins once a 64th of the file was requested and the cost paid equals
 //!   half of its pages. The file is read from its first page, in pieces at least as large as the
 //!   cost of a request. The file must fit into a quarter of the memory, or into all of it once an
-//!   eighth of the file was requested.
+//!   eighth of the file was requested. A lone reader with long waits has a file that fits into the
+//!   memory read into free frames before that.
 //! - *Spare memory.* A larger file may fill memory that would stay free
 //!   ([`spare_pages`](DeviceEvidence::spare_pages)), for a lone reader: next to other reads the
 //!   prefetch takes bandwidth that they need. The pages read are then at most a sixteenth of the
@@ -54,6 +55,7 @@ pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn Pa
     let marginal_cost = device.marginal_cost_pages(request.count());
     if absent_pages > 0 {
         file.scattered_requests += 1;
+        file.crowded_requests += u64::from(device.open_reads > 1);
         file.scattered_pages += absent_pages;
         file.cost_paid_pages += marginal_cost;
     } else {
@@ -61,8 +63,9 @@ pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn Pa
     }
     let cost_paid_pages = file.cost_paid_pages;
     let is_share_requested = file.has_requested_share(REQUESTED_SHARE_DIVISOR, file_pages);
-    let fits_memory = file_pages <= device.memory_pages / if is_share_requested { 1 } else { 4 };
-    let fills_spare = !fits_memory && device.spare_pages > 0;
+    let is_lone_paid = is_lone(device, file) && latency_pays(device, request.count());
+    let room_pages = room_pages(device, is_lone_paid, is_share_requested, file_pages);
+    let fills_spare = room_pages == 0 && device.spare_pages > 0;
     let budget_pages = match fills_spare {
         true => {
             in_spare_pages(device, cost_paid_pages / WINDOW_COST_FACTOR + file.cost_avoided_pages)
@@ -94,21 +97,50 @@ pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn Pa
         }
         return;
     }
-    let fits_spare = device.open_reads <= 1
-        && file_pages <= device.spare_pages
-        && latency_pays(device, request.count());
-    let may_fill = if fills_spare { fits_spare } else { read_end > 0 || fits_memory };
+    let may_fill = match fills_spare {
+        true => is_lone_paid && file_pages <= device.spare_pages,
+        false => room_pages > 0,
+    };
     if !may_fill || (read_end == 0 && !may_begin_prefetch) {
         return;
     }
     let cost_pages = device.estimate.request_cost_pages();
-    let chunk_pages =
-        budget_left_pages.min(WINDOW_COST_FACTOR * cost_pages).min(read_pages_max(device));
+    let chunk_pages = budget_left_pages
+        .min(WINDOW_COST_FACTOR * cost_pages)
+        .min(read_pages_max(device))
+        .min(if fills_spare { u64::MAX } else { room_pages });
     if chunk_pages >= marginal_cost.min(file_pages - read_end) {
         let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
         pages.evidence().file.fills_spare = fills_spare;
         read_marked(chunk, "asked", cost_paid_pages, is_touch, pages);
         pages.evidence().file.fills_spare = false;
+    }
+}
+
+/// Returns true if a file has one reader at a time: no other read is open, and at most one of
+/// [`WINDOW_COST_FACTOR`] scattered requests was made next to another read.
+fn is_lone(device: &DeviceEvidence, file: &FileEvidence) -> bool {
+    device.open_reads <= 1 && file.crowded_requests * WINDOW_COST_FACTOR <= file.scattered_requests
+}
+
+/// Number of pages of a file that may be prefetched into the policy's own memory.
+///
+/// A file of up to a quarter of the memory has room, and up to all of it once a share of
+/// 1 / [`REQUESTED_SHARE_DIVISOR`] was requested. Before that, a file that fits has the free
+/// frames, if it has a lone reader with long waits (`is_lone_paid`): nothing is evicted for it.
+fn room_pages(
+    device: &DeviceEvidence,
+    is_lone_paid: bool,
+    is_share_requested: bool,
+    file_pages: u64,
+) -> u64 {
+    let memory_divisor = if is_share_requested { 1 } else { 4 };
+    if file_pages <= device.memory_pages / memory_divisor {
+        return u64::MAX;
+    }
+    match is_lone_paid && file_pages <= device.memory_pages {
+        true => device.memory_pages.saturating_sub(device.added_pages),
+        false => 0,
     }
 }
 
