@@ -443,7 +443,7 @@ fn prefetch_budget_bytes(memory_option: Option<&str>) -> Result<u64, Failure> {
 /// Prints the summary of a recording on standard error: its path, lost events, and the result of
 /// the advice. `is_running` adds that the program runs on.
 fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
-    let RecordingSummary { seconds, lost, unlocated_reads, help } = summary;
+    let RecordingSummary { seconds, lost, unlocated_reads, incomplete_programs, help } = summary;
     if let Some(help) = help {
         advised::report_lines(help).iter().for_each(notice::print);
     }
@@ -460,6 +460,12 @@ fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bo
         notice::print(format_args!(
             "{unlocated_reads} reads by AIO or io_uring are counted in it, without file and range: \
              these were not seen"
+        ));
+    }
+    if *incomplete_programs > 0 && path.is_some() {
+        notice::print(format_args!(
+            "{incomplete_programs} programs executed by a thread: their reads of the first 10 ms or \
+             more were not seen"
         ));
     }
     if is_running {

@@ -14,9 +14,7 @@
 //!
 //! Recording needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -28,6 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::tracefs::{Instance, TracefsError};
 
 mod advise;
+mod attach;
 mod event;
 mod folios;
 mod follow;
@@ -53,6 +52,7 @@ pub use tracing::{Tracing, TracingPermit};
 use advise::Advisor;
 use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
+use main_threads::MainThreads;
 use names::System;
 use time_split::TimeSplit;
 use tracing::Starter;
@@ -101,7 +101,7 @@ pub struct Recorder {
     /// Time of the end of that program.
     ended_ns: Option<u64>,
     /// Processes whose main thread has ended before another thread.
-    ended_main_threads: Vec<u32>,
+    main_threads: MainThreads,
 }
 
 impl Recorder {
@@ -171,7 +171,7 @@ impl Recorder {
             advisor: None,
             program: None,
             ended_ns: None,
-            ended_main_threads: Vec::new(),
+            main_threads: MainThreads::default(),
         })
     }
 
@@ -200,100 +200,6 @@ impl Recorder {
         }
         self.program = Some(child.id());
         Ok(child)
-    }
-
-    /// Records a running process, and children that it starts later. Recorded tasks are skipped.
-    /// The first attachment begins the recording.
-    ///
-    /// # Errors
-    /// The process does not exist or cannot be recorded.
-    pub fn attach(&mut self, process: u32) -> io::Result<()> {
-        let mut tasks = Vec::new();
-        for entry in fs::read_dir(format!("/proc/{process}/task"))? {
-            let path = entry?.path();
-            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            let task = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-            tasks.extend(task.map(|task: u32| (task, name.trim_end().to_owned())));
-        }
-        tasks.retain(|(task, _)| !self.tracker.is_recorded(*task));
-        if tasks.is_empty() {
-            return Ok(());
-        }
-        self.tracker.names().add_process(process);
-        let numbers: Vec<u32> = tasks.iter().map(|(task, _)| *task).collect();
-        // The list keeps the starting thread, which ends here: to empty it takes the kernel 90 ms.
-        self.record_events_of(&numbers)?;
-        if self.starter.take().is_some() {
-            self.begin_at((now_ns(), wall_ns()));
-        }
-        for (task, name) in tasks {
-            self.tracker.add_task(task, process, &name);
-            if let Some(times) = &mut self.time_split {
-                times.add_running(now_ns(), process, task);
-            }
-        }
-        // The files that the process has open, for reads by their descriptors.
-        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
-        let numbers =
-            descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        self.tracker.add_existing_files(process, &numbers.collect::<Vec<u64>>());
-        Ok(())
-    }
-
-    /// Records a running child of this process, with all children that it has by now and later. A
-    /// program that has ended is no error. A child whose parent has ended belongs to another tree,
-    /// and is not recorded.
-    ///
-    /// # Errors
-    /// A process cannot be recorded.
-    pub fn attach_program(&mut self, program: u32) -> io::Result<()> {
-        self.program = Some(program);
-        self.attach_with_descendants(program)
-    }
-
-    /// Records a running process with all children that it has by now and later. Fails if one of
-    /// them cannot be recorded.
-    fn attach_with_descendants(&mut self, process: u32) -> io::Result<()> {
-        let mut new_processes = vec![process];
-        while !new_processes.is_empty() {
-            self.attach_processes(&new_processes)?;
-            // A process that is recorded by now reports its later children itself.
-            new_processes = group::descendants(process)?;
-            new_processes.retain(|process| !self.tracker.is_recorded(*process));
-        }
-        Ok(())
-    }
-
-    /// Records all processes of a control group and of the groups below it, with their later
-    /// children. Returns the number of processes. Repeated calls add processes that other programs
-    /// move into the group.
-    ///
-    /// # Errors
-    /// The folder is not a control group, or one of its processes cannot be recorded.
-    pub fn attach_group(&mut self, group: &Path) -> io::Result<usize> {
-        self.attach_processes(&group::processes(group)?)
-    }
-
-    /// Records all processes but this one and the kernel's threads, with their later children.
-    /// Returns the number of processes found, which includes processes recorded before.
-    ///
-    /// # Errors
-    /// A process cannot be recorded.
-    pub fn attach_all(&mut self) -> io::Result<usize> {
-        self.attach_processes(&group::all_processes()?)
-    }
-
-    /// Records processes with their later children, up to the first error. A process that has ended
-    /// is no error. Returns the length of `processes`.
-    fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
-        for &process in processes {
-            match self.attach(process) {
-                // The process has ended in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                attached => attached?,
-            }
-        }
-        Ok(processes.len())
     }
 
     /// Moves the start of the recording to a later time of the monotonic clock and of the wall
@@ -370,15 +276,6 @@ impl Recorder {
             }
         }
         Ok(())
-    }
-
-    /// Adds tasks to the kernel's list of the tasks whose events it reports, from this call on.
-    /// Fails if the kernel refuses.
-    fn record_events_of(&self, tasks: &[u32]) -> io::Result<()> {
-        let list: Vec<String> = tasks.iter().map(u32::to_string).collect();
-        let path = self.tracing.tasks.instance.path().join("set_event_pid");
-        let mut file = fs::OpenOptions::new().append(true).open(path)?;
-        file.write_all(list.join(" ").as_bytes())
     }
 
     /// Keeps the names of the files that recorded processes have opened since the last call. Fails
@@ -482,13 +379,12 @@ impl Recorder {
         self.pass_on_records(others, &mut write)?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
-        let unlocated_reads = self.tracker.unlocated_reads();
-        let advice_result = self.advisor.map(Advisor::finish);
         let summary = RecordingSummary {
             seconds: at_ns as f64 / 1e9,
             lost: self.lost,
-            unlocated_reads,
-            help: advice_result,
+            unlocated_reads: self.tracker.unlocated_reads(),
+            incomplete_programs: self.main_threads.incomplete_programs,
+            help: self.advisor.map(Advisor::finish),
         };
         Ok((summary, self.tracing))
     }
@@ -531,9 +427,7 @@ impl Recorder {
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
         let events: Vec<TraceEvent> = self.events.drain(..count).collect();
         for event in events {
-            if matches!(event.data, EventData::TaskEnds) {
-                self.note_end(event.at_ns, event.task);
-            }
+            self.note_thread_event(&event);
             // Later the program's own time is over; its children may live on.
             if let Some(times) = &mut self.time_split
                 && self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns)
@@ -569,6 +463,8 @@ pub struct RecordingSummary {
     /// Number of reads by AIO and io_uring with unknown file or range. They are missing from the
     /// recording.
     pub unlocated_reads: u64,
+    /// Number of programs executed by a thread whose first reads are missing.
+    pub incomplete_programs: u32,
     /// Result of the advice, if the program was advised.
     pub help: Option<AdviceResult>,
 }

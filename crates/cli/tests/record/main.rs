@@ -325,21 +325,20 @@ fn a_program_that_cannot_be_started_costs_no_recording() {
     assert!(!records_of(&scratch, "old.rec").is_empty());
 }
 
-/// Thread that executes a shell in place of its process. The shell reads after some time: until the
-/// recorder knows of it, its events are not seen.
+/// Thread that executes a shell in place of its process.
 #[test]
 #[ignore = "it is a program for the other tests"]
 fn exec_in_a_thread() {
     use std::os::unix::process::CommandExt;
     if std::env::var_os(PROGRAM).is_some() {
-        let script = "sleep 0.5; cat data > /dev/null";
+        let script = "cat data > /dev/null; sleep 0.5; cat data > /dev/null";
         let exec = || Command::new("sh").args(["-c", script]).exec();
         std::thread::spawn(exec).join().unwrap();
     }
 }
 
-/// The thread gets the number of the main thread. Nothing was recorded after that, and the program
-/// was said to wait for the `exec` all the time.
+/// The thread gets the number of the main thread. Its reads of the first 10 ms after that were not
+/// recorded, and the sleep of its child counted as processor time.
 #[test]
 fn program_that_a_thread_executes_is_recorded() {
     let scratch = Scratch::new("watch-exec-thread");
@@ -349,10 +348,13 @@ fn program_that_a_thread_executes_is_recorded() {
     scratch.data("data", 1 << 20);
     let own = std::env::current_exe().unwrap();
     let program = [own.to_str().unwrap(), "--exact", "exec_in_a_thread", "--ignored"];
-    let arguments = [&["record", "-o", "reads.rec", "--"], &program[..]].concat();
+    let arguments = [&["explain", "--json", "-o", "reads.rec", "--"], &program[..]].concat();
     let ran = Ran::of(scratch.command(arguments).env(PROGRAM, "exec").output().unwrap());
     ran.has_ended(0, "exec in a thread");
     assert!(!ran.stderr.contains("run on"), "{}", ran.stderr);
+    let text = &ran.stdout[ran.stdout.find("{\n").unwrap()..];
+    let explanation: Value = serde_json::from_str(text).unwrap();
+    assert!(time::seconds(&explanation, "sleep") >= 0.4, "{explanation:#}");
     let path = scratch.path("data");
     let records = records_of(&scratch, "reads.rec");
     let files = of_kind(&records, "file");
@@ -360,7 +362,7 @@ fn program_that_a_thread_executes_is_recorded() {
     let number = &data.unwrap_or_else(|| panic!("no {path:?} in {files:#?}"))["file"];
     let reads = of_kind(&records, "read").into_iter().filter(|read| read["file"] == *number);
     let got = |read: &Value| read["outcome"]["bytes"].as_u64().unwrap_or(0);
-    assert_eq!(reads.map(got).sum::<u64>(), 1 << 20);
+    assert_eq!(reads.map(got).sum::<u64>(), 2 << 20);
 }
 
 /// The children of a program that has ended are no longer recorded.

@@ -4,15 +4,15 @@
 //! its activity. The activities sum to the duration, each moment counted once.
 
 use std::fs::File;
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::{READPATH, Scratch, has};
-use crate::{SlowFile, can_watch};
+use crate::{PROGRAM, SlowFile, can_watch, of_kind, records_of};
 
 /// Time that each program waits at least, and the part of it that must be seen. The rest passes
 /// before its first event is recorded.
@@ -23,7 +23,7 @@ const SEEN_MIN: f64 = 0.3;
 const RUNS_MAX: usize = 5;
 
 /// Seconds of an activity, after the sum of all was checked.
-fn seconds(explanation: &Value, activity: &str) -> f64 {
+pub fn seconds(explanation: &Value, activity: &str) -> f64 {
     let times = explanation["time"].as_array().unwrap();
     let of = |time: &Value| time["seconds"].as_f64().unwrap();
     let sum: f64 = times.iter().map(of).sum();
@@ -107,6 +107,71 @@ fn a_running_program_that_sleeps_has_a_known_wait_from_the_start() {
     cat.wait().unwrap();
     let explanation: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(seconds(&explanation, "others") >= SEEN_MIN, "{explanation:#}");
+}
+
+/// Runs `explain --pid` of a running program for half a second, and ends the program.
+fn explained_running(scratch: &Scratch, mut program: Child) -> Value {
+    let mut explain =
+        scratch.command(["explain", "--json", "-o", "reads.rec", "--for", "0.5s", "--pid"]);
+    let output = explain.arg(program.id().to_string()).output();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    serde_json::from_slice(&output.unwrap().stdout).unwrap()
+}
+
+/// A loop on a processor of its own has no event of the scheduler until something else runs there.
+/// 86 % of its time was unknown.
+#[test]
+fn a_running_program_that_computes_has_processor_time_from_the_start() {
+    let scratch = Scratch::new("explain-time-busy");
+    if !can_watch(&scratch) || !has("chrt") || !has("taskset") {
+        return;
+    }
+    let mut shell = Command::new("chrt");
+    shell.args(["-f", "1", "taskset", "-c", "0", "sh", "-c", "while :; do :; done"]);
+    let explanation = explained_running(&scratch, shell.spawn().unwrap());
+    let whole = explanation["seconds"].as_f64().unwrap();
+    assert!(seconds(&explanation, "unknown") <= 0.05 * whole, "{explanation:#}");
+    assert!(seconds(&explanation, "processor") >= 0.5 * whole, "{explanation:#}");
+}
+
+/// Four threads that sleep 3 ms each, read a page, start a successor and end.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn short_threads() {
+    fn sleep_and_start_next() {
+        sleep(Duration::from_millis(3));
+        File::open("data").unwrap().read_exact(&mut [0; 4096]).unwrap();
+        std::thread::spawn(sleep_and_start_next);
+    }
+    if std::env::var_os(PROGRAM).is_some() {
+        (0..4).for_each(|_| drop(std::thread::spawn(sleep_and_start_next)));
+        sleep(Duration::from_secs(20));
+    }
+}
+
+/// The attachment takes some 30 ms, in which all threads but one begin or end. The successors of
+/// the threads that began in them are recorded. A thread that has ended is not unknown to the end.
+#[test]
+fn threads_that_begin_and_end_during_the_attachment_are_known() {
+    let scratch = Scratch::new("explain-time-threads");
+    if !can_watch(&scratch) {
+        return;
+    }
+    scratch.data("data", 4096);
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.current_dir(scratch.path(""));
+    program.args(["--exact", "time::short_threads", "--ignored"]).env(PROGRAM, "threads");
+    let program = program.stdout(Stdio::null()).spawn().unwrap();
+    // The threads begin.
+    sleep(WAIT);
+    let explanation = explained_running(&scratch, program);
+    let whole = explanation["seconds"].as_f64().unwrap();
+    assert!(seconds(&explanation, "unknown") <= 0.1 * whole, "{explanation:#}");
+    // Each of the four has time for some 100 reads.
+    let records = records_of(&scratch, "reads.rec");
+    let read_count = of_kind(&records, "read").len();
+    assert!(read_count >= 40, "{read_count} reads");
 }
 
 /// A modelled device answers each of eight reads after 100 ms.

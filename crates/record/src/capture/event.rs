@@ -121,8 +121,9 @@ pub(super) enum EventData {
     Stack { addresses: Vec<u64> },
     /// A task is created. The kernel creates the threads of io_uring (`is_kernel_io`).
     NewTask { task: u32, name: String, is_thread: bool, is_kernel_io: bool, shares_files: bool },
-    /// A task executes another program.
-    Exec,
+    /// A task executes another program. `former` is its number before that, or 0 if it is unknown:
+    /// a thread gets the number of the main thread, which it replaces.
+    Exec { former: u32 },
     /// A task ends.
     TaskEnds,
     /// A task queues a block range, which becomes one or more requests.
@@ -266,7 +267,7 @@ enum EventKind {
     Stack([EventField; 2]),
     NewTask([EventField; 3]),
     PageFault(EventField),
-    Exec,
+    Exec(EventField),
     TaskEnds,
     Queue([EventField; 4]),
     Issue([EventField; 4]),
@@ -446,7 +447,7 @@ impl Decoder {
                 }
             }
             EventKind::PageFault(address) => EventData::PageFault { address: address.value(bytes) },
-            EventKind::Exec => EventData::Exec,
+            EventKind::Exec(former) => EventData::Exec { former: former.value(bytes) as u32 },
             EventKind::TaskEnds => EventData::TaskEnds,
             EventKind::Queue([device, sector, sectors, name]) => EventData::Queue {
                 device: device.value(bytes),
@@ -529,7 +530,7 @@ fn event_kind(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'stati
             (EventKind::PageFault(field("address")), &["address", "error_code"])
         }
         "sched_waking" => (EventKind::Wake(field("pid")), &["pid"]),
-        "sched_process_exec" => (EventKind::Exec, &[]),
+        "sched_process_exec" => (EventKind::Exec(field("old_pid")), &[]),
         "sched_process_exit" => (EventKind::TaskEnds, &[]),
         "block_bio_queue" => {
             let names = ["dev", "sector", "nr_sector", "comm"];

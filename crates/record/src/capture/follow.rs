@@ -282,6 +282,7 @@ impl<N: FileNames> TaskTracker<N> {
             }
             // The kernel adds the stack to the event of a sleep: the task sleeps on.
             EventData::Stack { .. } => {}
+            EventData::Exec { former } => self.on_exec(at_ns, event.task, former),
             // The event is of the task that wakes the other one.
             EventData::Wake { task } => self.on_waking(at_ns, task),
             // With the tracer of submissions, `UringEnds` reports the same completion.
@@ -355,18 +356,7 @@ impl<N: FileNames> TaskTracker<N> {
                 let new_state = RecordedTask { process, table, name, ..RecordedTask::default() };
                 self.tasks.insert(new_task, new_state);
             }
-            // The new program has none of the mappings, and keeps the descriptors.
-            EventData::Exec => {
-                let process = state.process;
-                self.end_fault(task, None);
-                self.maps.remove_process(process);
-            }
-            EventData::TaskEnds => {
-                self.end_fault(task, None);
-                self.put_inserted(at_ns, task);
-                self.abandon_reads(at_ns, Some(task));
-                self.remove_task(task);
-            }
+            EventData::TaskEnds => self.end_task(at_ns, task),
             EventData::Queue { device, sector, sectors, .. } => {
                 let disk = self.disk_number(device);
                 self.on_queue(task, (disk, sector), sectors);
@@ -416,6 +406,14 @@ impl<N: FileNames> TaskTracker<N> {
             self.on_call_end(at_ns, task, call, result);
         }
         self.put_inserted(at_ns, task);
+    }
+
+    /// Ends the records of a task that ends, and removes it.
+    fn end_task(&mut self, at_ns: u64, task: u32) {
+        self.end_fault(task, None);
+        self.put_inserted(at_ns, task);
+        self.abandon_reads(at_ns, Some(task));
+        self.remove_task(task);
     }
 
     /// Removes an ended task, with its maps and its descriptor table if no other task uses them.

@@ -1,9 +1,12 @@
 //! Main threads that end before their process.
 //!
 //! A thread that executes a program replaces the main thread: the kernel ends that one, and gives
-//! its number to the other thread. With the end it has removed the number from the list of recorded
-//! tasks, and there is no event for the old number of the thread. The process is therefore attached
-//! again. A main thread that only ends leaves a zombie until the last thread has ended.
+//! its number to the other thread. The event of the exec names both numbers. A main thread that
+//! only ends leaves a zombie until the last thread has ended.
+//!
+//! Linux before 5.19 removes the number of the main thread from the list of recorded tasks at its
+//! end, which may be before the exec. Such a process is attached again, and its reads until then
+//! are missing.
 
 use std::{fs, io};
 
@@ -11,6 +14,27 @@ use readpath_os::proc_text;
 
 use super::event::{EventData, TraceEvent};
 use super::{Recorder, now_ns};
+
+/// Processes whose main thread has ended before another thread.
+#[derive(Debug, Default)]
+pub(super) struct MainThreads {
+    /// Processes without a main thread, as far as the events show.
+    ended: Vec<EndedMainThread>,
+    /// Processes that execute another program and that the kernel reports no longer.
+    lost: Vec<u32>,
+    /// Number of programs so far whose first reads are missing.
+    pub incomplete_programs: u32,
+}
+
+/// Process whose main thread has ended before another thread.
+#[derive(Clone, Copy, Debug)]
+struct EndedMainThread {
+    /// Number of the process.
+    process: u32,
+    /// True if a thread had replaced the main thread by the last call, and the event of its exec
+    /// was not yet read.
+    is_replaced: bool,
+}
 
 /// Main thread of a process after the end of the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,53 +64,80 @@ fn main_thread(process: u32, threads: &[u32]) -> MainThread {
 }
 
 impl Recorder {
-    /// Notes the end of a thread, before the tracker processes it. The program ends with its last
-    /// thread.
-    pub(super) fn note_end(&mut self, at_ns: u64, task: u32) {
+    /// Notes an event of an end or an exec of a thread, before the tracker processes it. The
+    /// program ends with its last thread.
+    pub(super) fn note_thread_event(&mut self, event: &TraceEvent) {
+        match event.data {
+            EventData::TaskEnds => self.note_end(event.at_ns, event.task),
+            EventData::Exec { former } if self.tracker.is_recorded(former) => {
+                // The tracker renames the thread.
+                self.main_threads.ended.retain(|ended| ended.process != event.task);
+                if former != event.task && !self.kernel_list().contains(&event.task) {
+                    self.main_threads.lost.push(event.task);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the end of a thread.
+    fn note_end(&mut self, at_ns: u64, task: u32) {
         let Some(process) = self.tracker.process_of(task) else { return };
         let is_last = self.tracker.threads_of(process).len() == 1;
         if is_last && self.program == Some(process) {
             self.ended_ns = Some(at_ns);
         }
         if !is_last && process == task {
-            self.ended_main_threads.push(process);
+            let is_replaced = false;
+            self.main_threads.ended.push(EndedMainThread { process, is_replaced });
         }
     }
 
-    /// Attaches the processes whose main thread was replaced, and ends the former numbers of the
-    /// threads that replaced it. Fails if a process cannot be recorded.
+    /// Attaches the processes whose main thread was replaced and that the kernel does not report.
+    /// Fails if a process cannot be recorded.
     pub(super) fn attach_replaced(&mut self) -> io::Result<()> {
-        for process in std::mem::take(&mut self.ended_main_threads) {
-            let former_threads = self.tracker.threads_of(process);
+        for ended in std::mem::take(&mut self.main_threads.ended) {
+            let former_threads = self.tracker.threads_of(ended.process);
             if former_threads.is_empty() {
                 continue;
             }
-            match main_thread(process, &former_threads) {
-                MainThread::Ended => {
-                    self.ended_main_threads.push(process);
-                    continue;
+            match main_thread(ended.process, &former_threads) {
+                MainThread::Ended => self.main_threads.ended.push(ended),
+                MainThread::Replaced if !ended.is_replaced => {
+                    // The event of the exec may be among the next ones.
+                    self.main_threads.ended.push(EndedMainThread { is_replaced: true, ..ended });
                 }
                 MainThread::Replaced => {
-                    // The kernel misses some switches of the new task: its times are not known.
-                    self.time_split = None;
-                    self.attach_with_descendants(process)?;
+                    // First, because their last activity would count during the attachment.
+                    self.end_threads(&former_threads);
+                    self.main_threads.lost.push(ended.process);
                 }
-                MainThread::NoProcess => {}
-            };
-            self.end_threads(&former_threads);
+                MainThread::NoProcess => {
+                    self.note_last_end(ended.process);
+                    self.end_threads(&former_threads);
+                }
+            }
+        }
+        for process in std::mem::take(&mut self.main_threads.lost) {
+            self.main_threads.incomplete_programs += 1;
+            // The kernel adds a number once only. It may have children that were not reported.
+            let _ = self.record_events_of(&[process]);
+            self.attach_with_descendants(process)?;
         }
         Ok(())
+    }
+
+    /// Notes the end of a process whose last thread has no event of its end.
+    fn note_last_end(&mut self, process: u32) {
+        if self.program == Some(process) {
+            self.ended_ns = Some(now_ns());
+        }
     }
 
     /// Processes the ends of threads for which the kernel has no event.
     fn end_threads(&mut self, threads: &[u32]) {
         for &task in threads {
-            let at_ns = now_ns();
-            if !self.tracker.is_recorded(task) {
-                continue;
-            }
-            self.note_end(at_ns, task);
-            let event = TraceEvent { at_ns, task, data: EventData::TaskEnds };
+            let event = TraceEvent { at_ns: now_ns(), task, data: EventData::TaskEnds };
             if let Some(times) = &mut self.time_split {
                 times.process(&event);
             }

@@ -294,6 +294,7 @@ impl Preload {
             seconds,
             lost: self.lost,
             unlocated_reads: 0,
+            incomplete_programs: 0,
             help: self.advisor.take().map(Advisor::finish),
         };
         let head = self.ring.head();

@@ -201,8 +201,9 @@ pub(super) fn present_activity(process: u32, thread: u32) -> Activity {
     let stat = read("stat");
     let state = proc_text::stat_fields(&stat).and_then(|mut fields| fields.next());
     match state {
-        // Its next event shows whether it runs.
-        Some("R") => Activity::Unknown,
+        // On a free processor it may have no event for seconds. If it waits for one, its next event
+        // follows soon, and shows that it runs from then on.
+        Some("R") => Activity::Processor,
         _ => activity_of(&functions_of_stack(&read("stack"))),
     }
 }

@@ -94,11 +94,14 @@ impl TimeSplit {
                 self.count_until(event.at_ns);
                 self.set_activity(*task, Activity::ProcessorQueue);
             }
+            EventData::Exec { former } if *former != event.task && self.is_recorded(*former) => {
+                self.count_until(event.at_ns);
+                self.remove(*former);
+                self.set_activity(event.task, Activity::Processor);
+            }
             EventData::TaskEnds if self.is_recorded(event.task) => {
                 self.count_until(event.at_ns);
-                if let Some(activity) = self.activities.remove(&event.task) {
-                    self.threads[activity as usize] -= 1;
-                }
+                self.remove(event.task);
             }
             _ => {}
         }
@@ -146,6 +149,13 @@ impl TimeSplit {
     /// True if the thread is recorded. The recorder's own thread has events too.
     fn is_recorded(&self, task: u32) -> bool {
         self.activities.contains_key(&task)
+    }
+
+    /// Removes a thread.
+    fn remove(&mut self, task: u32) {
+        if let Some(activity) = self.activities.remove(&task) {
+            self.threads[activity as usize] -= 1;
+        }
     }
 
     /// Sets the activity of a thread, if it is recorded.
@@ -274,6 +284,24 @@ mod tests {
         split.process(&event(210, EventData::Exit(SystemCall::IoGetevents, 2)));
         split.count_until(220);
         assert_eq!(split.spent_ns[Activity::Others as usize], 60);
+    }
+
+    /// By hand. Thread 8 runs from 100 on and executes a program at 130 as task 7, whose main thread
+    /// has ended at 110. Task 7 sleeps from 150 to the end.
+    #[test]
+    fn thread_that_executes_a_program_goes_on_as_the_main_thread() {
+        let event = |at_ns, task, data| TraceEvent { at_ns, task, data };
+        let mut split = TimeSplit::default();
+        split.set_activity(7, Activity::Lock);
+        split.set_activity(8, Activity::Processor);
+        split.count_until(100);
+        split.process(&event(110, 7, EventData::TaskEnds));
+        split.process(&event(130, 7, EventData::Exec { former: 8 }));
+        split.process(&switch(150, 7, Some(Sleep::Interruptible), 0));
+        split.set_activity(7, Activity::Sleep);
+        split.count_until(200);
+        let spent = |activity: Activity| split.spent_ns[activity as usize];
+        assert_eq!((spent(Activity::Processor), spent(Activity::Sleep)), (50, 50));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Recorded threads by process.
+//! Recorded threads by process, and the programs that they execute.
 
 use super::super::names::FileNames;
-use super::TaskTracker;
+use super::{RecordedTask, TaskTracker};
 
 impl<N: FileNames> TaskTracker<N> {
     /// Returns the process of a recorded thread.
@@ -13,5 +13,24 @@ impl<N: FileNames> TaskTracker<N> {
     pub fn threads_of(&self, process: u32) -> Vec<u32> {
         let threads = self.tasks.iter().filter(|(_, state)| state.process == process);
         threads.map(|(&task, _)| task).collect()
+    }
+
+    /// Records that `task`, whose number was `former`, executes a program. The new program has none
+    /// of the mappings, and keeps the descriptors.
+    pub(super) fn on_exec(&mut self, at_ns: u64, task: u32, former: u32) {
+        if former != task
+            && let Some(state) = self.tasks.get(&former)
+        {
+            let (process, table, name) = (state.process, state.table, state.name.clone());
+            // The main thread has ended, but its event may be lost.
+            self.end_task(at_ns, task);
+            let new_state = RecordedTask { process, table, name, ..RecordedTask::default() };
+            self.tasks.insert(task, new_state);
+            self.end_task(at_ns, former);
+        }
+        if let Some(process) = self.process_of(task) {
+            self.end_fault(task, None);
+            self.maps.remove_process(process);
+        }
     }
 }

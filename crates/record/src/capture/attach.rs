@@ -1,0 +1,134 @@
+//! Attachments to running processes.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::{Recorder, group, now_ns, wall_ns};
+
+impl Recorder {
+    /// Records a running process, and children that it starts later. Recorded tasks are skipped.
+    /// The first attachment begins the recording.
+    ///
+    /// # Errors
+    /// The process does not exist or cannot be recorded.
+    pub fn attach(&mut self, process: u32) -> io::Result<()> {
+        let mut tasks = threads_of_process(process)?;
+        tasks.retain(|task| !self.tracker.is_recorded(*task));
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        self.tracker.names().add_process(process);
+        let mut living = self.record_threads_of(process, tasks)?;
+        living.retain(|task| !self.tracker.is_recorded(*task));
+        if self.starter.take().is_some() {
+            self.begin_at((now_ns(), wall_ns()));
+        }
+        for task in living {
+            let name = fs::read_to_string(format!("/proc/{process}/task/{task}/comm"));
+            self.tracker.add_task(task, process, name.unwrap_or_default().trim_end());
+            if let Some(times) = &mut self.time_split {
+                times.add_running(now_ns(), process, task);
+            }
+        }
+        // The files that the process has open, for reads by their descriptors.
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
+        let numbers =
+            descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        self.tracker.add_existing_files(process, &numbers.collect::<Vec<u64>>());
+        Ok(())
+    }
+
+    /// Adds threads of a process to the kernel's list, with the threads that these start meanwhile.
+    /// The kernel takes some 30 ms, in which short threads begin and end. Returns the threads that
+    /// live then. The later ends and starts of threads have events. Fails if the process has ended.
+    fn record_threads_of(&self, process: u32, mut new: Vec<u32>) -> io::Result<Vec<u32>> {
+        while !new.is_empty() {
+            // The list keeps the starting thread, which ends here: to empty it takes the kernel
+            // 90 ms.
+            self.record_events_of(&new)?;
+            let listed = self.kernel_list();
+            new = threads_of_process(process)?;
+            new.retain(|task| !listed.contains(task));
+        }
+        threads_of_process(process)
+    }
+
+    /// Records a running child of this process, with all children that it has by now and later. A
+    /// program that has ended is no error. A child whose parent has ended belongs to another tree,
+    /// and is not recorded.
+    ///
+    /// # Errors
+    /// A process cannot be recorded.
+    pub fn attach_program(&mut self, program: u32) -> io::Result<()> {
+        self.program = Some(program);
+        self.attach_with_descendants(program)
+    }
+
+    /// Records a running process with all children that it has by now and later. Fails if one of
+    /// them cannot be recorded.
+    pub(super) fn attach_with_descendants(&mut self, process: u32) -> io::Result<()> {
+        let mut new_processes = vec![process];
+        while !new_processes.is_empty() {
+            self.attach_processes(&new_processes)?;
+            // A process that is recorded by now reports its later children itself.
+            new_processes = group::descendants(process)?;
+            new_processes.retain(|process| !self.tracker.is_recorded(*process));
+        }
+        Ok(())
+    }
+
+    /// Records all processes of a control group and of the groups below it, with their later
+    /// children. Returns the number of processes. Repeated calls add processes that other programs
+    /// move into the group.
+    ///
+    /// # Errors
+    /// The folder is not a control group, or one of its processes cannot be recorded.
+    pub fn attach_group(&mut self, group: &Path) -> io::Result<usize> {
+        self.attach_processes(&group::processes(group)?)
+    }
+
+    /// Records all processes but this one and the kernel's threads, with their later children.
+    /// Returns the number of processes found, which includes processes recorded before.
+    ///
+    /// # Errors
+    /// A process cannot be recorded.
+    pub fn attach_all(&mut self) -> io::Result<usize> {
+        self.attach_processes(&group::all_processes()?)
+    }
+
+    /// Records processes with their later children, up to the first error. A process that has ended
+    /// is no error. Returns the length of `processes`.
+    fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
+        for &process in processes {
+            match self.attach(process) {
+                // The process has ended in the meantime.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                attached => attached?,
+            }
+        }
+        Ok(processes.len())
+    }
+
+    /// Adds tasks to the kernel's list of the tasks whose events it reports, from this call on.
+    /// Fails if the kernel refuses.
+    pub(super) fn record_events_of(&self, tasks: &[u32]) -> io::Result<()> {
+        let list: Vec<String> = tasks.iter().map(u32::to_string).collect();
+        let path = self.tracing.tasks.instance.path().join("set_event_pid");
+        let mut file = fs::OpenOptions::new().append(true).open(path)?;
+        file.write_all(list.join(" ").as_bytes())
+    }
+
+    /// Numbers of the tasks whose events the kernel reports.
+    pub(super) fn kernel_list(&self) -> HashSet<u32> {
+        let list = self.tracing.tasks.instance.read("set_event_pid").unwrap_or_default();
+        list.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+/// Numbers of the living threads of a process. Fails if the process has ended.
+fn threads_of_process(process: u32) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(format!("/proc/{process}/task"))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
