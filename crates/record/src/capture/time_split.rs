@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(split.spent_ns[Activity::Others as usize], 60);
     }
 
-    /// By hand. Thread 8 runs from 100 on and executes a program at 130 as task 7, whose main thread
+    /// By hand. Thread 8 runs from 100 on. At 130 it executes a program as task 7, whose main thread
     /// has ended at 110. Task 7 sleeps from 150 to the end.
     #[test]
     fn thread_that_executes_a_program_goes_on_as_the_main_thread() {
