@@ -464,8 +464,8 @@ fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bo
     }
     if *incomplete_programs > 0 && path.is_some() {
         notice::print(format_args!(
-            "{incomplete_programs} programs executed by a thread: their reads of the first 10 ms or \
-             more were not seen"
+            "programs executed by a thread, whose reads of the first 10 ms or more were not seen: \
+             {incomplete_programs}"
         ));
     }
     if is_running {

@@ -31,9 +31,8 @@ pub(super) struct MainThreads {
 struct EndedMainThread {
     /// Number of the process.
     process: u32,
-    /// True if a thread had replaced the main thread by the last call, and the event of its exec
-    /// was not yet read.
-    is_replaced: bool,
+    /// True if a thread had replaced the main thread by the last check, or the process had ended.
+    is_gone: bool,
 }
 
 /// Main thread of a process after the end of the first one.
@@ -88,8 +87,8 @@ impl Recorder {
             self.ended_ns = Some(at_ns);
         }
         if !is_last && process == task {
-            let is_replaced = false;
-            self.main_threads.ended.push(EndedMainThread { process, is_replaced });
+            let is_gone = false;
+            self.main_threads.ended.push(EndedMainThread { process, is_gone });
         }
     }
 
@@ -103,16 +102,18 @@ impl Recorder {
             }
             match main_thread(ended.process, &former_threads) {
                 MainThread::Ended => self.main_threads.ended.push(ended),
-                MainThread::Replaced if !ended.is_replaced => {
-                    // The event of the exec may be among the next ones.
-                    self.main_threads.ended.push(EndedMainThread { is_replaced: true, ..ended });
+                // The event of the exec or of the last end may be among the next ones.
+                _ if !ended.is_gone => {
+                    self.main_threads.ended.push(EndedMainThread { is_gone: true, ..ended });
                 }
                 MainThread::Replaced => {
                     // First, because their last activity would count during the attachment.
                     self.end_threads(&former_threads);
                     self.main_threads.lost.push(ended.process);
                 }
+                // The last thread has ended under a number that the kernel no longer reported.
                 MainThread::NoProcess => {
+                    self.main_threads.incomplete_programs += 1;
                     self.note_last_end(ended.process);
                     self.end_threads(&former_threads);
                 }

@@ -286,8 +286,8 @@ mod tests {
         assert_eq!(split.spent_ns[Activity::Others as usize], 60);
     }
 
-    /// By hand. Thread 8 runs from 100 on. At 130 it executes a program as task 7, whose main thread
-    /// has ended at 110. Task 7 sleeps from 150 to the end.
+    /// By hand. Thread 8 runs from 100 on. The main thread, task 7, ends at 110. At 130 thread 8
+    /// executes a program and becomes task 7, which sleeps from 150 to the end.
     #[test]
     fn thread_that_executes_a_program_goes_on_as_the_main_thread() {
         let event = |at_ns, task, data| TraceEvent { at_ns, task, data };
