@@ -72,6 +72,8 @@ pub struct Hdd {
     queue: CommandQueue,
     /// Written data that is reported complete and not yet on the medium.
     write_cache: WriteCache,
+    /// Tracks of written data that go to the medium before the drive serves a command.
+    write_back_tracks_left: u32,
     /// Writes that are reported complete and being written to the medium, in order of their ends.
     writes_to_medium: VecDeque<MediumWrite>,
     /// Waiting flushes, in order of arrival.
@@ -129,6 +131,7 @@ impl Hdd {
             ),
             queue: CommandQueue::new(drive.queue),
             write_cache: WriteCache::new(cache.writes),
+            write_back_tracks_left: 0,
             writes_to_medium: VecDeque::new(),
             flushes: VecDeque::new(),
             arm_track: HeadPosition::default(),

@@ -35,7 +35,7 @@ use crate::fields::FileError;
 pub const DEVICES: &[(&str, &str)] = &[
     (
         "hdd",
-        "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata; toml=FILE; disksim=FILE; rpm=N, …",
+        "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata2012, sata; toml=FILE; disksim=FILE; rpm=N, …",
     ),
     ("ssd", "a SATA solid-state drive of 2012"),
     ("ssd520", "the same with the measured reads of an Intel SSD 520 at low queue depths"),

@@ -1,6 +1,7 @@
 //! Tests of the device models through their public API, linked as one program.
 
 mod device_contract;
+mod disk_mixed;
 mod disk_writes;
 mod hard_disk;
 mod hard_disk_traces;

@@ -9,7 +9,7 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 use readpath_models::Device;
 use readpath_models::hdd::{Hdd, build_hdd};
 
-const DRIVES: [&str; 4] = ["scsi2001", "scsi2002", "sata2010", "sata"];
+const DRIVES: [&str; 5] = ["scsi2001", "scsi2002", "sata2010", "sata2012", "sata"];
 
 fn disk(text: &str) -> Hdd {
     let spec = Spec::parse(text).unwrap_or_else(|error| panic!("{error}"));

@@ -213,7 +213,7 @@ fn specs_that_name_no_drive_are_refused() {
     };
     assert_eq!(
         refused("hdd,drive=ibm"),
-        "there is no drive `ibm`; there are: scsi2002, scsi2001, sata2010, sata"
+        "there is no drive `ibm`; there are: scsi2002, scsi2001, sata2010, sata2012, sata"
     );
     assert!(refused("hdd,rmp=7200").contains("no parameter `rmp`"));
     assert!(refused("hdd,toml=/no/such.toml").starts_with("/no/such.toml: can't be read"));
@@ -313,7 +313,7 @@ fn every_request_ends_once_in_time_under_any_cache_settings() {
 
 #[test]
 fn every_parameter_is_listed_with_unit_and_source() {
-    for name in ["scsi2001", "scsi2002", "sata2010", "sata"] {
+    for name in ["scsi2001", "scsi2002", "sata2010", "sata2012", "sata"] {
         let spec = Spec::parse(&format!("hdd,drive={name}")).expect("a spec");
         let listed = parameters(&spec).expect("a drive");
         assert!(listed.len() > 30);

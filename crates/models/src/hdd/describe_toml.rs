@@ -351,6 +351,8 @@ fn read_cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
             spans: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
             sectors: block.integer_or("write_sectors", segments * segment_sectors, SECTORS)?,
         },
+        write_back_tracks: block.integer_or("write_back_tracks", 1, bounds(1.0, 1e6, "tracks"))?
+            as u32,
         flushes_first: block.switch_or("flushes_first", false)?,
         appends: AppendPolicy::Always,
     };

@@ -308,6 +308,7 @@ fn read_cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         stops_in_sector: disk.switch_or("Stop prefetch in sector", false)?,
         stops_on_arrival: true,
         writes: WriteCacheSpec { spans: u32::from(fast_write_level > 0), sectors: segment_sectors },
+        write_back_tracks: 1,
         flushes_first: true,
         appends: match (combines_writes, fast_write_level) {
             (false, _) => AppendPolicy::Never,

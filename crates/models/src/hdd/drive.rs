@@ -117,6 +117,9 @@ pub struct CacheSpec {
     pub stops_on_arrival: bool,
     /// Capacity for writes that are reported complete and not yet on the medium.
     pub writes: WriteCacheSpec,
+    /// Tracks of written data that go to the medium in a row, while commands wait. After them the
+    /// drive serves a command. US 9,141,531 limits a write-back by a number of tracks.
+    pub write_back_tracks: u32,
     /// If true, such writes go to the medium at once, before any other request is served.
     pub flushes_first: bool,
     /// With `flushes_first`: writes that are reported complete while the previous write is being

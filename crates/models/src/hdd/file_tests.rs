@@ -446,6 +446,7 @@ fn every_field_of_a_description_has_an_effect() {
         ("[cache]", "[cache]\nreads_written = false"),
         ("[cache]", "[cache]\nhits_pass = false"),
         ("[cache]", "[cache]\nflushes_first = true"),
+        ("[cache]", "[cache]\nwrite_back_tracks = 3"),
         ("segments = { value = 16", "segments = { value = 8"),
         ("read_ahead = { value = \"segment\"", "read_ahead = { value = \"track\""),
         ("early_writes = { value = 0", "early_writes = { value = 3"),

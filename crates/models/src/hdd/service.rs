@@ -93,6 +93,9 @@ impl Hdd {
         {
             return self.store_and_complete(command.ready_ns.max(time_ns), command.request);
         }
+        if self.continues_write_back(time_ns) {
+            return self.write_back(time_ns);
+        }
         self.advance_read_ahead(time_ns);
         self.queue.mark_possibly_cached(&self.segments.take_added_spans());
         let cost_state = self.cost_state(time_ns);
@@ -133,7 +136,10 @@ impl Hdd {
             }
             Some(ArmTask::Serve(command)) => self.serve_write(time_ns, command),
             // Without a ready command the arm writes cached data back.
-            Some(ArmTask::MakeRoom) | None => self.write_back(time_ns),
+            Some(ArmTask::MakeRoom) | None => {
+                self.write_back_tracks_left = self.drive.cache.write_back_tracks - 1;
+                self.write_back(time_ns)
+            }
         }
     }
 

@@ -243,6 +243,20 @@ impl Hdd {
         }
     }
 
+    /// Returns true if the write-back in progress goes on at `time_ns`, before any command. It ends
+    /// after `write_back_tracks` tracks, and when no data is in the cache.
+    pub(super) fn continues_write_back(&mut self, time_ns: u64) -> bool {
+        let is_ready = |ready_ns| ready_ns <= time_ns;
+        if self.write_back_tracks_left > 0
+            && self.write_cache.earliest_ready_ns().is_some_and(is_ready)
+        {
+            self.write_back_tracks_left -= 1;
+            return true;
+        }
+        self.write_back_tracks_left = 0;
+        false
+    }
+
     /// Writes the nearest piece of the cached data to the medium, from `time_ns` on. If no data has
     /// arrived yet, the arm waits for it.
     pub(super) fn write_back(&mut self, time_ns: u64) {
