@@ -12,7 +12,9 @@ schedulers of the kernel. Each workload of bench/loop-schedulers runs three ways
   Priorities and writes do not reach our schedulers there, so their workloads have no such rows;
 - `modelled`: our schedulers over the same disk in virtual time.
 
-Depth is the number of requests that the disk accepts at once. The loop device passes as many.
+Depth is the number of requests that the disk accepts at once. The loop device passes as many, and
+at least four, the kernel's least `nr_requests`. The modelled disk accepts as many as the loop
+device, and chooses among as many as the disk.
 Prints the figures, medians of the runs, and compares the order of the schedulers: each pair is
 better, level (within 1.25) or worse. `--save` writes bench/results/loop-schedulers.json.
 `--small` runs 16 reads of the start of a program once, as a check.
@@ -137,12 +139,14 @@ def at_depth(depth: int, arguments: argparse.Namespace) -> list[dict]:
         # Under `none` this limits the requests in the device, also for the next scheduler.
         select(queue, "none")
         (queue / "nr_requests").write_text(str(depth))
+        passed = int((queue / "nr_requests").read_text())
+        modelled = f"hdd,drive=sata2010,queue.depth={passed},queue.window={min(depth, 9)}"
         available = (queue / "scheduler").read_text().replace("[", "").replace("]", "").split()
         kernels = [name for name in KERNELS if name in available]
         for missing in set(KERNELS) - set(kernels):
             print(f"skipped: this kernel has no scheduler {missing}", file=sys.stderr)
         for name in arguments.workloads:
-            runs = [once(name, device, disk, queue, kernels, arguments.small)
+            runs = [once(name, modelled, disk, queue, kernels, arguments.small)
                     for _ in range(arguments.runs)]
             rows += merged(runs, name, depth)
     return rows

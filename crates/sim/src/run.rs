@@ -4,7 +4,8 @@
 //! machine (one fault per page for mapped files) and reports the completion to the process. A
 //! process is busy while it copies its data, and issues no operation meanwhile. In one step, all
 //! operations that can be issued at the present time are issued before the device receives the
-//! first of their requests.
+//! first of their requests. Direct writes are sent batch by batch, as by the kernel: adjacent ones
+//! of different batches are merged only if they wait for the device.
 //!
 //! The *machine* ([`Machine`]) is the read path with its page cache, its policies and its
 //! scheduler. The *environment* ([`SimulatedEnvironment`]) is the simulated device with the clock.
@@ -307,9 +308,13 @@ impl<'a> RunningJob<'a> {
             }
             match running.process.next(now) {
                 NextAction::Operation(operation) => {
+                    let is_direct_write = operation.op == Op::Write && running.process.is_direct();
                     running.batch.push(operation);
                     if operation.is_batch_end {
                         self.submit_batch(machine, now, id);
+                        if is_direct_write {
+                            self.send_requests(machine, now);
+                        }
                     }
                 }
                 NextAction::WaitUntil(time) => {
@@ -339,6 +344,14 @@ impl<'a> RunningJob<'a> {
         let mut batch = std::mem::take(&mut self.processes[id as usize].batch);
         batch.drain(..).for_each(|operation| self.issue_operation(machine, now, id, operation));
         self.processes[id as usize].batch = batch;
+    }
+
+    /// Sends the requests of a batch to the device, as far as the scheduler and the device accept
+    /// them. Requests of one batch can be merged, and requests that wait for the device.
+    fn send_requests(&mut self, machine: &mut Machine, now: Time) {
+        while let Some(request) = machine.poll_request(now) {
+            self.world.submit(machine, now, request);
+        }
     }
 
     /// Records the end of a process, also in the machine. A failure counts as a failed read.

@@ -12,5 +12,6 @@ mod load_run;
 mod observe;
 mod program_start;
 mod raw;
+mod readers_and_writer;
 mod runs;
 mod workload;
