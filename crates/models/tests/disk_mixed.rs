@@ -12,7 +12,7 @@ fn disk(text: &str) -> Hdd {
     build_hdd(&Spec::parse(text).expect("a spec"), 1).expect("a drive")
 }
 
-/// Sectors of a write, and writes in flight at most: those of the published measurement.
+/// Sectors of a write, and writes in flight at most, as in the published measurement.
 const WRITE_SECTORS: u32 = 256;
 const WRITES_IN_FLIGHT_MAX: usize = 32;
 

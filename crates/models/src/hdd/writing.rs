@@ -244,7 +244,7 @@ impl Hdd {
     }
 
     /// Returns true if the write-back in progress goes on at `time_ns`, before any command. It ends
-    /// after `write_back_tracks` tracks, and when no data is in the cache.
+    /// after the drive's number of tracks, and when no data is in the cache.
     pub(super) fn continues_write_back(&mut self, time_ns: u64) -> bool {
         let is_ready = |ready_ns| ready_ns <= time_ns;
         if self.write_back_tracks_left > 0
