@@ -15,7 +15,7 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.data("data", 4 << 20);
     scratch.refused("run j.fio --bogus", &["--bogus", "--help"]);
     scratch.refused("bogus", &["bogus", "--help"]);
-    scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, nvme", "raid0"]);
+    scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, ssd520, nvme", "raid0"]);
     for url in ["https://host/object", "s3://bucket/object"] {
         let words = [url, "no client", "--on object", "readpath-remote"];
         scratch.refused(&format!("run j.fio --on {url}"), &words);

@@ -116,7 +116,11 @@ fn random_pages_are_read_alone() {
         return;
     }
     let file = TempFile::new(2 * SLICES * SLICE);
-    let mapping = map(&file, 256 << 20);
+    // Without this limit the file may be read whole, depending on the latency of the disk.
+    let builder = Mapping::builder().kernel_cache(false).memory(256 << 20);
+    let builder = builder.readahead("adaptive,whole_file_mib=0");
+    // SAFETY: as in `map`.
+    let mapping = unsafe { builder.open(&file.path) }.unwrap();
     let mut state = 1;
     let count = 400;
     touch(

@@ -46,7 +46,8 @@
 //!   a used page then takes more time (`adaptive/gaps.rs`).
 //! - *Whole-file prefetch.* A file under random access is read whole, or a region that receives far
 //!   more requests than the others. The budget is a sixteenth of the cost of the random requests,
-//!   plus twice the cost avoided since (`adaptive/sweep.rs`).
+//!   plus twice the cost avoided since (`adaptive/sweep.rs`). A lone reader's file may be read
+//!   into free memory early; the parameter `whole_file_mib` is the largest such file in MiB.
 //! - *Other requests* are read as requested. A request whose pages are all filled and unmarked
 //!   costs only that check.
 //!
@@ -84,6 +85,9 @@ const MARKED: bool = true;
 /// Argument for added pages without a readahead mark.
 const UNMARKED: bool = false;
 
+/// Largest value of the parameter `whole_file_mib`, and its default: 1 TiB, which means no limit.
+const WHOLE_FILE_MIB_MAX: u64 = 1 << 20;
+
 /// Readahead policy `adaptive` for one open file.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveReadahead {
@@ -105,6 +109,8 @@ pub struct AdaptiveReadahead {
     is_last_stream_backward: bool,
     /// True if a request has continued a stream since the last advice.
     has_continued_stream: bool,
+    /// Parameter `whole_file_mib` in pages; `None` without a limit.
+    whole_file_pages_max: Option<u64>,
 }
 
 /// A request with the cache state of its pages.
@@ -167,13 +173,16 @@ impl AccessContext {
 }
 
 impl AdaptiveReadahead {
-    /// Parses `adaptive`, which has no parameter.
+    /// Parses `adaptive` and its parameter `whole_file_mib`, in MiB up to 1 TiB.
     ///
     /// # Errors
-    /// The specification contains a parameter.
+    /// A parameter is unknown, or its value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<AdaptiveReadahead, SpecError> {
-        spec.only(&[])?;
-        Ok(AdaptiveReadahead::default())
+        spec.only(&["whole_file_mib"])?;
+        let mib = spec.integer("whole_file_mib", WHOLE_FILE_MIB_MAX, 0..=WHOLE_FILE_MIB_MAX)?;
+        let whole_file_pages_max =
+            (mib < WHOLE_FILE_MIB_MAX).then_some(mib * (1 << 20) / PAGE_BYTES);
+        Ok(AdaptiveReadahead { whole_file_pages_max, ..AdaptiveReadahead::default() })
     }
 
     /// Target window, in pages, of the latest stream. `None` without a stream, or if its begin
@@ -277,7 +286,8 @@ impl AdaptiveReadahead {
             // skipped.
             let is_one_pass = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
-                sweep::sweep(access, is_one_pass, pages);
+                let whole_file_pages_max = self.whole_file_pages_max.unwrap_or(u64::MAX);
+                sweep::sweep(access, is_one_pass, whole_file_pages_max, pages);
             }
         }
         if self.streams.len() == STREAMS_MAX

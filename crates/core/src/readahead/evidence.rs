@@ -52,6 +52,8 @@ pub struct DeviceEvidence {
     pub estimate: DeviceEstimate,
     /// Size of the cache in pages.
     pub memory_pages: u64,
+    /// Number of frames of the cache that hold no page. 0 where the kernel keeps the pages.
+    pub free_pages: u64,
     /// Further memory in pages that would stay free. A file of a lone reader may be read whole into
     /// it. 0: none.
     pub spare_pages: u64,

@@ -267,6 +267,7 @@ impl PageView for FilePages<'_> {
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());
         device.memory_pages = memory_pages.min(self.budget.policy_pages_max);
+        device.free_pages = u64::from(self.cache.free_pages());
         device.standing_pages = self.cache.counters().standing_pages();
         Evidence { device, file }
     }

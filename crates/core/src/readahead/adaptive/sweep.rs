@@ -48,22 +48,24 @@ const SPARE_PAGE_PS: u64 = 5_300_000;
 /// Accounts for a request that continues no stream, and prefetches the next piece of the file if
 /// the budget allows it. Nothing is read for a reader that moves over the file in one direction
 /// (`is_one_pass`), because it does not return.
-pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn PageView) {
+///
+/// Early prefetch for a lone reader applies to files of at most `whole_file_pages_max` pages.
+pub(super) fn sweep(
+    access: AccessContext,
+    is_one_pass: bool,
+    whole_file_pages_max: u64,
+    pages: &mut dyn PageView,
+) {
     let AccessContext { request, file_pages, is_touch, .. } = access;
     let absent_pages = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
     let marginal_cost = device.marginal_cost_pages(request.count());
-    if absent_pages > 0 {
-        file.scattered_requests += 1;
-        file.crowded_requests += u64::from(device.open_reads > 1);
-        file.scattered_pages += absent_pages;
-        file.cost_paid_pages += marginal_cost;
-    } else {
-        file.cost_avoided_pages += marginal_cost;
-    }
+    record_cost(absent_pages, marginal_cost, device, file);
     let cost_paid_pages = file.cost_paid_pages;
     let is_share_requested = file.has_requested_share(REQUESTED_SHARE_DIVISOR, file_pages);
-    let is_lone_paid = is_lone(device, file) && latency_pays(device, request.count());
+    let is_lone_paid = file_pages <= whole_file_pages_max
+        && is_lone(device, file)
+        && latency_pays(device, request.count());
     let room_pages = room_pages(device, is_lone_paid, is_share_requested, file_pages);
     let fills_spare = room_pages == 0 && device.spare_pages > 0;
     let budget_pages = match fills_spare {
@@ -117,6 +119,23 @@ pub(super) fn sweep(access: AccessContext, is_one_pass: bool, pages: &mut dyn Pa
     }
 }
 
+/// Adds the marginal cost of a request with `absent_pages` missing pages to the file's costs.
+fn record_cost(
+    absent_pages: u64,
+    marginal_cost: u64,
+    device: &DeviceEvidence,
+    file: &mut FileEvidence,
+) {
+    if absent_pages == 0 {
+        file.cost_avoided_pages += marginal_cost;
+        return;
+    }
+    file.scattered_requests += 1;
+    file.crowded_requests += u64::from(device.open_reads > 1);
+    file.scattered_pages += absent_pages;
+    file.cost_paid_pages += marginal_cost;
+}
+
 /// Returns true if a file has one reader at a time: no other read is open, and at most one of
 /// [`WINDOW_COST_FACTOR`] scattered requests was made next to another read.
 fn is_lone(device: &DeviceEvidence, file: &FileEvidence) -> bool {
@@ -139,7 +158,7 @@ fn room_pages(
         return u64::MAX;
     }
     match is_lone_paid && file_pages <= device.memory_pages {
-        true => device.memory_pages.saturating_sub(device.added_pages),
+        true => device.free_pages,
         false => 0,
     }
 }
