@@ -15,11 +15,9 @@ use crate::page_cache::own::{LazyEngine, READ_BYTES_MAX, WaitOutcome};
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
 
-mod held_reads;
 mod kernel_reads;
 mod kernel_ring;
 
-use held_reads::HeldReads;
 use kernel_reads::KernelReads;
 
 /// Number of reads that start together. A group shares a lock, a clock reading and a system call.
@@ -37,10 +35,6 @@ const COPY_TWICE_BYTES_MAX: u64 = 16 << 10;
 /// without wake-ups between threads. Reads start in groups of 8. An incomplete group starts with
 /// [`start`](Batch::start), or when [`wait`](Batch::wait) finds no completed read. Dropping a batch
 /// abandons its reads.
-///
-/// Where the kernel caches the pages, a read starts at once while the device's queue has room: 64
-/// to 512 reads of a file, at most 32 MiB. Further reads start as `wait` returns earlier ones. The
-/// device thus works while the caller takes bytes. `start` starts all of them.
 ///
 /// ```
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-batch-{}", std::process::id()));
@@ -67,8 +61,6 @@ pub struct Batch {
     queue: Option<QueueId>,
     /// Reads submitted to the kernel page cache and not yet copied out.
     kernel_reads: KernelReads,
-    /// Reads for the kernel page cache that wait for room in `kernel_reads`.
-    held: HeldReads,
     /// Reads for the engine that have not started.
     unstarted: Vec<UnstartedRead>,
     /// Completed reads, not yet returned by `wait`.
@@ -90,7 +82,6 @@ impl ReadPath {
             engine,
             queue: None,
             kernel_reads: KernelReads::default(),
-            held: HeldReads::default(),
             unstarted: Vec::new(),
             ready: VecDeque::new(),
             borrowed: None,
@@ -128,52 +119,27 @@ impl Batch {
             return Err(ReadError::TooLarge { bytes, bytes_max });
         }
         self.end_borrow();
-        let read = UnstartedRead { handle, offset, bytes, ticket };
-        // The reads of a file keep their order.
-        if self.held.has_read_of_file(&read) || !self.kernel_reads.has_room(&read) {
-            self.held.push(read);
-            return Ok(());
-        }
-        self.submit(read)
-    }
-
-    /// Starts the I/O of a read in the kernel page cache, or adds the read to those for the engine.
-    ///
-    /// # Errors
-    /// The system lacks memory or a backend for a read past the kernel page cache.
-    fn submit(&mut self, read: UnstartedRead) -> Result<(), ReadError> {
-        let bytes_in_file = read.bytes_in_file();
-        let UnstartedRead { handle, offset, ticket, .. } = &read;
+        let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > 0 {
-            if let Some(residency) = handle.submit_to_kernel(*offset, bytes_in_file) {
+            if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The kernel has started the I/O. `wait` copies the bytes when they are resident.
-                self.kernel_reads.push(UnstartedRead { bytes: bytes_in_file, ..read }, residency);
+                let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
+                self.kernel_reads.push(unstarted, residency);
                 return Ok(());
             }
             // Succeeds on a path with a cache of its own, for pages in the kernel page cache.
             if let Some(copy) =
-                handle.copy_resident(*offset, bytes_in_file, || self.free_buffers.pop())
+                handle.copy_resident(offset, bytes_in_file, || self.free_buffers.pop())
             {
-                self.ready.push_back(SharedRead::from_copy(*ticket, copy));
+                self.ready.push_back(SharedRead::from_copy(ticket, copy));
                 return Ok(());
             }
         }
         self.engine.engine_or_build()?;
         // With all requested bytes: the engine cuts the read at the end of the file.
-        self.unstarted.push(read);
+        self.unstarted.push(UnstartedRead { handle, offset, bytes, ticket });
         if self.unstarted.len() == START_GROUP_READS {
-            self.start_engine_reads();
-        }
-        Ok(())
-    }
-
-    /// Submits held reads while there is room for them.
-    ///
-    /// # Errors
-    /// As [`submit`](Batch::submit).
-    fn submit_held(&mut self) -> Result<(), ReadError> {
-        while let Some(read) = self.held.pop_with_room(&self.kernel_reads) {
-            self.submit(read)?;
+            self.start();
         }
         Ok(())
     }
@@ -181,24 +147,9 @@ impl Batch {
     /// Submits all reads that have not started to the storage, and releases the pages of returned
     /// reads. No effect in a child process that was forked after the batch was created.
     pub fn start(&mut self) {
-        if !self.engine.is_of_this_process() {
-            return;
-        }
-        while let Some(read) = self.held.pop() {
-            let unsubmitted = read.clone();
-            if self.submit(read).is_err() {
-                // `wait` submits it again and reports the error.
-                self.held.push_front(unsubmitted);
-                break;
-            }
-        }
-        self.start_engine_reads();
-    }
-
-    /// Submits all reads for the engine that have not started, and releases the pages of returned
-    /// reads.
-    fn start_engine_reads(&mut self) {
-        if self.unstarted.is_empty() && self.returned.is_empty() {
+        if !self.engine.is_of_this_process()
+            || self.unstarted.is_empty() && self.returned.is_empty()
+        {
             return;
         }
         let engine = Arc::clone(&self.engine);
@@ -226,8 +177,7 @@ impl Batch {
             (Some(engine), Some(queue)) => engine.lock().in_flight.queue_len(queue),
             _ => 0,
         };
-        let submitted = self.kernel_reads.len() + self.unstarted.len() + queue_len;
-        self.held.len() + submitted + self.ready.len()
+        self.kernel_reads.len() + self.unstarted.len() + queue_len + self.ready.len()
     }
 
     /// True if `wait` would return `None`.
@@ -247,7 +197,6 @@ impl Batch {
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
         self.check_process()?;
         self.end_borrow();
-        self.submit_held()?;
         if self.ready.is_empty() {
             self.wait_for_kernel_read()?;
         }
@@ -297,7 +246,6 @@ impl Batch {
     ) -> Result<Option<PutRead>, ReadError> {
         self.check_process()?;
         self.end_borrow();
-        self.submit_held()?;
         if self.ready.is_empty()
             && let Some((unstarted, status)) =
                 self.kernel_reads.next(COPY_TWICE_BYTES_MAX, &mut self.free_buffers)

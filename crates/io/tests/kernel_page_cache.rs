@@ -169,67 +169,6 @@ fn batch_reads_are_started_together_and_are_right() {
     assert_eq!(path.stats().device_reads, 0);
 }
 
-/// Bytes that the path has asked the kernel to read, which starts each read of a batch.
-fn started_bytes(path: &ReadPath) -> u64 {
-    path.stats().kernel_advised_bytes
-}
-
-/// Reads of 4 KiB, in an order that no policy predicts. A device's queue is taken to hold 64 to 512
-/// requests.
-#[test]
-fn batch_starts_as_many_reads_as_the_queue_holds_and_then_one_for_each_taken() {
-    const READS: u64 = 2_048;
-    let Some((_temp, content, path, file)) = cold() else { return };
-    file.advise(Advice::Random);
-    let page = |ticket: u64| ticket * ticket % 4_093 / 2;
-    let mut batch = path.batch();
-    (0..READS).for_each(|it| batch.read(&file, page(it) * PAGE as u64, PAGE as u64, it).unwrap());
-    assert_eq!(batch.len(), READS as usize);
-    let started = started_bytes(&path) / PAGE as u64;
-    assert!(started <= 512, "{started}");
-    let mut seen = vec![false; READS as usize];
-    while let Some(read) = batch.wait().unwrap() {
-        let ticket = read.ticket();
-        let bytes = read.slices().unwrap().collect::<Vec<_>>().concat();
-        assert!(bytes == content[page(ticket) as usize * PAGE..][..PAGE], "{ticket}");
-        assert!(!std::mem::replace(&mut seen[ticket as usize], true));
-        assert_eq!(batch.len(), seen.iter().filter(|&&is_seen| !is_seen).count());
-    }
-    assert!(seen.into_iter().all(|is_seen| is_seen));
-    assert_eq!(path.stats().device_reads, 0);
-}
-
-/// Forty reads of 1 MiB: 32 MiB start at once. The second call of `wait` finds room for one more,
-/// and `start` starts the other seven.
-#[test]
-fn batch_has_32_mib_under_way_until_all_reads_are_started() {
-    const MIB: u64 = 1 << 20;
-    let temp = TempFile::of(&content(FILE_BYTES), 5);
-    readpath_record::cold::drop_pages(&temp.path).unwrap();
-    if resident(&temp, 0..5 * FILE_BYTES / PAGE) > 0 {
-        eprintln!("skipped: the kernel can't be brought to drop the pages here");
-        return;
-    }
-    let path = ReadPath::builder().build().unwrap();
-    let file = path.open(&temp.path).unwrap();
-    file.advise(Advice::Random);
-    let mut batch = path.batch();
-    (0..40).for_each(|it| batch.read(&file, it * 7 % 40 * MIB, MIB, it).unwrap());
-    assert_eq!(started_bytes(&path), 32 * MIB);
-    assert!(batch.wait().unwrap().is_some());
-    assert_eq!(started_bytes(&path), 32 * MIB);
-    assert!(batch.wait().unwrap().is_some());
-    assert_eq!(started_bytes(&path), 33 * MIB);
-    batch.start();
-    assert_eq!((started_bytes(&path), batch.len()), (40 * MIB, 38));
-    let mut taken = 2;
-    while let Some(read) = batch.wait().unwrap() {
-        assert_eq!(read.bytes().unwrap(), MIB);
-        taken += 1;
-    }
-    assert_eq!(taken, 40);
-}
-
 /// The advised pages are tested on the modelled device.
 #[test]
 fn strided_and_descending_reads_are_right() {

@@ -14,11 +14,6 @@ use crate::page_cache::kernel_reads::submitted_reads::{KernelReadStatus, Submitt
 use crate::page_cache::own::OpenFile;
 use crate::page_cache::own::state::batch_reads::UnstartedRead;
 
-/// Largest number of bytes under way for one file of a batch, unless it has a single read. The
-/// limit by number depends on the device ([`Handle::kernel_reads_max`]).
-///
-/// [`Handle::kernel_reads_max`]: crate::page_cache::own::Handle::kernel_reads_max
-const BYTES_MAX: u64 = 32 << 20;
 /// Number of reads checked by one system call each, oldest first, before the batch waits for one.
 const CHECKS_MAX: u32 = 8;
 /// Limits of reads that helper threads await for one batch: per file, and in total.
@@ -32,19 +27,10 @@ const RING_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) struct KernelReads {
     /// Reads in order of their submission.
     reads: VecDeque<KernelCacheRead>,
-    /// Number and bytes of these reads, by file.
-    under_way: BTreeMap<usize, UnderWay>,
     /// Number of these reads that only a thread can wait for.
     thread_reads: usize,
     /// Created when the batch first waits.
     ring: RingState,
-}
-
-/// Submitted reads of one file.
-#[derive(Clone, Copy, Default)]
-struct UnderWay {
-    reads: usize,
-    bytes: u64,
 }
 
 /// Ring of a batch.
@@ -93,24 +79,11 @@ impl KernelReads {
         self.reads.len()
     }
 
-    /// True if the read may start now: it does not go through the kernel page cache, or the queue
-    /// of its device has room next to the reads of its file.
-    pub(super) fn has_room(&self, read: &UnstartedRead) -> bool {
-        let Some(reads_max) = read.handle.kernel_reads_max() else { return true };
-        let under_way = self.under_way.get(&file_address(read));
-        under_way.is_none_or(|UnderWay { reads, bytes }| {
-            *reads < reads_max && bytes.saturating_add(read.bytes_in_file()) <= BYTES_MAX
-        })
-    }
-
     /// Adds a read that was submitted to the kernel, with the residency found at submission.
     pub(super) fn push(&mut self, unstarted: UnstartedRead, residency: SubmittedResidency) {
         let needs_thread = matches!(self.ring, RingState::Unavailable);
         self.thread_reads += usize::from(needs_thread);
         let wait = ReadWait::Unassigned;
-        let under_way = self.under_way.entry(file_address(&unstarted)).or_default();
-        under_way.reads += 1;
-        under_way.bytes += unstarted.bytes;
         self.reads.push_back(KernelCacheRead { unstarted, residency, needs_thread, wait });
     }
 
@@ -145,13 +118,6 @@ impl KernelReads {
     fn remove_read(&mut self, index: usize) -> Option<UnstartedRead> {
         let KernelCacheRead { unstarted, needs_thread, .. } = self.reads.remove(index)?;
         self.thread_reads -= usize::from(needs_thread);
-        let file = file_address(&unstarted);
-        let under_way = self.under_way.get_mut(&file).expect("the read was counted");
-        under_way.reads -= 1;
-        under_way.bytes -= unstarted.bytes;
-        if under_way.reads == 0 {
-            self.under_way.remove(&file);
-        }
         Some(unstarted)
     }
 
@@ -313,11 +279,6 @@ impl KernelReads {
         }
         true
     }
-}
-
-/// Address of the open file of a read, which identifies the file while the read exists.
-pub(super) fn file_address(read: &UnstartedRead) -> usize {
-    Arc::as_ptr(&read.handle.file).addr()
 }
 
 impl Drop for KernelReads {

@@ -13,7 +13,6 @@
 //! does not detect descending, strided and record access: these windows are advised completely.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -48,12 +47,6 @@ const COPY_NS_PER_KIB: u64 = 1_000;
 /// of 16 KiB by eight threads in a file of that size had all of it advised once an eighth was read.
 /// They read three times the bytes, at 0.4 of the rate of `pread`.
 const POLICY_MEMORY_BYTES: u64 = 64 << 20;
-
-/// Bounds of the number of requests that a device's queue is taken to hold. The kernel's default is
-/// 128 (`nr_requests`), which is assumed without a queue. The devices of `bench/depth.py` have
-/// their best rate from 16 to 64 on.
-const REQUESTS_MAX: RangeInclusive<u32> = 64..=512;
-const REQUESTS_DEFAULT: u32 = 128;
 
 /// Kernel readahead window in pages (2 MiB) from which its streams gain nothing by our policy.
 const LARGE_WINDOW_PAGES: u64 = 512;
@@ -93,8 +86,6 @@ struct KernelWindow {
     window_pages: u64,
     /// Largest advice per call.
     advice_pages_max: u64,
-    /// Number of requests that the device's queue holds, within `REQUESTS_MAX`.
-    requests_max: usize,
     /// True without a block device below: a server, or FUSE. Advice there blocks while the file
     /// system has its maximum of requests in flight (12 for FUSE).
     may_block: bool,
@@ -361,10 +352,6 @@ impl KernelWindow {
         KernelWindow {
             window_pages,
             advice_pages_max: window_pages.max(request_pages),
-            requests_max: queue
-                .map_or(REQUESTS_DEFAULT, |queue| queue.requests_max)
-                .clamp(*REQUESTS_MAX.start(), *REQUESTS_MAX.end())
-                as usize,
             may_block: queue.is_none(),
         }
     }
@@ -434,11 +421,6 @@ impl FileKernelReadahead {
     /// ended.
     pub(in crate::page_cache) fn may_block(&self, target: &Target) -> bool {
         self.path_readahead.device_window(target).may_block
-    }
-
-    /// Number of requests that the queue of the target's device holds, within bounds.
-    pub(in crate::page_cache) fn device_requests_max(&self, target: &Target) -> usize {
-        self.path_readahead.device_window(target).requests_max
     }
 
     /// Counts the read as awaited, and queues it for a waiter thread.

@@ -53,17 +53,6 @@ impl Handle {
         Some((file, file.open_buffered()?))
     }
 
-    /// Largest number of reads of a batch that are under way in the kernel page cache together:
-    /// the number of requests that the device's queue holds. Returns `None` if the kernel does not
-    /// cache the pages.
-    ///
-    /// A further read would block its caller until the queue has room. Meanwhile the caller cannot
-    /// take the bytes that have arrived, and later the device would be idle while it takes them.
-    pub(crate) fn kernel_reads_max(&self) -> Option<usize> {
-        let file = self.file.pages.kernel_file()?;
-        Some(file.readahead.device_requests_max(&file.target))
-    }
-
     /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel), without waiting.
     /// Returns `None` if the read has not completed.
     ///

@@ -30,7 +30,7 @@ struct Model {
 
 /// Kernel window of the modelled device: 32 pages.
 fn device_window() -> KernelWindow {
-    KernelWindow { window_pages: 32, advice_pages_max: 256, requests_max: 128, may_block: false }
+    KernelWindow { window_pages: 32, advice_pages_max: 256, may_block: false }
 }
 
 /// Duration of a request of `bytes` bytes to the modelled device.

@@ -19,20 +19,12 @@ use crate::page_cache::own::Handle;
 use crate::page_cache::own::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
 
 /// A read of a batch that is not started.
-#[derive(Clone)]
 pub(crate) struct UnstartedRead {
     pub(crate) handle: Arc<Handle>,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     /// Caller's identifier, returned with the result.
     pub(crate) ticket: u64,
-}
-
-impl UnstartedRead {
-    /// Number of the read's bytes that lie within the file.
-    pub(crate) fn bytes_in_file(&self) -> u64 {
-        self.bytes.min(self.handle.file.bytes.saturating_sub(self.offset))
-    }
 }
 
 /// A completed read, shared with a batch. [`EngineState::release_and_start`] takes it back.
