@@ -85,9 +85,6 @@ const MARKED: bool = true;
 /// Argument for added pages without a readahead mark.
 const UNMARKED: bool = false;
 
-/// Largest value of the parameter `whole_file_mib`, and its default: 1 TiB, which means no limit.
-const WHOLE_FILE_MIB_MAX: u64 = 1 << 20;
-
 /// Readahead policy `adaptive` for one open file.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveReadahead {
@@ -173,15 +170,16 @@ impl AccessContext {
 }
 
 impl AdaptiveReadahead {
-    /// Parses `adaptive` and its parameter `whole_file_mib`, in MiB up to 1 TiB.
+    /// Parses `adaptive` and its parameter `whole_file_mib`, in MiB. Its default and largest value
+    /// is 1 TiB, which means no limit.
     ///
     /// # Errors
     /// A parameter is unknown, or its value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<AdaptiveReadahead, SpecError> {
         spec.only(&["whole_file_mib"])?;
-        let mib = spec.integer("whole_file_mib", WHOLE_FILE_MIB_MAX, 0..=WHOLE_FILE_MIB_MAX)?;
-        let whole_file_pages_max =
-            (mib < WHOLE_FILE_MIB_MAX).then_some(mib * (1 << 20) / PAGE_BYTES);
+        let unlimited_mib = 1 << 20;
+        let mib = spec.integer("whole_file_mib", unlimited_mib, 0..=unlimited_mib)?;
+        let whole_file_pages_max = (mib < unlimited_mib).then_some(mib * (1 << 20) / PAGE_BYTES);
         Ok(AdaptiveReadahead { whole_file_pages_max, ..AdaptiveReadahead::default() })
     }
 
