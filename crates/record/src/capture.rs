@@ -45,6 +45,7 @@ mod submitted;
 mod tables;
 mod time_split;
 mod tracing;
+mod uring_operations;
 
 pub use advise::{AdviceResult, StopReason, Waits};
 pub use tracing::{Tracing, TracingPermit};

@@ -14,7 +14,7 @@ impl Recorder {
     /// # Errors
     /// The process does not exist or cannot be recorded.
     pub fn attach(&mut self, process: u32) -> io::Result<()> {
-        let mut tasks = threads_of_process(process)?;
+        let mut tasks = group::threads(process)?;
         tasks.retain(|task| !self.tracker.is_recorded(*task));
         if tasks.is_empty() {
             return Ok(());
@@ -49,10 +49,10 @@ impl Recorder {
             // 90 ms.
             self.record_events_of(&new)?;
             let listed = self.kernel_list();
-            new = threads_of_process(process)?;
+            new = group::threads(process)?;
             new.retain(|task| !listed.contains(task));
         }
-        threads_of_process(process)
+        group::threads(process)
     }
 
     /// Records a running child of this process, with all children that it has by now and later. A
@@ -125,10 +125,4 @@ impl Recorder {
         let list = self.tracing.tasks.instance.read("set_event_pid").unwrap_or_default();
         list.lines().filter_map(|line| line.parse().ok()).collect()
     }
-}
-
-/// Numbers of the living threads of a process. Fails if the process has ended.
-fn threads_of_process(process: u32) -> io::Result<Vec<u32>> {
-    let entries = fs::read_dir(format!("/proc/{process}/task"))?;
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }

@@ -1,4 +1,4 @@
-//! Processes of a control group, or of the machine.
+//! Processes of a control group, or of the machine, and threads of a process.
 
 use std::fs;
 use std::io;
@@ -20,6 +20,12 @@ pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
         return Err(io::Error::other("not a control group: another file system has this folder"));
     }
     listed_processes(folder)
+}
+
+/// Numbers of the living threads of a process. Fails if the process has ended.
+pub(super) fn threads(process: u32) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(format!("/proc/{process}/task"))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Numbers in the lists of processes of `folder` and of the folders below it. Fails if the folder

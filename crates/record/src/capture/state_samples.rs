@@ -34,6 +34,7 @@ mod page_tables;
 mod touches;
 mod uring;
 
+use super::group;
 use activities::activity;
 use faults::FaultSamples;
 pub(super) use faults::SampledFault;
@@ -402,7 +403,7 @@ impl Sampling {
             if !found.insert(process) {
                 continue;
             }
-            for thread in threads_of(process) {
+            for thread in group::threads(process).unwrap_or_default() {
                 unsearched.extend(children_of(process, thread));
             }
         }
@@ -416,7 +417,7 @@ impl Sampling {
     /// Adds a process, or updates its threads. Removes it if it has ended, or if there would be
     /// more than `THREADS_MAX` threads.
     fn add_process(&mut self, process: u32) {
-        let threads = threads_of(process);
+        let threads = group::threads(process).unwrap_or_default();
         let others = self.processes.iter().filter(|(number, _)| **number != process);
         let other_threads: usize = others.map(|(_, process)| process.threads.len()).sum();
         if threads.is_empty() || other_threads + threads.len() > THREADS_MAX {
@@ -444,13 +445,6 @@ impl ProcessorTime {
         let part = u128::from(passed_ns) * u128::from(self.queued_ns);
         part.checked_div(u128::from(total_ns)).unwrap_or(0) as u64
     }
-}
-
-/// Threads of a process; none if it has ended.
-fn threads_of(process: u32) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Processes that a thread has started and that still run.

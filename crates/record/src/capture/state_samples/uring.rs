@@ -27,6 +27,7 @@ use super::super::event::{AT_POSITION, Inode};
 use super::super::names::{FileNames, NamedFile, System};
 use super::super::now_ns;
 use super::super::submitted::FIXED_FILE;
+use super::super::uring_operations;
 use super::spread;
 
 /// Largest number of entries of a ring, as in the kernel.
@@ -49,13 +50,6 @@ const MAP_REQUESTS: u64 = 0x1000_0000;
 const OP_READV: u8 = 1;
 const OP_READ_FIXED: u8 = 4;
 const OP_READ: u8 = 22;
-/// Operations that wait for an event, of sockets, pipes, timers and locks, by their numbers in
-/// `linux/io_uring.h`: no operation (0), poll (6), messages (9, 10), timeouts (11, 15), accept and
-/// connect (13, 16), send and receive (26, 27), messages to rings (40), sends without a copy (47,
-/// 48), reads of pipes (49), children (50), locks (51 to 53), receive without a copy and epoll (58,
-/// 59).
-const EVENT_OPERATIONS: [u8; 20] =
-    [0, 6, 9, 10, 11, 13, 15, 16, 26, 27, 40, 47, 48, 49, 50, 51, 52, 53, 58, 59];
 /// Maximum number of reads in flight per ring. The oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 1 << 16;
 /// Time in nanoseconds for which the file of a descriptor is taken to be the same.
@@ -170,8 +164,7 @@ impl UringSamples {
         self.sample();
         let is_idle = |ring: &Ring| {
             let mut operations = ring.in_flight.iter().map(|request| request.operation);
-            ring.overwritten.is_empty()
-                && operations.all(|operation| EVENT_OPERATIONS.contains(&operation))
+            ring.overwritten.is_empty() && operations.all(uring_operations::is_event_number)
         };
         self.has_rings() && self.rings.iter().all(is_idle)
     }

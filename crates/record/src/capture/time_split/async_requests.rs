@@ -3,36 +3,12 @@
 use std::collections::HashSet;
 
 use super::super::event::{EventData, SystemCall};
-
-/// Operations of io_uring that wait for an event, by their names in the kernel's events: of
-/// sockets, pipes, timers and locks.
-const EVENT_OPERATIONS: [&str; 20] = [
-    "NOP",
-    "POLL_ADD",
-    "SENDMSG",
-    "RECVMSG",
-    "TIMEOUT",
-    "ACCEPT",
-    "LINK_TIMEOUT",
-    "CONNECT",
-    "SEND",
-    "RECV",
-    "MSG_RING",
-    "SEND_ZC",
-    "SENDMSG_ZC",
-    "READ_MULTISHOT",
-    "WAITID",
-    "FUTEX_WAIT",
-    "FUTEX_WAITV",
-    "FUTEX_WAKE",
-    "RECV_ZC",
-    "EPOLL_WAIT",
-];
+use super::super::uring_operations;
 
 /// Requests in flight since the recording began.
 #[derive(Debug, Default)]
 pub(super) struct AsyncRequests {
-    /// Requests of io_uring, without [`EVENT_OPERATIONS`].
+    /// Requests of io_uring, without operations that wait for an event.
     uring: HashSet<u64>,
     /// Number of requests of AIO that were submitted and not yet returned by a call. A program that
     /// takes results from memory has a higher number, and is then taken to wait for storage.
@@ -54,7 +30,7 @@ impl AsyncRequests {
     pub fn process(&mut self, data: &EventData) {
         match data {
             EventData::UringSubmit { request, operation }
-                if !EVENT_OPERATIONS.contains(&operation.as_str()) =>
+                if !uring_operations::is_event_name(operation) =>
             {
                 self.uring.insert(*request);
             }
