@@ -8,17 +8,16 @@ use readpath_remote::planner::{
     PlannerOptions, ReadFailure, ReadId, Time,
 };
 
+#[path = "content/mod.rs"]
+mod content;
+
+use content::content;
+
 const PAGE: u64 = 4096;
 
 /// The bytes of a range of version `version` of a file. Any two versions differ in most places.
 fn bytes(file: u64, version: u64, range: std::ops::Range<u64>) -> Vec<u8> {
-    let key = splitmix::mixed(version ^ file << 32);
-    let words = range.start / 8..range.end.div_ceil(8);
-    let mut bytes: Vec<u8> =
-        words.flat_map(|word| splitmix::mixed(word ^ key).to_le_bytes()).collect();
-    bytes.drain(..(range.start % 8) as usize);
-    bytes.truncate((range.end - range.start) as usize);
-    bytes
+    content(version ^ file << 32, range)
 }
 
 /// A planner that reads only the requested pages.

@@ -1,7 +1,6 @@
 //! Operators with the layer, and a layer below it that counts requests and adds ETags.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,26 +13,19 @@ use opendal::raw::{
 };
 use opendal::services::{Http, Memory};
 use opendal::{Metadata, Operator, Result};
-use readpath_core::splitmix;
 use readpath_remote::opendal::ReadpathLayer;
 use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{Runtime, StoreOptions, TokioRuntime};
 
 use crate::server::Server;
 
+#[path = "../content/mod.rs"]
+mod content;
+
+pub use content::content;
+
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
-
-/// Bytes of a version of an object, different in most places from all other versions.
-pub fn content(version: u64, range: Range<u64>) -> Vec<u8> {
-    let key = splitmix::mixed(version);
-    let words = range.start / 8..range.end.div_ceil(8);
-    let mut bytes: Vec<u8> =
-        words.flat_map(|word| splitmix::mixed(word ^ key).to_le_bytes()).collect();
-    bytes.drain(..(range.start % 8) as usize);
-    bytes.truncate((range.end - range.start) as usize);
-    bytes
-}
 
 /// Options without readahead: each fetch is for a read. A part has 64 KiB, the memory 4 MiB.
 pub fn options() -> StoreOptions {

@@ -22,6 +22,11 @@ use readpath_remote::planner::PlannerOptions;
 use readpath_remote::store::{ReadpathStore, StoreOptions, TokioRuntime};
 use tokio::time::Instant;
 
+#[path = "../content/mod.rs"]
+mod content;
+
+pub use content::content;
+
 /// Bytes in a chunk of a body.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -335,17 +340,6 @@ impl<S: ObjectStore> fmt::Display for TestStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Test({})", self.store)
     }
-}
-
-/// Bytes of a version of an object, different in most places from all other versions.
-pub fn content(version: u64, range: Range<u64>) -> Vec<u8> {
-    let key = splitmix::mixed(version);
-    let words = range.start / 8..range.end.div_ceil(8);
-    let mut bytes: Vec<u8> =
-        words.flat_map(|word| splitmix::mixed(word ^ key).to_le_bytes()).collect();
-    bytes.drain(..(range.start % 8) as usize);
-    bytes.truncate((range.end - range.start) as usize);
-    bytes
 }
 
 /// The bytes of a get, by its stream.

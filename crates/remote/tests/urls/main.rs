@@ -1,4 +1,4 @@
-//! Files by URL, over local servers: right bytes, or an error that says where, what and what to do.
+//! Files by URL, over local servers: right bytes, or an error with its place, cause and remedy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
