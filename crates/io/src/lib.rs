@@ -77,7 +77,7 @@ mod transfers;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
-pub use file::open_file::{OpenFileError, OpenUrl, OpenUrlError, register_urls};
+pub use file::open_file::{OpenFileError, OpenUrl, OpenUrlError, register_urls, shown_url};
 pub use file::reader::Reader;
 pub use file::{File, FileStats};
 pub use future::ReadFuture;

@@ -75,7 +75,7 @@ impl Builder {
             if let Some(open) = opener(url) {
                 return open(url, self).map_err(|error| match error {
                     OpenUrlError::Open(error) => error,
-                    OpenUrlError::Other(why) => OpenFileError::Url { url: shown(url), why },
+                    OpenUrlError::Other(why) => OpenFileError::Url { url: shown_url(url), why },
                 });
             }
         }
@@ -171,8 +171,9 @@ pub fn register_urls(schemes: &[&'static str], open: OpenUrl) {
     openers.extend(schemes.iter().map(|&scheme| (scheme, open)));
 }
 
-/// A URL without the parts that may have credentials: its user, its query and its fragment.
-fn shown(url: &str) -> String {
+/// Returns a URL for a message: without the parts that may have credentials, which are its user,
+/// its query and its fragment.
+pub fn shown_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or(url);
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let host_end = rest.find('/').unwrap_or(rest.len());
@@ -190,7 +191,7 @@ fn without_opener(name: &str) -> Option<OpenFileError> {
         "no file has this name, and the scheme `{scheme}` has no opener; register one by \
          `register_urls`, or those of `readpath-remote` by its `file::register`"
     );
-    is_scheme.then(|| OpenFileError::Url { url: shown(name), why })
+    is_scheme.then(|| OpenFileError::Url { url: shown_url(name), why })
 }
 
 /// The opener for a name; `None` for the name of a local file.

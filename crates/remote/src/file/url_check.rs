@@ -1,5 +1,6 @@
 //! Checks of URLs: parts that no client sends are refused, since another object would be read.
 
+use readpath::shown_url;
 use url::Url;
 
 use super::{OpenObjectError, SCHEMES};
@@ -9,7 +10,7 @@ use super::{OpenObjectError, SCHEMES};
 /// # Errors
 /// The text is no URL, or has a part that names no object.
 pub(super) fn parsed(text: &str) -> Result<Url, OpenObjectError> {
-    let refused = |why| OpenObjectError::Url { url: shown(text), why };
+    let refused = |why| OpenObjectError::Url { url: shown_url(text), why };
     let url = Url::parse(text).map_err(|error| refused(error.to_string()))?;
     match fault(&url) {
         Some(why) => Err(refused(why)),
@@ -17,16 +18,7 @@ pub(super) fn parsed(text: &str) -> Result<Url, OpenObjectError> {
     }
 }
 
-/// A URL without the parts that may have credentials: its user, its query and its fragment.
-fn shown(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or(url);
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let host_end = rest.find('/').unwrap_or(rest.len());
-    let host = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
-    format!("{scheme}://{}", &rest[host..])
-}
-
-/// The reason why a URL names no object, and what to do.
+/// The reason why a URL names no object, with a remedy.
 fn fault(url: &Url) -> Option<String> {
     let scheme = url.scheme();
     let is_local = matches!(scheme, "file" | "memory");

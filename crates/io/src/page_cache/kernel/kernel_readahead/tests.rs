@@ -211,8 +211,8 @@ fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
     }
 }
 
-/// Blocks of 32 pages behind gaps of 0 to 4 blocks at random: 75 % of the way through the file the
-/// gaps that were read along have 8,192 pages, the half of the memory for prefetched pages. Their
+/// Blocks of 32 pages behind gaps of 0 to 4 blocks at random. At three quarters of the file, the
+/// gaps that were read along have 8,192 pages: the half of the memory for prefetched pages. Their
 /// reader has passed them, so the gaps are read along up to the end of the file.
 #[test]
 fn gaps_are_read_along_beyond_the_memory_for_prefetched_pages() {
