@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(shortened("libc.so.6", 9, true), "libc.so.6");
     }
 
-    /// Of four lines, the last of the terminal stays free; no line is longer than ten columns.
+    /// Four lines: the last one stays free. No line is longer than ten columns.
     #[test]
     fn page_fits_into_the_terminal() {
         let screen = Screen { lines: 4, columns: Some(10) };

@@ -128,9 +128,9 @@ pub fn register_with(options: FileOptions) {
 /// the crate `object_store`, in either case; unknown ones are ignored. A URL of the scheme `http`
 /// allows connections without encryption.
 ///
-/// The parts of the URL name the object, and nothing else: a query, a fragment, or a slash at the
-/// end is an error, because the clients of `object_store` do not send it. A user belongs to the
-/// schemes `http` and `https`, and names the container of Azure's schemes.
+/// The parts of the URL name the object, and nothing else. A query, a fragment, or a slash at the
+/// end is an error: the clients of `object_store` do not send it. A user belongs to the schemes
+/// `http` and `https`, and names the container of Azure's schemes.
 ///
 /// # Errors
 /// The text is no URL of an object, the program has no client for its scheme, or the object cannot

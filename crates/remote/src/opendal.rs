@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! The layer keeps pages of objects in memory, lets one request serve all readers of a page, joins
-//! close ranges, prefetches, and cuts large ranges into parts that are fetched in parallel. Its
+//! The layer keeps pages of objects in memory, and one request serves all readers of a page. It
+//! joins close ranges, prefetches, and cuts large ranges into parts, fetched in parallel. Its
 //! options are the [`StoreOptions`] of [`ReadpathStore`](crate::store::ReadpathStore), and their
 //! rules hold here too.
 //!
@@ -58,9 +58,9 @@
 //! the object, its bytes, and where the answer ended.
 //!
 //! A server that ignores the ranges of requests is found by the length of its answers. The objects
-//! of the operator are then not cached any more: whole objects are read straight from the storage,
-//! and a read from a later byte on is an error of the kind `Unsupported`. OpenDAL itself returns
-//! the bytes from the beginning.
+//! of the operator are then not cached any more. Whole objects are read straight from the storage.
+//! A read from a later byte on is an error of the kind `Unsupported`. OpenDAL itself returns the
+//! bytes from the beginning.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -342,8 +342,7 @@ const OBJECT_BYTES: u64 = 4_096;
 const SCANNED_BYTES: u64 = 8 * OBJECT_BYTES;
 
 /// Values of the admission policies that need some: of the demo's two sizes `size` admits the
-/// smaller one. `adaptsize` is tuned after each
-/// round of the loop.
+/// smaller one. `adaptsize` is tuned after each round of the loop.
 const ADMISSION_TEXTS: [(&str, &str); 4] = [
     ("size", "size:16KiB"),
     ("probability", "probability:0.25"),

@@ -47,10 +47,9 @@ fn run_one_process(device: &str, pattern: ReadPattern, memory_bytes: u64) -> Res
     .unwrap()
 }
 
-/// Touches of single pages, and random blocks of a tenth of a file. At most a tenth or a fifth more
-/// bytes are read from the device than were requested, if no file may be read whole before an
-/// eighth of it was requested. Without this limit a file is read at most once, and the prefetch
-/// costs at most a sixteenth of the time.
+/// Touches of single pages read at most a tenth more bytes than were requested. Random blocks of a
+/// tenth of a file read at most a fifth more, with the limit that no file is read whole early.
+/// Without the limit a file is read at most once, and costs at most a sixteenth of the time.
 #[test]
 fn random_reads_are_hardly_amplified_on_any_device() {
     for (device, _) in DEVICES {

@@ -44,8 +44,8 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
 }
 
 /// Replaces the gains that exceed the time in which the program had no other work than to wait for
-/// reads, by both as bounds. The storage shows how much shorter the waits become. Which of them end
-/// the program earlier depends on the processors, if other threads use them at the same time.
+/// reads, by both as bounds. The storage shows how much shorter the waits become. If other threads
+/// use the processors meanwhile, shorter waits may not end the program earlier.
 /// Without times by activity all gains stay.
 fn limit_gains(explanation: &mut Explanation) {
     if explanation.time.is_empty() {

@@ -120,9 +120,9 @@ impl Admission {
         let name = parts.next().unwrap_or_default();
         let values: Vec<&str> = parts.collect();
         let rule = match name {
-            "all" => no_values(&values).then_some(Rule::All),
-            "bloom" | "bloomfilter" => no_values(&values).then_some(Rule::Bloom),
-            "tinylfu" => no_values(&values).then_some(Rule::TinyLfu),
+            "all" => values.is_empty().then_some(Rule::All),
+            "bloom" | "bloomfilter" => values.is_empty().then_some(Rule::Bloom),
+            "tinylfu" => values.is_empty().then_some(Rule::TinyLfu),
             "size" => size_rule(&values),
             "probability" => probability_rule(&values),
             "size-probability" => size_probability_rule(&values),
@@ -240,10 +240,6 @@ fn expected_form(name: &str) -> &'static str {
         }
         _ => "the name alone, without values",
     }
-}
-
-fn no_values(values: &[&str]) -> bool {
-    values.is_empty()
 }
 
 /// Parses a positive number of bytes.

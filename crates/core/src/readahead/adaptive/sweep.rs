@@ -46,8 +46,8 @@ const REQUESTED_SHARE_DIVISOR: u64 = 8;
 const SPARE_PAGE_PS: u64 = 5_300_000;
 
 /// Accounts for a request that continues no stream, and prefetches the next piece of the file if
-/// the budget allows it. Nothing is read for a reader that moves over the file in one direction
-/// (`is_one_pass`), because it does not return.
+/// the budget allows it. A reader that moves over the file in one direction (`is_one_pass`) does
+/// not return, so no piece is read for it.
 ///
 /// Early prefetch for a lone reader applies to files of at most `whole_file_pages_max` pages.
 pub(super) fn sweep(

@@ -16,8 +16,8 @@
 //!
 //! Source: Berger, Sitaraman and Harchol-Balter, "AdaptSize: Orchestrating the Hot Object Memory
 //! Cache in a Content Delivery Network", NSDI 2017. The paper's default interval is 250,000
-//! references. Its published code has the initial c, 32 KiB, the weight of the past, 0.3, and the
-//! condition that the objects with rates have more than three times the bytes of the cache.
+//! references. From its published code: the initial c is 32 KiB, and the weight of the past is 0.3.
+//! The objects with rates must have more than three times the bytes of the cache.
 
 use super::{AdmissionPolicy, Draws, ObjectReference};
 
