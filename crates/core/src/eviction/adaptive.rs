@@ -130,8 +130,9 @@ pub struct AdaptiveEviction {
     policy: Box<dyn EvictionPolicy>,
     /// Ghosts of evicted pages, while the policy in force keeps none.
     ghosts: Option<Ghosts>,
-    /// Bitmap of the frames that contain a sampled page, and index of the next word to check.
+    /// Bitmap of the frames that contain a sampled page.
     sampled: Vec<u64>,
+    /// Index of the next word of the bitmap whose access bits are checked.
     next_word: usize,
 }
 

@@ -62,8 +62,11 @@ const ABSENT: FrameNode =
 /// Both ends of a list, and its length.
 #[derive(Clone, Copy, Debug)]
 struct ListEnds {
+    /// Number of the newest frame, or `NO_FRAME`.
     newest: u32,
+    /// Number of the oldest frame, or `NO_FRAME`.
     oldest: u32,
+    /// Number of frames on the list.
     pages: u32,
 }
 

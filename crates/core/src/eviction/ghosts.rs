@@ -40,8 +40,11 @@ struct Ghost {
 /// Both ends of a list, and its length. The ends of an empty list are `NO_GHOST`.
 #[derive(Clone, Copy, Debug)]
 struct GhostListEnds {
+    /// Index of the newest ghost.
     newest: u32,
+    /// Index of the oldest ghost.
     oldest: u32,
+    /// Number of ghosts.
     count: u32,
 }
 

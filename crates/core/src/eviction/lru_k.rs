@@ -164,7 +164,7 @@ impl EvictionPolicy for LruK {
     /// A victim that did not leave keeps its known uses.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         match self.last_but_one.use_number(frame) {
-            // The heap still knows the last use but one.
+            // The heap keeps the number of a removed frame: the last use but one.
             Some(use_number) if lists.uses(frame) == USED_AGAIN => {
                 lists.push(frame, AGAIN);
                 self.last_but_one.insert(frame, use_number);

@@ -93,6 +93,7 @@ pub struct MgLru {
     oldest: u32,
     /// Number of the youngest generation.
     youngest: u32,
+    /// Counts of the feedback loop, by tier.
     tiers: [TierCounts; TIERS],
     /// Evicted pages. Their word is the oldest generation at the eviction, and the tier.
     ghosts: Ghosts,
@@ -158,6 +159,7 @@ impl EvictionPolicy for MgLru {
         if tier + 1 < TIERS {
             return self.push(lists, frame, self.oldest, uses);
         }
+        // With four generations the second oldest, with three the oldest.
         let generation = (self.youngest + 2).saturating_sub(GENERATIONS_MAX).max(self.oldest);
         self.push(lists, frame, generation, USES_MAX);
     }
@@ -204,7 +206,8 @@ impl EvictionPolicy for MgLru {
         next.or_else(|| lists.oldest(MgLru::list(self.oldest + 1)))
     }
 
-    /// Returns a victim that did not leave to the oldest generation, with one use.
+    /// Returns a victim that did not leave to the oldest generation. Its count starts again with
+    /// one use.
     fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         self.push(lists, frame, self.oldest, 1);
     }

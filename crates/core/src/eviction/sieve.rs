@@ -33,7 +33,8 @@ pub struct Sieve {
 }
 
 impl Sieve {
-    /// Creates the policy.
+    /// Creates the policy. It uses two of a policy's lists, which change roles after each round:
+    /// their usual names have no meaning here.
     pub fn new() -> Sieve {
         Sieve { unexamined: List::PROBATION, examined: List::REUSED }
     }

@@ -15,9 +15,11 @@ const NO_FRAME: u32 = u32::MAX;
 /// A simulated cache.
 #[derive(Debug)]
 pub struct Simulation {
+    /// The policy that selects the victims.
     policy: Box<dyn EvictionPolicy>,
     /// The policy's lists of the frames with a page.
     lists: FrameLists,
+    /// The page of each frame.
     frames: SimulatedFrames,
     /// Size of the cache: the largest number of frames with a page.
     pages_max: u32,

@@ -32,7 +32,8 @@ const PROTECTED: List = List::REUSED;
 
 /// Divisor of the memory that gives the size of the window: 1 %.
 const WINDOW_DIVISOR: u32 = 100;
-/// Divisor of the memory that limits [`WTinyLfu::refills_due`]: a quarter.
+/// Divisor of the memory that limits [`WTinyLfu::refills_due`]: a quarter. It bounds the excess of
+/// the window where evicted pages are replaced late, or not at all.
 const REFILLS_DIVISOR: u32 = 4;
 
 /// Notes of a victim: the list that it left.

@@ -37,10 +37,10 @@ impl Machine {
         }
     }
 
-    /// Records that a mapped page was or may have been written without a fault. The data on its way
-    /// to its slot is outdated, and is never read. For environments that couldn't give a write its
-    /// own copy of the page. Must be called before the completion is
-    /// [handled](Machine::handle_completion).
+    /// Records that a mapped page was or may have been written without a fault, while its former
+    /// data is being written to its slot of the swap area. That data is outdated, and is never
+    /// read. For environments that couldn't give the device its own copy of the page. Must be
+    /// called before the completion of the write is [handled](Machine::handle_completion).
     ///
     /// # Panics
     /// The page is not in memory.

@@ -357,8 +357,9 @@ impl PageView for KernelPageView<'_> {
         self.add_absent(folio.range(), is_marked)
     }
 
-    /// The kernel evicts these pages without notice. Without this call they would count against the
-    /// memory until the file is closed.
+    /// Stops counting the unused pages of the range as prefetched, because their reader has passed
+    /// them. The kernel evicts these pages without notice: without this call they would count
+    /// against the memory until the file is closed.
     fn forget_unused(&mut self, range: PageRange) {
         self.advised.forget_unused(range, self.device);
     }

@@ -1,4 +1,6 @@
 //! Evidence that the policies of all handles share: of the device, and of each file.
+//!
+//! A cost in pages is a time: the number of pages that the device transfers in it at its best rate.
 
 use alloc::vec::Vec;
 
@@ -146,8 +148,8 @@ impl DeviceEvidence {
     }
 
     /// Number of the next `count` blocks of a stride that may each be read by a separate request.
-    /// The stride has `length` requests of `request_pages` pages until now. The first block is
-    /// `blocks_ahead` blocks behind the last request.
+    /// The stride has `length` requests of `request_pages` pages until now. The first of the blocks
+    /// is the `blocks_ahead`-th block after the last request.
     ///
     /// Returns `count` if at least three of four strides of that length go on. Otherwise each block
     /// must pay for itself. A wasted block costs two requests' service time: one for the block, and
@@ -183,7 +185,9 @@ impl DeviceEvidence {
         self.added_pages.saturating_sub(self.standing_pages)
     }
 
-    /// Most pages that one window may have: a quarter of the rest of half of the memory.
+    /// Most pages that one window of swap-in readahead may have: a quarter of the rest of half of
+    /// the memory. Streams of file reads have
+    /// [`stream_share_pages`](DeviceEvidence::stream_share_pages) instead.
     ///
     /// With `n` windows each converges to `1 / (n + 4)` of that half, independent of their order.
     /// Prefetched, unused pages thus never fill more than half of the memory. The other half keeps
@@ -192,8 +196,8 @@ impl DeviceEvidence {
         (self.memory_pages / 2).saturating_sub(self.standing_pages) / 4
     }
 
-    /// Most pages that the window of a stream may have: an equal share, among all streams, of the
-    /// memory without unused prefetched pages; at most an eighth.
+    /// Most pages that the window of a stream of file reads may have: an equal share, among all
+    /// streams, of the memory without unused prefetched pages; at most an eighth.
     ///
     /// With `n` windows they converge to half of the memory together, independent of their order;
     /// few windows take less. The other half keeps a prefetched page resident until it is used.
@@ -251,6 +255,8 @@ impl StreamCounts {
     pub fn remove_stream(&mut self, counted: Option<Era>) {
         match counted {
             Some(era) if era == self.era => self.current_era_streams -= 1,
+            // The count may be 0: a changed memory size moves the era by more than one, which
+            // resets it.
             Some(era) if era.0 + 1 == self.era.0 => {
                 self.previous_era_streams = self.previous_era_streams.saturating_sub(1)
             }
@@ -292,6 +298,8 @@ pub struct RunLengths {
 }
 
 impl Default for RunLengths {
+    /// Distributions without observations. By default half of the runs double their length; a
+    /// request that continues no stream is not expected to go on at all.
     fn default() -> RunLengths {
         RunLengths {
             sequential: LengthDistribution::default(),

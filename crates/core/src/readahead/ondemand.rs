@@ -194,6 +194,7 @@ impl OnDemand {
         pages.clear_mark(folio);
         let pages_max = self.pages_max(request_pages);
         let marked_page = self.start + self.size - self.async_size;
+        // The kernel compares with the first page of the marked folio.
         let expected_page = marked_page >> folio.order << folio.order;
         if page == expected_page {
             // The reader has arrived at the mark of the newest window.

@@ -20,6 +20,7 @@ use super::{Need, Request, RequestId};
 ///    part. A closed identifier is reused.
 #[derive(Debug, Default)]
 pub struct RequestTable {
+    /// The open requests by the number of their identifier.
     slots: Slab<RequestSlot>,
 }
 
@@ -153,7 +154,7 @@ impl RequestTable {
         core::iter::successors(Some(first), |&part| self.slot(part).next_by_sector.get())
     }
 
-    /// Returns true if the request was merged with others.
+    /// Returns true if the request, a head, has other parts that were merged into it.
     pub fn is_merged(&self, id: RequestId) -> bool {
         self.slot(id).next_to_close.get().is_some()
     }

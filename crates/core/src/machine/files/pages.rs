@@ -73,7 +73,9 @@ pub(in crate::machine) fn split_run(
 
 /// One file's pages, as its policy sees and extends them during one read.
 pub(super) struct FilePages<'a> {
+    /// The cache, with the pages of all files.
     pub(super) cache: &'a mut Cache,
+    /// Identifier of the file in the cache.
     pub(super) file: FileId,
     /// Size of the file; for a prefetch by advice, the end of its range.
     pub(super) file_pages: u64,
@@ -81,13 +83,16 @@ pub(super) struct FilePages<'a> {
     pub(super) demand: PageRange,
     /// Frames of the requested pages, or [`NO_FRAME`].
     pub(super) frames: &'a mut [FrameId],
-    /// Added runs; an empty run separates two windows.
+    /// Added runs, to be sent as requests; an empty run separates two windows.
     pub(super) runs: &'a mut Vec<PageRange>,
+    /// Numbers of pinned pages and of prefetched pages in flight, for all reads.
     pub(super) budget: &'a mut Budget,
-    /// Pages of memory that can't leave at once: their frames are unavailable during this call.
+    /// Pages of memory (swap) that are mapped, dirty or being written. They can't leave at once:
+    /// their frames are unavailable during this call.
     pub(super) unready_pages: u64,
     /// True if prefetch is limited by [credit](crate::readahead::Credit).
     pub(super) is_on_credit: bool,
+    /// Observations about the device and the file, for the policy.
     pub(super) evidence: Evidence<'a>,
 }
 
@@ -137,6 +142,9 @@ impl FilePages<'_> {
 
     /// Adds a single requested page, if it is absent, and pins it for this read. Returns false if
     /// another read's request for it has failed, and there is no frame for this read's own try.
+    ///
+    /// A frame was reserved for each page that was absent when the read began. Adding the page uses
+    /// that reservation; it is released if another read has added the page meanwhile.
     fn add_page(&mut self, page: u64) -> bool {
         let index = (page - self.demand.first) as usize;
         let frame = self.frames[index];
@@ -208,8 +216,10 @@ impl FilePages<'_> {
     }
 
     /// Adds absent pages, of folios of one order, with the mark on the first `marked_pages` of
-    /// them. Either all of them are requested pages, which this read pins, or none is. Counts them
-    /// in the budget and in the evidence, and adds them to the runs to be sent.
+    /// them. Either all of them are requested pages, which this read pins, or none is. All of them
+    /// must find frames: requested pages have reserved ones, and the caller has checked the room
+    /// for others. Counts the pages in the budget and in the evidence, and adds them to the runs to
+    /// be sent.
     pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked_pages: u64) {
         let is_ahead = !self.demand.contains(run.first);
         let entry = RunEntry { order, marked: marked_pages, is_ahead, is_pinned: !is_ahead };
@@ -263,6 +273,7 @@ impl PageView for FilePages<'_> {
     }
 
     /// Evidence of the device and the file, with the present sizes of memory and of unused pages.
+    /// The memory is at most the size that the configuration lets policies assume.
     fn evidence(&mut self) -> Evidence<'_> {
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());

@@ -34,8 +34,9 @@ impl MachineMemory {
         Ok(FaultId(self.faults.insert(fault) as u32))
     }
 
-    /// Returns true if the page of an open fault already counts in the budget: it needs no other
-    /// frame.
+    /// Returns true if the page of an open fault is in memory and *held*: mapped, dirty or being
+    /// written, and not pinned. Its frame then already counts as used in the budget, and the fault
+    /// needs no other one.
     pub(in crate::machine) fn is_resident(&self, base: &SharedState, fault: FaultId) -> bool {
         let MemoryFault { memory, page, .. } = self.fault_state(fault).cause;
         let frame = base.frames.cache.find(self.file_of(memory), page);
@@ -67,6 +68,7 @@ impl MachineMemory {
             base.frames.cache.pin(frame);
             match self.swap_fault(memory, page) {
                 None => {
+                    // The environment, the caller of the machine, writes the zeros.
                     base.frames.cache.fill(frame);
                     (frame, PageSource::Zero)
                 }
@@ -103,7 +105,8 @@ impl MachineMemory {
         self.faulted.push_back(id);
     }
 
-    /// Ends a waiting fault with an error, and queues its result.
+    /// Ends a fault that waits for a frame with an error, and queues its result. It has not begun,
+    /// so that it has pinned no page.
     pub(in crate::machine) fn fail(
         &mut self,
         base: &mut SharedState,

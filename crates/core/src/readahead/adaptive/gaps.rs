@@ -42,8 +42,9 @@ pub(super) struct RisingGaps {
     requests: u64,
     /// Number of recent gaps, halved at 64 (`DECAY_WINDOW`) together with the two page counts.
     gaps: u64,
-    /// Numbers of pages that were used, and of pages that were skipped, with these gaps.
+    /// Number of pages that were used, with these gaps.
     used_pages: u64,
+    /// Number of pages that were skipped: the sum of the sizes of these gaps.
     skipped_pages: u64,
     /// Used pages and time of the present phase: without the gaps, or with them.
     phase: Phase,
@@ -64,8 +65,9 @@ struct Phase {
     since: Time,
     /// First page of the phase.
     begin_page: u64,
-    /// Numbers of gaps, and of pages that the reader used.
+    /// Number of gaps of the phase.
     gaps: u64,
+    /// Number of pages that the reader used in the phase.
     used_pages: u64,
 }
 
@@ -94,6 +96,7 @@ impl RisingGaps {
     /// Updates the counts by a request. A request that begins before the position, or more than 4
     /// MiB behind it, begins a new rise.
     pub(super) fn record_request(&mut self, request: PageRange, pages: &mut dyn PageView) {
+        // 16 × 64 pages are 4 MiB.
         let is_rising = request.end > self.position
             && request.first <= self.position + EWMA_WINDOW * DECAY_WINDOW;
         if self.requests == 0 || !is_rising {
@@ -152,8 +155,10 @@ impl RisingGaps {
     }
 
     /// Returns true if the gaps should be read along: this is expected to cost less than separate
-    /// requests, and has not taken longer. Counts a failure if it has taken longer.
+    /// requests, and has not taken longer. Longer means by more than a sixteenth of the time of a
+    /// used page before (`WINDOW_COST_FACTOR` is 16). Counts a failure if it has taken longer.
     fn check_gap_reading(&mut self, device: &DeviceEvidence) -> bool {
+        // 16 gaps, doubled by each failure. The bound of the shift only avoids an overflow.
         let gaps_min = EWMA_WINDOW << self.failures.min(16);
         let has_evidence = match self.read_along_end {
             None => {
@@ -175,6 +180,7 @@ impl RisingGaps {
         };
         let is_gap_cheap =
             self.mean_gap_pages() <= device.marginal_cost_pages(self.mean_piece_pages());
+        // `EWMA_WINDOW` is 16: eight times the used pages are at least all pages.
         let is_eighth_used =
             EWMA_WINDOW * self.used_pages >= 2 * (self.used_pages + self.skipped_pages);
         has_evidence && is_gap_cheap && is_eighth_used
@@ -201,6 +207,7 @@ impl RisingGaps {
             self.phase = new_phase;
         }
         let piece_pages = self.mean_piece_pages();
+        // The pages of 16 pieces with their gaps.
         let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap_pages());
         let passed_pages = sample_pages + request.end - self.phase.begin_page;
         let bounds = [

@@ -126,7 +126,8 @@ impl ReadStream {
         used.count() as u64
     }
 
-    /// Target window in pages; `None` if the begin of the run made a continuation likely.
+    /// Target window in pages at the last evaluation. `None` if the begin of the run made a
+    /// continuation likely: at the start of the file, as a stride, or after sequential advice.
     pub(super) fn target_of_unexpected_run(&self) -> Option<u64> {
         matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.target_pages)
     }
@@ -146,8 +147,8 @@ impl ReadStream {
         self.run.used_pages > self.run.request_pages
     }
 
-    /// Page range that any continuing request overlaps or touches. This check alone excludes most
-    /// requests of other streams.
+    /// Page range that any continuing request overlaps, or touches at one of its bounds. This check
+    /// alone excludes most requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
         let (next, prefetch_end) = match self.shape {
             // The bounds are the first pages used of the next block and of the block to prefetch.
@@ -206,7 +207,8 @@ impl ReadStream {
     }
 
     /// Moves the reader's position to the request, and adds the pages to the run. Halves the window
-    /// if a prefetched page of the request was evicted.
+    /// if a prefetched page of the request was evicted, but not below 4 pages (`MIN_SAMPLES`), so
+    /// that a changed pattern is noticed.
     pub(super) fn advance(&mut self, access: &AccessContext, pages: &mut dyn PageView) {
         let request = access.request;
         if !self.is_continued() {
@@ -269,8 +271,9 @@ impl ReadStream {
     }
 
     /// Records the end of the run when its file of `file_pages` pages is closed. `last_page` is the
-    /// last page that was read, if known. A run that reached the end of the file is not recorded as
-    /// ended: in a longer file it might have gone on.
+    /// page in which the last read of the handle ended, reported to the policy or not; `None` if
+    /// unknown. A run that reached the end of the file is not recorded as ended: in a longer file
+    /// it might have gone on.
     pub(super) fn record_close(
         &mut self,
         last_page: Option<u64>,

@@ -32,12 +32,15 @@ pub(super) struct Stride {
 /// A request that continues no stream and may begin a stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RandomAccess {
-    /// Pages of the request, and its offset and size in bytes.
+    /// Pages of the request.
     request: PageRange,
+    /// Offset of the request in bytes.
     offset: u64,
+    /// Size of the request in bytes.
     bytes: u64,
-    /// Distances from the previous request that continued no stream, in pages and in bytes.
+    /// Distance in pages from the previous request that continued no stream; 0 without one.
     distance_pages: i64,
+    /// The same distance in bytes.
     distance_bytes: i64,
     /// Number of consecutive requests without a stream, up to this one, that each had an absent
     /// page.
@@ -222,6 +225,8 @@ impl Stride {
     /// ends with it.
     pub(super) fn steps_to_block_end(&self, page: u64) -> i64 {
         let position = page.saturating_mul(PAGE_BYTES) / self.unit_bytes;
+        // The position of the request may lie before the end of its block, and the division rounds:
+        // the blocks next to the result are examined too.
         let nearest = position.wrapping_sub(self.last) as i64 / self.distance;
         let ends_there = |steps: &i64| {
             let block = self.last.wrapping_add_signed(steps.saturating_mul(self.distance));

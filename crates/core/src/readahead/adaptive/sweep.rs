@@ -50,6 +50,10 @@ const SPARE_PAGE_PS: u64 = 5_300_000;
 /// not return, so no piece is read for it.
 ///
 /// Early prefetch for a lone reader applies to files of at most `whole_file_pages_max` pages.
+///
+/// The costs of the request are recorded in every case. A dense region is considered only while the
+/// whole-file prefetch has not begun. The next piece of the file is read only if it is at least as
+/// large as the cost of a request, or is the rest of the file.
 pub(super) fn sweep(
     access: AccessContext,
     is_one_pass: bool,
@@ -144,9 +148,10 @@ fn is_lone(device: &DeviceEvidence, file: &FileEvidence) -> bool {
 
 /// Number of pages of a file that may be prefetched into the policy's own memory.
 ///
-/// A file of up to a quarter of the memory has room, and up to all of it once a share of
-/// 1 / [`REQUESTED_SHARE_DIVISOR`] was requested. Before that, a file that fits has the free
-/// frames, if it has a lone reader with long waits (`is_lone_paid`): nothing is evicted for it.
+/// The result is unlimited (`u64::MAX`) for a file of up to a quarter of the memory, and of up to
+/// all of it once a share of 1 / [`REQUESTED_SHARE_DIVISOR`] was requested. Before that, a file that
+/// fits has the free frames, if it has a lone reader with long waits (`is_lone_paid`): nothing is
+/// evicted for it. 0 for any other file.
 fn room_pages(
     device: &DeviceEvidence,
     is_lone_paid: bool,
@@ -180,8 +185,9 @@ fn in_spare_pages(device: &DeviceEvidence, cost_pages: u64) -> u64 {
 }
 
 /// Prefetches the range and marks each page, so that its first use is reported. In a mapping
-/// (`is_touch`) each report costs a fault, so only one of [`MIN_SAMPLES`] pages is marked. `why`
-/// and `cost_paid_pages` are for the log; `"asked"` also moves the end of the whole-file prefetch.
+/// (`is_touch`) each report costs a fault, so only one of 4 pages ([`MIN_SAMPLES`]) is marked.
+/// `why` and `cost_paid_pages` are for the log. A `why` of `"asked"` stands for the whole-file
+/// prefetch, whose end is moved. The read ends earlier if memory is short.
 fn read_marked(
     range: PageRange,
     why: &'static str,
@@ -206,14 +212,18 @@ fn read_marked(
     }
 }
 
-/// Maximum number of pages in one prefetch. Independent of the number of unused pages, which limits
-/// windows: that number is known late, and would make the result depend on the time of the check.
+/// Maximum number of pages in one prefetch: an eighth of the memory. Independent of the number of
+/// unused pages, which limits windows: that number is known late, and would make the result depend
+/// on the time of the check.
 fn read_pages_max(device: &DeviceEvidence) -> u64 {
     device.memory_pages / 8
 }
 
 /// Returns the region of the request and the cost paid in it, if the region qualifies for being
-/// read. Adds `cost_pages` to the region's cost, and resets its counters if it qualifies.
+/// read: it is dense and paid for, and has at most [`read_pages_max`] pages. Adds `cost_pages` to
+/// the region's cost, and resets its counters if it qualifies. `budget_left_pages` is the rest of
+/// the file's budget; the cost paid in the region or this budget must cover the region, and the
+/// budget must not be used up.
 fn dense_region(
     request: PageRange,
     cost_pages: u64,
@@ -225,7 +235,7 @@ fn dense_region(
     let (region, counts) = file.regions.region_at(request.first, file_pages);
     counts.cost_paid_pages = counts.cost_paid_pages.saturating_add(cost_pages as u32);
     counts.requests += 1;
-    // The first few requests of a region are no evidence.
+    // The first 4 requests of a region (`MIN_SAMPLES`) are no evidence.
     let counted_requests = u64::from(counts.requests).saturating_sub(MIN_SAMPLES);
     let is_dense = counted_requests * file_pages >= 3 * file.scattered_requests * region.count();
     let cost_paid_pages = u64::from(counts.cost_paid_pages);

@@ -1,14 +1,20 @@
 //! A run: pages that are touched in order, and the direction of that order.
+//!
+//! The policy learns of a touch if it finds its page absent, or if the page carries a *mark* (the
+//! readahead mark). The length of a run is measured by marks.
 
 use crate::unit::PageRange;
 
-/// Number of marks of a watched run between one distance and its double.
+/// Number of marks of a watched run between one distance and its double. They determine a length to
+/// an eighth, and a length below 16 pages exactly.
 const MARKS_PER_DOUBLING: u64 = 8;
 
 /// Direction in which a run's pages are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TouchOrder {
+    /// Towards the end of the file.
     Up,
+    /// Towards page 0.
     Down,
 }
 
@@ -96,8 +102,9 @@ impl TouchedRun {
 
     /// The length of the run in pages; `None` if only a lower bound is known.
     ///
-    /// A watched run has extra marks (`is_length_measured`). If its touches ended between two
-    /// marks, the result is the upper bound.
+    /// It is known if the whole window was touched, or if the run is watched: it then has extra
+    /// marks (`is_length_measured`), and ended before the first mark without a touch. The result is
+    /// the distance of that mark, an upper bound.
     pub(super) fn length(&self) -> Option<u64> {
         if self.touched_end == self.window_end {
             // The whole window was touched, and no page behind it.

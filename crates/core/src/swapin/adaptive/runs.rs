@@ -12,7 +12,9 @@ use crate::unit::PageRange;
 enum RunDirection {
     /// Unknown: the run has one fault.
     Open,
+    /// Towards higher positions.
     Forward,
+    /// Towards lower positions.
     Backward,
 }
 
@@ -36,6 +38,7 @@ pub(super) struct FaultRun {
 /// The tracked runs of one space, the most recently used at the end.
 #[derive(Clone, Debug)]
 pub(super) struct FaultRuns {
+    /// The runs; the one at the front is forgotten first.
     runs: Vec<FaultRun>,
     /// Distribution of the lengths of runs of this space, in faults.
     lengths: LengthDistribution,
@@ -86,8 +89,9 @@ impl FaultRuns {
                 run
             }
             None => {
-                // Limits the number of runs: with a run next to most positions, a random fault
-                // would continue one by chance.
+                // Limits the number of runs to one for 64 positions (`DECAY_WINDOW`), but at least
+                // 4 (`MIN_SAMPLES`) and at most `STREAMS_MAX`: with a run next to most positions,
+                // a random fault would continue one by chance.
                 let runs_max =
                     (bounds.space_end / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
                 if self.runs.len() as u64 >= runs_max {

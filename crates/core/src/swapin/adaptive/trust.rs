@@ -20,6 +20,7 @@ pub(super) struct PrefetchDistance {
 }
 
 impl Default for PrefetchDistance {
+    /// An unlimited distance: no page was wasted yet.
     fn default() -> PrefetchDistance {
         PrefetchDistance { distance_units: u64::MAX, wasted_pages: 0 }
     }
@@ -27,15 +28,17 @@ impl Default for PrefetchDistance {
 
 impl PrefetchDistance {
     /// Updates the distance at a fault. `is_used`: the fault used a prefetched page; otherwise its
-    /// page was absent. `wasted_pages` is the total since the start. Returns the distance in pages,
-    /// at most `pages_max`, which is the limit by all other rules.
+    /// page was absent. `wasted_pages` is the total since the start. The distance does not fall
+    /// below 4 pages (`MIN_SAMPLES`), so that a changed pattern is noticed. Returns the distance in
+    /// pages, at most `pages_max`, which is the limit by all other rules.
     pub(super) fn update(&mut self, is_used: bool, wasted_pages: u64, pages_max: u64) -> u64 {
         let newly_wasted = wasted_pages - core::mem::replace(&mut self.wasted_pages, wasted_pages);
         // The unlimited initial distance starts to shrink from the other limits.
         if newly_wasted > 0 {
             self.distance_units = self.distance_units.min(pages_max * UNITS_PER_PAGE);
         }
-        // 512 steps, the maximum, reduce the distance to less than a 3,000th.
+        // Each wasted page takes a 64th (`DECAY_WINDOW`) of the distance. 512 steps, the maximum,
+        // reduce it to less than a 3,000th.
         for _ in 0..newly_wasted.min(DECAY_WINDOW * 8) {
             self.distance_units -= self.distance_units / DECAY_WINDOW;
         }

@@ -162,8 +162,9 @@ impl ReadStream {
     /// them.
     ///
     /// The memory is replaced once as many pages were requested as it has. The stream's share of
-    /// these is its number of used pages, divided by all pages requested since it began. While
-    /// these numbers are small, the share is one divided by the number of streams.
+    /// these is its number of used pages, divided by all pages requested since it began. Each
+    /// stream counts as if it had used 16 pages more (`EWMA_WINDOW`). While the numbers are small,
+    /// the share is thus about one divided by the number of streams.
     fn pages_kept_until_use(&self, device: &DeviceEvidence) -> u64 {
         let requested_pages =
             device.requested_pages().saturating_sub(self.requested_pages_at_begin);
@@ -171,8 +172,8 @@ impl ReadStream {
         device.memory_pages * (self.run.used_pages + EWMA_WINDOW) / weighted_pages.max(1)
     }
 
-    /// Maximum number of pages of the next window while few requests have continued the run: the
-    /// rest of half of the memory. Unused prefetched pages may fill three quarters, so the last
+    /// Maximum number of pages of the next window while the run has fewer than 4 requests
+    /// (`MIN_SAMPLES`): the rest of half of the memory. No limit for any other run. Unused prefetched pages may fill three quarters, so the last
     /// quarter stays for longer runs. Without this bound the windows of random reads, each of
     /// which may begin a run, fill all of it, and a stream among them is not prefetched.
     fn unproven_pages_max(&self, device: &DeviceEvidence) -> u64 {
@@ -200,7 +201,8 @@ impl ReadStream {
             false => window.count().saturating_sub(1),
         };
         if !(self.is_continued() || access.is_touch) {
-            // Mark each page, so that the reader's next position is reported wherever it is.
+            // Mark each page, so that the reader's next position is reported wherever it is. A
+            // mapping reports first touches of prefetched pages without marks too.
             let is_added = |page| pages.add_absent(PageRange::new(page, 1), MARKED);
             self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
             return;
