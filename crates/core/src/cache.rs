@@ -72,6 +72,7 @@ struct Frame {
     /// Number of pins: one for each read or fault, and one while a page that the sharer had to
     /// forget is in use.
     pins: u32,
+    /// State of the frame: free, or with a page and the validity of its data.
     state: FrameState,
     /// Next frame of its hash chain.
     next_in_table: FrameLink,
@@ -450,6 +451,7 @@ impl Cache {
         &self.frames[id.0 as usize]
     }
 
+    /// The same frame, to be changed.
     fn frame_mut(&mut self, id: FrameId) -> &mut Frame {
         &mut self.frames[id.0 as usize]
     }

@@ -300,7 +300,9 @@ pub enum Decision {
 /// reports their number.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionLog {
+    /// True while decisions are logged.
     is_on: bool,
+    /// The queued decisions, oldest first.
     undrained: VecDeque<LoggedDecision>,
     /// Lost decisions that are not reported yet.
     lost: u64,
@@ -353,6 +355,7 @@ impl DecisionLog {
 }
 
 impl fmt::Display for LoggedDecision {
+    /// Writes one line: the time in milliseconds, then the decision.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.at.ns();
         write!(f, "at_ms={}.{:06} {}", ns / 1_000_000, ns % 1_000_000, self.decision)

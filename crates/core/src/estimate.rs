@@ -34,7 +34,8 @@ const UNCERTAINTY_DIVISOR_MAX: u64 = 8;
 pub struct DeviceEstimate {
     /// Estimated latency, service time and cost of a page.
     costs: DeviceCosts,
-    /// Mean size of the newest requests, in units of 1/[`EWMA_WINDOW`] page; 0 before the first.
+    /// Mean size of the newest requests, in units of 1/16 page ([`EWMA_WINDOW`]); 0 before the
+    /// first.
     mean_pages: u64,
     /// The requests in the device, by identifier. The entry of a completed request stays until its
     /// identifier is reused, and is not read.

@@ -382,7 +382,8 @@ impl Machine {
     /// Records that no program has the page in its address space any more. `was_written`: it was
     /// written since it was mapped, without a reported write fault.
     pub fn handle_unmapped(&mut self, now: Time, unmap: Unmap, was_written: bool) {
-        if self.memory.handle_unmapped(&mut self.base, unmap, was_written) {
+        let is_last_answer = self.memory.handle_unmapped(&mut self.base, unmap, was_written);
+        if is_last_answer {
             self.admit(now);
         }
     }
@@ -472,6 +473,7 @@ impl Machine {
         while let Some(ended) = base.queue.poll_ended() {
             // Its prefetched pages are no longer in flight.
             base.frames.budget.prefetch_pages -= u64::from(ended.content.ahead_pages());
+            // `search_tail`: pages behind the request that also wait, for the bad page to be found.
             let waiters = match ended.content {
                 RequestContent::Pages { file, range, search_tail, .. } => self
                     .files

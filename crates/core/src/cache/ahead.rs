@@ -32,8 +32,8 @@ use crate::readahead::Credit;
 /// Divisor of the memory in the limit of prefetched, unused pages.
 const PREFETCHED_SHARE_DIVISOR: u32 = 4;
 /// Multiplier in that limit: three quarters of the memory. With a half, one stream of a remote
-/// server has too little in flight (table C, a tenth of a second at 10 Gbit/s: 0.74 of the best
-/// window's rate).
+/// server has too little in flight (NFS with a round trip of a tenth of a second at 10 Gbit/s, in
+/// table C of `readpath reproduce`: 0.74 of the best window's rate).
 const PREFETCHED_SHARE_FACTOR: u32 = 3;
 /// Divisor of the memory that gives the pages added per decay term.
 const DECAY_TERM_DIVISOR: u32 = 2;

@@ -360,10 +360,15 @@ impl Cache {
 
 /// Access of a policy to the cache while it selects a victim.
 struct CacheAccessBits<'a> {
+    /// Has the uses by readers outside the machine; `None`: no such readers.
     sharer: &'a mut Option<Box<dyn PageSharer>>,
+    /// The frames of the cache.
     frames: &'a mut [Frame],
+    /// Frames with a prefetched page that is not used yet.
     unused: &'a mut FrameSet,
+    /// Counters of the cache: a first use is counted in them.
     counters: &'a mut CacheCounters,
+    /// Outcome of prefetched pages by file, in which a first use is counted too.
     credits: &'a mut [Credit],
     /// Victims that were taken and have not left yet.
     victims_taken: u32,

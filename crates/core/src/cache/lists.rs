@@ -11,8 +11,9 @@ pub(super) struct FrameList;
 impl FrameList {
     /// Pages of files: prefetched, and not used yet.
     pub(super) const PREFETCHED: List = List::outside_policy(0);
-    /// Pages of files that were in use when they were to be evicted, set aside until the others
-    /// were tried.
+    /// Pages that could not leave when they were to be evicted, set aside until the others were
+    /// tried: pages of files in use by readers outside the machine, and pages of memory that are
+    /// mapped, dirty or being written.
     pub(super) const IN_USE: List = List::outside_policy(1);
     /// Pages of memory without a reference since they entered this list.
     pub(super) const MEMORY_INACTIVE: List = List::outside_policy(2);

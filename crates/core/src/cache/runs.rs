@@ -96,6 +96,9 @@ impl Cache {
     /// `on_added` with each page and its frame. Returns the number of added pages, which is smaller
     /// than the range if too few frames can be freed. `is_memory` is true for pages of a mapping
     /// (swap), false for pages of a file.
+    ///
+    /// Requested pages of files enter the eviction policy at once. Prefetched ones do so only if
+    /// the policy takes unused pages; otherwise they are listed apart until their first use.
     pub(super) fn add_file_or_memory_run(
         &mut self,
         file: FileId,
@@ -141,7 +144,8 @@ impl Cache {
             }
             // The list of the page.
             if is_memory {
-                // A page of memory is listed once it has arrived. The push only starts its age.
+                // A page of memory is listed once it has arrived. The push only sets the stamp from
+                // which its age counts; the page stays off the lists.
                 lists.push(id, FrameList::MEMORY_CLEAN);
                 lists.unlink(id);
                 lists.set_note(id, waits.added_pages());

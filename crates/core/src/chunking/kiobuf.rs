@@ -12,6 +12,7 @@ use crate::policy::{Spec, SpecError};
 /// The policy `kiobuf`.
 #[derive(Clone, Copy, Debug)]
 pub struct Kiobuf {
+    /// Size of a chunk in bytes.
     chunk_bytes: u64,
 }
 

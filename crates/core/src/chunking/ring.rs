@@ -20,6 +20,7 @@ pub const DEPTH_DEFAULT: u32 = 4;
 /// The policy `ring`.
 #[derive(Clone, Copy, Debug)]
 pub struct RingChunking {
+    /// Size of a chunk in bytes.
     chunk_bytes: u64,
     /// Most chunks in flight.
     depth: u32,

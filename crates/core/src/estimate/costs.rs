@@ -136,7 +136,7 @@ impl DeviceCosts {
     /// Sets the costs and their initial uncertainty from the duration of the first request, in
     /// picoseconds. `completed_pages` is its number of pages. The cost of a page is such that the
     /// rest of the duration is worth `INITIAL_REQUEST_PAGES_MIN` pages, within its bounds. The
-    /// uncertainty of a page's cost is `MIN_SAMPLES` times that cost.
+    /// uncertainty of a page's cost is four times that cost (`MIN_SAMPLES`).
     fn set_initial_costs(&mut self, duration_ps: i128, completed_pages: i128) {
         let page_ps = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MIN) + completed_pages);
         let page_ps = page_ps.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
@@ -152,6 +152,7 @@ impl DeviceCosts {
             let variance = &mut self.covariance[cost][cost];
             // It must stay positive, whatever the rounding.
             *variance = (*variance).max(1);
+            // A 4,096th at each request, up to the initial variance.
             if *variance < COVARIANCE_UNIT {
                 *variance += COVARIANCE_UNIT / i128::from(DECAY_WINDOW * DECAY_WINDOW);
             }

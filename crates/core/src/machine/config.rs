@@ -46,10 +46,10 @@ pub struct Config {
     pub pinned_bytes_max: u64,
     /// Most open reads, including waiting ones. Default 65,536.
     pub open_reads_max: u32,
-    /// The costs of requests are learned even if no policy asks for them. Default yes. A caller
-    /// without use for [`Machine::readahead_state`](super::Machine::readahead_state) saves time by
-    /// no: with policies that ignore the device, that then returns the costs assumed before any
-    /// request.
+    /// True if the costs of requests are learned even if no policy asks for them. Default true.
+    /// False saves time for a caller that doesn't use
+    /// [`Machine::readahead_state`](super::Machine::readahead_state). With policies that ignore the
+    /// costs, that function then returns the costs assumed before any request.
     pub learns_unused_costs: bool,
 }
 

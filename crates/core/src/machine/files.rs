@@ -55,7 +55,9 @@ struct MachineFile {
 
 /// An open file with its readahead policy.
 struct Handle {
+    /// Identifier of the file in the cache.
     file: FileId,
+    /// Selects the pages to read ahead of this handle's reads.
     policy: Box<dyn ReadaheadPolicy>,
     /// The page in which its newest read ended; `None` before the first.
     last_page: Option<u64>,
@@ -75,7 +77,9 @@ enum ReadState {
 /// Kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransferKind {
+    /// A read through the cache or past it, or a fault on a mapped file.
     Read(ReadAccess),
+    /// A write, which always bypasses the cache.
     Write,
 }
 
@@ -84,7 +88,9 @@ enum TransferKind {
 struct FileTransfer {
     /// The transfer as the caller requested it.
     transfer: Transfer,
+    /// Read or write, and its way to the device.
     kind: TransferKind,
+    /// Waiting, active or done.
     state: ReadState,
     /// Time of the call that opened it.
     started: Time,
@@ -125,6 +131,7 @@ pub(super) struct MachineFiles {
     files: Vec<MachineFile>,
     /// Identifiers of removed files, for reuse.
     files_free: Vec<FileId>,
+    /// Open handles, by the number of their `HandleId`.
     handles: Slab<Handle>,
     /// Creates the policies of files, instead of the configured one.
     policy_maker: Option<PolicyMaker>,

@@ -41,7 +41,7 @@ pub(super) struct Budget {
     pub(super) pinned_pages: u64,
     /// Prefetched pages that the device has not delivered yet.
     pub(super) prefetch_pages: u64,
-    /// Largest number of pages that readahead policies assume.
+    /// Largest size of the memory, in pages, that readahead policies assume.
     pub(super) policy_pages_max: u64,
 }
 
@@ -99,8 +99,9 @@ impl Frames {
         })
     }
 
-    /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames.
-    /// Adapts the eviction policy if the number differs from its size by more than a quarter.
+    /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames
+    /// (held: unpinned pages of memory that can't leave at once). Adapts the eviction policy if
+    /// `pages` differs by more than a quarter from the size for which the policy was last set up.
     /// Returns the frames whose memory is to be taken back.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let pages_before = self.cache.budget_pages();

@@ -207,6 +207,7 @@ pub struct SwapCounters {
 struct MachineMapping {
     /// Identifier of its pages in the cache.
     file: FileId,
+    /// Private or shared memory.
     kind: MemoryKind,
     /// The slot of each page, or `NO_SLOT`.
     slots: Vec<u32>,
@@ -246,6 +247,7 @@ pub(super) struct MachineMemory {
     faulted: VecDeque<FaultId>,
     /// Most faults that may be open at once.
     open_faults_max: u32,
+    /// The swap area, its policy, and the pages that leave.
     swap: SwapState,
     /// Runs of slots whose pages were added to the cache and have no request yet.
     runs: Vec<PageRange>,
@@ -255,6 +257,7 @@ pub(super) struct MachineMemory {
 struct SwapState {
     /// The slots, and the page of each.
     area: SwapArea,
+    /// Selects the pages to read with the page of a fault.
     policy: Box<dyn SwapinPolicy>,
     /// Most pages of one write.
     write_pages_max: u64,
@@ -282,6 +285,7 @@ struct SwapState {
     failures_in_row: u32,
     /// Error of the last failed page write; `None` before the first.
     last_failure: Option<DeviceError>,
+    /// Counters since the start.
     counters: SwapCounters,
 }
 
@@ -541,7 +545,7 @@ impl MachineMemory {
     }
 
     /// Frees the slot of a page that the device could not write. After a medium error the slot is
-    /// never used again.
+    /// never used again. Unlike `release_slot` it leaves `is_full` unchanged.
     fn release_failed_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;

@@ -42,7 +42,9 @@ const PLUG_REQUESTS_MAX: usize = 32;
 pub(super) struct EndedPart {
     /// The part as it was sent, removed from the table.
     pub(super) request: Request,
+    /// The pages, slots or transfer that it was for.
     pub(super) content: RequestContent,
+    /// The result for its own sectors.
     pub(super) outcome: PartOutcome,
     /// True if it was merged with others: a failure does not show whose data is bad.
     pub(super) is_merged: bool,
@@ -202,7 +204,7 @@ impl RequestQueue {
     }
 
     /// Returns true if more than seven eighths of `queue_requests` requests are in the scheduler or
-    /// in the device.
+    /// in the device. Prefetch for swapped-out memory then stops, and so do some readahead policies.
     pub(super) fn is_congested(&self) -> bool {
         let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
         requests > u64::from(self.queue_requests) * 7 / 8

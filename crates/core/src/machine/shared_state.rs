@@ -18,6 +18,7 @@ pub(super) struct SharedState {
 /// A read or a fault that waits for memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryWaiter {
+    /// The read or fault.
     pub(super) waiter: Waiter,
     /// Number of pages of the budget that it needs to begin.
     pub(super) needed_pages: u64,

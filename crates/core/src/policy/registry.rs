@@ -66,13 +66,17 @@ impl core::error::Error for RegisterError {}
 
 /// Registered policies of one kind, each with its constructor `B`.
 pub(crate) struct Registry<B: 'static> {
+    /// The entry that was registered first; unset in an empty registry.
     first: OnceBox<Entry<B>>,
 }
 
 /// A registered policy, and the link to the one registered after it.
 struct Entry<B: 'static> {
+    /// Name and description of the policy.
     policy: Policy,
+    /// Its constructor.
     build: B,
+    /// The entry that was registered next; unset for the newest one.
     next: OnceBox<Entry<B>>,
 }
 

@@ -115,8 +115,9 @@ pub struct AdaptiveReadahead {
 struct AccessContext {
     /// Pages of the request, within the file.
     request: PageRange,
-    /// Offset and size of the request in bytes.
+    /// Offset of the request in bytes.
     offset: u64,
+    /// Size of the request in bytes.
     bytes: u64,
     /// Size of the file in pages.
     file_pages: u64,
@@ -185,7 +186,8 @@ impl AdaptiveReadahead {
 
     /// Target window, in pages, of the latest stream. `None` without a stream, or if its begin
     /// made a continuation likely: at the start of the file, as a stride, or after sequential
-    /// advice.
+    /// advice. Where the kernel caches the pages, the caller turns the kernel's readahead off if it
+    /// would read more than this.
     pub fn wanted_anywhere(&self) -> Option<u64> {
         self.streams.back()?.target_of_unexpected_run()
     }

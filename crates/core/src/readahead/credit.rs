@@ -53,13 +53,13 @@ impl Credit {
         }
     }
 
-    /// Counts the first use of a prefetched page: one page fewer stands unused.
+    /// Counts the first use of a prefetched page: one unused page fewer is in the cache.
     pub fn used(&mut self) {
         self.unused_pages = self.unused_pages.saturating_sub(1);
         self.used_pages = self.used_pages.saturating_add(1);
     }
 
-    /// Counts a prefetched page that left the cache unused: one page fewer stands unused.
+    /// Counts a prefetched page that left the cache unused: one unused page fewer is in the cache.
     pub fn lost(&mut self) {
         self.unused_pages = self.unused_pages.saturating_sub(1);
         self.lost_pages = self.lost_pages.saturating_add(1);

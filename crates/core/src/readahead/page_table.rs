@@ -77,6 +77,7 @@ impl PageTable {
     }
 }
 
+/// The documentation of the trait describes the methods without a comment.
 impl PageView for PageTable {
     fn is_cached(&self, page: u64) -> bool {
         self.find(page).is_some()

@@ -89,6 +89,7 @@ const SLICE_SEEK_FACTOR: u64 = 8;
 pub struct AdaptiveScheduler {
     /// Dispatchable requests: the reads of active processes, and all writes.
     ready: ReadyRequests,
+    /// The processes with requests, a place, or a useful history.
     processes: BTreeMap<ProcessId, ProcessHistory>,
     /// Largest request of the device, in sectors.
     sectors_max: u32,
@@ -102,6 +103,7 @@ pub struct AdaptiveScheduler {
     depth_tuner: ThroughputTuner,
     /// True if some processes keep many requests queued and others few.
     is_uneven: bool,
+    /// Shows if requests delay each other in the device.
     contention: Contention,
     /// Total number of completed reads.
     completions: u64,
@@ -111,8 +113,11 @@ pub struct AdaptiveScheduler {
     dispatches: Vec<DispatchedRead>,
     /// Number of processes with outstanding reads.
     busy_processes: usize,
+    /// Device time of all processes, and their equal share of it.
     device_time: DeviceTime,
+    /// Reservation of the device for reads of favoured processes.
     reservation: Reservation,
+    /// Number of reads in the device.
     reads_in_device: u32,
     /// Mean duration of the first request of a slice; 0 before the first.
     first_request_ns: u64,
@@ -139,8 +144,11 @@ struct ProcessHistory {
     /// True if the process has ended: its outstanding requests still complete, but the device is
     /// not kept idle for it.
     has_ended: bool,
+    /// Shows if the process reads on close to its last request.
     locality: Locality,
+    /// Mean number of requests that the process keeps outstanding.
     queue_depth: QueueDepth,
+    /// Device time that the process did without; it is favoured while it has enough.
     credit: Credit,
 }
 
@@ -275,8 +283,10 @@ impl AdaptiveScheduler {
         self.reads_in_device += 1;
     }
 
-    /// Records the completion of a read of process `id`; its time slice may begin.
-    /// `reads_without_place` is the number of reads in progress of processes without a place.
+    /// Records the completion of a read of process `id`. `reads_without_place` is the number of
+    /// reads in progress of processes without a place. The time slice of the process begins with
+    /// the first completion while there are none: earlier completions only restart it. The mean
+    /// duration of the first requests is then updated.
     fn on_read_completed(
         &mut self,
         now: Time,
@@ -309,7 +319,9 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Updates the limit on active processes after a completed read, if enough processes are near.
+    /// Updates the limit on active processes after a completed read. A trial may start if at least
+    /// two processes are near, these are half of all, and their requests delay each other. An
+    /// existing limit is checked at every 16th completion (`EWMA_WINDOW`).
     fn tune_active(&mut self, now: Time, served: ServedRead) {
         let (contention, processes) = (&self.contention, &self.processes);
         let may_start_trial = || {
@@ -342,7 +354,7 @@ impl AdaptiveScheduler {
     }
 
     /// Updates the depth after a completed read while all processes are active, if some keep many
-    /// requests queued and others few.
+    /// requests queued and others few, which is checked at every 16th completion (`EWMA_WINDOW`).
     fn tune_depth(&mut self, now: Time, served: ServedRead) {
         if self.completions.is_multiple_of(EWMA_WINDOW) {
             let is_present = |process: &&ProcessHistory| {
@@ -372,7 +384,8 @@ impl Scheduler for AdaptiveScheduler {
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
-            return self.ready.insert(now, id, false, requests);
+            let is_favoured = false;
+            return self.ready.insert(now, id, is_favoured, requests);
         }
         let idle_time = self.idle_time();
         let process = self.processes.entry(request.process).or_default();
@@ -404,8 +417,10 @@ impl Scheduler for AdaptiveScheduler {
                     self.dispatchable_reads += 1;
                     self.busy_processes += usize::from(!was_busy);
                 }
+                // The read is part of a queued one now, and does not count by itself.
                 Inserted::Merged { with: None, .. } => {}
-                // The merged request may belong to another process.
+                // A second queued read was merged as well, and does not count any more. It may
+                // belong to another process.
                 Inserted::Merged { with: Some(absorbed), .. } => {
                     let absorbed_process = requests[absorbed].process;
                     self.remove_dispatchable(absorbed_process);
@@ -475,6 +490,7 @@ impl Scheduler for AdaptiveScheduler {
             is_undisturbed,
         };
         if self.active_tuner.allowed().is_none() && !self.reservation.is_active() {
+            // The device accepts no more: otherwise no dispatchable read would wait.
             let is_full = self.dispatchable_reads > 0;
             self.contention.record_completion(latency, self.reads_in_device, is_full);
         }

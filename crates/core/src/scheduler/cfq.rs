@@ -126,7 +126,9 @@ pub struct Cfq {
 /// The served tree, and the end of its share.
 #[derive(Clone, Copy, Debug)]
 struct ServedTree {
+    /// Priority class of its queues.
     class: Class,
+    /// Kind of its queues: asynchronous, or synchronous with or without idling.
     kind: TreeKind,
     /// End of its share. `None`: another tree must be chosen.
     expires: Option<Jiffies>,

@@ -20,6 +20,7 @@ use super::{Dispatch, Inserted, Scheduler};
 /// The scheduler `deadline`.
 #[derive(Debug)]
 pub struct Deadline {
+    /// Deadlines of reads and writes, and the sizes of batches.
     tunables: DeadlineTunables,
     /// Largest request of the device, in sectors.
     sectors_max: u32,

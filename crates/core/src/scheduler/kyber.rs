@@ -90,6 +90,7 @@ impl KyberTunables {
 /// The requests of one direction.
 #[derive(Debug)]
 struct Domain {
+    /// Requests that are not in the device.
     queued: QueuedRequests,
     /// Target latency.
     target: Time,
@@ -106,6 +107,7 @@ struct Domain {
 }
 
 impl Domain {
+    /// Creates an empty domain with `depth` tokens.
     fn new(target: Time, depth: u32) -> Domain {
         Domain {
             queued: QueuedRequests::default(),
@@ -139,7 +141,9 @@ impl Domain {
 /// A request in the device.
 #[derive(Clone, Copy, Debug)]
 struct SentRequest {
+    /// Time of its arrival in the scheduler.
     arrived: Time,
+    /// Time of its dispatch to the device.
     dispatched: Time,
 }
 

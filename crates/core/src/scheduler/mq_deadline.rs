@@ -97,8 +97,11 @@ pub struct MqDeadline {
 
 /// A request to dispatch, and the batch as it is afterwards.
 struct Choice {
+    /// Index of the request's class.
     class: usize,
+    /// Its position in the queue of its direction.
     key: SectorKey,
+    /// The batch after the dispatch of the request.
     batch: BatchState,
 }
 
@@ -122,7 +125,8 @@ impl MqDeadline {
             && self.busy_classes().next().is_some_and(|it| self.classes[it].count() == 0)
     }
 
-    /// Ends the run of the queue if it withholds requests, and plans the next run.
+    /// Ends the run of the queue if it withholds requests and none is aged, and plans the next run
+    /// unless one is planned.
     fn update_run(&mut self, now: Time, requests: &RequestTable) {
         self.may_run = !self.withholds() || self.choose_aged(now, requests).is_some();
         if !self.may_run {
@@ -188,6 +192,7 @@ impl Scheduler for MqDeadline {
         let request = &requests[id];
         let queues = &mut self.classes[request.priority.class as usize];
         let queued = &mut queues.queued[request.op as usize];
+        // Without front merges, the request is merged only with one that ends where it starts.
         let inserted = if self.tunables.front_merges
             || queued.merges_at_its_start(id, requests, self.sectors_max)
         {
@@ -223,8 +228,9 @@ impl Scheduler for MqDeadline {
         Dispatch::Request(id)
     }
 
-    /// Counts the requests of each class in the device. Runs of the queue until now had no effect
-    /// on withheld requests, since this request was in the device.
+    /// Removes the request from the count of its class in the device. The runs of the queue that
+    /// were due until now had no effect on withheld requests, since this request was in the device:
+    /// the next run is the first one after now, in steps of [`RERUN_DELAY`].
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         if !self.may_run
             && let Some(at) = &mut self.rerun_at

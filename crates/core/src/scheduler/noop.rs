@@ -14,6 +14,7 @@ use super::{Dispatch, Inserted, Scheduler};
 /// The scheduler `noop`. It has no parameter.
 #[derive(Debug)]
 pub struct Noop {
+    /// Requests that are not in the device.
     queued: QueuedRequests,
     /// Largest request of the device, in sectors.
     sectors_max: u32,

@@ -109,7 +109,9 @@ impl MergeResult {
 pub(super) struct QueuedRequests {
     /// The request that was added to the empty set, until a second one is added.
     only: Option<(SectorKey, WaitingRequest)>,
+    /// The requests in sector order.
     by_sector: BlockSortedMap<SectorKey, SectorEntry>,
+    /// The requests in the order of their arrival.
     by_arrival: ArrivalQueue<WaitingRequest>,
     /// Number of the last arrival.
     arrivals: u64,
@@ -118,6 +120,7 @@ pub(super) struct QueuedRequests {
 /// Entry of the order by sector.
 #[derive(Clone, Copy, Debug)]
 struct SectorEntry {
+    /// The request, with the time of its arrival.
     waiting: WaitingRequest,
     /// Size in sectors. A search for a neighbour then need not access the table, whose entries are
     /// far apart in memory.

@@ -22,7 +22,9 @@ const BLOCK_MAX: usize = 64;
 ///    larger than all keys before.
 #[derive(Debug)]
 pub(super) struct BlockSortedMap<K, V> {
+    /// A lower bound of the keys of each block: see invariant 2.
     block_first_keys: Vec<K>,
+    /// The blocks in ascending order of their keys.
     blocks: Vec<SortedBlock<K, V>>,
 }
 

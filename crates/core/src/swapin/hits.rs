@@ -32,7 +32,8 @@ pub(super) struct HitRate {
     limits_shrinking: bool,
     /// Number of hits since the last fault that read.
     hits: u64,
-    /// Slot or page of the last fault without a hit; `None` before the first.
+    /// Slot or page of the last fault without a hit; `None` before the first. If the policy calls
+    /// `record_fault`, it is the page of the last fault of either kind.
     previous_position: Option<u64>,
     /// Size of the last block in pages.
     last_pages: u64,
@@ -98,6 +99,7 @@ impl HitRate {
 /// The policy `hits`.
 #[derive(Clone, Copy, Debug)]
 pub struct Hits {
+    /// Count of hits, and the size of the last block, of the whole system.
     rate: HitRate,
 }
 

@@ -251,11 +251,17 @@ impl MachineFiles {
     }
 }
 
-/// The pages of a request, and the pages in flight behind them.
+/// The pages of a request, and the pages in flight behind them. After a failure, the first bad page
+/// is searched for: each retry reads a part of the failed pages, and the rest stay in flight as its
+/// search tail.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::machine) struct RequestPages {
+    /// The file of the pages.
     pub(in crate::machine) file: FileId,
+    /// The pages that the request reads.
     pub(in crate::machine) range: PageRange,
+    /// Bounds behind `range`: the bad page lies before `suspect_end`, and the failed pages end at
+    /// `end`. Both are the end of `range` without a search.
     pub(in crate::machine) search_tail: SearchTail,
 }
 
@@ -281,7 +287,8 @@ impl RequestPages {
             _ => return None,
         };
         if suspects.is_empty() {
-            // The last suspect was read this time. The pages behind it were never tried alone.
+            // The last suspect was read this time: no page has proved to be bad. The pages behind
+            // it were never tried alone, and follow in one request.
             let rest = PageRange { first: suspects.first, end: search_tail.end };
             let search_tail = SearchTail::none(rest);
             return (!rest.is_empty()).then_some(RequestPages { range: rest, search_tail, ..self });

@@ -16,6 +16,7 @@ use crate::unit::{PAGE_SECTORS, PageRange};
 /// A page of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotOwner {
+    /// The mapping.
     pub(super) memory: MemoryId,
     /// Number of the page in its mapping.
     pub(super) page: u64,
@@ -85,8 +86,9 @@ impl SwapArea {
         })
     }
 
-    /// Finds a run of 1 to `slots_max` free slots, without taking them. The search begins where the
-    /// last one ended. `None` if all slots are taken.
+    /// Finds a run of 1 to `slots_max` free slots, without taking them: the longest one within
+    /// [`SEARCH_SLOTS`] slots from the first free slot on. The search begins where the last run
+    /// ended. `None` if all slots are taken.
     pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
         if self.free_count == 0 {
             return None;

@@ -165,7 +165,9 @@ impl MachineMemory {
     }
 
     /// Adds the page of a slot as prefetched and in flight, if it is absent and a frame is
-    /// available. Appends its slot to `runs`. No effect on a free slot, or for `None`.
+    /// available. Appends its slot to `runs`. No effect on a free slot, or for `None`. `mark` is
+    /// set for a page that the policy selected: a fault on it is then a hit, at which the policy
+    /// is called.
     fn add_prefetched(
         &mut self,
         base: &mut SharedState,
@@ -246,7 +248,8 @@ impl MachineMemory {
         let range = PageRange::new(slot, 1);
         let retry = self.slots_request(base, failed.op, range, failed.process);
         let retry = Request { priority: failed.priority, ..retry };
-        // The page is awaited by a fault, or written: it is no prefetched one.
+        // The page is awaited by a fault, or written: it is no prefetched one. The waiter of a read
+        // makes it a demand request.
         base.queue.enqueue_retry(retry, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
@@ -312,8 +315,11 @@ fn waiting_fault(waiter: Waiter) -> FaultId {
 
 /// The swapped-out pages, as the policy sees them during one fault.
 struct SwappedOut<'a> {
+    /// The cache, which shows if a page is in memory.
     cache: &'a Cache,
+    /// All mappings, with the slot of each page.
     mappings: &'a [MachineMapping],
+    /// The swap area, with the page of each slot.
     area: &'a SwapArea,
     /// Frames available for prefetch; 0 if the queue is congested.
     room_pages: u64,
@@ -323,6 +329,7 @@ struct SwappedOut<'a> {
     /// Number of pages that begun faults (one each) and reads pin, plus the number of faults and
     /// reads that wait for memory.
     pinned_and_waiting: u64,
+    /// Observations about the device, for the policy.
     evidence: &'a mut DeviceEvidence,
 }
 

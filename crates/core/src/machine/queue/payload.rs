@@ -72,6 +72,7 @@ pub(in crate::machine) enum Waiter {
 /// Data of one request in addition to the data of device and scheduler.
 #[derive(Debug)]
 struct Payload {
+    /// Purpose of its data: pages, slots or a direct transfer.
     content: RequestContent,
     /// Reads and faults that wait for it.
     waiters: Vec<Waiter>,
@@ -82,6 +83,7 @@ struct Payload {
 /// Data of the open requests, by identifier.
 #[derive(Debug, Default)]
 pub(super) struct Payloads {
+    /// Entry of each request; the entry of an ended one stays until its identifier is reused.
     by_id: Vec<Payload>,
     /// Empty lists of waiters, kept for their capacity.
     spare_lists: Vec<Vec<Waiter>>,

@@ -18,9 +18,11 @@ pub(super) struct Contention {
     previous_block: CompletionBlock,
 }
 
-/// Statistics of consecutive completions. The newest block and the one before it count.
+/// Statistics of up to 64 consecutive completions (`DECAY_WINDOW`). The newest block and the one
+/// before it count.
 #[derive(Clone, Copy, Debug)]
 struct CompletionBlock {
+    /// Number of completions.
     completions: u64,
     /// Sum of the latencies.
     latency_sum_ns: u64,
@@ -33,6 +35,7 @@ struct CompletionBlock {
 }
 
 impl Default for CompletionBlock {
+    /// A block without completions; any latency is shorter than its shortest one.
     fn default() -> CompletionBlock {
         CompletionBlock {
             completions: 0,
@@ -60,7 +63,9 @@ impl Contention {
 
     /// Returns true if requests wait for each other. With a mean of n requests in the device, the
     /// shortest latency must be at most the mean latency divided by n ÷ 3, a divisor from 2 to 8.
-    /// A device that accepts one request at a time shows it by the requests that wait outside.
+    /// For requests that one server serves in turn it would be divided by n: a third of that is
+    /// enough. A device that accepts one request at a time shows it by the requests that wait
+    /// outside, at more than half of at least 4 completions (`MIN_SAMPLES`).
     pub(super) fn is_contended(&self) -> bool {
         let completions = self.current_block.completions + self.previous_block.completions;
         let waited_for = self.current_block.waited_for + self.previous_block.waited_for;

@@ -23,8 +23,8 @@ use super::{IDLE_TIMEOUT, ROUND_TIME};
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
-/// Largest credit of a process, and the most that all reservations of the device take at once:
-/// [`MIN_SAMPLES`] rounds. The same device time, used by the others, makes a process new.
+/// Largest credit of a process, and the most that all reservations of the device take at once: four
+/// rounds ([`MIN_SAMPLES`]). The same device time, used by the others, makes a process new.
 pub(super) fn largest_credit() -> Time {
     Time(MIN_SAMPLES * ROUND_TIME.ns())
 }
@@ -43,7 +43,8 @@ pub(super) struct DeviceTime {
 }
 
 impl DeviceTime {
-    /// Updates the mean latency by a completed read that did not go first.
+    /// Updates the mean latency by a completed read that did not go first; the newest read weighs
+    /// a sixteenth (`EWMA_WINDOW`).
     pub(super) fn record_latency(&mut self, latency: Time) {
         let samples = if self.mean_latency_ns == 0 { 1 } else { EWMA_WINDOW };
         self.mean_latency_ns = (self.mean_latency_ns * (samples - 1) + latency.ns()) / samples;

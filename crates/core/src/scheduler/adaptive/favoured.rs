@@ -1,4 +1,8 @@
 //! Favoured processes: their reads go first, and the device may be reserved for them.
+//!
+//! A process is favoured while it has enough *credit*: device time that it did without
+//! (`device_time.rs`). Its reads form a *chain* if it sends each soon after the one before has
+//! completed.
 
 use super::{AdaptiveScheduler, DispatchedRead, IDLE_TIMEOUT};
 use crate::request::{ProcessId, RequestId, RequestTable};
@@ -15,7 +19,8 @@ impl AdaptiveScheduler {
     ) -> Option<RequestId> {
         let id = self.ready.dispatch_first(requests)?;
         let process = requests[id].process;
-        self.record_dispatch(now, id, process, true);
+        let went_first = true;
+        self.record_dispatch(now, id, process, went_first);
         self.reservation.on_dispatch(now);
         if self.can_reserve() && self.processes[&process].credit.is_chain() {
             self.reservation.begin(now);
@@ -24,8 +29,10 @@ impl AdaptiveScheduler {
     }
 
     /// Returns the answer of `dispatch` while the device is reserved; `None` without a reservation.
-    /// Ends a reservation that is over. Begins one for a read that waits in the device for longer
-    /// than others do, because the device prefers other requests.
+    /// The answer has the end of the idle time, or no time while a favoured read is in the device.
+    /// Ends a reservation that is over; the tuners exclude its duration from their measurements.
+    /// Begins one for a read that waits in the device for longer than others do, because the device
+    /// prefers other requests.
     pub(super) fn dispatch_reserved(&mut self, now: Time) -> Option<Dispatch> {
         if let Some(duration) = self.reservation.end_if_over(now) {
             self.active_tuner.exclude(duration);

@@ -33,7 +33,7 @@ pub(super) struct Locality {
     last: Option<LastRequest>,
     /// Share of near requests, of [`ALL_NEAR`].
     near_share: u64,
-    /// Number of requests in that share, at most [`EWMA_WINDOW`].
+    /// Number of requests in that share, at most 16 ([`EWMA_WINDOW`]).
     requests: u64,
 }
 
@@ -53,8 +53,8 @@ impl Locality {
         self.last = Some(LastRequest { end: request.end(), sectors_max });
     }
 
-    /// Returns true if at least [`MIN_SAMPLES`] requests were observed, and seven eighths of the
-    /// newest ones are near.
+    /// Returns true if at least 4 requests ([`MIN_SAMPLES`]) were observed, and seven eighths of
+    /// the newest ones are near.
     pub(super) fn is_near(&self) -> bool {
         self.requests >= MIN_SAMPLES && 8 * self.near_share >= 7 * ALL_NEAR
     }

@@ -1,4 +1,7 @@
 //! Number of processes that a limit on active processes could serve better.
+//!
+//! A process is *near* if it reads on close to its last request (`locality.rs`): the head then need
+//! not move far while one process at a time is served.
 
 use alloc::collections::BTreeMap;
 
@@ -6,8 +9,8 @@ use super::ProcessHistory;
 use crate::request::ProcessId;
 use crate::unit::Time;
 
-/// Number of processes with outstanding requests, or whose last completion is recent, and of those
-/// that are near.
+/// Numbers of processes with outstanding reads, or whose last completion is recent. Two of the
+/// counts have only the near ones among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NearCounts {
     /// All such processes.

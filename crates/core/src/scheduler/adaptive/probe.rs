@@ -117,7 +117,7 @@ struct MeasuringEpoch {
 }
 
 impl MeasuringEpoch {
-    /// Throughput from the begin of the epoch to `now`, in KiB/s.
+    /// Throughput from the begin of the epoch to `now`, in KiB/s: bytes ÷ 1,024 × 10^9 ÷ ns.
     fn kib_per_s(&self, now: Time) -> u64 {
         let span_ns = self.began.map_or(0, |began| now.since(began).ns());
         self.bytes * 1_000_000 / 1024 * 1000 / span_ns.max(1)

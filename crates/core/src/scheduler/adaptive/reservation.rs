@@ -17,6 +17,7 @@ use crate::unit::Time;
 pub(super) struct Reservation {
     /// Time for which the device may be reserved, as of `updated`.
     budget_ns: u64,
+    /// Time up to which the budget has grown.
     updated: Time,
     /// Start of the reservation; `None` without one.
     since: Option<Time>,
@@ -54,7 +55,9 @@ impl Reservation {
         self.in_device += 1;
     }
 
-    /// Begins a reservation if time is left for it.
+    /// Begins a reservation if enough time is left for it: a sixteenth of a round of time slices
+    /// (`EWMA_WINDOW`). The budget first grows by a sixteenth of the time since the last call, up to
+    /// the largest credit. No effect on a reservation that has begun.
     pub(super) fn begin(&mut self, now: Time) {
         let earned_ns = now.since(self.updated).ns() / EWMA_WINDOW;
         self.budget_ns = (self.budget_ns + earned_ns).min(largest_credit().ns());
@@ -86,7 +89,8 @@ impl Reservation {
         self.idle_until = self.idle_until.min(now);
     }
 
-    /// Ends the reservation if it is over, and returns its duration then.
+    /// Ends the reservation if its budget is used up, or its idle time has passed without a read.
+    /// Returns its duration then, and `None` otherwise.
     pub(super) fn end_if_over(&mut self, now: Time) -> Option<Time> {
         let since = self.since?;
         let is_idle_over = self.in_device == 0 && self.idle_until <= now;
@@ -106,7 +110,8 @@ impl Reservation {
         self.since.is_some()
     }
 
-    /// End of the idle time, if the reservation waits for the next read only.
+    /// End of the idle time, if the reservation waits for the next read only. `None` while a read
+    /// of a favoured process is in the device.
     pub(super) fn idle_end(&self) -> Option<Time> {
         (self.in_device == 0).then_some(self.idle_until)
     }

@@ -6,7 +6,8 @@ use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::unit::Time;
 
-/// Number of requests at once above which a device counts as queueing internally.
+/// Number of requests in the device at once from which it counts as queueing internally. A
+/// completion is *under load* if more than this number were queued or in the device.
 const QUEUEING_DEPTH_MIN: u32 = 5;
 
 /// Number of completions under load before the verdict.

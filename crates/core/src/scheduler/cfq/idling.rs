@@ -48,8 +48,9 @@ impl Cfq {
     }
 
     /// Returns true if the device is kept idle for this queue's next request; never for the idle
-    /// class. This is the case if idling for it pays, or if it is the last queue of its tree. The
-    /// sync-noidle tree is thus idled for once, at its end.
+    /// class. This is the case if idling for it pays, or if it is the last queue of its tree: the
+    /// queues of one class and kind. The sync-noidle tree, of the queues for which idling does not
+    /// pay, is thus idled for once, at its end.
     pub(super) fn should_idle(&self, id: QueueId) -> bool {
         let queue = &self.queues[id];
         if queue.is_idle_class() {

@@ -89,8 +89,9 @@ impl SeekDetector {
         self.end_of_last = Some(start + u64::from(sectors));
     }
 
-    /// Returns true if the next request is unlikely to be close, by the detector in use. The mean,
-    /// rounded to the nearest sector, needs at least three requests.
+    /// Returns true if the next request is unlikely to be close, by the detector in use. The mean
+    /// needs at least three requests. Half of its weight, added before the division, rounds it to
+    /// the nearest sector.
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {

@@ -20,8 +20,11 @@ use crate::request::Class;
 /// Kind of a service tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeKind {
+    /// No process waits for the requests.
     Async,
+    /// Processes wait, and idling for their next requests does not pay.
     SyncNoIdle,
+    /// Processes wait, and idling for their next requests pays.
     Sync,
 }
 

@@ -70,6 +70,7 @@ pub struct CfqTunables {
 }
 
 impl Default for CfqTunables {
+    /// The defaults of Linux 2.6.34, as parts of a second (`HZ` jiffies).
     fn default() -> CfqTunables {
         CfqTunables {
             seeky: Seekiness::History,

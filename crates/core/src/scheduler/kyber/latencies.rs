@@ -1,4 +1,4 @@
-//! Latencies of a domain in buckets, and their percentiles.
+//! Latencies of a domain (the reads, or the writes) in buckets, and their percentiles.
 
 use crate::unit::Time;
 
@@ -20,8 +20,10 @@ const SAMPLE_TIME: Time = Time::from_s(1);
 /// target, and bucket 7 those above seven quarters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LatencyHistogram {
+    /// Number of samples in each bucket.
     buckets: [u64; BUCKETS],
-    /// Time at which fewer than [`SAMPLES_MIN`] samples are enough; `None` without samples.
+    /// Time at which fewer than [`SAMPLES_MIN`] samples are enough. `None` until the first period
+    /// with samples has ended.
     enough_at: Option<Time>,
 }
 
@@ -33,8 +35,9 @@ impl LatencyHistogram {
         self.buckets[(bucket as usize).min(BUCKETS - 1)] += 1;
     }
 
-    /// Returns the bucket of this percentile at the end of a period, and drops the samples. `None`
-    /// while there are too few of them; they then count in the next period as well.
+    /// Returns the bucket of the percentile `percent` (0 to 100) at `at`, the end of a period, and
+    /// drops the samples. `None` while there are too few of them; they then count in the next
+    /// period as well.
     pub(super) fn take_percentile(&mut self, at: Time, percent: u64) -> Option<u32> {
         let samples: u64 = self.buckets.iter().sum();
         if samples == 0 {

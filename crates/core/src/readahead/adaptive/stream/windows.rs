@@ -202,7 +202,7 @@ impl ReadStream {
         };
         if !(self.is_continued() || access.is_touch) {
             // Mark each page, so that the reader's next position is reported wherever it is. A
-            // mapping reports first touches of prefetched pages without marks too.
+            // mapping may report first touches of prefetched pages without marks.
             let is_added = |page| pages.add_absent(PageRange::new(page, 1), MARKED);
             self.prefetch_end = if window.pages().all(is_added) { window.end } else { request.end };
             return;
