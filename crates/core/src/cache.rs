@@ -451,7 +451,7 @@ impl Cache {
         &self.frames[id.0 as usize]
     }
 
-    /// The same frame, to be changed.
+    /// Returns the frame with this identifier, to be changed.
     fn frame_mut(&mut self, id: FrameId) -> &mut Frame {
         &mut self.frames[id.0 as usize]
     }

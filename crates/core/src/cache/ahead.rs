@@ -32,8 +32,8 @@ use crate::readahead::Credit;
 /// Divisor of the memory in the limit of prefetched, unused pages.
 const PREFETCHED_SHARE_DIVISOR: u32 = 4;
 /// Multiplier in that limit: three quarters of the memory. With a half, one stream of a remote
-/// server has too little in flight (NFS with a round trip of a tenth of a second at 10 Gbit/s, in
-/// table C of `readpath reproduce`: 0.74 of the best window's rate).
+/// server has too little in flight. Over NFS with a round trip of a tenth of a second at 10 Gbit/s
+/// (table C of `readpath reproduce`) it has 0.74 of the best window's rate.
 const PREFETCHED_SHARE_FACTOR: u32 = 3;
 /// Divisor of the memory that gives the pages added per decay term.
 const DECAY_TERM_DIVISOR: u32 = 2;
@@ -234,7 +234,7 @@ impl Cache {
 }
 
 /// Records a use of the frame's page in the counters. Returns true if it is the first use of a
-/// prefetched page.
+/// prefetched page. Takes parts of the cache, for callers that have borrowed other parts.
 pub(super) fn count_first_use(
     unused: &mut FrameSet,
     counters: &mut CacheCounters,

@@ -12,8 +12,8 @@ impl FrameList {
     /// Pages of files: prefetched, and not used yet.
     pub(super) const PREFETCHED: List = List::outside_policy(0);
     /// Pages that could not leave when they were to be evicted, set aside until the others were
-    /// tried: pages of files in use by readers outside the machine, and pages of memory that are
-    /// mapped, dirty or being written.
+    /// tried. They are pages of files in use by readers outside the machine, and pages of memory
+    /// that are mapped, dirty or being written.
     pub(super) const IN_USE: List = List::outside_policy(1);
     /// Pages of memory without a reference since they entered this list.
     pub(super) const MEMORY_INACTIVE: List = List::outside_policy(2);

@@ -61,8 +61,8 @@ impl RunEntry {
 const NO_PREVIOUS_FRAME: FrameId = FrameId(u32::MAX);
 
 impl Cache {
-    /// Adds an absent page, in flight; `is_ahead` if no reader has requested it yet. Returns `None`
-    /// if every frame is pinned or in flight.
+    /// Adds an absent page, in flight; `is_ahead` if no reader has requested it yet. Only the order
+    /// of `folio` counts. Returns `None` if every frame is pinned or in flight.
     pub fn add(
         &mut self,
         file: FileId,

@@ -171,6 +171,8 @@ impl DeviceCosts {
         let shares = self.covariance.map(|row| dot(row, weights) / WEIGHT_UNIT);
         let total_variance = dot(weights, shares) / WEIGHT_UNIT + COVARIANCE_UNIT;
         let gains = shares.map(|share| share * COVARIANCE_UNIT / total_variance);
+        // Each correction is its gain times the deviation of the measurement, in units of the
+        // noise, times the initial standard deviation of the cost.
         for (cost, gain) in gains.into_iter().enumerate() {
             self.estimates[cost] += gain * (measured_ps - expected_ps) / noise_ps
                 * self.initial_deviation[cost]

@@ -38,8 +38,8 @@ impl Machine {
     }
 
     /// Records that a mapped page was or may have been written without a fault, while its former
-    /// data is being written to its slot of the swap area. That data is outdated, and is never
-    /// read. For environments that couldn't give the device its own copy of the page. Must be
+    /// data is being written to its slot of the swap area. The data in the slot is outdated, and is
+    /// never read. For environments that couldn't give the device its own copy of the page. Must be
     /// called before the completion of the write is [handled](Machine::handle_completion).
     ///
     /// # Panics

@@ -100,8 +100,8 @@ pub struct SwapConfig {
     /// memory then has two lists of its own, as in Linux. Default false: memory has these lists
     /// under every policy. In an environment without access bits the policy learns of uses only by
     /// faults of pages that are unmapped and have not left
-    /// ([`second_chance_pages`](SwapConfig::second_chance_pages)). Sweeps then move fewer bytes than
-    /// with two lists, and random touches about as many (`bench/notes/eviction.md`).
+    /// ([`second_chance_pages`](SwapConfig::second_chance_pages)). Sweeps then move fewer bytes
+    /// than with two lists, and random touches about as many (`bench/notes/eviction.md`).
     pub by_policy: bool,
     /// The process on whose behalf the area is written. Default: process 0.
     pub writer: ProcessId,

@@ -204,7 +204,7 @@ impl RequestQueue {
     }
 
     /// Returns true if more than seven eighths of `queue_requests` requests are in the scheduler or
-    /// in the device. Prefetch for swapped-out memory then stops, and so do some readahead policies.
+    /// in the device. Prefetch of swapped-out memory then stops, as do some readahead policies.
     pub(super) fn is_congested(&self) -> bool {
         let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
         requests > u64::from(self.queue_requests) * 7 / 8

@@ -186,7 +186,7 @@ impl AdaptiveReadahead {
 
     /// Target window, in pages, of the latest stream. `None` without a stream, or if its begin
     /// made a continuation likely: at the start of the file, as a stride, or after sequential
-    /// advice. Where the kernel caches the pages, the caller turns the kernel's readahead off if it
+    /// advice. A caller whose pages the kernel caches turns the kernel's readahead off if that
     /// would read more than this.
     pub fn wanted_anywhere(&self) -> Option<u64> {
         self.streams.back()?.target_of_unexpected_run()

@@ -371,6 +371,7 @@ impl AdaptiveScheduler {
         let may_start_trial = || true;
         let served = ServedRead { is_undisturbed, ..served };
         let result = self.depth_tuner.record_completion(now, served, may_start_trial);
+        // The removal of a limit is not logged.
         if let Some(ProbeResult { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = result {
             let most_kib_per_s = all_kib_per_s;
             self.log.log_with(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
@@ -380,7 +381,8 @@ impl AdaptiveScheduler {
 
 impl Scheduler for AdaptiveScheduler {
     /// Makes a read dispatchable if its process has a place or is favoured, or the depth allows it.
-    /// Parks it otherwise. Writes are always dispatchable.
+    /// Parks it otherwise, and also behind earlier parked reads of its process. Writes are always
+    /// dispatchable.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {

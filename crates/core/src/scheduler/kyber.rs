@@ -133,6 +133,7 @@ impl Domain {
         }
         let Some(bucket) = percentile else { return };
         if is_congested || bucket >= GOOD_BUCKETS {
+            // The bucket ends at `bucket + 1` quarters of the target.
             self.depth = (self.depth * (bucket + 1) / GOOD_BUCKETS).clamp(1, depth_max);
         }
     }

@@ -229,8 +229,8 @@ impl Scheduler for MqDeadline {
     }
 
     /// Removes the request from the count of its class in the device. The runs of the queue that
-    /// were due until now had no effect on withheld requests, since this request was in the device:
-    /// the next run is the first one after now, in steps of [`RERUN_DELAY`].
+    /// were due until now had no effect on withheld requests, since this request was in the device.
+    /// The next run is the first one after now, in steps of [`RERUN_DELAY`].
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         if !self.may_run
             && let Some(at) = &mut self.rerun_at

@@ -86,6 +86,7 @@ impl MachineFiles {
         let offset = (bad_page * PAGE_BYTES).max(read.transfer.offset);
         let error = match outcome {
             PartOutcome::Failed(error) => ReadError::Device { offset, error },
+            // The device moved less than the pages: the file ends there.
             PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end_byte.max(offset) },
         };
         // With several failed requests, the lowest missing byte counts.

@@ -28,8 +28,8 @@ pub(super) fn move_demand_to_front(runs: &mut [PageRange], demand: PageRange) ->
     moved
 }
 
-/// Sorts runs and joins adjacent ones in place. Returns the new number of runs, at the front of
-/// `runs`.
+/// Sorts runs, which must not overlap, and joins adjacent ones in place. Returns the new number of
+/// runs, at the front of `runs`.
 pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     if runs.len() < 2 {
         return runs.len();

@@ -248,7 +248,8 @@ impl ReadStream {
         self.last_request = request;
     }
 
-    /// Sets the direction of the stream from its second request. No effect on a stride.
+    /// Sets the direction of the stream from its second request. If it is not the assumed one, the
+    /// prefetch begins again at the first request. No effect on a stride.
     fn set_direction(&mut self, request: PageRange) {
         let is_backward = request.first < self.last_request.first;
         match self.shape {

@@ -40,7 +40,7 @@ pub(super) struct RandomAccess {
     bytes: u64,
     /// Distance in pages from the previous request that continued no stream; 0 without one.
     distance_pages: i64,
-    /// The same distance in bytes.
+    /// Distance in bytes from that request.
     distance_bytes: i64,
     /// Number of consecutive requests without a stream, up to this one, that each had an absent
     /// page.

@@ -149,9 +149,9 @@ fn is_lone(device: &DeviceEvidence, file: &FileEvidence) -> bool {
 /// Number of pages of a file that may be prefetched into the policy's own memory.
 ///
 /// The result is unlimited (`u64::MAX`) for a file of up to a quarter of the memory, and of up to
-/// all of it once a share of 1 / [`REQUESTED_SHARE_DIVISOR`] was requested. Before that, a file that
-/// fits has the free frames, if it has a lone reader with long waits (`is_lone_paid`): nothing is
-/// evicted for it. 0 for any other file.
+/// all of it once a share of 1 / [`REQUESTED_SHARE_DIVISOR`] was requested. Before that, a file
+/// that fits has the free frames, if it has a lone reader with long waits (`is_lone_paid`): nothing
+/// is evicted for it. 0 for any other file.
 fn room_pages(
     device: &DeviceEvidence,
     is_lone_paid: bool,
@@ -220,10 +220,11 @@ fn read_pages_max(device: &DeviceEvidence) -> u64 {
 }
 
 /// Returns the region of the request and the cost paid in it, if the region qualifies for being
-/// read: it is dense and paid for, and has at most [`read_pages_max`] pages. Adds `cost_pages` to
-/// the region's cost, and resets its counters if it qualifies. `budget_left_pages` is the rest of
-/// the file's budget; the cost paid in the region or this budget must cover the region, and the
-/// budget must not be used up.
+/// read. A region qualifies if it is dense, paid for, and has at most [`read_pages_max`] pages.
+/// Adds `cost_pages` to the region's cost, and resets its counters if it qualifies.
+///
+/// `budget_left_pages` is the rest of the file's budget. The cost paid in the region or this budget
+/// must cover the region, and the budget must not be used up.
 fn dense_region(
     request: PageRange,
     cost_pages: u64,

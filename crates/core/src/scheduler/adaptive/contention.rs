@@ -64,8 +64,10 @@ impl Contention {
     /// Returns true if requests wait for each other. With a mean of n requests in the device, the
     /// shortest latency must be at most the mean latency divided by n ÷ 3, a divisor from 2 to 8.
     /// For requests that one server serves in turn it would be divided by n: a third of that is
-    /// enough. A device that accepts one request at a time shows it by the requests that wait
-    /// outside, at more than half of at least 4 completions (`MIN_SAMPLES`).
+    /// enough. At least twice the divisor completions are needed.
+    ///
+    /// A device that accepts one request at a time shows it by the requests that wait outside, at
+    /// more than half of at least 4 completions (`MIN_SAMPLES`).
     pub(super) fn is_contended(&self) -> bool {
         let completions = self.current_block.completions + self.previous_block.completions;
         let waited_for = self.current_block.waited_for + self.previous_block.waited_for;

@@ -180,7 +180,8 @@ impl ThroughputTuner {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
 
-    /// Records a completed read, and evaluates the epoch if it is complete. `may_start_trial` is
+    /// Records a completed read, and evaluates the epoch if it is complete: after its time and 16
+    /// completions (`EWMA_WINDOW`), or more if more requests are allowed. `may_start_trial` is
     /// called only when a trial is otherwise due, and returns true if one can gain. Returns a
     /// result if the setting was changed or removed.
     pub(super) fn record_completion(

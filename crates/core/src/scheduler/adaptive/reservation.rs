@@ -56,8 +56,8 @@ impl Reservation {
     }
 
     /// Begins a reservation if enough time is left for it: a sixteenth of a round of time slices
-    /// (`EWMA_WINDOW`). The budget first grows by a sixteenth of the time since the last call, up to
-    /// the largest credit. No effect on a reservation that has begun.
+    /// (`EWMA_WINDOW`). The budget first grows by a sixteenth of the time since the last call, up
+    /// to the largest credit. No effect on a reservation that has begun.
     pub(super) fn begin(&mut self, now: Time) {
         let earned_ns = now.since(self.updated).ns() / EWMA_WINDOW;
         self.budget_ns = (self.budget_ns + earned_ns).min(largest_credit().ns());

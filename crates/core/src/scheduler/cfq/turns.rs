@@ -252,6 +252,8 @@ impl Cfq {
     }
 
     /// Inserts a queue into its tree, or moves it there. `is_first`: before all others of its tree.
+    /// Otherwise its key is the present time, plus an offset by its level, minus the rest of its
+    /// last slice; the idle class has its own keys.
     pub(super) fn insert_into_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());

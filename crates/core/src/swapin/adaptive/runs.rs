@@ -90,7 +90,7 @@ impl FaultRuns {
             }
             None => {
                 // Limits the number of runs to one for 64 positions (`DECAY_WINDOW`), but at least
-                // 4 (`MIN_SAMPLES`) and at most `STREAMS_MAX`: with a run next to most positions,
+                // 4 (`MIN_SAMPLES`) and at most `STREAMS_MAX`. With a run next to most positions,
                 // a random fault would continue one by chance.
                 let runs_max =
                     (bounds.space_end / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);

@@ -118,13 +118,16 @@ impl ReadStream {
         if !(access.reader_waits || self.next_request_pays(requests_ahead, pages)) {
             return PageRange::default();
         }
+        // The room is known, and may be too small, only if memory determined the size.
         let has_room_for_two_windows = size.why != "memory" || 2 * window.count() <= size.pages;
         self.add_forward(window, access, has_room_for_two_windows, pages);
         window
     }
 
     /// Prefetches the next blocks of a stride. Returns the range from the lowest to the highest
-    /// page; empty if the blocks are too few or do not pay.
+    /// page; empty if the blocks are too few (less than a quarter of a window) or do not pay. Gaps
+    /// are read along if a gap is smaller than a block and costs less than the service time of a
+    /// request.
     fn read_strided(
         &mut self,
         mut stride: Stride,
@@ -172,10 +175,13 @@ impl ReadStream {
         device.memory_pages * (self.run.used_pages + EWMA_WINDOW) / weighted_pages.max(1)
     }
 
-    /// Maximum number of pages of the next window while the run has fewer than 4 requests
-    /// (`MIN_SAMPLES`): the rest of half of the memory. No limit for any other run. Unused prefetched pages may fill three quarters, so the last
-    /// quarter stays for longer runs. Without this bound the windows of random reads, each of
-    /// which may begin a run, fill all of it, and a stream among them is not prefetched.
+    /// Maximum number of pages of the next window while few requests have continued a run that
+    /// nothing announced: the rest of half of the memory. Few are a length below 4 (`MIN_SAMPLES`).
+    /// No limit for any other run.
+    ///
+    /// Unused prefetched pages may fill three quarters, so the last quarter stays for longer runs.
+    /// Without this bound the windows of random reads, each of which may begin a run, fill all of
+    /// it, and a stream among them is not prefetched.
     fn unproven_pages_max(&self, device: &DeviceEvidence) -> u64 {
         match self.run.begin {
             RunBegin::Request { .. } if self.run.length() < MIN_SAMPLES => {
