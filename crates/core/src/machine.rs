@@ -590,6 +590,7 @@ impl Machine {
 const COPY_RETRY_DELAY: Time = Time::from_us(500);
 
 impl fmt::Debug for Machine {
+    /// Writes the configuration only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Machine").field("config", &self.config).finish_non_exhaustive()
     }

@@ -47,6 +47,7 @@ pub struct Priority {
 }
 
 impl Default for Priority {
+    /// The middle level of the normal class, as in the kernel.
     fn default() -> Priority {
         Priority { class: Class::BestEffort, level: 4 }
     }

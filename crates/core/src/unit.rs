@@ -53,12 +53,14 @@ impl Time {
 
 impl Add for Time {
     type Output = Time;
+    /// The time `duration` later, or the sum of two durations.
     fn add(self, duration: Time) -> Time {
         Time(self.0 + duration.0)
     }
 }
 
 impl AddAssign for Time {
+    /// Adds a duration.
     fn add_assign(&mut self, duration: Time) {
         self.0 += duration.0;
     }
@@ -66,12 +68,15 @@ impl AddAssign for Time {
 
 impl Sub for Time {
     type Output = Time;
+    /// The duration from `earlier` to this time. `earlier` must not be later; see
+    /// [`since`](Time::since) otherwise.
     fn sub(self, earlier: Time) -> Time {
         Time(self.0 - earlier.0)
     }
 }
 
 impl fmt::Display for Time {
+    /// Writes milliseconds with six decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06} ms", self.0 / 1_000_000, self.0 % 1_000_000)
     }

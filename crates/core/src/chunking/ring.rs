@@ -27,6 +27,7 @@ pub struct RingChunking {
 }
 
 impl Default for RingChunking {
+    /// Four chunks of 512 KiB in flight.
     fn default() -> RingChunking {
         RingChunking { chunk_bytes: CHUNK_BYTES_DEFAULT, depth: DEPTH_DEFAULT }
     }

@@ -28,6 +28,7 @@ const PARAMETERS: QueueParameters =
 /// The eviction policy `clock2q`.
 #[derive(Debug)]
 pub struct Clock2Q {
+    /// The small and the main queue, with the ghosts.
     queues: SmallAndMainQueues,
 }
 
@@ -39,6 +40,7 @@ impl Clock2Q {
 }
 
 impl TwoQueuePolicy for Clock2Q {
+    /// The queues, which have the implementation of the policy.
     fn queues(&mut self) -> &mut SmallAndMainQueues {
         &mut self.queues
     }

@@ -30,6 +30,7 @@ pub(super) const PARAMETERS: QueueParameters = QueueParameters {
 /// The eviction policy `s3fifo`.
 #[derive(Debug)]
 pub struct S3Fifo {
+    /// The small and the main queue, with the ghosts.
     queues: SmallAndMainQueues,
 }
 
@@ -41,6 +42,7 @@ impl S3Fifo {
 }
 
 impl TwoQueuePolicy for S3Fifo {
+    /// The queues, which have the implementation of the policy.
     fn queues(&mut self) -> &mut SmallAndMainQueues {
         &mut self.queues
     }

@@ -27,6 +27,7 @@ use crate::policy::{Spec, SpecError};
 /// The eviction policy `s4fifo`.
 #[derive(Debug)]
 pub struct S4Fifo {
+    /// The small and the main queue, with the ghosts.
     queues: SmallAndMainQueues,
 }
 
@@ -59,6 +60,7 @@ impl S4Fifo {
 }
 
 impl TwoQueuePolicy for S4Fifo {
+    /// The queues, which have the implementation of the policy.
     fn queues(&mut self) -> &mut SmallAndMainQueues {
         &mut self.queues
     }

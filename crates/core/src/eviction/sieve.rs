@@ -54,6 +54,7 @@ impl Sieve {
 }
 
 impl Default for Sieve {
+    /// Creates the policy, as [`new`](Sieve::new) does.
     fn default() -> Sieve {
         Sieve::new()
     }

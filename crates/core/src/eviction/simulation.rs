@@ -200,14 +200,17 @@ impl SimulatedFrames {
 
 /// Every use has already been reported, so the access bits are zero.
 impl AccessBits for SimulatedFrames {
+    /// No unreported use.
     fn uses(&mut self, _frame: FrameId) -> u8 {
         0
     }
 
+    /// The page that the frame holds, or held last.
     fn page(&self, frame: FrameId) -> PageKey {
         self.pages[frame.0 as usize]
     }
 
+    /// No victim is taken without being evicted at once.
     fn taken(&self) -> u32 {
         0
     }

@@ -77,28 +77,33 @@ impl PageTable {
     }
 }
 
-/// The documentation of the trait describes the methods without a comment.
 impl PageView for PageTable {
+    /// True if a folio was added that holds the page, and was not dropped since.
     fn is_cached(&self, page: u64) -> bool {
         self.find(page).is_some()
     }
 
+    /// True if the page is cached, and cached pages count as filled.
     fn is_filled(&self, page: u64) -> bool {
         self.is_cached(page) && !self.is_in_flight
     }
 
+    /// True if the page was added and not used yet; always false unless uses are tracked.
     fn is_unused(&self, page: u64) -> bool {
         self.unused.as_ref().is_some_and(|unused| unused.contains(&page))
     }
 
+    /// The evidence of the device, as the test has set it, and of the file.
     fn evidence(&mut self) -> Evidence<'_> {
         Evidence { device: &mut self.device, file: &mut self.file }
     }
 
+    /// The cached folio that holds the page; `None` without one.
     fn folio(&self, page: u64) -> Option<Folio> {
         self.find(page).map(|(folio, _)| folio)
     }
 
+    /// The cached folio that holds the page, if it carries the readahead mark.
     fn marked(&self, page: u64) -> Option<Folio> {
         self.find(page).filter(|&(_, is_marked)| is_marked).map(|(folio, _)| folio)
     }

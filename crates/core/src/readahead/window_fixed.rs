@@ -14,6 +14,7 @@ use crate::policy::{Spec, SpecError};
 /// The policy `window-fixed`, for one open file.
 #[derive(Clone, Debug)]
 pub struct WindowFixed {
+    /// The policy `window` with its state.
     window: Window,
 }
 

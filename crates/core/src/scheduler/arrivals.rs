@@ -28,6 +28,7 @@ pub(super) struct ArrivalQueue<T> {
 }
 
 impl<T> Default for ArrivalQueue<T> {
+    /// An empty queue.
     fn default() -> ArrivalQueue<T> {
         ArrivalQueue {
             values: VecDeque::new(),

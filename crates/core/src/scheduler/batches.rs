@@ -24,6 +24,7 @@ pub struct DeadlineTunables {
 }
 
 impl Default for DeadlineTunables {
+    /// The defaults of Linux.
     fn default() -> DeadlineTunables {
         DeadlineTunables {
             read_expire: Time::from_ms(500),

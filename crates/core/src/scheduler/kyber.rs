@@ -65,6 +65,7 @@ pub struct KyberTunables {
 }
 
 impl Default for KyberTunables {
+    /// The defaults of Linux.
     fn default() -> KyberTunables {
         KyberTunables { read_lat: Time::from_ms(2), write_lat: Time::from_ms(10) }
     }

@@ -52,6 +52,7 @@ pub struct MqDeadlineTunables {
 }
 
 impl Default for MqDeadlineTunables {
+    /// The defaults of Linux.
     fn default() -> MqDeadlineTunables {
         MqDeadlineTunables {
             deadline: DeadlineTunables::default(),
@@ -230,7 +231,7 @@ impl Scheduler for MqDeadline {
 
     /// Removes the request from the count of its class in the device. The runs of the queue that
     /// were due until now had no effect on withheld requests, since this request was in the device.
-    /// The next run is the first one after now, in steps of [`RERUN_DELAY`].
+    /// The next run is the first one after now, in steps of `RERUN_DELAY`.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         if !self.may_run
             && let Some(at) = &mut self.rerun_at

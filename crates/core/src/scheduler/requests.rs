@@ -44,6 +44,7 @@ impl SectorKey {
 }
 
 impl Ord for SectorKey {
+    /// Compares first sectors, and arrival numbers of equal sectors.
     #[inline]
     fn cmp(&self, other: &SectorKey) -> Ordering {
         self.comparison_number().cmp(&other.comparison_number())

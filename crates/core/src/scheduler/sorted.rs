@@ -44,11 +44,14 @@ struct SortedBlock<K, V> {
 /// Keys separate from their values, because a lookup reads keys only.
 #[derive(Debug)]
 struct Pairs<K, V> {
+    /// The keys, ascending up to the number of entries.
     keys: [K; BLOCK_MAX],
+    /// The value of the key at the same index.
     values: [V; BLOCK_MAX],
 }
 
 impl<K, V> Default for BlockSortedMap<K, V> {
+    /// An empty map, without a block.
     fn default() -> BlockSortedMap<K, V> {
         BlockSortedMap { block_first_keys: Vec::new(), blocks: Vec::new() }
     }

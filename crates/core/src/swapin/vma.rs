@@ -138,6 +138,7 @@ fn choice_index(spec: &Spec, key: &str, words: [&str; 2]) -> Result<usize, SpecE
 }
 
 impl core::fmt::Debug for Vma {
+    /// Writes the hit counts of the mappings only.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Vma").field("mappings", &self.mappings).finish_non_exhaustive()
     }

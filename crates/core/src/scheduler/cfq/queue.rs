@@ -187,12 +187,14 @@ impl CfqQueues {
 
 impl Index<QueueId> for CfqQueues {
     type Output = CfqQueue;
+    /// The queue with this identifier, which must not be removed.
     fn index(&self, id: QueueId) -> &CfqQueue {
         &self.0[id.0 as usize]
     }
 }
 
 impl IndexMut<QueueId> for CfqQueues {
+    /// The queue with this identifier, to be changed.
     fn index_mut(&mut self, id: QueueId) -> &mut CfqQueue {
         &mut self.0[id.0 as usize]
     }
