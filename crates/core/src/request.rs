@@ -77,10 +77,11 @@ pub struct Request {
 /// Degree of need for a request; becomes `Demand` as soon as a reader waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
-    /// Speculative prefetch: no reader waits, and most similar prefetched pages were not used, or
-    /// no outcome is known.
+    /// Speculative prefetch: no reader waits, and most of the file's earlier prefetched pages were
+    /// not used.
     Speculative,
-    /// Prefetch of pages that are usually used, or a write that frees memory. No reader waits.
+    /// Prefetch of pages that are usually used, or whose outcome is not known yet; or a write that
+    /// frees memory. No reader waits.
     Prefetch,
     /// Demand: a reader or caller waits for it.
     Demand,

@@ -110,6 +110,7 @@ impl Cache {
         // Frames for the run: others may be evicted for them. The frames of a read's own pages
         // (`is_pinned`) were reserved for it.
         let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
+        // Collects the uses by outside readers, a few frames for each addition.
         self.collect_next_uses(pages_wanted);
         let count = self.claim_frames(pages_wanted, entry.is_pinned);
         let enters_policy = !entry.is_ahead || self.policy.enters_unused();

@@ -1,6 +1,8 @@
 //! Evidence that the policies of all handles share: of the device, and of each file.
 //!
-//! A cost in pages is a time: the number of pages that the device transfers in it at its best rate.
+//! A *stream* is a sequence of requests of one reader that continue each other. A *run* is the
+//! sequence of pages that it takes. A cost in pages is a time: the number of pages that the device
+//! transfers in it at its best rate.
 
 use alloc::vec::Vec;
 
@@ -255,7 +257,7 @@ impl StreamCounts {
     pub fn remove_stream(&mut self, counted: Option<Era>) {
         match counted {
             Some(era) if era == self.era => self.current_era_streams -= 1,
-            // The count may be 0: a changed memory size moves the era by more than one, which
+            // The count may be 0: a changed memory size can move the era by more than one, which
             // resets it.
             Some(era) if era.0 + 1 == self.era.0 => {
                 self.previous_era_streams = self.previous_era_streams.saturating_sub(1)

@@ -1,5 +1,8 @@
 //! The beginning of a read: its cached pages are pinned, the policy adds pages, and all absent
 //! pages become requests.
+//!
+//! The *demand* is the range of the requested pages; all other added pages are prefetched. A *run*
+//! is a range of added pages. A *window* is a group of runs that is sent in requests of its own.
 
 use super::pages::{
     FilePages, NO_FRAME, ReadProgress, join_adjacent, move_demand_to_front, split_run,

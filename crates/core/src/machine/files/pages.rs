@@ -1,4 +1,9 @@
 //! The pages of one read: additions by its policy, and the division of added runs into requests.
+//!
+//! The *demand* is the range of the requested pages; all other added pages are prefetched. A
+//! *folio* is an aligned block of `1 << order` pages. The use of a page with the *mark* (readahead
+//! mark) is reported to the policy. A *window* is a group of runs that is sent in requests of its
+//! own.
 
 use alloc::vec::Vec;
 use core::mem;

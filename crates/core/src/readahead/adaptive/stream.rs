@@ -1,4 +1,8 @@
 //! One stream of requests: its reader's position, the end of its prefetched pages, and its window.
+//!
+//! The policy is called for requests that wait for a page, and for requests that reach a page with
+//! a readahead mark. In a mapping it may also be called for first touches of prefetched pages. All
+//! other uses of prefetched pages are *unreported*.
 
 use super::super::{DeviceEvidence, Era, PageView, RunBegin};
 use super::AccessContext;

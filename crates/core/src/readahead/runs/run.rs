@@ -1,7 +1,7 @@
 //! A run: pages that are touched in order, and the direction of that order.
 //!
-//! The policy learns of a touch if it finds its page absent, or if the page carries a *mark* (the
-//! readahead mark). The length of a run is measured by marks.
+//! The policy learns of the touch of a page that is absent, or that carries a *mark* (the readahead
+//! mark). The length of a run is measured by marks.
 
 use crate::unit::PageRange;
 

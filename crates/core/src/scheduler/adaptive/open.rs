@@ -1,5 +1,8 @@
 //! Dispatchable requests: reads of favoured processes, then needed ones, then speculative ones.
 //!
+//! A process is *favoured* while it has enough credit for device time that it did without. A read
+//! is *speculative* if it is a prefetch of pages that will probably not be used.
+//!
 //! How it works: reads of favoured processes are dispatched first, in ascending sector order. Other
 //! demand reads, likely prefetches and writes are dispatched as in `deadline`. Speculative reads
 //! are dispatched when no other read waits, in ascending sector order, and each under `deadline`'s

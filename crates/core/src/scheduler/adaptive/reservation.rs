@@ -1,4 +1,5 @@
-//! Reservation of the device for the reads of favoured processes.
+//! Reservation of the device for the reads of favoured processes: processes that did without the
+//! device and have earned credit for it (`device_time.rs`).
 //!
 //! A read that goes first still waits for the requests in the device. A program that sends each
 //! read after the one before would wait for a full device at each of its reads. The device is

@@ -1,4 +1,7 @@
 //! Time slices of the processes that have a place, while the number of active processes is limited.
+//!
+//! The reads of a process with a *place* (an active one) are dispatchable. The reads of all others
+//! are *parked*, until their process gets a place.
 
 use super::probe::EPOCH_TIME;
 use super::{AdaptiveScheduler, IDLE_TIMEOUT, ProcessHistory, ROUND_TIME, SLICE_SEEK_FACTOR};

@@ -1,5 +1,8 @@
 //! Depth: the number of requests of a queue in the device, and detection of devices that queue
 //! requests internally.
+//!
+//! A *slice* is the time for which one queue, the *active* one, has the device. The device is
+//! *idled for* a queue while it is kept free for the queue's next request.
 
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};

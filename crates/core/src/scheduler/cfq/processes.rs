@@ -1,5 +1,8 @@
 //! Processes: the *think time* of each, from a completion to its next request, and the queue of its
 //! requests.
+//!
+//! Queues with neighbouring requests are *joined*: the processes of one move to the other. A joined
+//! queue is *split* again, process by process, once it is seeky: its requests are far apart.
 
 use alloc::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Durations: the slice of a queue, the share of a tree, and the key that decides the next queue.
-//! Pure arithmetic on jiffies.
+//! Pure arithmetic on jiffies of 1 ms. A queue is *busy* if it has requests, or has its slice now.
 
 use super::tunables::{CfqTunables, HZ, Jiffies};
 

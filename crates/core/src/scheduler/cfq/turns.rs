@@ -1,4 +1,8 @@
 //! Time slices: the active queue, the end of its slice, and the next queue.
+//!
+//! A *slice* is the time for which one queue, the *active* one, has the device. A *tree* has the
+//! queues of one class and kind, in the order in which they get slices. One tree is served until
+//! its share of the time ends. Times are in jiffies of 1 ms.
 
 use super::slices::{self, TreeLoad};
 use super::trees::TreeKind;

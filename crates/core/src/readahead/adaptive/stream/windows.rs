@@ -1,4 +1,5 @@
-//! The windows of a stream: their size, their position, and which of their pages are marked.
+//! The windows of a stream: their size, their position, and which of their pages are marked. The
+//! use of a marked page is reported to the policy, also if the reader need not wait.
 
 use super::super::super::{DeviceEvidence, PageView, RunBegin};
 use super::super::run::SequentialRun;
