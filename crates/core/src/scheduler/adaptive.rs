@@ -301,6 +301,7 @@ impl AdaptiveScheduler {
         let Some(slice) = process.slice.as_mut().filter(|slice| !slice.has_begun) else { return };
         *slice = TimeSlice { since: now, has_begun: reads_without_place == 0 };
         if slice.has_begun {
+            // The first sample sets the mean; each later one weighs an eighth.
             self.first_request_ns = match self.first_request_ns {
                 0 => latency.ns(),
                 mean => (7 * mean + latency.ns()) / 8,

@@ -15,6 +15,9 @@ use crate::unit::Time;
 /// Share of the idle class: one jiffy, after which the other trees are checked again.
 const IDLE_CLASS_SLICE: Jiffies = 1;
 
+/// The lowest priority level. A larger number counts as this one.
+const LEVEL_LOWEST: u8 = 7;
+
 /// Value of `is_timed` for the end of a slice whose rest counts for the queue's next position.
 const TIMED: bool = true;
 
@@ -157,7 +160,7 @@ impl Cfq {
             Class::RealTime => self.average_real_time = average,
             _ => self.average_best_effort = average,
         }
-        let level = queue.priority.level.min(7);
+        let level = queue.priority.level.min(LEVEL_LOWEST);
         let slice = slices::scaled_slice(&self.tunables, queue.is_sync, level, average);
         let end = jiffies(now) + slice;
         self.queues[id].slice_end = Some(end);
@@ -205,7 +208,7 @@ impl Cfq {
         if self.trees.busy_queues() <= 1 {
             return;
         }
-        let level = queue.priority.level.min(7);
+        let level = queue.priority.level.min(LEVEL_LOWEST);
         let requests_max = slices::async_requests_per_slice(&self.tunables, level);
         if queue.is_idle_class() {
             self.end_slice(now, "idle_class", NOT_TIMED);
@@ -273,7 +276,7 @@ impl Cfq {
         } else if is_first {
             first_key - HZ
         } else {
-            let level = queue.priority.level.min(7);
+            let level = queue.priority.level.min(LEVEL_LOWEST);
             let offset = slices::key_offset(&self.tunables, queue.is_sync, level, queues);
             now + offset - core::mem::take(&mut queue.residual)
         };
